@@ -24,9 +24,9 @@ from typing import Any
 import numpy as np
 
 import noyau
-from noyau.builders import cc
-from noyau.reports.machine import this_machine
-from noyau.runtimes.numpy.threads import threads
+from noyau.hosts.numpy.c_library import threads
+from noyau.timing.machine import this_machine
+from noyau.toolchain.c import compiler as c_compiler
 
 RESULTS = Path(__file__).parent / "results" / "call_overhead.json"
 CELLS = 10
@@ -67,7 +67,7 @@ NOYAU_EXPORT void multiply_add(const float *x, const float *y, const float *z, f
 
 def in_ctypes(name: str, inputs: tuple[np.ndarray, ...]) -> dict[str, Callable[[], np.ndarray]]:
     """The bare calls of a function in C, for these inputs."""
-    function = getattr(ctypes.CDLL(str(cc.compile_library([C]))), name)
+    function = getattr(ctypes.CDLL(str(c_compiler.compile_library([C]))), name)
     function.argtypes, function.restype = [ctypes.c_void_p] * (len(inputs) + 1) + [ctypes.c_int64], None
     known = [array.ctypes.data for array in inputs]
 

@@ -6,7 +6,7 @@ is, then beside a spinning process for each core. For the first half the machine
 where processes wanted to run in the last minute, unless `--busy` is said; the load stands beside each piece.
 
 `python benchmarks/clock.py --record FILE` writes how long the same work takes again and again, over the median: the
-drift that tests/timing/test_comparing_of_drift.py replays.
+drift that tests/timing/test_comparison_comparing_of_drift.py replays.
 
 `--only idle` or `--only loaded`, and `--where one` or `--where two` (processes), measure a piece, of at most four
 minutes, and leave the others in the file as they are.
@@ -30,11 +30,11 @@ from typing import Any
 
 import numpy as np
 
-from noyau.reports.machine import this_machine, usable_cores
-from noyau.timing.comparing import Comparison, Timed, Verdict, compare, compare_swapped
+from noyau.hosts.onnxruntime.session_workers import WorkerSide
+from noyau.timing.comparison import Comparison, Timed, Verdict, compare, compare_swapped
 from noyau.timing.conditions import conditions
-from noyau.timing.onnxruntime_workers import WorkerSide
-from noyau.timing.workers import Worker, pin
+from noyau.timing.machine import this_machine, usable_cores
+from noyau.workers.timing_client import Worker, pin
 
 RESULTS = Path(__file__).parent / "results" / "clock.json"
 ROUNDS, MORE = 40, 44
@@ -95,7 +95,7 @@ def load(name: str) -> Iterator[None]:
 
 
 def judged(where: str, what: str, runs: int, budget_s: float) -> list[Comparison]:
-    """So many comparisons; those in two processes as `noyau.timing.onnxruntime_workers` makes them."""
+    """So many comparisons; those in two processes as `noyau.hosts.onnxruntime.session_workers` makes them."""
     before, after = ROUNDS if what == "itself" else MORE, ROUNDS
     if where == "one process":
         works = Work(before), Work(after)

@@ -33,17 +33,16 @@ import torch
 import torch.nn.functional as F
 
 import noyau
-from noyau.benching.records import FILLING, RETURNING
-from noyau.dispatching.generating import GENERATED, traced
-from noyau.dispatching.keys import wanted_by
 from noyau.functions import erf
 from noyau.ir.graph import Graph, Map
-from noyau.ops import Op
-from noyau.reports.machine import this_machine, usable_cores
+from noyau.jobs.bench.record import FILLING, RETURNING
+from noyau.kernels.programs.generate import GENERATED, traced, wanted_by
+from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 from noyau.timing.bandwidth import measure_around, measure_copy, measure_read
 from noyau.timing.conditions import last_level_bytes
-from noyau.timing.kept import measured
+from noyau.timing.machine import this_machine, usable_cores
+from noyau.timing.rate_cache import measured
 
 RESULTS = Path(__file__).parent / "results" / "cpu_peers.json"
 CORES = usable_cores()

@@ -31,8 +31,8 @@ from gpu_cases import BACKWARD, CASES, UNTUNED, Backward, Case
 from gpu_peers import peers_of
 
 import noyau
-from noyau.builders.triton import load
-from noyau.timing.torch_cuda import ratio, time_calls
+from noyau.hosts.torch.cuda.clock import ratio, time_calls
+from noyau.toolchain.triton.module import load
 
 RESULTS = Path(__file__).parent / "results" / "gpu.json"
 READ = 0.9  # the share of bytes that are read from which a plain read is what to compare with

@@ -8,15 +8,15 @@ from typing import Any
 import torch
 from gpu_cases import Backward, Case, Tensors
 
-from noyau.builders.triton import load
-from noyau.derivatives.deriving import Derived, derive, gradient_name
-from noyau.dispatching.programs import KernelStep, Program, program
+from noyau.codegen.triton import printer as triton_printer
+from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
+from noyau.compiler.schedules.gpu.rows_and_columns import joined
+from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Role
-from noyau.languages import triton
-from noyau.schedules.grid import on_gpu
-from noyau.schedules.grid_joined import joined
+from noyau.kernels.programs.program import KernelStep, Program, program
+from noyau.toolchain.triton.module import load
 
 Values = dict[str, torch.Tensor]
 
@@ -26,7 +26,7 @@ class Steps:
 
     def __init__(self, graph: Graph, name: str) -> None:
         self.program: Program = program(graph, name, None, on_gpu, joining=joined)
-        functions = load(triton.together(self.program.kernels, name))
+        functions = load(triton_printer.together(self.program.kernels, name))
         self.steps = []
         for step in self.program.steps:
             if not isinstance(step, KernelStep):

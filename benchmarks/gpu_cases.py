@@ -12,10 +12,10 @@ import torch.nn.functional as F
 
 import noyau
 from noyau import nn
-from noyau.dispatching.generating import Generated, Wanted, generate
-from noyau.dispatching.layouts import INNER, PACKED, STRIDED
+from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED
 from noyau.dtypes import DType
-from noyau.ops import Op
+from noyau.kernels.programs.generate import Generated, Wanted, generate
+from noyau.ops.op import Op
 
 TORCH = {DType.F32: torch.float32, DType.BF16: torch.bfloat16, DType.F16: torch.float16, DType.I64: torch.int64}
 BF16, F16, F32, I64 = DType.BF16, DType.F16, DType.F32, DType.I64

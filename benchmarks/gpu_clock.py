@@ -18,9 +18,9 @@ from typing import Any
 
 import torch
 
-from noyau.timing.blocked import BlockedClock, Hold
-from noyau.timing.comparing import Comparison, Verdict, compare_all
-from noyau.timing.torch_cuda import clock_of, device_text
+from noyau.hosts.torch.cuda.clock import clock_of, device_text
+from noyau.timing.comparison import Comparison, Verdict, compare_all
+from noyau.timing.queue_clock import BlockedClock, Hold
 
 RESULTS = Path(__file__).parent / "results" / "gpu_clock.json"
 CELLS, TENTH = 20 << 20, 2 << 20  # of float32: about 40 us on an H200

@@ -39,9 +39,9 @@ from typing import Any
 import torch
 from torch_llama import compiled
 
-from noyau.builders.records import today
-from noyau.timing.comparing import compare
-from noyau.timing.torch_cuda import device_text
+from noyau.hosts.torch.cuda.clock import device_text
+from noyau.timing.comparison import compare
+from noyau.toolchain.cached_records import today
 
 RESULTS = Path(__file__).parent / "results" / "gpu_llama.json"
 SIZES = {
@@ -85,7 +85,7 @@ def run_by(model: torch.nn.Module, side: str) -> Callable[..., Any]:
     if side == "reduce-overhead":
         return torch.compile(model, mode=side)
     if side == "launched":
-        from noyau.torch_modules.backend import backend
+        from noyau.jobs.optimize.torch.backend import backend
 
         return torch.compile(model, backend=backend, options={"graphs": False})
     return compiled(model, side)
@@ -169,15 +169,18 @@ def first(part: str, side: str) -> dict[str, Any]:
 
 def clocked() -> dict[str, float]:
     """The seconds that parts of noyau take from now on, those of several graphs together."""
-    from noyau.torch_modules import device_ahead, device_compiling, device_judging, places
+    from noyau.hosts.torch.modules import sites as modules_sites
+    from noyau.jobs.optimize.cuda import compile as cuda_compile
+    from noyau.jobs.optimize.cuda import forked_selection
+    from noyau.jobs.optimize.cuda import selection as cuda_selection
 
     spent: dict[str, float] = {}
     for module, name in (
-        (places, "traced"),
-        (device_ahead.Copied, "result"),
-        (device_compiling, "planned_for_triton"),
-        (device_judging, "checked"),
-        (device_judging, "timed"),
+        (modules_sites, "traced"),
+        (forked_selection.Copied, "result"),
+        (cuda_compile, "planned_for_triton"),
+        (cuda_selection, "checked"),
+        (cuda_selection, "timed"),
     ):
         setattr(module, name, clock(getattr(module, name), spent, f"{name}_s"))
     return spent

@@ -1,4 +1,4 @@
-"""Derive the polynomial coefficients of noyau/languages/cmath: `python benchmarks/minimax.py [NAME ...]`.
+"""Derive the polynomial coefficients of noyau/codegen/cmath: `python benchmarks/minimax.py [NAME ...]`.
 
 Each polynomial is the minimax one (Lawson's weighted least squares, 60 digits), for the weight that makes the error
 relative to the value of the whole function. Coefficients are rounded to the type that holds them one after another,
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import mpmath as mp  # type: ignore[import-untyped]
 
-TEXT = Path(__file__).resolve().parent.parent / "noyau" / "languages" / "cmath"
+TEXT = Path(__file__).resolve().parent.parent / "noyau" / "codegen" / "cmath"
 
 Real = Callable[[mp.mpf], mp.mpf]
 Values = list[mp.mpf]

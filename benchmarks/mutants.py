@@ -17,7 +17,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
-from noyau.reports.machine import this_machine
+from noyau.timing.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "mutants.json"
 SHARE, EXCLUDED, LEAST = 0.95, 0.10, 300
@@ -37,40 +37,46 @@ class Count:
 
 
 def of_numba_cuda(folder: Path) -> Count:
-    from tests.shadow.numba_cuda import test_launching_mutants as tests
+    from tests.sanitizer.numba_cuda import test_launch_mutants
 
-    every = tests.mutants()
-    made = [each for each in every if each.name not in tests.EQUIVALENT]
-    module = tests.loaded_mutants(made, folder)
-    missed = [each.name for each in made if not tests.kinds_of(each, module) & each.kinds]
+    every = test_launch_mutants.mutants()
+    made = [each for each in every if each.name not in test_launch_mutants.EQUIVALENT]
+    module = test_launch_mutants.loaded_mutants(made, folder)
+    missed = [each.name for each in made if not test_launch_mutants.kinds_of(each, module) & each.kinds]
     return Count(len(every), len(every) - len(made), tuple(missed))
 
 
 def of_numba(folder: Path) -> Count:
-    from tests.shadow.numba import test_watching_mutants as tests
+    from tests.sanitizer.numba import test_kernel_watching_mutants
 
-    made, left_out = tests.mutants()
-    missed = [each.name for each in made if not tests.kinds_of(each) & each.kinds]
+    made, left_out = test_kernel_watching_mutants.mutants()
+    missed = [each.name for each in made if not test_kernel_watching_mutants.kinds_of(each) & each.kinds]
     return Count(len(made) + len(left_out), len(left_out), tuple(missed))
 
 
 def of_c(folder: Path) -> Count:
-    from tests.shadow.c import test_watching_mutants as tests
+    from tests.sanitizer.c import test_kernel_mutants
 
-    found = [pair for file in tests.FILES for pair in tests.watched(file)]
-    kept = [(each, seen) for each, seen in found if (each.of, each.rule, each.line) not in tests.EQUIVALENT]
+    found = [pair for file in test_kernel_mutants.FILES for pair in test_kernel_mutants.watched(file)]
+    kept = [
+        (each, seen) for each, seen in found if (each.of, each.rule, each.line) not in test_kernel_mutants.EQUIVALENT
+    ]
     missed = [each.name for each, seen in kept if not each.kinds & {finding.kind for finding in seen.findings}]
     return Count(len(found), len(found) - len(kept), tuple(missed))
 
 
 def of_triton(folder: Path) -> Count:
-    from tests.shadow.triton import test_watching_mutants as tests
+    from tests.sanitizer.triton import test_kernel_watching_mutants as triton_test_kernel_watching_mutants
 
     missed, tried = dict[str, object](), 0
-    for module in tests.MODULES:
-        more, count = tests.missed_of(module, folder, 1)
+    for module in triton_test_kernel_watching_mutants.MODULES:
+        more, count = triton_test_kernel_watching_mutants.missed_of(module, folder, 1)
         missed, tried = missed | more, tried + count
-    return Count(tried + len(tests.EQUIVALENT), len(tests.EQUIVALENT), tuple(missed))
+    return Count(
+        tried + len(triton_test_kernel_watching_mutants.EQUIVALENT),
+        len(triton_test_kernel_watching_mutants.EQUIVALENT),
+        tuple(missed),
+    )
 
 
 LANGUAGES = {"numba_cuda": of_numba_cuda, "numba": of_numba, "c, cuda": of_c, "triton": of_triton}

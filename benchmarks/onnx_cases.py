@@ -23,9 +23,9 @@ import numpy as np
 
 from noyau.errors import ModelError, NoyauError, UnsupportedError
 from noyau.frontends.onnx import Imported, import_model
-from noyau.ir.checking import check
-from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph
+from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.graph_verifier import check
 
 LIST = Path(__file__).parents[1] / "tests" / "frontends" / "onnx_cases.json"
 # The inputs that are parameters: axes, extents, counts. Models hold constants there.

@@ -20,16 +20,16 @@ import numpy as np
 import onnx_cases
 from onnx_cases import Outcome
 
-from noyau.builders.cc import Options, compile_library
-from noyau.builders.native import Native
+from noyau.codegen.c import printer as c_printer
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.passes.cleanup import drop_unused
+from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Constant, Graph
 from noyau.ir.loops import Kernel
-from noyau.languages import c
-from noyau.lowering.nest import lower
-from noyau.passes.normal import normalise
-from noyau.passes.unused import drop_unused
-from noyau.schedules.choosing import schedule
+from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.library import Native
 
 LIST = Path(__file__).parents[1] / "tests" / "frontends" / "onnx_cases_in_c.json"
 QUICK = Options(export=True, extra=("-O0",))
@@ -53,7 +53,7 @@ class InC:
             for key, output in zip(keys, graph.outputs, strict=True):
                 normal = normalise(drop_unused(Graph(graph.nodes, (output,))))
                 kernel = schedule(lower(normal, f"case_{len(self.kernels)}"))
-                c.source(kernel)
+                c_printer.source(kernel)
                 self.kernels[key] = normal, kernel
             raise CollectedError
         known = {node.output: node.kind.value for node in graph.nodes if isinstance(node.kind, Constant)}
@@ -73,7 +73,7 @@ class InC:
         waiting = list(self.kernels)
         for start in range(0, len(waiting), 100):
             keys = waiting[start : start + 100]
-            library = compile_library([c.source(self.kernels[key][1]) for key in keys], QUICK)
+            library = compile_library([c_printer.source(self.kernels[key][1]) for key in keys], QUICK)
             self.natives |= {key: Native(library, f"{self.kernels[key][1].name}_kernel") for key in keys}
 
 

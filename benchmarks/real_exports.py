@@ -23,13 +23,13 @@ from typing import Any
 import numpy as np
 import onnx
 
-from noyau.builders import cc
 from noyau.errors import NoyauError
-from noyau.ir.evaluation import evaluate
-from noyau.optimizing import Optimized, Wishes, optimize
-from noyau.original import Original, open_model
-from noyau.reports.machine import this_machine
-from noyau.runtimes.putting_back import library, put_back
+from noyau.hosts.onnxruntime.install import library, put_back
+from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.ir.graph_interpreter import evaluate
+from noyau.jobs.optimize.onnx.run import Optimized, Wishes, optimize
+from noyau.timing.machine import this_machine
+from noyau.toolchain.c import compiler as c_compiler
 
 RESULTS = Path(__file__).parent / "results" / "real_exports.json"
 SIZES = {"batch": 1, "sequence": 128, "past": 128}
@@ -82,7 +82,7 @@ class Whole:
     @staticmethod
     def of(subject: Subject, won: Optimized) -> Whole:
         kernels = [one.planned for one in won.judged if one.certificate is not None and one.certificate.ok]
-        options = cc.Options(target=cc.resolve_target("native"), export=True)
+        options = c_compiler.Options(target=c_compiler.resolve_target("native"), export=True)
         original = subject.original
         return Whole(put_back(original.model, kernels, original.folder), library(kernels, options))
 

@@ -27,10 +27,10 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # read as Triton is imported
 import numpy as np
 from numba import cuda, njit, prange
 
-from noyau.reports.machine import this_machine
-from noyau.shadow.calling import call
-from noyau.shadow.numba.compiled import run_compiled
-from noyau.shadow.numba.watching import watch_call
+from noyau.sanitizer.numba.compiled import run_compiled
+from noyau.sanitizer.numba.kernel import watch_call
+from noyau.sanitizer.routes import call
+from noyau.timing.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "shadow_speed.json"
 RUNS, ACCESSES, THREADS = 5, 1_000_000, 16_384

@@ -25,17 +25,17 @@ import numpy as np
 import onnx
 import onnx.parser
 
-from noyau import planning
-from noyau.builders import cc
-from noyau.builders.native import Native
+from noyau.codegen import plan as codegen_plan
+from noyau.compiler.partition.costs import bytes_moved
+from noyau.hosts.onnxruntime.install import fitting, library, put_back
+from noyau.hosts.onnxruntime.session_workers import Job, Workers
+from noyau.hosts.onnxruntime.source_model import Original, open_model
 from noyau.ir.graph import Constant
-from noyau.original import Original, open_model
-from noyau.passes.costs import bytes_moved
-from noyau.reports.machine import this_machine
-from noyau.runtimes.putting_back import fitting, library, put_back
-from noyau.timing.comparing import Comparison, compare
+from noyau.timing.comparison import Comparison, compare
 from noyau.timing.conditions import conditions
-from noyau.timing.onnxruntime_workers import Job, Workers
+from noyau.timing.machine import this_machine
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.c.library import Native
 
 RESULTS = Path(__file__).parent / "results" / "six_paths.json"
 SEQUENCE = 1024
@@ -155,7 +155,7 @@ class Fused:
     original: Original
     fused: onnx.ModelProto
     library: Path
-    planned: planning.Planned
+    planned: codegen_plan.Planned
     built: Path
 
 
@@ -167,14 +167,16 @@ def fuse(text: str, folder: Path) -> Fused:
     """The whole model in one kernel; AssertionError where it takes more."""
     path = folder / "path.onnx"
     onnx.save(parsed(text), path)
-    original, options = open_model(path), cc.Options(export=True)
-    target = cc.resolve_target(options.target)
-    plan = fitting(planning.plan(original.cut().groups, original.operators, target), original.model, original.folder)
+    original, options = open_model(path), c_compiler.Options(export=True)
+    target = c_compiler.resolve_target(options.target)
+    plan = fitting(
+        codegen_plan.plan(original.cut().groups, original.operators, target), original.model, original.folder
+    )
     (planned,) = plan.kernels
     assert len(planned.replaces) == len(original.model.graph.node), "the path is not one kernel"
     fused, built = put_back(original.model, [planned], original.folder), library([planned], options)
     assert built is not None
-    return Fused(original, fused, built, planned, cc.compile_library([planned.text], options))
+    return Fused(original, fused, built, planned, c_compiler.compile_library([planned.text], options))
 
 
 def inputs_of(model: onnx.ModelProto, sizes: Mapping[str, int], seed: int = 0) -> dict[str, np.ndarray]:

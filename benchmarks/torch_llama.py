@@ -32,10 +32,10 @@ from typing import Any
 
 import torch
 
-from noyau.builders.records import today
-from noyau.reports.machine import this_machine
-from noyau.timing.comparing import Comparison, compare
-from noyau.timing.memory import forget_peak, peak_bytes, resident_bytes
+from noyau.timing.comparison import Comparison, compare
+from noyau.timing.machine import this_machine
+from noyau.toolchain.cached_records import today
+from noyau.workers.resources import forget_peak, peak_bytes, resident_bytes
 
 RESULTS = Path(__file__).parent / "results" / "torch_llama.json"
 SIZES = {
@@ -68,7 +68,7 @@ def compiled(model: torch.nn.Module, side: str) -> Callable[..., Any]:
         return model
     if side == "inductor":
         return torch.compile(model)
-    from noyau.torch_modules.backend import backend
+    from noyau.jobs.optimize.torch.backend import backend
 
     return torch.compile(model, backend=backend, options={"rest": "inductor"} if side == "noyau and inductor" else {})
 

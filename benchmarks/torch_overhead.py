@@ -18,8 +18,8 @@ import numpy as np
 import torch
 
 import noyau
-from noyau.builders.records import today
-from noyau.reports.machine import this_machine
+from noyau.timing.machine import this_machine
+from noyau.toolchain.cached_records import today
 
 ROUNDS, CALLS = 60, 300
 

@@ -1,7 +1,7 @@
 """How far is each scalar function of language `c` from the truth, in ulp, over its whole range; and how fast is it?
 
 `python benchmarks/ulp_sweep.py [--only NAME ...] [--log2-count 24] [-o FILE]` compiles the text of
-noyau/languages/cmath for several CPU levels and compares it with the C library's long double functions (64 bits,
+noyau/codegen/cmath for several CPU levels and compares it with the C library's long double functions (64 bits,
 checked here against mpmath): float32 over 2**24 bit patterns evenly spaced over all exponents and both signs, float64
 over 2**20 random bit patterns, and all pairs of special values. Two operands: the second is a scrambled pattern, or
 lies where the result is interesting. Speed: a plain loop over 32768 values (256 KiB with the result: level 2 cache),
@@ -29,7 +29,7 @@ from typing import Any
 import mpmath  # type: ignore[import-untyped]
 import numpy as np
 
-from noyau.languages import cmath
+from noyau.codegen import cmath
 
 FLAGS = ["-O3", "-fno-math-errno", "-fno-trapping-math", "-ffp-contract=fast", "-fPIC", "-shared", "-std=c11"]
 RESULTS = Path(__file__).parent / "results" / "ulp_sweep.json"

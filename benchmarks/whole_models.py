@@ -22,17 +22,17 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
-from noyau.arguments import sizes_of
-from noyau.judging.bindings import inputs_at, spell
-from noyau.optimizing import Wishes, optimize
-from noyau.original import Original, open_model
-from noyau.profiling import models as profiling
-from noyau.reports.machine import this_machine
-from noyau.runtimes.provenance import provenance_of, sha256_of
-from noyau.runtimes.saving import library_path
-from noyau.timing.comparing import Comparison, Verdict, spell_s
+from noyau.hosts.onnxruntime.model_files import library_path
+from noyau.hosts.onnxruntime.provenance import provenance_of, sha256_of
+from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
+from noyau.hosts.onnxruntime.size_bindings import inputs_at, spell
+from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.jobs.command_line import sizes_of
+from noyau.jobs.optimize.onnx.run import Wishes, optimize
+from noyau.jobs.profile import run as profile_run
+from noyau.timing.comparison import Comparison, Verdict, spell_s
 from noyau.timing.conditions import conditions
-from noyau.timing.onnxruntime_workers import Feed, Job, Told, Workers
+from noyau.timing.machine import this_machine
 
 RESULTS = Path(__file__).parent / "results" / "whole_models.json"
 DIMS = ("batch=1,1,2,1", "sequence=1,128,128,1024")
@@ -104,10 +104,10 @@ def timed(
 
 def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s: float) -> Iterator[dict[str, Any]]:
     """What came of each of the sizes: the gain, and the ceiling of the profile."""
-    asked, start = profiling.bindings(dims), conditions()
+    asked, start = profile_run.bindings(dims), conditions()
     found = timed(subject, asked, threads, budget_s)
-    wishes = profiling.Wishes(dims, threads=threads, budget_s=budget_s)
-    profile = profiling.profile(subject.original.path, wishes, lambda step: None)
+    wishes = profile_run.Wishes(dims, threads=threads, budget_s=budget_s)
+    profile = profile_run.profile(subject.original.path, wishes, lambda step: None)
     meanwhile = {"before": start.to_json(), "after": conditions().to_json()}
     for sizes, (comparison, told), at in zip(asked, found, profile.at, strict=True):
         yield {
@@ -166,7 +166,10 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     arguments = parser.parse_args()
     dims, lost = sizes_of(arguments.dim or list(DIMS)), 0
-    with as_file(files("noyau.models") / "llama_tiny_dynamo.onnx") as demo, tempfile.TemporaryDirectory() as folder:
+    with (
+        as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as demo,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         path = arguments.model or demo
         fused = arguments.fused
         subject = Subject(open_model(path), fused) if fused else optimised(path, Path(folder))

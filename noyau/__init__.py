@@ -9,25 +9,26 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, overload
 
-if TYPE_CHECKING:
-    from noyau.benching.running import bench
-    from noyau.checking.ops import check
-    from noyau.dispatching.tuning import tune
-    from noyau.handwritten.buffers import Buffer
-    from noyau.higher_order.making import map, reduce, zip  # noqa: A004  as Python calls them
-    from noyau.ops import Op, ReferenceWarning, op
-    from noyau.optimizing import Optimized
-    from noyau.paths.ends import Between
-    from noyau.paths.extracting import Extracted
-    from noyau.profiling.records import Profile
-    from noyau.references import reference
-    from noyau.runtimes.numpy.threads import threads
-    from noyau.runtimes.torch.patching import Patched
-    from noyau.showing import Shown
-    from noyau.torch_modules.explaining import Explained
-    from noyau.torch_modules.optimizing import Optimized as OptimizedModule
+from noyau.version import __version__
 
-__version__ = "0.1.0.dev0"
+if TYPE_CHECKING:
+    from noyau.hosts.numpy.c_library import threads
+    from noyau.hosts.onnxruntime.subgraph import Between
+    from noyau.jobs.bench.autotune import tune
+    from noyau.jobs.bench.run import bench
+    from noyau.jobs.check.run import check
+    from noyau.jobs.extract.run import Extracted
+    from noyau.jobs.optimize.onnx.run import Optimized
+    from noyau.jobs.optimize.torch.explain import Explained
+    from noyau.jobs.optimize.torch.run import Optimized as OptimizedModule
+    from noyau.jobs.profile.record import Profile
+    from noyau.jobs.show.model import Shown
+    from noyau.kernels.buffers import Buffer
+    from noyau.kernels.reference import reference
+    from noyau.nn.torch.patch import Patched
+    from noyau.ops.higher_order.ops import map, reduce, zip  # noqa: A004  as Python calls them
+    from noyau.ops.op import Op, ReferenceWarning, op
+
 __all__ = [
     "Buffer",
     "Op",
@@ -54,18 +55,18 @@ __all__ = [
 
 # Public names that stand in modules which are imported when the first of them is asked for.
 _ELSEWHERE = {
-    "Buffer": "noyau.handwritten.buffers",
-    "Op": "noyau.ops",
-    "ReferenceWarning": "noyau.ops",
-    "bench": "noyau.benching.running",
-    "check": "noyau.checking.ops",
-    "map": "noyau.higher_order.making",
-    "op": "noyau.ops",
-    "reduce": "noyau.higher_order.making",
-    "reference": "noyau.references",
-    "threads": "noyau.runtimes.numpy.threads",
-    "tune": "noyau.dispatching.tuning",
-    "zip": "noyau.higher_order.making",
+    "Buffer": "noyau.kernels.buffers",
+    "Op": "noyau.ops.op",
+    "ReferenceWarning": "noyau.ops.op",
+    "bench": "noyau.jobs.bench.run",
+    "check": "noyau.jobs.check.run",
+    "map": "noyau.ops.higher_order.ops",
+    "op": "noyau.ops.op",
+    "reduce": "noyau.ops.higher_order.ops",
+    "reference": "noyau.kernels.reference",
+    "threads": "noyau.hosts.numpy.c_library",
+    "tune": "noyau.jobs.bench.autotune",
+    "zip": "noyau.ops.higher_order.ops",
 }
 
 logging.getLogger("noyau").addHandler(logging.NullHandler())
@@ -90,10 +91,11 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishe
     right and win.
 
     A module is given with the inputs of a call, a tensor or a tuple of them, and `wishes` as
-    noyau.torch_modules.optimizing.optimize takes them (dynamic=, rest=, against=, budget_s=, keep=); the result is
+    noyau.jobs.optimize.torch.run.optimize takes them (dynamic=, rest=, against=, budget_s=, keep=); the result is
     called as the module, and has `.report` and `.save(path)`, which `noyau.load` reads. For a file:
 
-    `wishes` are the fields of `noyau.optimizing.Wishes`: keep="faster", "not-slower" or "all"; dims={"sequence": 128};
+    `wishes` are the fields of `noyau.jobs.optimize.onnx.run.Wishes`: keep="faster", "not-slower" or "all";
+    dims={"sequence": 128};
     inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1; only=[...], drop=[...] of kernels;
     between=(["A", "B"], ["C"]), the ends of the path to work on.
     The result has `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with
@@ -102,44 +104,42 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishe
     InputError for what is no path and for inputs that do not fit, BuildError where there is no compiler,
     MissingExtraError without onnx or onnxruntime."""
     if callable(model):
-        return _modules("optimizing").optimize(model, inputs, **wishes)
+        return _of_torch("run").optimize(model, inputs, **wishes)
     path = _path(model, "noyau.optimize takes a torch.nn.Module or")
     if inputs is not None:
         wishes["inputs"] = inputs
     if wishes.get("device") is not None:
-        return _modules("onnx_hosting").optimize_model(path, **wishes)
-    from noyau import optimizing
+        return _of_torch("onnx_model").optimize_model(path, **wishes)
+    from noyau.jobs.optimize.onnx import run as onnx_run
 
     wishes.pop("device", None)
-    return optimizing.optimize(path, optimizing.Wishes(**wishes))
+    return onnx_run.optimize(path, onnx_run.Wishes(**wishes))
 
 
 def load(path: str | Path) -> Callable[..., Any]:
     """A module of PyTorch that `noyau.optimize(module, inputs).save(path)` wrote, ready to be called: nothing is timed
     or compiled. Its kernels are code: load what you would run. ModelError for a file that is no such module."""
-    return _modules("saving").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
+    return _of_torch("saved_module").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
 
 
 def explain(module: Callable[..., Any], inputs: Any, **wishes: Any) -> Explained:
     """What noyau sees in a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
     operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `wishes`: dynamic=True."""
-    return _modules("explaining").explain(module, inputs, **wishes)  # type: ignore[no-any-return]
+    return _of_torch("explain").explain(module, inputs, **wishes)  # type: ignore[no-any-return]
 
 
 def _path(given: object, called: str) -> Path:
     """What was given as a path. InputError where it is none."""
-    from noyau.arguments import path_of
+    from noyau.text import path_of
 
     return path_of(given, called)
 
 
-def _modules(name: str) -> Any:
-    """A file of noyau.torch_modules. MissingExtraError where there is no torch."""
-    from noyau.errors import MissingExtraError
+def _of_torch(module: str) -> Any:
+    """A module of noyau.jobs.optimize.torch. MissingExtraError where there is no torch."""
+    from noyau.jobs.optimize.torch import job
 
-    if importlib.util.find_spec("torch") is None:
-        raise MissingExtraError("modules are PyTorch's, which is not installed; run: pip install 'noyau[torch]'")
-    return importlib.import_module(f"noyau.torch_modules.{name}")
+    return job(module)
 
 
 def patch(model: Any) -> Patched:
@@ -164,7 +164,7 @@ def _patching() -> Any:
 
     if find_spec("torch") is None:
         raise MissingExtraError("patch() needs PyTorch, which is not installed; run: pip install 'noyau[torch]'")
-    return importlib.import_module("noyau.runtimes.torch.patching")
+    return importlib.import_module("noyau.nn.torch.patch")
 
 
 def show(model: str | Path, *, between: Between | None = None) -> Shown:
@@ -172,9 +172,9 @@ def show(model: str | Path, *, between: Between | None = None) -> Shown:
 
     `between`: only the path from some values to others, (["A", "B"], ["C"]). Raises ModelError for a file that is no
     model, InputError where the ends of the path enclose no graph."""
-    from noyau import showing
+    from noyau.jobs.show import model as show_model
 
-    return showing.show(_path(model, "noyau.show takes"), between=between)
+    return show_model.show(_path(model, "noyau.show takes"), between=between)
 
 
 def extract(model: str | Path, between: Between, **wishes: Any) -> Extracted:
@@ -184,27 +184,27 @@ def extract(model: str | Path, between: Between, **wishes: Any) -> Extracted:
     `wishes`: dims={"sequence": 128} or inputs="arrays.npz" to run it with; seed=0. Raises ModelError for a file that is
     no model, InputError where the ends enclose no graph or the model does not run, UnsupportedError for a path with an
     operator that noyau does not look into, MissingExtraError without onnx or onnxruntime."""
-    from noyau.paths import extracting
+    from noyau.jobs.extract import run as extract_run
 
-    return extracting.extract(_path(model, "noyau.extract takes"), between, **wishes)
+    return extract_run.extract(_path(model, "noyau.extract takes"), between, **wishes)
 
 
 def profile(model: str | Path, **wishes: Any) -> Profile:
     """Where the time of an ONNX model goes in onnxruntime, by operator and by fusable path, its memory, and what fusing
     could gain at most. Nothing is compiled.
 
-    `wishes` are the fields of `noyau.profiling.models.Wishes`: dims={"sequence": 128}, or {"sequence": [1, 128]} to run
+    `wishes` are the fields of `noyau.jobs.profile.run.Wishes`: dims={"sequence": 128}, or {"sequence": [1, 128]} to run
     with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the ends of one path; top=12 rows.
     The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`. Raises ModelError for a
     file that is no model or that onnxruntime does not run, InputError for inputs that do not fit, OutputError where
     there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
-    from noyau.profiling import models
+    from noyau.jobs.profile import run as profile_run
 
-    return models.profile(_path(model, "noyau.profile takes"), models.Wishes(**wishes))
+    return profile_run.profile(_path(model, "noyau.profile takes"), profile_run.Wishes(**wishes))
 
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext noyau` in a notebook: %%check then runs a cell and watches every kernel in it."""
-    from noyau.scripts.magic import register
+    from noyau.jobs.check.notebook_magic import register
 
     register(shell)

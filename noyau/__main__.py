@@ -1,6 +1,6 @@
 """`python -m noyau` is the command `noyau`."""
 
-from noyau.cli import main
+from noyau.jobs.cli import main
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -15,8 +15,8 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
-from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Kind, Node, Reduce, Scan
+from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 

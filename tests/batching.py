@@ -6,11 +6,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
 
-from noyau.builders.cc import Options, compile_library
-from noyau.builders.native import Native
+from noyau.codegen.c.printer import Printed, printed, text_of
 from noyau.ir.loops import Kernel
-from noyau.languages.c import printed
-from noyau.languages.c_joining import Printed, text_of
+from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.library import Native
 
 QUICK = Options(extra=("-O0",))  # the texts are the same as for -O3, and compile in a tenth of the time
 Job = Callable[[], str | None]

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 from _pytest.assertion import rewrite
 
-from noyau.builders import cc
-from noyau.checking.adversarial import Effort
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.verify.adversarial import Effort
 
 # Where there is no GPU, Triton interprets: it asks for that when it is imported, which torch may do first.
 if not Path("/proc/driver/nvidia").exists():
@@ -84,7 +84,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
 
 
 # The same texts are built in a quarter of the time; that the compiler is right is not what most tests ask.
-SHIPPED = cc._FLAGS
+SHIPPED = c_compiler._FLAGS
 QUICK = tuple("-Og" if flag == "-O3" else flag for flag in SHIPPED)
 FEW = Effort(total=1 << 16)
 _begun: set[Path] = set()
@@ -100,7 +100,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
         _begun.add(item.path)
         gc.collect()
         gc.freeze()
-    cc._FLAGS = SHIPPED if item.get_closest_marker("as_shipped") else QUICK
+    c_compiler._FLAGS = SHIPPED if item.get_closest_marker("as_shipped") else QUICK
     return (yield)
 
 
@@ -177,16 +177,16 @@ def _lasting_inference() -> Iterator[None]:
     if "onnx" in ABSENT:
         yield
         return
-    from noyau.frontends.onnx import importing
+    from noyau.frontends.onnx import importer
 
-    kind, made = importing.Inference, {}
+    kind, made = importer.Inference, {}
 
-    def lasting() -> nullcontext[importing.Inference]:
+    def lasting() -> nullcontext[importer.Inference]:
         mine = os.getpid(), threading.get_ident()  # a child that a test has forked asks another
         return nullcontext(made.get(mine) or made.setdefault(mine, kind()))
 
     with pytest.MonkeyPatch.context() as patch, ExitStack() as ended:
-        patch.setattr(importing, "Inference", lasting)
+        patch.setattr(importer, "Inference", lasting)
         yield
         for each in made.values():
             ended.enter_context(each)
@@ -194,7 +194,7 @@ def _lasting_inference() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def _workers() -> Iterator[object]:
-    from noyau.timing.onnxruntime_workers import Workers
+    from noyau.hosts.onnxruntime.session_workers import Workers
 
     with Workers() as made:
         yield made
@@ -205,20 +205,21 @@ def lasting_workers(_workers) -> Iterator[None]:
     """The main job has the processes that earlier tests have started, on all cores again: a start takes a second.
 
     They try fewer awkward inputs, but for tests marked as_shipped: those of tests/checking ask what inputs find."""
-    from noyau.judging import certifying, kernels
-    from noyau.timing.workers import pin
+    from noyau.jobs.optimize.onnx import candidates as onnx_candidates
+    from noyau.kernels import certificates
+    from noyau.workers.timing_client import pin
 
     def lasting() -> nullcontext[object]:
         pin([worker for worker in _workers.workers if worker.is_running], threads=0)
         return nullcontext(_workers)
 
-    def task(*given: Any, **named: Any) -> certifying.Task:
-        effort = certifying.FULL if cc._FLAGS is SHIPPED else FEW
-        return certifying.Task(*given, **{"effort": effort, **named})
+    def task(*given: Any, **named: Any) -> certificates.Task:
+        effort = certificates.FULL if c_compiler._FLAGS is SHIPPED else FEW
+        return certificates.Task(*given, **{"effort": effort, **named})
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("noyau.optimizing.Workers", lasting)
-        patch.setattr(kernels, "Task", task)
+        patch.setattr("noyau.jobs.optimize.onnx.run.Workers", lasting)
+        patch.setattr(onnx_candidates, "Task", task)
         yield
 
 

@@ -13,11 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dispatching.keys import wanted_by
-from noyau.ops import Op
-from noyau.shadow.cases import Case
-from noyau.shadow.records import Watched
-from noyau.shadow.watching import watch
+from noyau.kernels.programs.generate import wanted_by
+from noyau.ops.op import Op
+from noyau.sanitizer.records import Watched
+from noyau.sanitizer.routes import Case, watch
 from noyau.signatures.binding import bind
 
 FOLDER = Path(__file__).parents[1] / "examples" / "defects"

@@ -25,21 +25,22 @@ REASONS = {
     "f": "the same arithmetic, which the reference of the op shows in any language: it is shown once.",
     "g": "cannot be: owners have no barriers, shuffles or memory of their own.",
     "h": "lanes of a program are one statement, which the compiler orders; between programs it is found: "
-    "`result_of_the_neighbour` in `tests/shadow/triton/test_calling_tutorials.py`.",
+    "`result_of_the_neighbour` in `tests/sanitizer/triton/test_bare_call_tutorials.py`.",
     "i": "cannot be: a variable belongs to its iteration, its thread or its program; arrays and what is declared "
     "`__shared__` are memory, of which other rows tell.",
     "j": "depends on the machine: it is warned of where a measurement on this one shows it "
-    "(`noyau/advice/sharing.py`), so that no example can promise it.",
+    "(`noyau/sanitizer/lint/false_sharing.py`), so that no example can promise it.",
     "k": "the same as the row on one cell that all add to.",
     "l": "cannot be: offsets are computed in 64 bits unless they are cast, which the example of Numba-CUDA does.",
     "m": "warned of in the same way, by the text of the kernel (`tests/advice`).",
     "n": "cannot be: the sum of a block is a tree, so that a lane adds few numbers.",
     "o": "cannot be: the language has no locks, no fences, and no loops that do not wait for each other.",
-    "p": "warned of where the grid leaves a GPU idle (`tests/shadow/triton`); its blocks are Triton's.",
+    "p": "warned of where the grid leaves a GPU idle (`tests/sanitizer/triton`); its blocks are Triton's.",
     "q": "found by the same shadow as any race, however rarely it happens: shown in two languages.",
     "r": "cannot be: the compiler refuses it.",
-    "s": "found: `relaxed_ticket` in `tests/shadow/triton/test_calling_tutorials.py`.",
-    "t": "locks are atomics of one's own there (`locked_sum` in `tests/shadow/triton/test_calling_tutorials.py` is "
+    "s": "found: `relaxed_ticket` in `tests/sanitizer/triton/test_bare_call_tutorials.py`.",
+    "t": "locks are atomics of one's own there (`locked_sum` in `tests/sanitizer/triton/test_bare_call_tutorials.py` "
+    "is "
     "right); what a lock does not order is a race as any other.",
 }
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 import ml_dtypes
 import numpy as np
 
-from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph
+from noyau.ir.graph_interpreter import evaluate
 
 Arrays = Mapping[str, np.ndarray]
 RUNS = 3  # of the unfused computation with inputs moved by an ulp

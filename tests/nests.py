@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from noyau.ir.binding import plan
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loops import (
     Axis,
@@ -19,6 +18,7 @@ from noyau.ir.loops import (
     Role,
     Store,
 )
+from noyau.ir.sizes import plan
 from tests.nodes import BOOL, F32
 
 ROW, COL, N = Dim.of("#i"), Dim.of("#j"), Dim.of("n")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from noyau.dtypes import DType
-from noyau.ir.checking import check
 from noyau.ir.dims import Dim, DimLike, shape_of
 from noyau.ir.graph import Graph, Input, Kind, Node, View
+from noyau.ir.graph_verifier import check
 
 F16, BF16, F32, F64 = DType.F16, DType.BF16, DType.F32, DType.F64
 BOOL, I8, I32, I64, U8 = DType.BOOL, DType.I8, DType.I32, DType.I64, DType.U8

@@ -7,21 +7,23 @@ from dataclasses import replace
 
 import pytest
 
+from noyau.compiler.lowering import nest, values
+from noyau.compiler.passes import cleanup
+from noyau.compiler.passes import cleanup as passes_cleanup
+from noyau.compiler.schedules import primitives
+from noyau.compiler.schedules.cpu import folds, strategies
 from noyau.ir.dims import Dim, Op, indices, strides_of
 from noyau.ir.graph import Map, Select, View
 from noyau.ir.loops import Fold, Loop
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.ranges import simplify, within
-from noyau.lowering import nest, values
-from noyau.passes import equal, views
-from noyau.schedules import folds, full, steps
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
 
 def a_wrong_stride(patch: pytest.MonkeyPatch) -> None:
     """The strides of an array in Fortran's order."""
-    patch.setattr(steps, "strides_of", lambda shape: strides_of(shape[::-1])[::-1])
+    patch.setattr(primitives, "strides_of", lambda shape: strides_of(shape[::-1])[::-1])
 
 
 def a_lost_output(patch: pytest.MonkeyPatch) -> None:
@@ -84,7 +86,7 @@ def _is_tail(extent: Dim) -> bool:
 
 def a_tile_without_an_end(patch: pytest.MonkeyPatch) -> None:
     """The last tile of a loop or block of a fold is as long as the others."""
-    for module in (steps, full):
+    for module in (primitives, strategies):
         patch.setattr(module, "minimum", lambda left, right: left, raising=False)
 
 
@@ -173,12 +175,12 @@ def a_wrong_position(patch: pytest.MonkeyPatch) -> None:
 
 def lanes_that_carry(patch: pytest.MonkeyPatch) -> None:
     """A loop that adds to one cell is taken for one whose rounds are independent."""
-    patch.setattr(steps, "carries", lambda loop: False)
+    patch.setattr(primitives, "carries", lambda loop: False)
 
 
 def equal_but_for_the_dtype(patch: pytest.MonkeyPatch) -> None:
     """Two casts of one value are taken for one value."""
-    original = equal.rebuilt
+    original = cleanup.rebuilt
 
     def rebuilt(graph, change):
         seen: dict[object, str] = {}
@@ -191,17 +193,17 @@ def equal_but_for_the_dtype(patch: pytest.MonkeyPatch) -> None:
 
         return original(graph, forgetful)
 
-    patch.setattr(equal, "rebuilt", rebuilt)
+    patch.setattr(cleanup, "rebuilt", rebuilt)
 
 
 def a_difference_turned_round(patch: pytest.MonkeyPatch) -> None:
     """Subtraction is taken to commute."""
-    patch.setattr(equal, "COMMUTATIVE", equal.COMMUTATIVE | {"subtract"})
+    patch.setattr(cleanup, "COMMUTATIVE", cleanup.COMMUTATIVE | {"subtract"})
 
 
 def views_composed_the_wrong_way(patch: pytest.MonkeyPatch) -> None:
     """A view of a view looks up the outer one in the inner one, where both have the same rank."""
-    original = views._composed
+    original = passes_cleanup._composed
 
     def composed(node, made):
         source = made.nodes[node.inputs[0]] if node.inputs else node
@@ -212,7 +214,7 @@ def views_composed_the_wrong_way(patch: pytest.MonkeyPatch) -> None:
             case _:
                 return original(node, made)
 
-    patch.setattr(views, "_composed", composed)
+    patch.setattr(passes_cleanup, "_composed", composed)
 
 
 def a_fold_of_one_value_too_few(patch: pytest.MonkeyPatch) -> None:

@@ -13,10 +13,10 @@ from random import Random
 import numpy as np
 from hypothesis import strategies as st
 
-from noyau.ir.binding import plan
-from noyau.ir.checking import check
 from noyau.ir.dims import Shape, same_shape
 from noyau.ir.graph import Graph, Input, Map, Reduce, Scan, names_of
+from noyau.ir.graph_verifier import check
+from noyau.ir.sizes import plan
 from tests.random_steps import STEPS
 from tests.sketching import Chooser, Sketch, Unfit, begin
 

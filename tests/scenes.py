@@ -7,18 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from noyau import planning
-from noyau.builders import cc
-from noyau.feeding import Feeds, feeds_for
-from noyau.judging.benching import Bench
-from noyau.original import Original, open_model
-from noyau.planning import Planned
-from noyau.runtimes.putting_back import library, put_back
-from noyau.seeing import Seen, look
-from noyau.timing.onnxruntime_workers import Workers
+from noyau.codegen import plan as codegen_plan
+from noyau.codegen.plan import Planned
+from noyau.hosts.onnxruntime.inputs import Feeds, Seen, feeds_for, look
+from noyau.hosts.onnxruntime.install import library, put_back
+from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.jobs.optimize.onnx.kernel_timing import Bench
+from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import compared, twice, written
 
-OPTIONS = cc.Options(export=True)
+OPTIONS = c_compiler.Options(export=True)
 Scene = tuple[Original, Sequence[Planned], Seen]
 
 
@@ -30,7 +29,7 @@ def fed(original: Original, kernels: Sequence[Planned], rows: int = 9) -> Feeds:
 def scene(tmp_path: Path) -> Scene:
     """The model, its kernels, what they read."""
     original = open_model(written(twice(), tmp_path))
-    kernels = planning.plan(original.cut().groups, original.operators, cc.level()).kernels
+    kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
     return original, kernels, look(original, kernels, fed(original, kernels))[0]
 
 

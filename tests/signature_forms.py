@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import noyau
-from noyau.handwritten.kernels import HandKernel
+from noyau.kernels.user_kernel import HandKernel
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]

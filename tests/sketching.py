@@ -14,8 +14,8 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, DimLike, Shape, equal, index_name, indices, same_shape, shape_of
-from noyau.ir.evaluation import Evaluator
 from noyau.ir.graph import Constant, Input, Kind, Map, Node, View, constant
+from noyau.ir.graph_interpreter import Evaluator
 
 T = TypeVar("T")
 CELLS = 1500  # of one value at most

@@ -11,9 +11,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from noyau.judging.deciding import Timing
-from noyau.planning import Planned
-from noyau.timing.comparing import Comparison
+from noyau.codegen.plan import Planned
+from noyau.jobs.optimize.onnx.decision import Timing
+from noyau.timing.comparison import Comparison
 
 NODE = helper.make_node
 FLOAT, INT64, STRING, BOOL = TensorProto.FLOAT, TensorProto.INT64, TensorProto.STRING, TensorProto.BOOL
@@ -169,7 +169,7 @@ def written(model: onnx.ModelProto, folder: Path, name: str = "model.onnx") -> P
 
 def llama(exporter: str) -> Path:
     """The tiny LLaMA of the demo."""
-    return Path(str(files("noyau.models").joinpath(f"llama_tiny_{exporter}.onnx")))
+    return Path(str(files("noyau.jobs.demo.models").joinpath(f"llama_tiny_{exporter}.onnx")))
 
 
 def arrays_for(model: onnx.ModelProto, seed: int = 0, size: int = 5) -> dict[str, np.ndarray]:

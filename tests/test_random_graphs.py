@@ -13,20 +13,19 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from noyau.builders.cc import Options as Build
-from noyau.builders.native import Native
+from noyau.codegen.c.printer import Printed, printed
+from noyau.compiler.schedules.cpu import strategies
 from noyau.errors import CheckError, GraphError, InputError, UnsupportedError
 from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import _simplify
-from noyau.languages.c import printed
-from noyau.languages.c_joining import Printed
-from noyau.schedules import full
+from noyau.toolchain.c.compiler import Options as Build
+from noyau.toolchain.c.library import Native
 from tests.batching import QUICK, build_printed, run_apart
+from tests.compiler.schedules.asking import unasked
 from tests.planted import PLANTED
 from tests.random_graphs import Case, Coverage, generate, graphs
-from tests.schedules.asking import unasked
 from tests.trying import MOST, Try, attempt, steps
 
 BATCH = 100
@@ -40,7 +39,7 @@ AS_SHIPPED = (0, 13)  # the batches that are built as kernels are; the others ar
 @pytest.fixture(autouse=True)
 def _small_blocks(monkeypatch):
     """So small that a reduction of a few cells has several."""
-    monkeypatch.setattr(full, "BLOCK", 16)
+    monkeypatch.setattr(strategies, "BLOCK", 16)
 
 
 @pytest.fixture(scope="session")

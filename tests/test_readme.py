@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from noyau import cli
+from noyau.jobs import cli
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"

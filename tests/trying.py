@@ -9,17 +9,17 @@ from typing import Any
 
 import numpy as np
 
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.errors import GraphError, InputError, UnsupportedError
-from noyau.ir.checking import check
 from noyau.ir.dims import Dim
-from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph
+from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.graph_verifier import check
+from noyau.ir.loop_interpreter import run
 from noyau.ir.loops import Fold, If, Kernel, Loop, Role, Statement
-from noyau.ir.running import run
 from noyau.ir.walk import expressions, operands
-from noyau.lowering.nest import lower
-from noyau.passes.normal import normalise
-from noyau.schedules.choosing import Options, schedule
 from tests.judged import Judge
 from tests.random_graphs import Case, generate
 

@@ -15,7 +15,7 @@ import numpy as np
 
 import noyau
 from noyau.errors import UnsupportedError
-from noyau.runtimes.numpy.dlpack import as_array, given_back
+from noyau.hosts.numpy.dlpack import as_array, given_back
 
 
 @noyau.op("float[m, n] -> float[m, n]")

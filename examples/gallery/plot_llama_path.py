@@ -14,17 +14,17 @@ from importlib.resources import as_file, files
 import numpy as np
 
 import noyau
-from noyau.checking.adversarial import cases
-from noyau.checking.values import certify
-from noyau.ir.evaluation import evaluate
-from noyau.planning import Planned
+from noyau.codegen.plan import Planned
+from noyau.ir.graph_interpreter import evaluate
+from noyau.verify.adversarial import cases
+from noyau.verify.values import certify
 
 # %%
 # Where the model is cut, and why
 # -------------------------------
 # Groups follow from index maps and dependence. A softmax, a norm with the residual before it, a rotation by cos and
 # sin: each is one nest of loops, however the exporter spells it. A MatMul is a library call, so it is a boundary.
-with as_file(files("noyau.models") / "llama_tiny_dynamo.onnx") as model:
+with as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as model:
     shown = noyau.show(model)
 print(shown.title, "has", len(shown.operators), "operators;", len(shown.plan.kernels), "kernels cover most of them:")
 width = max(len(kernel.operator) for kernel in shown.plan.kernels)
@@ -84,7 +84,7 @@ for function in (right, last_column_missed, half_precision_inside):
 # -------------
 # Checked on captured activations and on awkward inputs, timed against onnxruntime with all its optimizations, in pairs;
 # what does not win is dropped. The ceiling says what fusing can gain at most: a model full of MatMul gains little.
-with as_file(files("noyau.models") / "llama_tiny_dynamo.onnx") as model:
+with as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as model:
     optimized = noyau.optimize(model)
 print(optimized.report)
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import itertools
 
 import noyau
-from noyau.ops import Op
+from noyau.ops.op import Op
 
 M = 160
 EXTENTS = {"i": "m", "j": "n", "k": "q"}

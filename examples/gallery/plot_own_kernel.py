@@ -16,13 +16,13 @@ from pathlib import Path
 import numpy as np
 
 import noyau
-from noyau.differing import apart
 from noyau.errors import InputError
-from noyau.loading import load_op
+from noyau.jobs.check.model_difference import apart
+from noyau.ops.op_files import load_op
 
 folder = Path(tempfile.mkdtemp(prefix="noyau-exam-"))
 model = folder / "llama.onnx"
-with as_file(files("noyau.models") / "llama_tiny_dynamo.onnx") as tiny:
+with as_file(files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx") as tiny:
     model.write_bytes(tiny.read_bytes())
 
 # %%

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import noyau
-from noyau.profiling.traces import read_trace
-from noyau.runtimes.onnxruntime import open_session
-from noyau.timing.comparing import compare, spell_s
+from noyau.hosts.onnxruntime.custom_ops import open_session
+from noyau.jobs.profile.traces import read_trace
+from noyau.timing.comparison import compare, spell_s
 
 # %%
 # A small LLaMA at three sizes
@@ -29,7 +29,7 @@ from noyau.timing.comparing import compare, spell_s
 # One token (decoding), a short prompt, a longer one. Each operator type has its share of a run, each fusable path what
 # it takes today and what it can gain at most: its floor is the time in which this machine copies the bytes that the
 # path must read and write.
-MODEL = files("noyau.models") / "llama_tiny_dynamo.onnx"
+MODEL = files("noyau.jobs.demo.models") / "llama_tiny_dynamo.onnx"
 with as_file(MODEL) as path:
     profile = noyau.profile(path, dims={"sequence": [1, 128, 512]}, top=6, budget_s=0.5)
 print(profile)

@@ -15,7 +15,7 @@ import numpy as np
 
 import noyau
 from noyau.dtypes import DType
-from noyau.handwritten.calling import call_kernel
+from noyau.kernels.call import call_kernel
 
 ROWS, N = 2048, 2048
 

@@ -13,8 +13,8 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.ir.binding import Demand, bind, require
 from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, shape_of
+from noyau.ir.sizes import Demand, bind, require
 
 
 @dataclass(frozen=True, slots=True)

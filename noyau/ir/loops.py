@@ -12,8 +12,8 @@ from enum import Enum
 from typing import TypeAlias
 
 from noyau.dtypes import DType
-from noyau.ir.binding import Binding
 from noyau.ir.dims import Dim, Shape
+from noyau.ir.sizes import Binding
 
 
 class Axis(Enum):

@@ -10,7 +10,7 @@ import numpy as np
 from noyau.errors import InputError
 from noyau.functions import erf, sigmoid
 from noyau.nn.widths import Floats, rounded, wide
-from noyau.ops import op
+from noyau.ops.op import op
 
 
 @op("float[...] -> float[...]")

@@ -10,7 +10,7 @@ from noyau.nn.losses import cross_entropy_each, cross_entropy_mean, cross_entrop
 from noyau.nn.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from noyau.nn.positions import rope
 from noyau.nn.softmaxes import log_softmax, softmax
-from noyau.ops import Op
+from noyau.ops.op import Op
 
 CATALOGUE: tuple[Op[..., Any], ...] = (
     rms_norm,

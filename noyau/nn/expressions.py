@@ -6,7 +6,7 @@ import numpy as np
 
 from noyau.functions import softplus
 from noyau.nn.widths import Floats, rounded, wide
-from noyau.ops import op
+from noyau.ops.op import op
 
 
 @op("float[...], float, float -> float[...]")

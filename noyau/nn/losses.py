@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from noyau.errors import InputError
 from noyau.nn.widths import Floats, rounded, wide
-from noyau.ops import op
+from noyau.ops.op import op
 
 Labels = NDArray[Any]
 

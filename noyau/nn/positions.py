@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from noyau.nn.widths import Floats, rounded, wide
-from noyau.ops import op
+from noyau.ops.op import op
 
 
 def _inputs(rng: np.random.Generator, batch: int = 2, heads: int = 3, n: int = 7, half: int = 8) -> tuple[Floats, ...]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from noyau.nn.widths import Floats, rounded, wide
-from noyau.ops import op
+from noyau.ops.op import op
 
 
 @op("float[*batch, n] -> float[*batch, n]")

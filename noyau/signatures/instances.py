@@ -7,8 +7,8 @@ from functools import lru_cache
 
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
-from noyau.ir.binding import Binding, plan
 from noyau.ir.dims import Dim, Shape, product
+from noyau.ir.sizes import Binding, plan
 from noyau.signatures.types import ELLIPSIS, Family, Instance, Rest, Signature, Term, Value, brief
 
 Known = tuple[tuple[str, int], ...]

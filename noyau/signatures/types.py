@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
+from noyau.codegen.tables import closed, dim_text, opened
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Op, Shape
-from noyau.languages.spelling import closed, dim_text, opened
 
 ELLIPSIS = "..."
 OUT = "out"  # the name of a result that bears none

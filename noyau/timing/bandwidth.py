@@ -12,7 +12,7 @@ from threading import Barrier
 import numpy as np
 
 from noyau.errors import BuildError
-from noyau.timing.kept import kept_curves, rate_of
+from noyau.timing.rate_cache import kept_curves, rate_of
 from noyau.timing.rates import memory_loops, memory_rate
 
 Clock = Callable[[], float]

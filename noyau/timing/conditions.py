@@ -1,15 +1,49 @@
-"""How the machine is while something is timed: its clocks before and after, and who else works on it."""
+"""How the machine is while something is timed: its clocks before and after, and who else works on it.
+
+Whether what is timed is timed for long. A script that is checked tells nobody how fast it is.
+
+Threads of this process that work while nobody called them: OpenMP's spin for 5 to 10 ms after each parallel loop.
+
+Whoever is timed meanwhile has a core less. So before a sample the clock waits until they rest, at work itself: a core
+that sleeps is slow to come back. Linux says what each thread does (its clocks of other threads tick too seldom to).
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+_ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked
+
+
+@contextmanager
+def briefly() -> Iterator[None]:
+    """Clocks that ask `allowed_s` have no time in the meantime: they take the fewest samples that they can do with."""
+    asked = object()
+    _ASKED.append(asked)
+    try:
+        yield
+    finally:
+        _ASKED.remove(asked)
+
+
+def is_brief() -> bool:
+    """Whether somebody asks for that now."""
+    return bool(_ASKED)
+
+
+def allowed_s(budget_s: float) -> float:
+    """The seconds of a budget that may be spent."""
+    return 0.0 if is_brief() else budget_s
+
 
 Clock = Callable[[], float]
 
@@ -104,3 +138,34 @@ def cache_ladder(folder: Path = _CACHES) -> dict[str, int]:
 def last_level_bytes(folder: Path = _CACHES) -> int:
     """The bytes of the largest cache; 32 MiB where that is not known."""
     return max(cache_ladder(folder).values(), default=_USUAL_CACHE_BYTES)
+
+
+LONGEST_S = 20e-3
+_THREADS = Path("/proc/self/task")
+
+
+def others_rest(longest_s: float = LONGEST_S) -> bool:
+    """Wait until no other thread of this process runs; whether that is so, or one still does after `longest_s`. Where
+    the system does not say, they are taken to rest."""
+    end_s = time.perf_counter() + longest_s
+    while _others_run():
+        if time.perf_counter() >= end_s:
+            return False
+    return True
+
+
+def _others_run() -> bool:
+    own = str(threading.get_native_id())
+    try:
+        return any(_state(each) == b"R" for each in _THREADS.iterdir() if each.name != own)
+    except FileNotFoundError:
+        return False
+
+
+def _state(thread: Path) -> bytes:
+    """What a thread does, by its letter of proc(5): it stands behind its name, which is in brackets; none of one that
+    has ended."""
+    try:
+        return (thread / "stat").read_bytes().rpartition(b") ")[2][:1]
+    except (FileNotFoundError, ProcessLookupError):
+        return b""

@@ -15,9 +15,9 @@ from threading import Barrier
 import ml_dtypes
 import numpy as np
 
-from noyau.builders import cc
-from noyau.languages import cmath
-from noyau.timing.cheats import seconds
+from noyau.codegen import cmath
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.workers.tamper_detection import seconds
 
 Clock = Callable[[], float]
 Curve = Mapping[int, float]  # bytes that move -> bytes per second
@@ -44,22 +44,22 @@ class Loops:
         return lambda *given: function(*(ctypes.c_int64(each) for each in given))
 
 
-def loops(options: cc.Options = cc.DEFAULTS) -> Loops:
+def loops(options: c_compiler.Options = c_compiler.DEFAULTS) -> Loops:
     """The loops for this machine, from the cache or built."""
     texts = [_memory_text(), *_scalar_texts()]
     with ThreadPoolExecutor(2) as pool:
-        list(pool.map(lambda text: cc.compile_object(text, replace(options, export=True)), texts))
-    return Loops(ctypes.CDLL(str(cc.compile_library(texts, options))))
+        list(pool.map(lambda text: c_compiler.compile_object(text, replace(options, export=True)), texts))
+    return Loops(ctypes.CDLL(str(c_compiler.compile_library(texts, options))))
 
 
-def memory_loops(options: cc.Options = cc.DEFAULTS) -> Loops:
+def memory_loops(options: c_compiler.Options = c_compiler.DEFAULTS) -> Loops:
     """Those loops alone that copy and read; they are built at once. BuildError where there is no compiler."""
-    return Loops(ctypes.CDLL(str(cc.compile_library([_memory_text()], options))))
+    return Loops(ctypes.CDLL(str(c_compiler.compile_library([_memory_text()], options))))
 
 
 def _memory_text() -> str:
     """The loops, after what they share with the kernels."""
-    around, loops = (files("noyau").joinpath(*path) for path in (("languages", "around.h"), ("timing", "loops.c")))
+    around, loops = (files("noyau").joinpath(*path) for path in (("codegen", "c", "around.h"), ("timing", "loops.c")))
     return f"#include <stddef.h>\n#include <stdint.h>\n{around.read_text('ascii')}\n{loops.read_text('ascii')}"
 
 

@@ -11,7 +11,7 @@ import ml_dtypes
 import numpy as np
 
 from noyau import nn
-from noyau.ops import Op
+from noyau.ops.op import Op
 
 Array = np.ndarray
 ULP = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}

@@ -8,7 +8,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau import nn  # noqa: E402
-from noyau.dispatching.torch_calls import tensor_calls  # noqa: E402
+from noyau.ops.torch_entry import tensor_calls  # noqa: E402
 from tests.nn.cases import CASES  # noqa: E402
 from tests.nn.catalogue_model import Everything  # noqa: E402
 

@@ -12,9 +12,9 @@ from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim
 from noyau.signatures.binding import bind, describe
+from noyau.signatures.inputs import USUAL_DTYPES, integers_of, make, usual_instance
 from noyau.signatures.instances import unbound_names
-from noyau.signatures.making import USUAL_DTYPES, integers_of, make, usual_instance
-from noyau.signatures.parsing import parse
+from noyau.signatures.parser import parse
 from tests.signatures.texts import NAMES, signatures
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.signatures.instances import instance_of
-from noyau.signatures.parsing import parse
+from noyau.signatures.parser import parse
 from noyau.signatures.types import ELEMENTS, Family, brief
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from noyau.timing.gpu_kept import COLD, HOT, SIZES, Gpu, GpuMeasured
-from noyau.timing.nvml import GpuConditions
+from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Gpu, GpuMeasured
+from noyau.workers.nvml import GpuConditions
 
 GPU = Gpu("NVIDIA Round", 100, 50 << 20, 80 << 30, "9.0", "580.1", {"torch": "2.11", "triton": "3.6"})
 

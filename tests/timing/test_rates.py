@@ -6,7 +6,7 @@ import itertools
 import numpy as np
 import pytest
 
-from noyau.languages import cmath
+from noyau.codegen import cmath
 from noyau.timing import rates
 from noyau.timing.rates import loops, memory_rate, repeated, scalar_rate
 

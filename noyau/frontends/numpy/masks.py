@@ -12,8 +12,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, name_of, ufunc_call
-from noyau.frontends.numpy.sizes import Number
+from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, name_of, ufunc_call
+from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import MASKED
 from noyau.ir.graph import Node
 from noyau.ir.monoids import highest, lowest

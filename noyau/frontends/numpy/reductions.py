@@ -9,9 +9,9 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import dtype_from
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
+from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import NONE, as_node, loop_dtypes, mapped, refuse, traced, written
 from noyau.ir.dims import product
 from noyau.ir.graph import Node

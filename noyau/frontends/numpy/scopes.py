@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call, surely_scalar
-from noyau.frontends.numpy.creating import ALWAYS, WHERE_SYMBOLIC, made_by
-from noyau.frontends.numpy.own import OWN, OWN_MODULE, own
-from noyau.frontends.numpy.sizes import Number, TracedSize, calculated, sized
-from noyau.frontends.numpy.tables import as_table
+from noyau.frontends.numpy.concatenation import common_dtype
+from noyau.frontends.numpy.creation import ALWAYS, WHERE_SYMBOLIC, made_by
+from noyau.frontends.numpy.derived_ufuncs import OWN, OWN_MODULE, own
+from noyau.frontends.numpy.getitem import as_table
 from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, call, surely_scalar, tape_of
+from noyau.frontends.numpy.traced_sizes import Number, TracedSize, calculated, sized
+from noyau.frontends.numpy.ufuncs import traced
 from noyau.ir.dims import maximum
 from noyau.ir.symbols import dim_of, is_whole
 
@@ -91,7 +93,6 @@ class Scope:
 
     def within(self) -> Scope:
         """What NumPy's own text sees."""
-        from noyau.frontends.numpy.defined import Within
 
         return Within(self.tape)
 
@@ -243,3 +244,36 @@ def in_scope(function: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
     """The function as it is traced: what it and those that it calls see of numpy is that of the tape."""
     scope = Scope(tape)
     return scope.rebuilt(function) if isinstance(function, FunctionType) else scope.replaced(function)
+
+
+class Within(Scope):
+    """What NumPy's own text sees: of NumPy also what is not public is taken apart, or put in its place by its name."""
+
+    def _replaced(self, value: Any) -> Any:
+        name = getattr(value, "__name__", "")
+        match value:
+            case FunctionType() if is_numpy(value) and getattr(np, name, None) is not value:
+                return self.function(value)
+            case BuiltinFunctionType() if name in FUNCTIONS:
+                return made_by(self.tape, name, value)
+            case _:
+                return _Converter if name == "_array_converter" else super()._replaced(value)
+
+
+class _Converter:
+    """What NumPy makes arrays of its arguments by, and wraps results."""
+
+    def __init__(self, *given: Any) -> None:
+        self.arrays = [traced(tape_of(given), each) if not hasattr(each, "node") else each for each in given]
+
+    def __getitem__(self, at: int) -> Any:
+        return self.arrays[at]
+
+    def as_arrays(self, **said: Any) -> tuple[Any, ...]:
+        return tuple(self.arrays)
+
+    def result_type(self, **said: Any) -> np.dtype:
+        return common_dtype(self.arrays).numpy
+
+    def wrap(self, made: Any, **said: Any) -> Any:
+        return made

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, Traced, call, tape_of
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import refuse, traced
 from noyau.ir.dims import Dim, indices, product
 from noyau.ir.symbols import Size, dim_of

@@ -9,11 +9,11 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
-from noyau.ir.binding import Demand
 from noyau.ir.dims import Dim, DimLike, Shape, equal, flat_index, indices, never_negative, product, shape_of
 from noyau.ir.graph import Constant, Input, Iota, Kind, Map, Node, Reduce, Scan, Select, View
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
+from noyau.ir.sizes import Demand
 
 MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
 

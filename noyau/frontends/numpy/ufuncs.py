@@ -10,9 +10,9 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.arrays import FUNCTIONS, UFUNCS, Traced, as_scalars, surely_scalar, tape_of
-from noyau.frontends.numpy.sizes import Number
 from noyau.frontends.numpy.tape import Tape, dtype_from
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, as_scalars, surely_scalar, tape_of
+from noyau.frontends.numpy.traced_sizes import Number
 from noyau.ir.graph import Node
 from noyau.ir.symbols import Size
 

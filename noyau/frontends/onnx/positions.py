@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from noyau.dtypes import DType
-from noyau.frontends.onnx.building import light
+from noyau.frontends.onnx.emitter import light
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Iota, Map, Node, Select, View
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tracing import trace_shapes
+from noyau.frontends.numpy.trace import trace_shapes
 from tests.frontends.numpy.traces import agrees, dtype_of, found, traced_only, x
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.frontends.numpy.tracing import Trace, trace, trace_shapes
+from noyau.frontends.numpy.trace import Trace, trace, trace_shapes
 from noyau.ir.dims import shape_of
-from noyau.ir.evaluation import evaluate
 from noyau.ir.graph import Graph, Input, Node
+from noyau.ir.graph_interpreter import evaluate
 
 
 def x(*shape: int, dtype: Any = np.float32, seed: int = 0) -> np.ndarray:

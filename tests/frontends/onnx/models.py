@@ -9,8 +9,8 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from noyau.frontends.onnx import Imported, import_model
-from noyau.ir.checking import check
-from noyau.ir.evaluation import evaluate
+from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.graph_verifier import check
 
 
 def model(text: str, opset: int = 18, imports: str = "") -> onnx.ModelProto:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.frontends.torch.importing import Imported, import_graph
-from noyau.frontends.torch.opaque import as_array
-from noyau.ir.evaluation import evaluate
+from noyau.frontends.torch.importer import Imported, import_graph
+from noyau.frontends.torch.sites import as_array
+from noyau.ir.graph_interpreter import evaluate
 
 
 class Called(torch.nn.Module):

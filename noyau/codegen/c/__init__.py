@@ -1,0 +1,1 @@
+"""Language `c`: C11 for gcc, clang and zig, against the ABI of noyau.h."""

@@ -1,0 +1,186 @@
+"""What a runtime asks a C kernel: its sizes from its inputs' shapes, its outputs' shapes, its launches' extents."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from noyau.codegen.c.expressions import Expressions
+from noyau.codegen.identifiers import Scopes
+from noyau.ir.dims import Dim, maximum, product
+from noyau.ir.loops import Buffer, Call, Expr, Guard, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import every_expression, every_statement, extent_of
+
+USUAL = 1024  # what every size is taken to be, where flops are weighed against bytes
+FLOPS_A_BYTE = 3  # that a thread computes while it moves one
+
+
+def interface(kernel: Kernel, names: Scopes, expressions: Expressions) -> str:
+    """The functions of the kernel's table, and the table."""
+    scratch, extents = _scratch(kernel), [extent_of(launch) for launch in kernel.launches]
+    moved = [item_bytes(kernel, launch) for launch in kernel.launches]
+    made = _Interface(kernel, names, expressions)
+    return "\n\n".join(
+        [
+            made.bind(),
+            made.shape(),
+            made.cases("scratch_bytes", "index", scratch),
+            made.cases("extent", "launch", extents, [launch.when for launch in kernel.launches]),
+            made.cases("item_bytes", "launch", moved),
+            made.run(),
+            made.table(),
+        ]
+    )
+
+
+class _Interface:
+    def __init__(self, kernel: Kernel, names: Scopes, expressions: Expressions) -> None:
+        self.kernel, self.names, self.expressions = kernel, names, expressions
+        expressions.absurd = True  # a runtime may ask before it looks
+
+    def bind(self) -> str:
+        """The sizes that the inputs give, each input then checked against them."""
+        lines: list[str] = []
+        for at, binding in enumerate(self.kernel.binding):
+            got, name = f"shapes[{binding.input}][{binding.axis}]", self.names.atom(binding.size)
+            value = got if binding.offset == Dim.of(0) else f"({got} - ({self.expressions.dim(binding.offset)}))"
+            value = value if binding.factor == 1 else f"{value} / {binding.factor}"
+            lines += [f"const int64_t {name} = {value};", f"sizes[{at}] = {name};"]
+            if value != got:
+                lines.append(f"if ({name} < 0) return {binding.input + 1};")
+        taken = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
+        for k, buffer in enumerate(self.kernel.of(Role.INPUT)):
+            for axis, dim in enumerate(buffer.shape):
+                if (k, axis) not in taken:
+                    lines.append(f"if (shapes[{k}][{axis}] != {self.expressions.dim(dim)}) return {k + 1};")
+        lines += [self.guard(guard) for guard in self.kernel.guards]
+        unused = [f"(void){name};" for name in ("shapes", "sizes") if not any(f"{name}[" in line for line in lines)]
+        head = f"static int32_t {self.kernel.name}_bind(const int64_t *const *shapes, int64_t *sizes)"
+        return _function(head, [*unused, *lines, "return 0;"])
+
+    def guard(self, guard: Guard) -> str:
+        """The refusal of sizes that do not obey a guard; the input that it names is one that has such a size."""
+        names = guard.left.names | guard.right.names
+        inputs = self.kernel.of(Role.INPUT)
+        named = [k for k, buffer in enumerate(inputs) if any(dim.names & names for dim in buffer.shape)]
+        left, right, cells = (self.expressions.dim(dim) for dim in (guard.left, guard.right, guard.cells))
+        return f"if (({cells}) != 0 && {left} > {right}) return {(named or [0])[-1] + 1};"
+
+    def shape(self) -> str:
+        def cases() -> Iterator[str]:
+            for k, buffer in enumerate(self.kernel.of(Role.OUTPUT)):
+                dims = [f"dims[{axis}] = {self.expressions.dim(dim)};" for axis, dim in enumerate(buffer.shape)]
+                yield " ".join([f"case {k}:", *dims, "break;"])
+
+        lines = self.with_sizes(cases(), "output", "break")
+        quiet = [] if any("dims[" in line for line in lines) else ["(void)dims;"]
+        head = f"static void {self.kernel.name}_shape(const int64_t *sizes, int32_t output, int64_t *dims)"
+        return _function(head, [*quiet, *lines])
+
+    def cases(self, what: str, parameter: str, values: Sequence[Dim], when: Sequence[Expr | None] = ()) -> str:
+        """A function that gives one of several numbers; 0 where its condition is false."""
+
+        def cases() -> Iterator[str]:
+            for k, value in enumerate(values):
+                text, condition = self.expressions.dim(value), when[k] if when else None
+                text = text if condition is None else f"{self.expressions.expr(condition)} ? {text} : 0"
+                yield f"case {k}: return {text};"
+
+        head = f"static int64_t {self.kernel.name}_{what}(const int64_t *sizes, int32_t {parameter})"
+        if not values:
+            return _function(head, ["(void)sizes;", f"(void){parameter};", "return 0;"])
+        return _function(head, self.with_sizes(cases(), parameter, "return 0"))
+
+    def with_sizes(self, cases: Iterator[str], switch: str, otherwise: str) -> list[str]:
+        """A switch, and before it the sizes that its cases name."""
+        self.names.used.clear()
+        kept = list(cases)
+        sizes = [
+            f"const int64_t {self.names.atom(b.size)} = sizes[{at}];"
+            for at, b in enumerate(self.kernel.binding)
+            if ("size", b.size) in self.names.used
+        ]
+        return [*(sizes or ["(void)sizes;"]), f"switch ({switch}) {{", *kept, f"default: {otherwise};", "}"]
+
+    def run(self) -> str:
+        name = self.kernel.name
+        lines = [f"case {k}: return {name}_{k}(call, begin, end);" for k in range(len(self.kernel.launches))]
+        head = f"static int32_t {name}_run(const noyau_call *call, int64_t begin, int64_t end)"
+        return _function(head, ["switch (call->launch) {", *lines, "default: return NOYAU_OK;", "}"])
+
+    def table(self) -> str:
+        kernel, name = self.kernel, self.kernel.name
+        inputs, outputs, scratch = (kernel.of(role) for role in (Role.INPUT, Role.OUTPUT, Role.SCRATCH))
+        counts = ", ".join(str(len(part)) for part in (inputs, outputs, scratch, kernel.launches, kernel.binding))
+        dtypes = ", ".join(str(buffer.dtype.onnx) for buffer in (*inputs, *outputs))
+        ranks = ", ".join(str(len(buffer.shape)) for buffer in (*inputs, *outputs))
+        asked = ("bind", "shape", "scratch_bytes", "extent", "item_bytes", "run")
+        return (
+            f"static const int32_t {name}_dtypes[] = {{{dtypes}}};\n"
+            f"static const int32_t {name}_ranks[] = {{{ranks}}};\n\n"
+            "#ifndef NOYAU_EXPORT\n#define NOYAU_EXPORT\n#endif\n"
+            f"NOYAU_EXPORT const noyau_kernel {name}_kernel = {{\n"
+            f'    "{name}", {counts}, {name}_dtypes, {name}_ranks,\n'
+            f"    {', '.join(f'{name}_{what}' for what in asked)},\n}};"
+        )
+
+
+def _scratch(kernel: Kernel) -> list[Dim]:
+    return [_bytes(buffer) for buffer in kernel.of(Role.SCRATCH)]
+
+
+def item_bytes(kernel: Kernel, launch: Launch) -> Dim:
+    """The bytes that one item moves: those of the buffers that the launch touches, over its items, and one more. Of a
+    buffer that is looked into alone, nobody knows. Where what is computed takes as long as several times as many bytes
+    do, it is so many times as many."""
+    stored = {name for s in every_statement(launch.body) if isinstance(s, Store) for name in s.buffers}
+    loads = [e for e in every_expression(launch.body) if isinstance(e, Load)]
+    read = {e.buffer for e in loads if not any(name.startswith("#at") for d in e.index for name in d.names)}
+    touched = stored | read
+    total = sum((_bytes(buffer) for buffer in kernel.buffers if buffer.name in touched), Dim.of(0))
+    total, extent = total * _intensity(launch, total), extent_of(launch)
+    whole = total // extent
+    return 1 + (whole if whole * extent == total and extent.constant != 0 else total // maximum(extent, 1))
+
+
+def _intensity(launch: Launch, total: Dim) -> int:
+    """How many times as long as for its bytes a launch takes for its flops, at usual sizes; at least 1."""
+    with contextlib.suppress(ZeroDivisionError):
+        return max(1, round(_flops(launch.body, {}) / max(1, FLOPS_A_BYTE * _usual(total, {}))))
+    return 1
+
+
+def _flops(body: Iterable[Statement], known: dict[str, int]) -> int:
+    """What statements compute at usual sizes; `known` are indices that have a name."""
+    total = 0
+    for statement in body:
+        match statement:
+            case Loop(extent=extent, body=inner):
+                total += max(0, _usual(extent, known)) * _flops(inner, known)
+            case If(body=inner):
+                total += _flops(inner, known)
+            case Let(name, Index(dim)):
+                known[name] = _usual(dim, known)
+            case _:
+                calls = (expr for expr in every_expression((statement,)) if isinstance(expr, Call))
+                total += sum(OPERATORS[call.function].flops for call in calls)
+    return total
+
+
+def _usual(dim: Dim, known: Mapping[str, int]) -> int:
+    """A Dim where every size is usual, in the first round of each loop."""
+    return int(dim.evaluate({name: known.get(name, 0 if name.startswith("#") else USUAL) for name in dim.names}))
+
+
+def _bytes(buffer: Buffer) -> Dim:
+    return product(buffer.shape) * buffer.dtype.bytes
+
+
+def _function(head: str, lines: Sequence[str]) -> str:
+    indented, depth = [], 1
+    for line in lines:
+        depth -= line == "}"
+        indented.append(f"{'    ' * depth}{line}")
+        depth += line.endswith("{")
+    return "\n".join([head, "{", *indented, "}"])

@@ -1,0 +1,335 @@
+"""Language `c`: C11 for gcc, clang and zig, against the ABI of noyau.h; the text compiles alone.
+
+Printed kernels of language `c` as one text: what they call stands there once, before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+
+from noyau.codegen import cmath
+from noyau.codegen.c.expressions import Expressions
+from noyau.codegen.c.idioms import copied_around, is_in_registers, starts_at_zero, turned_by_word
+from noyau.codegen.c.interface import interface
+from noyau.codegen.c.line_stores import Staged, begins_lines, in_lines, lines_of, staged, written_lines
+from noyau.codegen.c.packed_pairs import PAIRS, Open, in_pair, open_pairs
+from noyau.codegen.c.tables import INCLUDES, LANES, PREFETCH, TYPES, WIDTH, comment_text, integer_function
+from noyau.codegen.expressions import is_variable
+from noyau.codegen.identifiers import Scopes, wish_of
+from noyau.codegen.statements import INDENT, Statements
+from noyau.codegen.tables import closed, dim_text, opened
+from noyau.dtypes import DType
+from noyau.errors import GraphError
+from noyau.ir.dims import Dim, Op, product
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Expr,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Role,
+    Space,
+    Statement,
+    Store,
+)
+from noyau.ir.walk import every_expression, every_statement, on_threads
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """The launches and the table of a kernel, and what they call: scalar functions, and those of integers."""
+
+    bodies: tuple[str, ...]
+    functions: frozenset[str]
+    integers: frozenset[tuple[str, str]]
+
+
+def text_of(parts: Sequence[Printed], comment: str = "") -> str:
+    """One text of kernels that are printed."""
+    bodies = [body for part in parts for body in part.bodies]
+    functions = frozenset[str]().union(*(part.functions for part in parts))
+    integers = frozenset[tuple[str, str]]().union(*(part.integers for part in parts))
+    pieces = [
+        comment_text(comment),
+        _file("noyau.h"),
+        INCLUDES,
+        LANES if any("NOYAU_LANES" in body for body in bodies) else "",
+        PREFETCH if any("NOYAU_PREFETCH" in body for body in bodies) else "",
+        PAIRS if any("noyau_pair(" in body or "noyau_store_pair(" in body for body in bodies) else "",
+        _file("taken.h") if any("noyau_take(" in body for body in bodies) else "",
+        _file("around.h") if any("noyau_write_around" in body for body in bodies) else "",
+        _file("turn.h") if any("noyau_turn(" in body for body in bodies) else "",
+        cmath.text(functions),
+        *(integer_function(*key) for key in sorted(integers)),
+        *bodies,
+    ]
+    return "\n\n".join(piece.strip("\n") for piece in pieces if piece) + "\n"
+
+
+def _file(name: str) -> str:
+    """C text that lies beside this file."""
+    return files("noyau.codegen.c").joinpath(name).read_text("ascii")
+
+
+ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
+
+
+def source(kernel: Kernel, comment: str = "", *, anonymous: bool = False) -> str:
+    """The text of a kernel: a comment, the ABI, the scalar functions it uses, its launches, its table.
+
+    `anonymous`: with numbers for names, to tell whether two kernels are one."""
+    return together([kernel], comment, anonymous=anonymous)
+
+
+def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = False) -> str:
+    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a C function."""
+    return text_of([printed(kernel, anonymous=anonymous) for kernel in kernels], comment)
+
+
+def printed(kernel: Kernel, *, anonymous: bool = False) -> Printed:
+    """A kernel's own part of a text. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
+    if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
+        raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
+    printer = Printer(kernel, anonymous=anonymous)
+    launches = [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
+    table = interface(kernel, printer.names, printer.expressions)
+    called = printer.expressions
+    return Printed((*launches, table), frozenset(called.functions), frozenset(called.integers))
+
+
+class Printer(Statements):
+    """One kernel being printed."""
+
+    opens, turns, closes, ends, empty = "if ({}) {{", "} else {", ("}",), ";", ()
+    expressions: Expressions
+
+    def __init__(self, kernel: Kernel, *, anonymous: bool = False) -> None:
+        self.kernel = kernel
+        self.names = Scopes(kernel, anonymous=anonymous)
+        self.expressions = Expressions(kernel, self.names)
+        self.lines: set[str] = set()  # arrays of cells that are whole lines
+        self.rows: list[str] = []  # what the launch has taken
+
+    def launch(self, position: int, launch: Launch) -> str:
+        """The function that runs items [begin, end) of a launch."""
+        self.names.used.clear()
+        with self.names.block():
+            memory = [s for s in every_statement(launch.body) if isinstance(s, Alloc) and s.space is Space.THREAD]
+            taken = list(self.take(memory))
+            inner = [*taken, *self.threads(launch)]
+            inner += indented(self.give_back())
+            head = [*self.pointers(), *self.sizes()]
+        if any("noyau_write_around" in line for line in inner):
+            inner.append(f"{INDENT}noyau_written_around();")
+        lines = [*head, *([""] if head else []), *inner, f"{INDENT}return NOYAU_OK;"]
+        signature = f"static int32_t {self.kernel.name}_{position}(const noyau_call *call, int64_t begin, int64_t end)"
+        return "\n".join([signature, "{", *lines, "}"])
+
+    def pointers(self) -> Iterator[str]:
+        for at, buffer in enumerate(self.kernel.buffers):
+            if ("value", buffer.name) in self.names.used:
+                constant = "const " if buffer.role is Role.INPUT else ""
+                name, kind = self.names.value(buffer.name), TYPES[buffer.dtype]
+                told = ", strides ".join(self.listed(d) for d in (buffer.shape, buffer.strides) if d is not None)
+                yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* {told} */"
+
+    def sizes(self) -> Iterator[str]:
+        for at, binding in enumerate(self.kernel.binding):
+            if ("size", binding.size) in self.names.used:
+                yield f"{INDENT}const int64_t {self.names.atom(binding.size)} = call->sizes[{at}];"
+
+    def listed(self, dims: Iterable[Dim]) -> str:
+        return f"[{', '.join(map(self.told, dims))}]"
+
+    def told(self, dim: Dim) -> str:
+        """A Dim in a comment."""
+        return opened(dim_text(dim, self.names.peek, _tell))
+
+    def said(self, condition: Expr) -> str:
+        """A condition in a comment."""
+        used = set(self.names.used)
+        text = self.expressions.top(condition)
+        self.names.used = used
+        return text
+
+    def take(self, memory: Sequence[Alloc]) -> Iterator[str]:
+        """Memory of the thread, taken once a call."""
+        self.rows = []
+        for alloc in memory:
+            self.expressions.memory[alloc.name] = alloc
+            name, kind = self.names.bind(alloc.name), TYPES[alloc.dtype]
+            count = closed(self.expressions.dim(product(alloc.shape)))
+            yield f"{INDENT}{kind} *restrict {name} = noyau_take((size_t){count} * sizeof(*{name}));"
+            self.rows.append(name)
+        if self.rows:
+            yield f"{INDENT}if ({' || '.join(f'!{name}' for name in self.rows)}) {{"
+            yield from (f"{INDENT * 2}{line}" for line in self.give_back() if len(self.rows) > 1)
+            yield f"{INDENT * 2}return NOYAU_OUT_OF_MEMORY;"
+            yield f"{INDENT}}}"
+
+    def give_back(self) -> list[str]:
+        return [f"noyau_give_back({name});" for name in self.rows]
+
+    def threads(self, launch: Launch) -> Iterator[str]:
+        """What stands before the loops on threads, then these as one counted loop over the call's items."""
+        before, loops, inner = on_threads(launch.body)
+        yield from indented(self.block(before))
+        self.parallel = bool(loops)
+        extents = [self.told(loop.extent) for loop in loops]
+        items = " x ".join(map(closed, extents) if len(extents) > 1 else extents)
+        where = "" if launch.when is None else f" where {self.said(launch.when)}"
+        yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}{where}. */"
+        with self.names.block():
+            yield from self.items(loops, inner)
+
+    def items(self, loops: Sequence[Loop], body: tuple[Statement, ...]) -> Iterator[str]:
+        outside = dict(self.expressions.extents)
+        self.expressions.extents |= {loop.var: loop.extent for loop in loops}
+        if len(loops) == 1:
+            name = self.names.bind(loops[0].var, wish_of(loops[0].var))
+            yield f"{INDENT}for (int64_t {name} = begin; {name} < end; ++{name}) {{"
+        else:
+            yield from self.first_item(loops)
+            yield f"{INDENT}for (int64_t item = begin; item < end; ++item) {{"
+        yield from indented(self.block(body), 2)
+        yield from self.next_item(loops)
+        yield f"{INDENT}}}"
+        self.expressions.extents = outside
+
+    def first_item(self, loops: Sequence[Loop]) -> Iterator[str]:
+        """The variables of several loops at the first item."""
+        if not loops:
+            return
+        names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
+        yield f"{INDENT}if (begin >= end) {{"
+        yield from (f"{INDENT * 2}{line}" for line in [*self.give_back(), "return NOYAU_OK;"])
+        yield f"{INDENT}}}"
+        yield f"{INDENT}int64_t left = begin;"
+        for name, loop in reversed(list(zip(names[1:], loops[1:], strict=True))):
+            extent = closed(self.expressions.dim(loop.extent))
+            yield f"{INDENT}int64_t {name} = left % {extent};"
+            yield f"{INDENT}left /= {opened(extent)};"
+        yield f"{INDENT}int64_t {names[0]} = left;"
+
+    def next_item(self, loops: Sequence[Loop]) -> Iterator[str]:
+        """The variables of several loops moved to the next item."""
+        if len(loops) < 2:
+            return
+        text = f"++{self.names.atom(loops[0].var)};"
+        for loop in loops[1:]:
+            name, extent = self.names.atom(loop.var), self.expressions.dim(loop.extent)
+            text = f"if (++{name} == {extent}) {{ {name} = 0; {text} }}"
+        yield f"{INDENT * 2}{text}"
+
+    def first(self, left: list[Statement]) -> tuple[Iterator[str], list[Statement]]:
+        match left:
+            case [Alloc() as memory, filled, *rest] if starts_at_zero(memory, filled):
+                return self.zeros(memory), rest
+            case _ if made := staged(left):
+                return self.by_lines(made), left[len(made.statements) :]
+            case _:
+                return super().first(left)
+
+    def by_lines(self, made: Staged) -> Iterator[str]:
+        """A tile that is written around the caches, a few lines at a time where it begins with one."""
+        yield self.opens.format(begins_lines(made, self.expressions))
+        self.lines |= {lines_of(alloc.name) for alloc in made.memory}
+        yield from self.inner((in_lines(made),))
+        yield self.turns
+        with self.names.block():
+            yield from indented([line for s in made.statements for line in self.statement(s, last=False)])
+        yield from self.closes
+
+    def zeros(self, memory: Alloc) -> Iterator[str]:
+        """Memory that is 0 at first, in its declaration: a loop over it would become a call of memset."""
+        self.expressions.memory[memory.name] = memory
+        count = self.expressions.dim(product(memory.shape))
+        yield f"{TYPES[memory.dtype]} {self.names.bind(memory.name)}[{count}] = {{0}};"
+
+    def variable(self, alloc: Alloc, text: str) -> str:
+        self.expressions.memory[alloc.name] = alloc
+        return f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)} = {text};"
+
+    def constant(self, name: str, wish: str, dtype: DType, text: str) -> str:
+        kind = "int64_t" if name.startswith("#") else TYPES[dtype]
+        return f"const {kind} {self.names.bind(name, wish)} = {text};"
+
+    def alloc(self, alloc: Alloc) -> Iterator[str]:
+        if alloc.space is Space.REGISTER:  # the other is taken once a call, by `take`
+            self.expressions.memory[alloc.name] = alloc
+            count = "" if is_variable(alloc) else f"[{self.expressions.dim(product(alloc.shape))}]"
+            yield f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)}{count};"
+
+    def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
+        yield f"NOYAU_PREFETCH(&{self.expressions.cell(prefetch.buffer, prefetch.index)});"
+
+    def noted(self, let: Let) -> None:
+        if isinstance(let.value, Index) and self.expressions.is_natural(let.value.dim):
+            self.expressions.required[let.name] = let.value.dim + 1
+
+    def refused(self, index: str, extent: str) -> Iterator[str]:
+        back = " ".join([*self.give_back(), "return NOYAU_INDEX_OUT_OF_BOUNDS;"])
+        yield f"if ({index} < 0 || {index} >= {extent}) {f'{{ {back} }}' if self.rows else back}"
+
+    def copied_around(self, loop: Loop) -> str:
+        lines = self.lines & {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, Load)}
+        return (written_lines if lines else copied_around)(loop, self.expressions)
+
+    def rounds(self, loop: Loop) -> Iterator[str]:
+        if (line := turned_by_word(loop, self.expressions)) is not None:
+            yield line
+        else:
+            yield from self.counted(loop)
+
+    def counted(self, loop: Loop) -> Iterator[str]:
+        extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
+        self.expressions.extents[loop.var] = loop.extent
+        with self.names.block():
+            name = self.names.bind(loop.var, wish_of(loop.var))
+            body = [*open_pairs(loop, self.expressions), *self.inner(loop.body)]
+        self.expressions.extents, self.expressions.pairs = outside, Open()
+        if loop.axis is Axis.LANES and not is_in_registers(loop, self.expressions.memory):
+            yield "NOYAU_LANES"
+        head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
+        if len(body) == 1 and len(head) + len(body[0]) < WIDTH and body[0].endswith(";"):
+            yield f"{head} {body[0].lstrip()}"
+        else:
+            yield f"{head} {{"
+            yield from body
+            yield "}"
+
+    def store(self, store: Store, *, last: bool) -> Iterator[str]:
+        if (line := in_pair(store, self.expressions)) is not None:
+            yield line
+        else:
+            yield from super().store(store, last=last)
+
+    def signs(self, dtype: DType) -> Mapping[str, str]:
+        return ASSIGNED if dtype is dtype.compute else {}  # of half a float's width it is rounded apart
+
+    def at_once(
+        self, buffers: Sequence[str], places: Sequence[str], values: Sequence[Expr], *, last: bool
+    ) -> Iterator[str]:
+        if last:
+            yield from self.computed_first(buffers, places, values)
+        else:
+            yield "{"
+            yield from indented(super().at_once(buffers, places, values, last=last))
+            yield "}"
+
+
+def indented(lines: Iterable[str], depth: int = 1) -> Iterator[str]:
+    return (f"{INDENT * depth}{line}" for line in lines)
+
+
+def _tell(op: Op, left: str, right: str) -> str:
+    signs = {"floordiv": "/", "mod": "%"}
+    return f"({closed(left)} {signs[op.kind]} {closed(right)})" if op.kind in signs else f"{op.kind}({left}, {right})"

@@ -1,0 +1,82 @@
+"""The scalar functions of language `c`: vectorised by the compiler in a plain loop, and right to a promised ulp.
+
+The C text lies beside this file. A snippet is a comment and one function; what it calls is read from its text, and
+what it promises from its comment ("1.0 ulp"), so that text and table cannot disagree. A function without a promise is
+a part of others. All of it is inlined, needs only <math.h> and <stdint.h>, keeps infinities, NaN, -0 and denormals,
+and is right with or without fused multiply-add. benchmarks/minimax.py derives the coefficients.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from noyau.errors import UnsupportedError
+
+_FUNCTION = re.compile(r"^NOYAU_INLINE \w+ (noyau_\w+)\(", re.MULTILINE)
+_NAME = re.compile(r"\bnoyau_\w+(?=\()")
+_PROMISE = re.compile(r"(\d+\.\d+) ulp")
+_HEAD = """\
+#include <math.h>
+#include <stdint.h>
+
+/* Always: a call that is left in a loop keeps it from being vectorised. */
+#define NOYAU_INLINE static inline __attribute__((always_inline))
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Snippet:
+    """One C function: its text with its comment, the snippets it calls, and its greatest error in ulp, if promised."""
+
+    name: str
+    text: str
+    calls: tuple[str, ...]
+    ulp: float | None
+
+
+def _snippet(text: str) -> Snippet:
+    """The snippet that a piece of C text is."""
+    (name,) = _FUNCTION.findall(text)
+    comment = text[: text.index("NOYAU_INLINE")]
+    calls = sorted(set(_NAME.findall(text, len(comment))) - {name})
+    promise = _PROMISE.search(comment)
+    return Snippet(name, text, tuple(calls), float(promise[1]) if promise else None)
+
+
+def _snippets() -> dict[str, Snippet]:
+    """Every snippet of the folder, by name."""
+    files = sorted(Path(__file__).parent.glob("*.c"))
+    pieces = [piece for file in files for piece in file.read_text("ascii").strip().split("\n\n")]
+    return {snippet.name: snippet for snippet in map(_snippet, pieces)}
+
+
+SNIPPETS: Mapping[str, Snippet] = MappingProxyType(_snippets())
+ULP: Mapping[str, float] = MappingProxyType({s.name: s.ulp for s in SNIPPETS.values() if s.ulp is not None})
+NAMES: frozenset[str] = frozenset(ULP)
+
+
+def _in_order(name: str, done: dict[str, Snippet]) -> None:
+    """Add a snippet to `done`, after all that it calls."""
+    if name in done:
+        return
+    if name not in SNIPPETS:
+        raise UnsupportedError(f"c has no function {name}; noyau.codegen.cmath.NAMES lists those it has")
+    for called in SNIPPETS[name].calls:
+        _in_order(called, done)
+    done[name] = SNIPPETS[name]
+
+
+def text(names: Iterable[str]) -> str:
+    """The C text of the named functions ("noyau_exp_f32") and of all that they call, each once, callees first.
+
+    The same set of names gives the same bytes, in whichever order they come; no names give no text. The text opens
+    with the #include and the macro that it needs. Raises UnsupportedError for a name that no snippet has.
+    """
+    done: dict[str, Snippet] = {}
+    for name in sorted(set(names)):
+        _in_order(name, done)
+    return "\n".join([_HEAD, *(snippet.text + "\n" for snippet in done.values())]) if done else ""

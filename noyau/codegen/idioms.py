@@ -1,0 +1,123 @@
+"""What text may say shorter than statements do, and what it has to say longer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from noyau.codegen.expressions import is_variable
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Alloc, Buffer, Call, Expr, If, Let, Load, Loop, Statement, Store, Var
+from noyau.ir.walk import every_expression, operands
+
+TURNED = 16  # lines and cells of a tile that a language may have a word for
+LONG = 7  # parts of an expression that gets a name of its own in a merge
+
+
+def steps_of(values: Sequence[Expr]) -> list[Expr]:
+    """The calls in expressions that deserve a name, each after those in it: those that occur twice, and long ones."""
+    counts: dict[Expr, int] = {}
+
+    def count(expr: Expr) -> None:
+        if isinstance(expr, Call):
+            counts[expr] = counts.get(expr, 0) + 1
+            if counts[expr] > 1:
+                return
+        for operand in operands(expr):
+            count(operand)
+
+    for value in values:
+        count(value)
+    found = [expr for expr, times in counts.items() if times > 1 or (size_of(expr) >= LONG and expr not in values)]
+    return sorted(found, key=size_of)
+
+
+def one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:
+    """Whether no value reads what an earlier one has changed, and none is long."""
+    for position, value in enumerate(values):
+        read = {expr.buffer for expr in every_expression((Let("", value),)) if isinstance(expr, Load)}
+        if read & set(buffers[:position]):
+            return False
+    return True
+
+
+def size_of(expr: Expr) -> int:
+    return 1 + sum(map(size_of, operands(expr)))
+
+
+def is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
+    """Whether a value is stored by the next statement, and nothing else reads it."""
+    store, *rest = after
+    if not isinstance(store, Store) or store.merge or store.values != (Var(let.name, let.value.dtype),):
+        return False
+    return not any(isinstance(expr, Var) and expr.name == let.name for expr in every_expression(rest))
+
+
+def begun_by(statements: Sequence[Statement]) -> int:
+    """How many variables are allocated at once and then stored in, all by one Store; 0 where it is otherwise."""
+    count = next((at for at, s in enumerate(statements) if not (isinstance(s, Alloc) and is_variable(s))), 0)
+    names = tuple(s.name for s in statements[:count] if isinstance(s, Alloc))
+    store = statements[count] if count else None
+    return count if isinstance(store, Store) and store.buffers == names and not store.merge else 0
+
+
+def inlined(let: Let, store: Statement) -> Store:
+    assert isinstance(store, Store)
+    return Store(store.buffers, store.index, (let.value,))
+
+
+def is_copied_around(loop: Loop) -> bool:
+    """Whether a loop does nothing but to copy cells, one after the other, that need not go through the caches."""
+    match loop.body:
+        case (Store((_,), _, (Load(_, (at,), _, None),), None, True),):
+            return _step(at, loop.var) == Dim.of(1)
+        case _:
+            return False
+
+
+@dataclass(frozen=True, slots=True)
+class Turned:
+    """A tile of TURNED x TURNED cells of 4 bytes with its axes exchanged: where it begins in memory of the thread and
+    in a buffer, and how far apart its lines lie in both."""
+
+    own: str
+    at: Dim
+    there: Dim
+    source: str
+    begin: Dim
+    here: Dim
+
+
+def turned(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> Turned | None:
+    """What a loop turns, if it is nothing but a tile of cells that lie side by side, kept with its axes exchanged."""
+    match loop:
+        case Loop(
+            line, _, _, (Loop(cell, count, _, (Store((own,), (at,), (Load(name, (begin,), dtype, None),), None),)),)
+        ):
+            source, kept = memory[name], memory[own]
+        case _:
+            return None
+    alike = isinstance(source, Buffer) and source.strides is None and source.dtype is kept.dtype is dtype
+    (here, along), (there, beside) = (
+        (_step(index, a), _step(index, b)) for index, a, b in ((begin, line, cell), (at, cell, line))
+    )
+    square = loop.extent == count == Dim.of(TURNED) and along == beside == Dim.of(1) and there.constant is not None
+    if not alike or dtype.bytes != 4 or not square or here.names & {line, cell}:
+        return None
+    start = {line: 0, cell: 0}
+    return Turned(own, at.replace(start), there, name, begin.replace(start), here)
+
+
+def _step(index: Dim, variable: str) -> Dim:
+    """How much an index grows from one round to the next."""
+    return index.replace({variable: Dim.of(variable) + 1}) - index
+
+
+def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
+    """What the next statement does where the condition of this one, which reads no memory, is false; or nothing."""
+    match this, after:
+        case If(condition), If(Call("logical_not", (opposite,)), body) if condition == opposite:
+            loads = any(isinstance(expr, Load) for expr in every_expression((Let("", condition),)))
+            return () if loads else body
+        case _:
+            return ()

@@ -1,0 +1,1 @@
+"""Language `numba`: Python that Numba compiles for the CPU."""

@@ -1,0 +1,129 @@
+"""Expressions of the loop IR as Python text for Numba."""
+
+from __future__ import annotations
+
+from noyau.codegen import expressions
+from noyau.codegen.expressions import is_variable
+from noyau.codegen.numba.index_bounds import is_inside, out_of_tiles
+from noyau.codegen.numba.tables import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, Variables, const_text, narrow
+from noyau.codegen.tables import closed, opened
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Op, Shape, exact_part, strides_of
+from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
+
+
+class Expressions(expressions.Expressions):
+    """The expressions of one kernel in Python for Numba.
+
+    `flat` are the packed buffers of the launch that are indexed by one offset, for some index into them is none along
+    their axes."""
+
+    language = "numba"
+    prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
+    names: Variables
+
+    def __init__(self, kernel: Kernel, names: Variables) -> None:
+        super().__init__(kernel, names)
+        self.lengths: dict[str, tuple[Dim, Dim]] = {}  # what `tile_of` says of those that have a name
+        self.tiles: dict[str, tuple[Dim, Dim]] = {}  # the same of the loops over them that are open
+        self.threads: frozenset[str] = frozenset()  # the variables of the loops on threads
+        self.flat: set[str] = set()
+
+    def const(self, value: float | int | bool, dtype: DType) -> str:
+        return const_text(value, dtype)
+
+    # Memory.
+
+    def cell(self, name: str, index: Shape) -> str:
+        memory = self.memory[name]
+        if is_variable(memory) or is_number(memory):
+            return self.names.value(name)
+        if isinstance(memory, Buffer):
+            index = self.axes(memory, index)
+        elif len(index) != 1:
+            raise UnsupportedError(f"numba has no {len(index)} indices of {name}: flatten comes before it prints")
+        places = [self.place(dim, last=axis == len(index) - 1) for axis, dim in enumerate(index)]
+        return f"{self.names.value(name)}[{', '.join(places) or '()'}]"
+
+    def axes(self, buffer: Buffer, index: Shape) -> Shape:
+        """The index along each axis of a buffer, or the offset into one that is flat in this launch."""
+        if buffer.strides is not None or len(buffer.shape) == 1:
+            return index
+        if len(index) != 1:
+            raise UnsupportedError(
+                f"numba has no {len(index)} indices of {buffer.name}: flatten comes before it prints"
+            )
+        if not buffer.shape:
+            return () if buffer.role is Role.OUTPUT else index
+        found = None if buffer.name in self.flat else self.unflattened(index[0], buffer.shape)
+        if found is None:
+            self.flat.add(buffer.name)
+            return index
+        return found
+
+    def unflattened(self, offset: Dim, shape: Shape) -> Shape | None:
+        """The index along each axis, where it is certain that each but the first is inside."""
+        found = []
+        for stride in strides_of(shape)[:-1]:
+            whole, offset = exact_part(offset, stride)
+            tried = ((whole, offset), (whole - 1, offset + stride))  # the latter where the axis is flipped
+            inside = [pair for pair in tried if self.is_inside(pair[1], stride)]
+            if not inside:
+                return None
+            whole, offset = inside[0]
+            found.append(whole)
+        return (*found, offset)
+
+    def is_inside(self, index: Dim, extent: Dim) -> bool:
+        index, extents = out_of_tiles(index, self.tiles, self.required | self.extents)
+        return is_inside(index, extent, extents)
+
+    def place(self, dim: Dim, *, last: bool) -> str:
+        """An index along an axis. What may be negative as far as LLVM can see is made unsigned: Numba would count it
+        from the end, which keeps loops from being vectorised."""
+        text = self.dim(dim)
+        plain = all(
+            factor > 0 and all(isinstance(atom, str) and atom in self.extents.keys() - self.threads for atom in atoms)
+            for atoms, factor in dim.terms
+        )
+        outer = not last and text.isidentifier()
+        return text if plain or outer else f"u64({text})"
+
+    # Calls.
+
+    def chosen(self, condition: str, value: str, other: str) -> str:
+        return f"({value} if {condition} else {other})"
+
+    def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:
+        source = operands[0].dtype
+        if function == "is_inf":
+            return f"(abs({self.top(operands[0])}) == {const_text(float('inf'), source)})"
+        if function == "rounded":  # as all is in a kernel that fuses nothing
+            return self.expr(operands[0])
+        if source is DType.BOOL and function in OF_BOOLS:
+            left, right = map(self.expr, operands)
+            return f"({left} {OF_BOOLS[function]} {right})"
+        return None
+
+    def narrow(self, text: str, dtype: DType) -> str:
+        return narrow(text, dtype)
+
+    def converted(self, operand: Expr, dtype: DType) -> str:
+        text = self.expr(operand)
+        if dtype is operand.dtype:
+            return text
+        if dtype is DType.BOOL:
+            return f"({text} != {const_text(0, operand.dtype)})"
+        return f"{KINDS[dtype]}({opened(text)})"
+
+    def operate(self, op: Op, left: str, right: str) -> str:
+        """Python divides downwards, as Dims do."""
+        if op.kind in ("max", "min"):
+            return f"{op.kind}({opened(left)}, {opened(right)})"
+        return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+
+
+def is_number(memory: Buffer | Alloc) -> bool:
+    """Whether it is an input without axes, which launches take as a number: in a prange, Numba has it as one."""
+    return isinstance(memory, Buffer) and not memory.shape and memory.role is Role.INPUT

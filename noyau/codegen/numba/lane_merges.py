@@ -1,0 +1,94 @@
+"""Lanes merged by halves, as one word of LLVM: a loop over halves takes Numba a tenth of a second to compile."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+from noyau.codegen.numba.idioms import HALF
+from noyau.codegen.numba.tables import KINDS
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Expr, Load, Loop, Store
+from noyau.ir.monoids import MONOIDS, Symbolic
+
+HEAD = '''\
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged'''
+
+# What merges two lanes: a word, the first letter of the types that it takes, the function that it is, in LLVM.
+_MERGES = (
+    ("add", "f", "add", "builder.fadd(a, b)"),
+    ("add", "iu", "add", "builder.add(a, b)"),
+    ("multiply", "f", "multiply", "builder.fmul(a, b)"),
+    ("multiply", "iu", "multiply", "builder.mul(a, b)"),
+    ("max", "f", "greater", 'builder.select(builder.fcmp_ordered(">", a, b), a, b)'),
+    ("max", "i", "maximum", 'builder.select(builder.icmp_signed(">", a, b), a, b)'),
+    ("max", "u", "maximum", 'builder.select(builder.icmp_unsigned(">", a, b), a, b)'),
+    ("min", "f", "less", 'builder.select(builder.fcmp_ordered("<", a, b), a, b)'),
+    ("min", "i", "minimum", 'builder.select(builder.icmp_signed("<", a, b), a, b)'),
+    ("min", "u", "minimum", 'builder.select(builder.icmp_unsigned("<", a, b), a, b)'),
+    ("or", "i", "bitwise_or", "builder.or_(a, b)"),
+    ("or", "b", "logical_or", "builder.or_(a, b)"),
+    ("and", "b", "logical_and", "builder.and_(a, b)"),
+)
+_WORD = re.compile(r"\bnoyau_merge_([a-z]+)_(\w+)\(")
+
+
+def merged_by(merge: Loop) -> dict[str, str] | None:
+    """The word that merges the lanes of each array by halves, where there is one for all that a round of the loop
+    merges; see `numba_short.halving`."""
+    match merge.body:
+        case (Store(index=(lane,), merge=str(monoid)) as store,) if lane == Dim.of(merge.var):
+            pass
+        case _:
+            return None
+    arrays = [(name, value.dtype) for name, value in zip(store.buffers, store.values, strict=True)]
+    lower = tuple(Load(name, (lane,), dtype) for name, dtype in arrays)
+    upper = tuple(Load(name, (lane + Dim.of(HALF),), dtype) for name, dtype in arrays)
+    if store.values != upper:
+        return None
+    values = MONOIDS[monoid].merge(Symbolic(), lower, upper)
+    words = [_word(*each) for each in zip(values, lower, upper, strict=True)]
+    found = {name: word for name, word in zip(store.buffers, words, strict=True) if word is not None}
+    return found if len(found) == len(words) else None
+
+
+def _word(value: Expr, lower: Load, upper: Load) -> str | None:
+    """What makes this value of two lanes."""
+    call: Callable[..., Expr] = Symbolic().call
+    for word, kinds, function, _ in _MERGES:
+        kind = KINDS[lower.dtype]
+        made = call(function, lower, upper) if kind[0] in kinds else None
+        if made and value in (made, call("where", made, lower, upper) if function in ("greater", "less") else None):
+            return f"noyau_merge_{word}_{kind}"
+    return None
+
+
+def text(body: str) -> str:
+    """The words that a text uses; no text where it uses none."""
+    made = [
+        f"noyau_merge_{word}_{kind} = _merging(lambda builder, a, b: {merge})"
+        for word, kind in sorted(set(_WORD.findall(body)))
+        for name, kinds, _, merge in _MERGES
+        if name == word and kind[0] in kinds
+    ]
+    return "\n\n\n".join([HEAD, "\n".join(made)]) if made else ""

@@ -1,0 +1,168 @@
+"""The spellings of language `numba`: types, operators, functions.
+
+Numba computes integers in 64 bits, and a float32 beside a float64 or an integer in float64: every number in the text
+has the type that it is computed in, and results of narrower integers are cut back.
+
+The identifiers of a Python text while it is printed: none is a word of Python, a name that the text itself uses, or
+one variable of two types, which Numba would make one type of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import numpy as np
+
+from noyau.codegen.identifiers import Scopes
+from noyau.codegen.numba.c_reader import Number, spelled
+from noyau.dtypes import DType
+from noyau.ir.loops import Kernel
+
+# What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
+KINDS = {
+    DType.BOOL: "bool",
+    DType.I8: "i8",
+    DType.I16: "i16",
+    DType.I32: "i32",
+    DType.I64: "i64",
+    DType.U8: "u8",
+    DType.U16: "u16",
+    DType.U32: "u32",
+    DType.U64: "u64",
+    DType.F16: "u16",
+    DType.BF16: "u16",
+    DType.F8E4M3FN: "u8",
+    DType.F8E4M3FNUZ: "u8",
+    DType.F8E5M2: "u8",
+    DType.F8E5M2FNUZ: "u8",
+    DType.F32: "f32",
+    DType.F64: "f64",
+}
+NUMPY = {
+    **{f"i{bits}": f"np.int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"np.uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": f"np.float{bits}" for bits in (32, 64)},
+}
+PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}
+OF_BOOLS = {"maximum": "|", "minimum": "&"}
+
+_DIVIDES = "if b == T(0):\n    return a\n"
+_BY_MINUS_ONE = "if b == T(-1):\n    return T(-a)\n"
+_NOTHING_LEFT = "if (b == T(-1)) | (b == T(0)):\n    return T(0)\n"
+_MULTIPLIES = (
+    "made = T(1)\nwhile b > T(0):\n    if (b & T(1)) != T(0):\n        made = T(made * a)\n"
+    "    a = T(a * a)\n    b = T(b >> T(1))\nreturn made"
+)
+
+# Bodies over T, of a and b, of signed and of unsigned integers; a division by zero is one by one.
+INTEGER_FUNCTIONS = {
+    "abs": ("a", "return T(-a) if a < T(0) else a", "return a"),
+    "sign": (
+        "a",
+        "return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)",
+        "return T(1) if a > T(0) else T(0)",
+    ),
+    "maximum": ("a, b", "return a if a > b else b", "return a if a > b else b"),
+    "minimum": ("a, b", "return a if a < b else b", "return a if a < b else b"),
+    "fmax": ("a, b", "return a if a > b else b", "return a if a > b else b"),
+    "fmin": ("a, b", "return a if a < b else b", "return a if a < b else b"),
+    "divide": (
+        "a, b",
+        f"{_BY_MINUS_ONE}{_DIVIDES}"
+        "whole = T(a // b)\nreturn T(whole + T(1)) if (a % b != T(0)) & ((a < T(0)) != (b < T(0))) else whole",
+        f"{_DIVIDES}return T(a // b)",
+    ),
+    "fmod": (
+        "a, b",
+        f"{_NOTHING_LEFT}rest = T(a % b)\n"
+        "return T(rest - b) if (rest != T(0)) & ((rest < T(0)) != (a < T(0))) else rest",
+        "return T(a % b) if b != T(0) else T(0)",
+    ),
+    "floor_divide": ("a, b", f"{_BY_MINUS_ONE}{_DIVIDES}return T(a // b)", f"{_DIVIDES}return T(a // b)"),
+    "floor_mod": ("a, b", f"{_NOTHING_LEFT}return T(a % b)", "return T(a % b) if b != T(0) else T(0)"),
+    "power": (
+        "a, b",
+        "if b < T(0):\n    odd = T(-1) if (b & T(1)) != T(0) else T(1)\n"
+        f"    return T(1) if a == T(1) else odd if a == T(-1) else T(0)\n{_MULTIPLIES}",
+        _MULTIPLIES,
+    ),
+    "shift_left": (
+        "a, b",
+        "return T(a << b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a << b) if b < T(WIDTH) else T(0)",
+    ),
+    "shift_right": (
+        "a, b",
+        "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a >> b) if b < T(WIDTH) else T(0)",
+    ),
+}
+
+
+def integer_function(function: str, dtype: str) -> str:
+    """The Python function of an integer operation, as its text."""
+    parameters, signed, unsigned = INTEGER_FUNCTIONS[function]
+    kind = DType(dtype)
+    body = signed if kind.kind == "int" else unsigned
+    body = body.replace("T(WIDTH)", f"T({8 * kind.bytes})").replace("T(", f"{KINDS[kind]}(")
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"@scalar\ndef noyau_{function}_{dtype}({parameters}):\n{lines}"
+
+
+def const_text(value: float | int | bool, dtype: DType) -> str:
+    """A number in Python, as an operand of anything."""
+    if dtype.is_float8:
+        value = int(np.array(value, dtype.numpy).view(np.uint8))
+    text = spelled(Number(value), KINDS[dtype.compute])
+    return f"({text})" if text.startswith("-") else text
+
+
+def narrow(text: str, dtype: DType) -> str:
+    """Numba has computed small integers in 64 bits: cut the result back."""
+    return f"{KINDS[dtype]}({text})" if dtype.kind in ("int", "uint") else f"({text})"
+
+
+# Beyond those that fitting() knows: what the text calls, and what it calls its own names.
+RESERVED = frozenset(
+    """numba np math types ir cgutils arrayobj intrinsic prange scalar status items parts part range min max abs round
+    print exit match case type""".split()
+) | frozenset(NUMPY)
+
+
+class Variables(Scopes):
+    """Names of a kernel to Python identifiers.
+
+    A Python function has one scope: what a block names is free again after it only for variables of its own type.
+    `kind` is the type of what is bound next."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kind = ""
+        self.kinds: dict[str, str] = {}
+        launches = {f"{kernel.name}_{number}" for number in range(len(kernel.launches))}
+        self.reserved = RESERVED | launches | {kernel.name}
+        super().__init__(kernel)
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[Variables]:
+        """What is bound within has this type."""
+        before, self.kind = self.kind, kind
+        yield self
+        self.kind = before
+
+    def forget(self) -> None:
+        """Nothing of what was bound but buffers and sizes is known any more, and nothing has been used."""
+        self.used.clear()
+        self.kinds = {}
+
+    def fresh(self, stem: str) -> str:
+        """An identifier that nothing in sight has, and no variable of another type had."""
+        stem = f"v_{stem}" if stem in self.reserved else stem
+        seen = {text for block in self.blocks for text in block.values()}
+        made, count = stem, 1
+        while made in seen or self.kinds.get(made, self.kind) != self.kind:
+            count += 1
+            made = f"{stem}_{count}"
+        self.blocks[-1]["taken", made] = made
+        self.kinds[made] = self.kind
+        return made

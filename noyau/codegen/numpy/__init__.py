@@ -1,0 +1,1 @@
+"""Graphs printed as NumPy source."""

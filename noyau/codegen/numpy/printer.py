@@ -1,0 +1,349 @@
+"""A graph as NumPy source: one function, its values under the names that they have in the model.
+
+Not what kernels are written in, but what they are judged by, to be read and changed. The text needs NumPy and
+`noyau.functions`; given float64 within `noyau.functions.widened()` it gives the truth.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from noyau.codegen.numpy.maps import cast_term, contract_term, map_term, reduce_term, scan_term
+from noyau.codegen.numpy.terms import ATOM, Extents, Term, constant_term, number_text, shortest
+from noyau.codegen.numpy.views import cell_texts, full, gather_term, read_shape, view_term
+from noyau.compiler.lowering.names import Names, identifier
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Shape, index_name
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+    names_of,
+)
+from noyau.ir.sizes import plan
+
+FUNCTIONS = (
+    "cast",
+    "erf",
+    "power",
+    "reduce",
+    "scan",
+    "shift_left",
+    "shift_right",
+    "sigmoid",
+    "softplus",
+    "truncate_divide",
+)
+_RESERVED = (*FUNCTIONS, *"np noyau out rng captured arrays Path abs all any bool max min sum path".split())
+_SHORT, _LONG = 44, 96  # letters of an expression that needs no name; of a line
+_PLAIN = 1 << 16
+_ROOTS = frozenset({"sqrt", "rsqrt", "power", "reciprocal"})
+_MERGES = {"sum": "np.add", "prod": "np.multiply", "max": "np.maximum", "min": "np.minimum"}
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A graph as a function. `inputs`, `outputs`, `sizes`: what each is called in the text, by its name in the graph;
+    `constants`: the keyword-only parameters and their defaults, `named`: these by the names of the graph; `imports`:
+    what of `noyau.functions` the text needs."""
+
+    name: str
+    text: str
+    inputs: Mapping[str, str]
+    outputs: Mapping[str, str]
+    sizes: Mapping[str, str]
+    constants: Mapping[str, str]
+    named: Mapping[str, str]
+    imports: tuple[str, ...]
+
+
+def write(graph: Graph, name: str, inputs: Sequence[str] = ()) -> Written:
+    """The function that computes a graph; `inputs` says in which order it takes them.
+
+    UnsupportedError, with what it is, for a boundary: what noyau does not look into has no text; and for a size that
+    no shape of an input tells."""
+    return _Printer(graph, name, inputs or [node.output for node in graph.inputs]).written()
+
+
+@dataclass
+class _Printer:
+    graph: Graph
+    name: str
+    order: Sequence[str]
+    names: Names = field(default_factory=Names)
+    lines: list[str] = field(default_factory=list)
+    terms: dict[str, Term] = field(default_factory=dict)
+    constants: dict[str, str] = field(default_factory=dict)
+    named: dict[str, str] = field(default_factory=dict)
+    grids: dict[Shape, list[str]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for word in (*_RESERVED, identifier(self.name)):
+            self.names.of(word)
+        self.inputs = {name: self.names.fresh(friendly(name)) for name in self.order}
+        self.uses = Counter(name for node in self.graph.nodes for name in node.inputs)
+        self.readers: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            for name in node.inputs:
+                self.readers.setdefault(name, []).append(node)
+        self.sizes = {name: self.names.fresh(name) for name in self.signed_sizes()}
+        self.extents = Extents(lambda name: self.sizes[name], set())
+
+    def signed_sizes(self) -> list[str]:
+        """The sizes, in the order of the inputs' shapes. UnsupportedError where no shape tells one."""
+        shapes = [self.graph[name].shape for name in self.order]
+        bound = {binding.size for binding in plan(shapes)}
+        loose = sorted(names_of(self.graph) - bound)
+        if loose:
+            raise UnsupportedError(
+                f"the size {loose[0]} does not follow from what the path reads: add a value that has it"
+            )
+        return [name for name in dict.fromkeys(n for s in shapes for d in s for n in sorted(d.names)) if name in bound]
+
+    def written(self) -> Written:
+        needed = self.needed()
+        for node in self.graph.nodes:
+            if node.output in needed:
+                self.terms[node.output] = self.settled(node, self.term(node))
+        results = {name: self.returned(name) for name in self.graph.outputs}
+        self.lines.append(f"return {', '.join(results.values())}")
+        body = [*self.size_lines(), *self.lines]
+        defaults = [f"{name}={value}" for name, value in self.constants.items()]
+        head = head_text(self.name, [*self.inputs.values(), *(["*", *defaults] if defaults else [])])
+        text = "\n".join([head, *(f"    {line}" for line in body), ""])
+        imports = tuple(word for word in FUNCTIONS if re.search(rf"(?<![\w.]){word}\(", text))
+        outputs = {name: self.terms[name].text for name in self.graph.outputs}
+        return Written(self.name, text, self.inputs, outputs, self.sizes, self.constants, self.named, imports)
+
+    def needed(self) -> set[str]:
+        found = set(self.graph.outputs)
+        for node in reversed(self.graph.nodes):
+            found |= set(node.inputs) if node.output in found else set()
+        return found
+
+    def size_lines(self) -> Iterator[str]:
+        """Where each size that the text names comes from."""
+        shapes = [self.graph[name].shape for name in self.order]
+        bindings = list(plan(shapes))
+        for binding in reversed(bindings):
+            if binding.size in self.extents.used:
+                self.extents.text(binding.offset)
+        for binding in bindings:
+            if binding.size in self.extents.used:
+                text = f"{self.inputs[self.order[binding.input]]}.shape[{binding.axis}]"
+                if binding.offset != Dim.of(0):
+                    text = f"{text} - ({self.extents.text(binding.offset)})"
+                if binding.factor != 1:
+                    text = f"({text}) // {binding.factor}"
+                yield f"{self.sizes[binding.size]} = {text}"
+
+    def returned(self, name: str) -> str:
+        """An output, whole, under a name."""
+        term, node = self.terms[name], self.graph[name]
+        whole = full(term, node, self.extents)
+        if term.number and node.shape == ():
+            whole = Term(term.typed, ATOM, ())
+        if whole.text in self.inputs.values() or not whole.text.isidentifier():
+            whole = self.assigned(node, whole)
+        self.terms[name] = whole
+        return whole.text
+
+    def settled(self, node: Node, term: Term) -> Term:
+        """The value under its name where it is one of the model's, is used twice, or is long; else the expression."""
+        plain = term.text.isidentifier() or term.number
+        inner = "~" in node.output and (self.uses[node.output] == 1 or plain) and len(term.text) <= _SHORT
+        if plain or inner or isinstance(node.kind, Input | Constant):
+            return term
+        return self.assigned(node, term)
+
+    def assigned(self, node: Node, term: Term) -> Term:
+        name = self.names.fresh(friendly(node.output))
+        self.lines.append(f"{name} = {term.text}")
+        return Term(name, ATOM, term.shape)
+
+    def grid(self, shape: Shape) -> Callable[[str], str]:
+        """The names of open grids over a shape, made when they are first asked for."""
+
+        def name(index: str) -> str:
+            if shape not in self.grids:
+                self.grids[shape] = [self.names.fresh(f"at_{axis}") for axis in range(len(shape))]
+                left = ", ".join(self.grids[shape])
+                slices = ", ".join(f":{self.extents.text(dim)}" for dim in shape)
+                comma = "," if len(shape) == 1 else ""
+                self.lines.append(f"{left}{comma} = np.ogrid[{slices}{comma}]")
+            return self.grids[shape][int(index[1:])]
+
+        return name
+
+    def operand(self, name: str) -> Term:
+        return self.terms[name]
+
+    def whole(self, name: str) -> Term:
+        return full(self.terms[name], self.graph[name], self.extents)
+
+    def term(self, node: Node) -> Term:
+        """What makes a value, as an expression."""
+        sources = [self.graph[name] for name in node.inputs]
+        match node.kind:
+            case Input():
+                return Term(self.inputs[node.output], ATOM, node.shape)
+            case Constant():
+                return self.constant(node)
+            case Iota(index):
+                return self.iota(index, node)
+            case Map(function):
+                return map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
+            case Reduce():
+                kept = self.is_kept(node, len(sources[0].shape))
+                return reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, kept=kept)
+            case Scan():
+                return scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
+            case View(index):
+                return self.view(index, node, sources[0])
+            case Select(axis, _):
+                pieces = ", ".join(self.whole(name).text for name in node.inputs)
+                return Term(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
+            case Gather():
+                return gather_term(node, [self.terms[n] for n in node.inputs], sources, self.extents, self.grid)
+            case Scatter():
+                return self.scatter(node.kind, node)
+            case Contract(equation):
+                return contract_term(equation, [self.whole(name) for name in node.inputs], node)
+            case Opaque(name) | Part(name):
+                raise UnsupportedError(
+                    f"{node.output} is made by {name}, which has no text in NumPy: end the path there"
+                )
+            case _:
+                assert_never(node.kind)
+
+    def constant(self, node: Node) -> Term:
+        assert isinstance(node.kind, Constant)
+        value = node.kind.value
+        if value.size != 1:
+            listed = _listed(value.tolist())
+            return self.assigned(node, Term(f'cast({listed}, "{node.dtype.value}")', ATOM, node.shape))
+        number = value.reshape(()).item() if node.dtype is not DType.BF16 else float(value.reshape(()))
+        if not node.dtype.is_float or _is_plain(number) or self.is_exponent(node.output):
+            return constant_term(number, node.dtype)
+        name = self.names.fresh(self.role(node))
+        self.constants[name], self.named[node.output] = shortest(number, node.dtype), name
+        return constant_term(number, node.dtype, name)
+
+    def is_exponent(self, name: str) -> bool:
+        return any(reader.kind == Map("power") and reader.inputs[1] == at for reader, at in self.seen(name))
+
+    def seen(self, name: str) -> Iterator[tuple[Node, str]]:
+        """Who reads a value, also through views of it, and under which name."""
+        for reader in self.readers.get(name, ()):
+            if isinstance(reader.kind, View):
+                yield from self.seen(reader.output)
+            else:
+                yield reader, name
+
+    def role(self, node: Node) -> str:
+        """What a constant is called: eps where a root is taken of a sum with it, scale where it is a factor; else as in
+        the model."""
+        for reader, _ in self.seen(node.output):
+            above = {each.kind.function for each, _ in self.seen(reader.output) if isinstance(each.kind, Map)}
+            match reader.kind:
+                case Map("add" | "maximum") if above & _ROOTS:
+                    return "eps"
+                case Map("multiply" | "divide"):
+                    return "scale"
+                case Map("where"):
+                    return "fill"
+                case _:
+                    continue
+        return friendly(node.output)
+
+    def iota(self, index: Dim, node: Node) -> Term:
+        """An index or a size as a value."""
+        if not any(name.startswith("#") for name in index.names):
+            return self.extents.term(index, node.dtype)
+        if len(node.shape) == 1 and index == Dim.of(index_name(0)):
+            counted = Term(f"np.arange({self.extents.text(node.shape[0])})", ATOM, node.shape)
+        else:
+            shape = read_shape([index], node.shape)
+            counted = Term(self.extents.text(index, self.grid(node.shape)), 0, shape)
+        return cast_term(counted, DType.I64, node.dtype)
+
+    def is_kept(self, node: Node, rank: int) -> bool:
+        """Whether all that read a reduction put its axes back, so that it may keep them."""
+        assert isinstance(node.kind, Reduce)
+        left = [axis for axis in range(rank) if axis not in node.kind.axes]
+        index = tuple(Dim.of(index_name(axis)) for axis in left)
+        readers = self.readers.get(node.output, [])
+        return (
+            node.output not in self.graph.outputs
+            and bool(readers)
+            and all(r.kind == View(index) and len(r.shape) == rank for r in readers)
+            and all([r.shape[axis] for axis in left] == list(node.shape) for r in readers)
+        )
+
+    def view(self, index: Shape, node: Node, source: Node) -> Term:
+        operand = self.terms[source.output]
+        if isinstance(source.kind, Reduce) and self.is_kept(source, len(node.shape)) and operand.shape != source.shape:
+            return operand
+        return view_term(index, operand, source, node, self.extents, self.grid)
+
+    def scatter(self, kind: Scatter, node: Node) -> Term:
+        """A copy, in which the updates are merged in statements."""
+        table, _, updates = (self.whole(name) for name in node.inputs)
+        operands = [self.whole(name) for name in node.inputs]
+        shape = self.graph[node.inputs[2]].shape
+        made = self.assigned(node, Term(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
+        cells = cell_texts(kind.index, shape, operands, self.extents, self.grid)
+        if kind.monoid is None:
+            self.lines.append(f"{made.text}[{', '.join(cells)}] = {updates.text}")
+        else:
+            where = f"({', '.join(cells)}{',' if len(cells) == 1 else ''})"
+            self.lines.append(f"{_MERGES[kind.monoid]}.at({made.text}, {where}, {updates.text})")
+        return made
+
+
+def friendly(name: str) -> str:
+    """The last two parts of a name of the model: `self_attn_Mul`, `input_layernorm_weight`, `layers_3_Add`."""
+    stem, tilde, inner = name.partition("~")
+    parts = [part for part in re.split(r"[/.:]+", stem.removesuffix("_output_0")) if part]
+    first = len(parts) - 2
+    while first > 0 and parts[first].isdigit():
+        first -= 1
+    return "_".join(parts[max(first, 0) :]) + tilde + inner
+
+
+def head_text(name: str, parameters: Sequence[str]) -> str:
+    """The line that opens a function; one parameter a line where it would be too long."""
+    line = f"def {name}({', '.join(parameters)}):"
+    if len(line) <= _LONG:
+        return line
+    return "\n".join([f"def {name}(", *(f"    {parameter}," for parameter in parameters), "):"])
+
+
+def _listed(values: object) -> str:
+    """Nested lists of numbers."""
+    if isinstance(values, list):
+        return f"[{', '.join(map(_listed, values))}]"
+    return number_text(values)  # type: ignore[arg-type]
+
+
+def _is_plain(value: float) -> bool:
+    """Whether it is rather a part of a formula than a setting: a small whole number or a half, infinite, or NaN."""
+    return not math.isfinite(value) or (abs(value) <= _PLAIN and (2 * value).is_integer())

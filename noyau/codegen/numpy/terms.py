@@ -1,0 +1,125 @@
+"""Pieces of NumPy source: expressions with their precedence, numbers, dtypes, extents."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.codegen.tables import closed, dim_text, opened
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, Op, Shape
+
+OR, XOR, AND, PLUS, TIMES, UNARY, POWER, ATOM = range(1, 9)  # how tightly Python binds an expression
+COMPARE = 0
+HALVES = (DType.F16, DType.BF16)
+_WHOLE = 1 << 24  # up to here whole floats are written without a point
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """An expression: its text, how tightly it binds, and its shape as NumPy has it: an axis along which it is alike may
+    be 1, or missing at the front, and broadcasts. `typed`: of a constant, the text that gives it its dtype; beside an
+    array the other does."""
+
+    text: str
+    level: int
+    shape: Shape
+    typed: str = ""
+
+    @property
+    def number(self) -> bool:
+        return bool(self.typed)
+
+    def within(self, level: int) -> str:
+        """The text as an operand of what binds so tightly."""
+        return self.text if self.level >= level else f"({self.text})"
+
+
+@dataclass(frozen=True, slots=True)
+class Extents:
+    """How sizes are called in the text. `used` takes in those that were."""
+
+    name: Callable[[str], str]
+    used: set[str]
+
+    def text(self, dim: Dim, grid: Callable[[str], str] = str) -> str:
+        """A Dim over sizes, and over indices `#k`, of which `grid` has the name: then arrays are computed with."""
+
+        def name(atom: str) -> str:
+            if atom.startswith("#"):
+                return grid(atom)
+            self.used.add(atom)
+            return self.name(atom)
+
+        arrays = any(each.startswith("#") for each in dim.names)
+        return opened(dim_text(dim, name, _array_operate if arrays else _operate))
+
+    def shape(self, dims: Sequence[Dim]) -> str:
+        """A shape as a tuple."""
+        inner = ", ".join(map(self.text, dims))
+        return f"({inner},)" if len(dims) == 1 else f"({inner})"
+
+    def term(self, dim: Dim, dtype: DType) -> Term:
+        """A size as a number of a dtype."""
+        text = self.text(dim)
+        return Term(
+            text, ATOM if text.isidentifier() or text.isdigit() else PLUS, (), typed=f'cast({text}, "{dtype.value}")'
+        )
+
+
+def _operate(op: Op, left: str, right: str) -> str:
+    if op.kind in ("max", "min"):
+        return f"{op.kind}({left}, {right})"
+    return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+
+
+def _array_operate(op: Op, left: str, right: str) -> str:
+    if op.kind in ("max", "min"):
+        return f"np.{op.kind}imum({left}, {right})"
+    return _operate(op, left, right)
+
+
+def numpy_name(dtype: DType) -> str:
+    """`np.int64`; bfloat16 has no name in NumPy."""
+    return f"np.{np.dtype(dtype.numpy).name}" if dtype is not DType.BOOL else "bool"
+
+
+def number_text(value: float | int | bool) -> str:
+    """A number as Python writes it; whole floats without their point, but for -0.0 and large ones."""
+    if isinstance(value, bool):
+        return str(value)
+    if math.isnan(value):
+        return "np.nan"
+    if math.isinf(value):
+        return "np.inf" if value > 0 else "-np.inf"
+    whole = isinstance(value, int) or (
+        value.is_integer() and abs(value) < _WHOLE and math.copysign(1, value) * value > 0
+    )
+    return str(int(value)) if whole or str(value) == "0.0" else repr(value)
+
+
+def constant_term(value: float | int | bool, dtype: DType, name: str = "") -> Term:
+    """A number of a dtype; `name`: what it is called in the text."""
+    text = name or shortest(value, dtype)
+    typed = f'cast({text}, "{dtype.value}")'
+    if dtype is DType.BF16:
+        return Term(typed, ATOM, (), typed)
+    if dtype.is_float and dtype is not DType.F64 and not _is_read_back(value, dtype):
+        return Term(f"{numpy_name(dtype)}({text})", ATOM, (), typed)
+    return Term(text, UNARY if text.startswith("-") else ATOM, (), typed)
+
+
+def _is_read_back(value: float, dtype: DType) -> bool:
+    """Whether its short text is the very number in float64 too."""
+    return not math.isfinite(value) or float(shortest(value, dtype)) == value
+
+
+def shortest(value: float | int | bool, dtype: DType) -> str:
+    """The fewest digits that are read as this number of the dtype: `1e-06`."""
+    text = number_text(value)
+    if not dtype.is_float or dtype in (DType.F64, DType.BF16) or not math.isfinite(value) or text.lstrip("-").isdigit():
+        return text
+    return str(dtype.numpy.type(value))

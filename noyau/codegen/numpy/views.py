@@ -1,0 +1,245 @@
+"""Views as NumPy writes them: slices, transpose, reshape; what is none of these looks up each index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from noyau.codegen.numpy.terms import ATOM, Extents, Term
+from noyau.ir.dims import Dim, Shape, index_name, indices, product, strides_of
+from noyau.ir.graph import Gather, Lookup, Node
+from noyau.ir.graph import step_of as unit_step
+from noyau.ir.ranges import simplify
+
+ONE, ZERO = Dim.of(1), Dim.of(0)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How one axis of an operand is read: at `start + step * index` of the axis `out` of the result, or at `start`."""
+
+    out: int | None
+    start: Dim
+    step: int = 1
+
+
+Grid = Callable[[Shape], Callable[[str], str]]  # names of open grids over a shape
+
+
+def view_term(index: Shape, operand: Term, source: Node, node: Node, extents: Extents, grid: Grid) -> Term:
+    """The value of a view: of `source`, which is `operand` in the text, as `node`."""
+    if operand.number or is_broadcast(index, source.shape, node.shape):
+        return operand
+    steps = _plain([step_of(dim, node.shape) for dim in index], operand, source, len(node.shape))
+    if steps is not None:
+        return _sliced(steps, operand, source, node, extents)
+    packed = full(operand, source, extents)
+    if is_reshape(index, source.shape, node.shape):
+        dims = ", ".join(map(extents.text, node.shape)) or "()"
+        return Term(f"{packed.within(ATOM)}.reshape({dims})", ATOM, node.shape)
+    texts, names = [extents.text(dim, grid(node.shape)) for dim in index], grid(node.shape)
+    unsure = [axis for axis, dim in enumerate(index) if not is_within(dim, source.shape[axis])]
+    if not unsure:
+        return looked_up(packed, texts, read_shape(index, node.shape))
+    # One cell of an axis that may be empty: an error to NumPy, unless there are no cells to be read.
+    idle = " + ".join(names(index_name(axis)) for axis in range(len(node.shape)))
+    for axis in unsure:
+        texts[axis] = f"0 * ({idle}) + {texts[axis]}"
+    return looked_up(packed, texts, node.shape)
+
+
+def is_within(at: Dim, dim: Dim) -> bool:
+    """Whether an index depends on one of the result, or is surely one of the axis."""
+    moves = any(name.startswith("#") for name in at.names)
+    return moves or (at.constant is not None and 0 <= at.constant < (dim.constant or 0))
+
+
+def is_broadcast(index: Shape, source: Shape, target: Shape) -> bool:
+    """Whether NumPy's broadcasting makes the view: axes aligned at the end, those of extent 1 alike everywhere."""
+    if len(source) > len(target):
+        return False
+    aligned, here = target[len(target) - len(source) :], indices(len(target))[len(target) - len(source) :]
+    return all(
+        (at == own and dim == goal) or (at == ZERO and dim == ONE) or (at == own * unit_step(dim) != own)
+        for at, own, dim, goal in zip(index, here, source, aligned, strict=True)
+    )
+
+
+def full(term: Term, node: Node, extents: Extents) -> Term:
+    """The term with every axis as long as the value's."""
+    if term.shape == node.shape and not term.number:
+        return term
+    shape = extents.shape(node.shape)
+    if term.number:
+        return Term(f"np.full({shape}, {term.typed})", ATOM, node.shape)
+    return Term(f"np.broadcast_to({term.text}, {shape})", ATOM, node.shape)
+
+
+def looked_up(operand: Term, texts: Sequence[str], shape: Shape) -> Term:
+    """A cell of the operand for each index."""
+    if not texts:
+        return operand
+    return Term(f"{operand.within(ATOM)}[{', '.join(texts)}]", ATOM, shape)
+
+
+def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
+    """The shape that indices over open grids have together: 1 along an axis that none of them names."""
+    named = {name for dim in index for name in dim.names if name.startswith("#")}
+    if not named:
+        return ()
+    return tuple(dim if index_name(axis) in named else ONE for axis, dim in enumerate(shape))
+
+
+def step_of(dim: Dim, shape: Shape) -> Step | None:
+    """An index that is a multiple of one index of the result and a rest, or None for another one."""
+    axes = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
+    if not axes:
+        return Step(None, dim)
+    name = index_name(axes[0])
+    factor = dict(dim.terms).get((name,), 0)
+    start = dim - Dim.of(name) * factor
+    if len(axes) > 1 or not factor or any(each.startswith("#") for each in start.names):
+        return None
+    return Step(axes[0], start, factor)
+
+
+def _plain(found: Sequence[Step | None], operand: Term, source: Node, rank: int) -> list[Step] | None:
+    """The steps along the operand's own axes, where slices can take them; where it broadcasts all cells are alike."""
+    steps = [step for step in found if step is not None]
+    missing = len(source.shape) - len(operand.shape)
+    outs = [step.out for step in steps[missing:] if step.out is not None]
+    if len(steps) < len(found) or len(set(outs)) < len(outs):
+        return None
+    made, grows = [], len({*outs}) < rank
+    for step, dim, there in zip(steps[missing:], source.shape[missing:], operand.shape, strict=True):
+        at, alike = step.start.constant, dim != there
+        if alike and there != ONE:
+            return None
+        # A cell of an axis that may be empty is an error, unless the result is: a new axis may be what makes it so.
+        risky = grows or (at is not None and at < 0)
+        if step.out is None and not alike and risky and not is_within(step.start, dim):
+            return None
+        made.append(Step(step.out, ZERO) if alike else step)
+    return made
+
+
+def _sliced(steps: Sequence[Step], operand: Term, source: Node, node: Node, extents: Extents) -> Term:
+    """Slices, then a transpose, then new axes, then what runs backwards; what is idle is left out."""
+    dims, rank = source.shape[len(source.shape) - len(steps) :], len(node.shape)
+    alike = [dim != there for dim, there in zip(dims, operand.shape, strict=True)]
+    cells = [
+        (":" if step.out is not None else "0") if same else _cell(step, dim, node.shape, extents)
+        for step, dim, same in zip(steps, dims, alike, strict=True)
+    ]
+    pairs, outs = list(zip(steps, cells, strict=True)), [step.out for step in steps if step.out is not None]
+    turned = {step.out for step, cell in pairs if step.step < 0 and cell != "::-1"}
+    long = {step.out for step, same in zip(steps, alike, strict=True) if not same}
+    text = operand.within(ATOM)
+    if outs != sorted(outs):
+        order = sorted(range(len(outs)), key=lambda k: outs[k])
+        text = f"{_subscript(text, cells)}.transpose({', '.join(map(str, order))})"
+        pairs = [(Step(axis, ZERO), ":") for axis in sorted(outs)]
+    text = _subscript(text, _with_new_axes(pairs, operand.shape, rank))
+    text = _subscript(text, ["::-1" if axis in turned else ":" for axis in range(rank)])
+    return Term(text, ATOM, tuple(dim if axis in long else ONE for axis, dim in enumerate(node.shape)))
+
+
+def _cell(step: Step, dim: Dim, shape: Shape, extents: Extents) -> str:
+    """The subscript of one axis; one that runs backwards is sliced forwards, unless it is the whole axis."""
+    if step.out is None:
+        return extents.text(step.start)
+    length, size = shape[step.out], abs(step.step)
+    if step.step == -1 and step.start == dim - 1 and length == dim:
+        return "::-1"
+    start = step.start if step.step > 0 else step.start + step.step * (length - 1)
+    stop = start + size * length if step.step > 0 else step.start + 1
+    ends = (dim - start + (size - 1)) // size == length
+    texts = ["" if start == ZERO else extents.text(start), "" if ends else extents.text(stop)]
+    return ":".join([*texts, *([str(size)] if size > 1 else [])])
+
+
+def _with_new_axes(pairs: Sequence[tuple[Step, str]], shape: Shape, rank: int) -> list[str]:
+    """The subscripts of the operand's axes, and a new axis for each of the result that none of them is. One of extent 1
+    that goes where a new one comes, stays."""
+    waiting = list(zip(pairs, shape if len(shape) == len(pairs) else [ZERO] * len(pairs), strict=True))
+    kept, placed = {step.out for step, _ in pairs}, list[str]()
+    for axis in range(rank):
+        while axis in kept and waiting[0][0][0].out is None:
+            placed.append(waiting.pop(0)[0][1])
+        if axis in kept:
+            placed.append(waiting.pop(0)[0][1])
+        elif waiting and waiting[0][0][0].out is None and waiting[0][1] == ONE:
+            waiting.pop(0)
+            placed.append(":")
+        else:
+            placed.append("None")
+    return [*placed, *(cell for (_, cell), _ in waiting)]
+
+
+def _subscript(text: str, cells: Sequence[str]) -> str:
+    """The text with these subscripts, but for whole axes at the end; three dots stand for many at the front."""
+    kept = list(cells)
+    while kept and kept[-1] == ":":
+        kept.pop()
+    if not kept:
+        return text
+    front = next(at for at, cell in enumerate(cells) if cell != ":")
+    if front > 1 and len(kept) == len(cells):
+        kept = ["...", *kept[front:]]
+    return f"{text}[{', '.join(kept)}]"
+
+
+def is_reshape(index: Shape, source: Shape, target: Shape) -> bool:
+    """Whether a view keeps every cell where it is in memory."""
+    if product(source) != product(target):
+        return False
+    extents = {index_name(axis): dim for axis, dim in enumerate(target)}
+    there = sum((at * stride for at, stride in zip(index, strides_of(source), strict=True)), ZERO)
+    here = sum((at * stride for at, stride in zip(indices(len(target)), strides_of(target), strict=True)), ZERO)
+    return simplify(there, extents) == simplify(here, extents)
+
+
+def gather_term(node: Node, operands: Sequence[Term], sources: Sequence[Node], extents: Extents, grid: Grid) -> Term:
+    """The cells of a table that integers name: `table[ids]` where every cell of an axis is looked up whole."""
+    assert isinstance(node.kind, Gather)
+    packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
+    places = [axis for axis, entry in enumerate(node.kind.index) if isinstance(entry, Lookup)]
+    if len(places) == 1 and _is_whole(node.kind.index, places[0], node, sources):
+        entry = node.kind.index[places[0]]
+        assert isinstance(entry, Lookup)
+        return looked_up(packed[0], [":"] * places[0] + [packed[entry.input].text], node.shape)
+    return looked_up(packed[0], cell_texts(node.kind.index, node.shape, packed, extents, grid), _read(node))
+
+
+def _is_whole(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Sequence[Node]) -> bool:
+    """Whether the others are whole axes, in order, around those of the array that is looked up."""
+    entry, here, table = index[axis], list(indices(len(node.shape))), sources[0].shape
+    assert isinstance(entry, Lookup)
+    rank = len(sources[entry.input].shape)
+    around = [*here[:axis], *here[axis + rank :]]
+    others = [each for each in index if not isinstance(each, Lookup)]
+    lengths = [*node.shape[:axis], *node.shape[axis + rank :]]
+    whole = list(entry.at) == here[axis : axis + rank] and sources[entry.input].shape == node.shape[axis : axis + rank]
+    return whole and others == around and lengths == [*table[:axis], *table[axis + 1 :]]
+
+
+def _read(node: Node) -> Shape:
+    assert isinstance(node.kind, Gather)
+    dims = [dim for entry in node.kind.index for dim in (entry.at if isinstance(entry, Lookup) else (entry,))]
+    return read_shape(dims, node.shape)
+
+
+def cell_texts(
+    index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[Term], extents: Extents, grid: Grid
+) -> list[str]:
+    """What names a cell in each axis, over open grids of a shape; `operands` are those of the node."""
+
+    def text(dim: Dim) -> str:
+        return extents.text(dim, grid(shape))
+
+    return [
+        looked_up(operands[entry.input], list(map(text, entry.at)), ()).text
+        if isinstance(entry, Lookup)
+        else text(entry)
+        for entry in index
+    ]

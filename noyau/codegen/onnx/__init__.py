@@ -1,0 +1,5 @@
+"""Graphs printed as ONNX nodes. MissingExtraError where onnx is not installed."""
+
+from noyau.frontends.onnx import onnx
+
+__all__ = ["onnx"]

@@ -1,0 +1,241 @@
+"""ONNX nodes being written: values of fresh names, constants that are shared, sizes as values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Atom, Dim, Monomial, Op, Shape, index_name, never_negative
+from noyau.ir.graph import Node
+from noyau.ir.sizes import Binding, plan
+
+ONE, ZERO = Dim.of(1), Dim.of(0)
+_LONGEST_RANGE = 4096  # cells of a counted axis that is written down rather than counted as it runs
+
+# In what the CPU kernels of onnxruntime 1.17 and newer calculate: other dtypes are cast to and fro. What wraps in a
+# narrow integer wraps in the cast back; 16-bit floats are computed in float32, as everywhere in noyau.
+COMPUTED = {
+    DType.I8: DType.I32,
+    DType.I16: DType.I32,
+    DType.U8: DType.I32,
+    DType.U16: DType.I32,
+    DType.U32: DType.I64,
+    DType.U64: DType.I64,
+    DType.F16: DType.F32,
+    DType.BF16: DType.F32,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value of the model: its name, its dtype, and its shape, where an axis along which it is alike may be 1, or
+    missing at the front, and broadcasts."""
+
+    name: str
+    dtype: DType
+    shape: Shape
+
+
+@dataclass
+class Writer:
+    """The nodes and constants of a model, as they come. `stem` is what unnamed values are named after."""
+
+    taken: set[str] = field(default_factory=set)
+    nodes: list[onnx.NodeProto] = field(default_factory=list)
+    initializers: list[onnx.TensorProto] = field(default_factory=list)
+    constants: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
+    numbers: dict[str, np.ndarray] = field(default_factory=dict)  # the constants of one cell
+    made: dict[tuple[object, ...], str] = field(default_factory=dict)
+    stem: str = "value"
+
+    def emit(self, operator: str, *inputs: str, **attributes: int | str | Sequence[int]) -> str:
+        """The value that a node makes; equal nodes are one."""
+        key = (operator, *inputs, *((name, str(value)) for name, value in sorted(attributes.items())))
+        if key not in self.made:
+            self.made[key] = self.fresh(self.stem)
+            self.nodes.append(helper.make_node(operator, inputs, [self.made[key]], **attributes))
+        return self.made[key]
+
+    def constant(self, value: Any) -> str:
+        """A known array; equal ones are one."""
+        array = np.asarray(value)
+        key = (str(array.dtype), array.shape, array.tobytes())
+        if key not in self.constants:
+            self.constants[key] = self.fresh("constant")
+            self.initializers.append(numpy_helper.from_array(array, self.constants[key]))
+            if array.size == 1:
+                self.numbers[self.constants[key]] = array
+        return self.constants[key]
+
+    def number(self, value: Any, dtype: DType) -> Term:
+        """A number of a dtype."""
+        with np.errstate(all="ignore"):
+            return Term(self.constant(np.array(value).astype(dtype.numpy)), dtype, ())
+
+    def fresh(self, stem: str) -> str:
+        """A name that nothing has."""
+        name, count = stem, 0
+        while name in self.taken:
+            count += 1
+            name = f"{stem}_{count}"
+        self.taken.add(name)
+        return name
+
+    def rename(self, name: str, target: str) -> bool:
+        """Call a value otherwise, where a node makes it."""
+        if not any(name in node.output for node in self.nodes):
+            return False
+        for node in self.nodes:
+            for names in (node.input, node.output):
+                for at, each in enumerate(names):
+                    names[at] = target if each == name else each
+        self.made = {key: target if value == name else value for key, value in self.made.items()}
+        self.taken.add(target)
+        return True
+
+    def known(self, name: str) -> int | float | None:
+        """The number that a value is, or None."""
+        return self.numbers[name].item() if name in self.numbers else None
+
+    def cast(self, term: Term, dtype: DType) -> Term:
+        """The value in another dtype."""
+        if term.dtype is dtype:
+            return term
+        if dtype.is_float8 or term.dtype.is_float8:
+            told = f"a cast from {term.dtype.value} to {dtype.value}"
+            raise UnsupportedError(f"{told} does not go into ONNX, where it saturates; cast outside of the op")
+        if term.name in self.numbers:
+            with np.errstate(all="ignore"):
+                return replace(term, name=self.constant(self.numbers[term.name].astype(dtype.numpy)), dtype=dtype)
+        made = self.emit("Cast", term.name, to=dtype.onnx)
+        return Term(made, dtype, term.shape)
+
+
+class Sizes:
+    """Sizes as values, int64 of one cell, calculated from the shapes of values where they are needed: of `told`, which
+    bear the names `called`."""
+
+    def __init__(self, writer: Writer, told: Sequence[Node], called: Mapping[str, str]) -> None:
+        self.writer, self.told, self.called = writer, told, called
+        self.bindings: dict[str, Binding] = {b.size: b for b in plan([node.shape for node in told])}
+        self.known: dict[Dim, str] = {}
+        self.ranges: dict[tuple[Dim, int, int], str] = {}
+
+    def value(self, dim: Dim) -> str:
+        """A Dim without indices, as int64[1]."""
+        if dim not in self.known:
+            self.known[dim] = self.calculated(dim, self._size)
+        return self.known[dim]
+
+    def scalar(self, dim: Dim) -> str:
+        """The same as int64 of rank 0."""
+        if dim.constant is not None:
+            return self.writer.constant(np.int64(dim.constant))
+        return self.writer.emit("Squeeze", self.value(dim))
+
+    def shape(self, dims: Sequence[Dim]) -> str:
+        """Several as int64[len(dims)]; numbers side by side are one constant."""
+        pieces: list[str] = []
+        numbers: list[int] = []
+        for dim in dims:
+            if dim.constant is not None:
+                numbers.append(dim.constant)
+                continue
+            pieces += [self.writer.constant(np.array(numbers, np.int64))] if numbers else []
+            pieces.append(self.value(dim))
+            numbers = []
+        if numbers or not pieces:
+            pieces.append(self.writer.constant(np.array(numbers, np.int64)))
+        return pieces[0] if len(pieces) == 1 else self.writer.emit("Concat", *pieces, axis=0)
+
+    def indexed(self, dim: Dim, shape: Shape) -> Term:
+        """A Dim over the indices of a shape: an array that is 1 along axes that it does not name; of rank 0 where it
+        names none."""
+        named = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
+        if not named:
+            return Term(self.scalar(dim), DType.I64, ())
+        made = self.calculated(dim, lambda name: self._index(name, shape))
+        return Term(made, DType.I64, tuple(d if axis in named else ONE for axis, d in enumerate(shape)))
+
+    def calculated(self, dim: Dim, atom: Callable[[str], str]) -> str:
+        """The sum of products that a Dim is; `atom` gives the value of a name."""
+        if dim.constant is not None:
+            return self.writer.constant(np.array([dim.constant], np.int64))
+        positive = [term for term in dim.terms if term[1] > 0]
+        ordered = [*positive, *(term for term in dim.terms if term[1] < 0)]
+        total = self._monomial(*ordered[0], atom)
+        for monomial, factor in ordered[1:]:
+            operator = "Add" if factor > 0 else "Sub"
+            total = self.writer.emit(operator, total, self._monomial(monomial, abs(factor), atom))
+        return total
+
+    def _monomial(self, monomial: Monomial, factor: int, atom: Callable[[str], str]) -> str:
+        values = [atom(each) if isinstance(each, str) else self._operation(each, atom) for each in monomial]
+        if factor != 1 or not values:
+            values.append(self.writer.constant(np.array([factor], np.int64)))
+        total = values[0]
+        for value in values[1:]:
+            total = self.writer.emit("Mul", total, value)
+        return total
+
+    def _operation(self, op: Atom, atom: Callable[[str], str]) -> str:
+        assert isinstance(op, Op)
+        left, right = self.calculated(op.left, atom), self.calculated(op.right, atom)
+        if op.kind == "max":
+            return self.writer.emit("Max", left, right)
+        if op.right.constant is None:  # a division by 0 ends the process in some runtimes
+            right = self.writer.emit("Max", right, self.writer.constant(np.array([1], np.int64)))
+        if op.kind == "mod":
+            return self.writer.emit("Mod", left, right)
+        if not _is_natural(op.left):  # Div truncates
+            left = self.writer.emit("Sub", left, self.writer.emit("Mod", left, right))
+        return self.writer.emit("Div", left, right)
+
+    def _size(self, name: str) -> str:
+        """One size, from the extent that tells it. UnsupportedError where none does."""
+        binding = self.bindings.get(name)
+        if binding is None:
+            raise UnsupportedError(f"the size {name} does not follow from the shapes of the inputs: give it a number")
+        source, at = self.called[self.told[binding.input].output], binding.axis
+        made = self.writer.emit("Shape", source, start=at, end=at + 1)
+        if binding.offset != ZERO:
+            made = self.writer.emit("Sub", made, self.value(binding.offset))
+        if binding.factor != 1:
+            made = self.writer.emit("Div", made, self.writer.constant(np.array([binding.factor], np.int64)))
+        return made
+
+    def _index(self, name: str, shape: Shape) -> str:
+        """The index along an axis, over a shape of that rank; or a size."""
+        if not name.startswith("#"):
+            return self.value(Dim.of(name))
+        axis, rank = int(name[1:]), len(shape)
+        key = (shape[axis], axis, rank)
+        if key not in self.ranges:
+            self.ranges[key] = self._range(shape[axis], axis, rank)
+        return self.ranges[key]
+
+    def _range(self, dim: Dim, axis: int, rank: int) -> str:
+        count, writer = dim.constant, self.writer
+        if count is not None and count <= _LONGEST_RANGE:
+            spread = [count if each == axis else 1 for each in range(rank)]
+            return writer.constant(np.arange(count, dtype=np.int64).reshape(spread))
+        ends = writer.constant(np.int64(0)), self.scalar(dim), writer.constant(np.int64(1))
+        return unsqueezed(writer, writer.emit("Range", *ends), [each for each in range(rank) if each != axis])
+
+
+def _is_natural(dim: Dim) -> bool:
+    """Whether it is surely not below 0: an index never is."""
+    return never_negative(dim)
+
+
+def unsqueezed(writer: Writer, name: str, axes: Iterable[int]) -> str:
+    """The value with axes of 1 at these places of the result."""
+    axes = list(axes)
+    return writer.emit("Unsqueeze", name, writer.constant(np.array(axes, np.int64))) if axes else name

@@ -1,0 +1,172 @@
+"""Reductions, running results and products of arrays as ONNX operators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from noyau.codegen.onnx.emitter import COMPUTED, ONE, Sizes, Term, Writer
+from noyau.codegen.onnx.maps import Cells
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Shape, product
+from noyau.ir.graph import Reduce, Scan
+
+_REDUCES = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
+_REDUCES |= {"max_apart": "ReduceMax", "min_apart": "ReduceMin"}
+_RUNNING = {"sum": "CumSum"}
+
+
+def reduced(kind: Reduce, operand: Term, dtype: DType, sizes: Sizes, *, keep: bool = False) -> Term:
+    """A reduction of a value, every axis of which is whole; with `keep` its axes stay, as 1, which places have no word
+    for. UnsupportedError where it has no spelling."""
+    writer = sizes.writer
+    match kind.monoid:
+        case "any" | "max" if operand.dtype is DType.BOOL:
+            return _counted(writer, operand, kind.axes, keep=keep)
+        case "all" | "min" if operand.dtype is DType.BOOL:
+            return _negated(writer, _counted(writer, _negated(writer, operand), kind.axes, keep=keep))
+        case "prod" if not operand.dtype.is_float:
+            raise UnsupportedError("the product of integers has no ONNX operator that keeps its bits in onnxruntime")
+        case "max" | "min" | "max_apart" | "min_apart" | "sum" | "prod":
+            wide = _widened(writer, operand)
+            return writer.cast(_folded(writer, kind, wide, keep=keep), dtype)
+        case "argmax" | "argmin":
+            return _placed(kind, _widened(writer, operand), sizes)
+        case "logsumexp":
+            return writer.cast(_logsumexp(writer, _widened(writer, operand), kind.axes, keep=keep), dtype)
+        case "variance":
+            return writer.cast(_variance(_widened(writer, operand), kind.axes, sizes, keep=keep), dtype)
+        case _:
+            raise UnsupportedError(f"the reduction {kind.monoid} of {operand.dtype.value} has no ONNX operator")
+
+
+def _widened(writer: Writer, operand: Term) -> Term:
+    return writer.cast(operand, COMPUTED.get(operand.dtype, operand.dtype))
+
+
+def _reduce(writer: Writer, operator: str, term: Term, axes: Sequence[int], *, keep: bool = False) -> Term:
+    made = writer.emit(operator, term.name, writer.constant(np.array(axes, np.int64)), keepdims=int(keep))
+    kept = tuple(ONE if axis in axes else dim for axis, dim in enumerate(term.shape) if keep or axis not in axes)
+    return replace(term, name=made, shape=kept)
+
+
+def _folded(writer: Writer, kind: Reduce, term: Term, *, keep: bool) -> Term:
+    """A plain reduction; onnxruntime's largest and least lose NaN, so that is asked for apart."""
+    made = _reduce(writer, _REDUCES[kind.monoid], term, kind.axes, keep=keep)
+    if not term.dtype.is_float or kind.monoid in ("sum", "prod"):
+        return made
+    seen = _counted(writer, Cells(writer)("IsNaN", term), kind.axes, keep=keep)
+    return Cells(writer).where(seen, writer.number(np.nan, term.dtype), made)
+
+
+def _counted(writer: Writer, truths: Term, axes: Sequence[int], *, keep: bool = False) -> Term:
+    """Whether one is true: of none, none is."""
+    return writer.cast(_reduce(writer, "ReduceSum", writer.cast(truths, DType.I32), axes, keep=keep), DType.BOOL)
+
+
+def _negated(writer: Writer, truths: Term) -> Term:
+    return replace(truths, name=writer.emit("Not", truths.name))
+
+
+def _placed(kind: Reduce, term: Term, sizes: Sizes) -> Term:
+    """The place of the first of the largest, or of the first NaN; several axes become one."""
+    writer, cells = sizes.writer, Cells(sizes.writer)
+    flat, axis = _merged(kind.axes, term, sizes)
+    operator = "ArgMax" if kind.monoid == "argmax" else "ArgMin"
+    kept = flat.shape[:axis] + flat.shape[axis + 1 :]
+
+    def place(operator: str, term: Term) -> Term:
+        return Term(writer.emit(operator, term.name, axis=axis, keepdims=0), DType.I64, kept)
+
+    made = place(operator, flat)
+    if not term.dtype.is_float:
+        return made
+    odd = cells("IsNaN", flat)
+    return cells.where(_counted(writer, odd, [axis]), place("ArgMax", writer.cast(odd, DType.I32)), made)
+
+
+def _merged(axes: Sequence[int], term: Term, sizes: Sizes) -> tuple[Term, int]:
+    """The value with these axes as one, and which it is."""
+    if len(axes) == 1:
+        return term, axes[0]
+    writer = sizes.writer
+    left = [axis for axis in range(len(term.shape)) if axis not in axes]
+    turned = writer.emit("Transpose", term.name, perm=[*left, *axes])
+    shape: Shape = (*(term.shape[axis] for axis in left), product(term.shape[axis] for axis in axes))
+    return replace(term, name=writer.emit("Reshape", turned, sizes.shape(shape), allowzero=1), shape=shape), len(left)
+
+
+def _logsumexp(writer: Writer, term: Term, axes: Sequence[int], *, keep: bool) -> Term:
+    """log(sum(exp(x - m))) + m, with m the largest, or 0 where that is infinite."""
+    cells = Cells(writer)
+    top = _reduce(writer, "ReduceMax", term, axes, keep=True)
+    top = cells.where(cells("IsInf", top), writer.number(0, term.dtype), top)
+    made = cells(
+        "Add", cells("Log", _reduce(writer, "ReduceSum", cells("Exp", cells("Sub", term, top)), axes, keep=True)), top
+    )
+    left = tuple(dim for axis, dim in enumerate(made.shape) if axis not in axes)
+    squeezed = writer.constant(np.array(axes, np.int64))
+    return made if keep else replace(made, name=writer.emit("Squeeze", made.name, squeezed), shape=left)
+
+
+def _variance(term: Term, axes: Sequence[int], sizes: Sizes, *, keep: bool) -> Term:
+    """The mean of the squared distances from the mean, of values above the least: of equal ones it is 0."""
+    writer, cells = sizes.writer, Cells(sizes.writer)
+    count = product(term.shape[axis] for axis in axes)
+    number = writer.cast(Term(sizes.scalar(count), DType.I64, ()), term.dtype)
+
+    def mean(of: Term, *, keep: bool) -> Term:  # ReduceMean of none is 0 in onnxruntime
+        return cells("Div", _reduce(writer, "ReduceSum", of, axes, keep=keep), number)
+
+    above = cells("Sub", term, _reduce(writer, "ReduceMin", term, axes, keep=True))
+    apart = cells("Sub", above, mean(above, keep=True))
+    return mean(cells("Mul", apart, apart), keep=keep)
+
+
+def scanned(kind: Scan, operand: Term, dtype: DType, writer: Writer) -> Term:
+    """A running result along an axis. UnsupportedError for all but a sum."""
+    if kind.monoid not in _RUNNING:
+        raise UnsupportedError(f"the running {kind.monoid} has no ONNX operator in onnxruntime")
+    wide = _widened(writer, operand)
+    flags = {"exclusive": int(kind.exclusive), "reverse": int(kind.reverse)}
+    made = writer.emit(_RUNNING[kind.monoid], wide.name, writer.constant(np.int64(kind.axis)), **flags)
+    return writer.cast(replace(wide, name=made), dtype)
+
+
+def contracted(equation: str, operands: Sequence[Term], dtype: DType, shape: Shape, writer: Writer) -> Term:
+    """An einsum of two values; MatMul where it is one, once their axes are in order."""
+    if dtype is DType.BOOL:
+        raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
+    given, _, result = equation.replace(" ", "").partition("->")
+    first, second = given.split(",")
+    ordered, wide = _in_order(first, second, result), [_widened(writer, term) for term in operands]
+    names = [_turned(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
+    equation = f"{','.join(ordered)}->{result}"
+    is_product = _is_product(*ordered, result)
+    made = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
+    return writer.cast(Term(made, wide[0].dtype, shape), dtype)
+
+
+def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
+    """The axes of two operands as those of stacks of matrices: what both have and the result keeps, then rows and what
+    is summed over, or that and columns. onnxruntime's Einsum ends the process (by a division by 0) where it has to turn
+    a second operand that has no cells."""
+    stack = "".join(axis for axis in first if axis in second and axis in result)
+    summed = "".join(axis for axis in first if axis in second and axis not in result)
+    rows, columns = ("".join(a for a in one if a not in other) for one, other in ((first, second), (second, first)))
+    return f"{stack}{rows}{summed}", f"{stack}{summed}{columns}"
+
+
+def _turned(writer: Writer, term: Term, axes: str, wanted: str) -> str:
+    return term.name if axes == wanted else writer.emit("Transpose", term.name, perm=[axes.index(a) for a in wanted])
+
+
+def _is_product(first: str, second: str, result: str) -> bool:
+    """Whether it is a product of matrices, or of stacks of them that are alike or of which the second is one matrix."""
+    if min(len(first), len(second)) < 2 or len({*first, *second}) != len({*first[:-2]}) + 3:
+        return False
+    stack, row, column = first[:-2], first[-2], second[-1]
+    return second[:-2] in (stack, "") and first[-1] == second[-2] and result == f"{stack}{row}{column}"

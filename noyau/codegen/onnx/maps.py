@@ -1,0 +1,375 @@
+"""Scalar functions as ONNX operators: the meaning is that of the table, NaN and wrapping integers included.
+
+An operator stands for a function alone where the CPU kernels of onnxruntime compute it to the table's promise, in the
+dtypes that they have; else it is composed. What neither gives is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from noyau.codegen.numpy.maps import broadcast
+from noyau.codegen.onnx.emitter import COMPUTED, Term, Writer
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+
+_BOOLEAN = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "And", "Or", "Xor", "Not")
+_LARGEST_POWER = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """Operators on values of one shape, of which each may be broadcast."""
+
+    writer: Writer
+
+    def __call__(self, operator: str, *terms: Term, **attributes: int | str) -> Term:
+        made = self.writer.emit(operator, *(term.name for term in terms), **attributes)
+        dtype = DType.BOOL if operator in _BOOLEAN else terms[-1].dtype
+        return Term(made, dtype, broadcast([term.shape for term in terms]))
+
+    def number(self, value: float, like: Term) -> Term:
+        return self.writer.number(value, like.dtype)
+
+    def where(self, condition: Term, yes: Term, no: Term) -> Term:
+        return self("Where", condition, yes, no)
+
+    def log1p(self, x: Term) -> Term:
+        """log(1 + x) = log(u) x / (u - 1) with u = 1 + x rounded (Goldberg 1991, theorem 4)."""
+        one = self.number(1, x)
+        u = self("Add", x, one)
+        exact = self("Or", self("Equal", u, one), self("IsInf", u, detect_negative=0))
+        plain = self("Mul", self("Log", u), self("Div", x, self("Sub", u, one)))
+        return self.where(exact, x, plain)
+
+    def expm1(self, x: Term) -> Term:
+        """exp(x) - 1 = tanh(x / 2) (exp(x) + 1)."""
+        half = self("Tanh", self("Mul", x, self.number(0.5, x)))
+        return self("Mul", half, self("Add", self("Exp", x), self.number(1, x)))
+
+    def sign_of(self, x: Term, magnitude: Term) -> Term:
+        """A magnitude with the sign of x."""
+        return self.where(self("Less", x, self.number(0, x)), self("Neg", magnitude), magnitude)
+
+    def remainder(self, a: Term, b: Term) -> tuple[Term, Term]:
+        """a - b truncate(a / b), exactly, and whether the floored one is larger by b: the signs differ."""
+        rest = self("Mod", a, b, fmod=1)
+        zero = self.number(0, a)
+        turned = self("Xor", self("Less", rest, zero), self("Less", b, zero))
+        return rest, self("And", self("Not", self("Equal", rest, zero)), turned)
+
+    def divisor(self, b: Term) -> Term:
+        """An integer to divide by: 1 in place of 0, where the result is undefined and the process must not end."""
+        if self.writer.known(b.name):
+            return b
+        return self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
+
+
+Spelling: TypeAlias = Callable[..., Term]
+
+
+def _plain(operator: str, **attributes: int | str) -> Spelling:
+    return lambda cells, *terms: cells(operator, *terms, **attributes)
+
+
+def _rsqrt(cells: Cells, x: Term) -> Term:
+    return cells("Reciprocal", cells("Sqrt", x))
+
+
+def _sigmoid(cells: Cells, x: Term) -> Term:
+    """Both ways of 1 / (1 + exp(-x)) that do not overflow: onnxruntime's Sigmoid is cut off at 18."""
+    small, one = cells("Exp", cells("Neg", cells("Abs", x))), cells.number(1, x)
+    larger = cells.where(cells("Less", x, cells.number(0, x)), small, one)
+    return cells("Div", larger, cells("Add", one, small))
+
+
+def _softplus(cells: Cells, x: Term) -> Term:
+    small = cells("Exp", cells("Neg", cells("Abs", x)))
+    return cells("Add", cells("Max", x, cells.number(0, x)), cells.log1p(small))
+
+
+def _truncate(cells: Cells, x: Term) -> Term:
+    return cells.where(cells("Less", x, cells.number(0, x)), cells("Ceil", x), cells("Floor", x))
+
+
+def _sign(cells: Cells, x: Term) -> Term:
+    """Sign keeps no NaN everywhere, and of i64 it is wrong in onnxruntime 1.31.1, above 2^31."""
+    if x.dtype.is_float:
+        return cells.where(cells("IsNaN", x), x, cells("Sign", x))
+    zero, one, below = (cells.number(value, x) for value in (0, 1, -1))
+    positive = cells.where(cells("Greater", x, zero), one, zero)
+    return cells.where(cells("Less", x, zero), below, positive)
+
+
+def _is_any(cells: Cells, x: Term) -> Term:
+    """The sign of what has none: 1, or 0."""
+    return cells.where(cells("Equal", x, cells.number(0, x)), x, cells.number(1, x))
+
+
+def _extreme(operator: str) -> Spelling:
+    """The larger or the smaller one. Max and Min of i64 are wrong in onnxruntime 1.31.1, above 2^31."""
+
+    def spelled(cells: Cells, a: Term, b: Term) -> Term:
+        match a.dtype:
+            case DType.BOOL:
+                return cells("Or" if operator == "Max" else "And", a, b)
+            case DType.I64:
+                return cells.where(cells("Greater" if operator == "Max" else "Less", a, b), a, b)
+            case _:
+                return cells(operator, a, b)
+
+    return spelled
+
+
+def _fmax(operator: str) -> Spelling:
+    def spelled(cells: Cells, a: Term, b: Term) -> Term:
+        if not a.dtype.is_float:
+            return _extreme(operator)(cells, a, b)
+        either = cells.where(cells("IsNaN", b), a, cells(operator, a, b))
+        return cells.where(cells("IsNaN", a), b, either)
+
+    return spelled
+
+
+def _logarithm(base: float) -> Spelling:
+    return lambda cells, x: cells("Mul", cells("Log", x), cells.number(1 / math.log(base), x))
+
+
+def _divide(cells: Cells, a: Term, b: Term) -> Term:
+    return cells("Div", a, b if a.dtype.is_float else cells.divisor(b))
+
+
+def _floor_divide(cells: Cells, a: Term, b: Term) -> Term:
+    if not a.dtype.is_float:
+        b = cells.divisor(b)
+        quotient, rest = cells("Div", a, b), cells("Mod", a, b)
+        fits = cells("Equal", cells("Add", cells("Mul", quotient, b), rest), a)
+        return cells.where(fits, quotient, cells("Sub", quotient, cells.number(1, a)))
+    rest, turned = cells.remainder(a, b)
+    whole = cells("Div", cells("Sub", a, rest), b)
+    whole = cells("Round", cells.where(turned, cells("Sub", whole, cells.number(1, a)), whole))
+    return cells.where(cells("Equal", b, cells.number(0, b)), cells("Div", a, b), whole)
+
+
+def _floor_mod(cells: Cells, a: Term, b: Term) -> Term:
+    if not a.dtype.is_float:
+        return cells("Mod", a, cells.divisor(b))
+    rest, turned = cells.remainder(a, b)
+    return cells.where(turned, cells("Add", rest, b), rest)
+
+
+def _fmod(cells: Cells, a: Term, b: Term) -> Term:
+    if a.dtype.is_float:
+        return cells("Mod", a, b, fmod=1)
+    b = cells.divisor(b)  # Mod of integers with fmod=1 goes through floats
+    return cells("Sub", a, cells("Mul", cells("Div", a, b), b))
+
+
+def _power(cells: Cells, a: Term, b: Term) -> Term:
+    if a.dtype.is_float:
+        return cells("Pow", a, b)
+    exponent = cells.writer.known(b.name)
+    if exponent is None or not 0 <= exponent <= _LARGEST_POWER:
+        told = "Pow goes through floats"
+        raise UnsupportedError(
+            f"a power of integers has no ONNX operator that keeps its bits ({told}): fix the exponent"
+        )
+    made = cells.number(1, a)
+    for bit in f"{int(exponent):b}":
+        made = cells("Mul", made, made) if made.shape or bit == "0" else made
+        made = cells("Mul", made, a) if bit == "1" else made
+    return made
+
+
+def _exp2(cells: Cells, x: Term) -> Term:
+    return cells("Pow", cells.number(2, x), x)
+
+
+def _tan(cells: Cells, x: Term) -> Term:
+    return cells("Div", cells("Sin", x), cells("Cos", x))
+
+
+def _sinh(cells: Cells, x: Term) -> Term:
+    t = cells.expm1(cells("Abs", x))
+    grown = cells("Add", t, cells("Div", t, cells("Add", t, cells.number(1, x))))
+    grown = cells.where(cells("IsInf", t), t, grown)
+    return cells.sign_of(x, cells("Mul", grown, cells.number(0.5, x)))
+
+
+def _cosh(cells: Cells, x: Term) -> Term:
+    e = cells("Exp", cells("Abs", x))
+    return cells("Mul", cells("Add", e, cells("Reciprocal", e)), cells.number(0.5, x))
+
+
+def _asinh(cells: Cells, x: Term) -> Term:
+    """sign(x) log1p(t + t^2 / (1 + sqrt(t^2 + 1))) with t = |x|; log(2 t) where t^2 would overflow."""
+    t, one = cells("Abs", x), cells.number(1, x)
+    square = cells("Mul", t, t)
+    root = cells("Add", one, cells("Sqrt", cells("Add", square, one)))
+    near = cells.log1p(cells("Add", t, cells("Div", square, root)))
+    return cells.sign_of(x, cells.where(_is_large(cells, t), _log_of_twice(cells, t), near))
+
+
+def _acosh(cells: Cells, x: Term) -> Term:
+    """log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; log(2 x) where that would overflow."""
+    t = cells("Sub", x, cells.number(1, x))
+    root = cells("Mul", cells("Sqrt", t), cells("Sqrt", cells("Add", t, cells.number(2, x))))
+    return cells.where(_is_large(cells, x), _log_of_twice(cells, x), cells.log1p(cells("Add", t, root)))
+
+
+def _is_large(cells: Cells, x: Term) -> Term:
+    return cells("Greater", x, cells.number(1e10, x))
+
+
+def _log_of_twice(cells: Cells, x: Term) -> Term:
+    return cells("Add", cells("Log", x), cells.number(math.log(2), x))
+
+
+def _atanh(cells: Cells, x: Term) -> Term:
+    twice = cells("Div", cells("Mul", x, cells.number(2, x)), cells("Sub", cells.number(1, x), x))
+    return cells("Mul", cells.log1p(twice), cells.number(0.5, x))
+
+
+def _exchanged(chosen: Spelling, otherwise: Spelling) -> Spelling:
+    """One spelling in float64, where onnxruntime lacks the operator, and another one in float32."""
+    return lambda cells, x: (chosen if x.dtype is DType.F64 else otherwise)(cells, x)
+
+
+def _not_equal(cells: Cells, a: Term, b: Term) -> Term:
+    return cells("Not", cells("Equal", a, b))
+
+
+def _identity(cells: Cells, x: Term) -> Term:
+    return x
+
+
+def _expm1(cells: Cells, x: Term) -> Term:
+    return cells.expm1(x)
+
+
+def _log1p(cells: Cells, x: Term) -> Term:
+    return cells.log1p(x)
+
+
+SPELLINGS: dict[str, Spelling] = {
+    **{name: _plain(name.capitalize()) for name in "abs exp log sqrt reciprocal sin tanh floor ceil equal".split()},
+    **{name: _plain(name.capitalize()) for name in "asin acos atan erf cos less greater".split()},
+    "negative": _plain("Neg"),
+    "sign": _sign,
+    "add": _plain("Add"),
+    "subtract": _plain("Sub"),
+    "multiply": _plain("Mul"),
+    "divide": _divide,
+    "floor_divide": _floor_divide,
+    "floor_mod": _floor_mod,
+    "fmod": _fmod,
+    "power": _power,
+    "exp2": _exp2,
+    "expm1": _expm1,
+    "log2": _logarithm(2),
+    "log10": _logarithm(10),
+    "log1p": _log1p,
+    "rsqrt": _rsqrt,
+    "tan": _exchanged(_tan, _plain("Tan")),
+    "sinh": _exchanged(_sinh, _plain("Sinh")),
+    "cosh": _exchanged(_cosh, _plain("Cosh")),
+    "asinh": _exchanged(_asinh, _plain("Asinh")),
+    "acosh": _exchanged(_acosh, _plain("Acosh")),
+    "atanh": _exchanged(_atanh, _plain("Atanh")),
+    "sigmoid": _sigmoid,
+    "softplus": _softplus,
+    "truncate": _truncate,
+    "round_even": _plain("Round"),
+    "maximum": _extreme("Max"),
+    "minimum": _extreme("Min"),
+    "fmax": _fmax("Max"),
+    "fmin": _fmax("Min"),
+    "not_equal": _not_equal,
+    "less_equal": _plain("LessOrEqual"),
+    "greater_equal": _plain("GreaterOrEqual"),
+    "logical_and": _plain("And"),
+    "logical_or": _plain("Or"),
+    "logical_xor": _plain("Xor"),
+    "logical_not": _plain("Not"),
+    "is_nan": _plain("IsNaN"),
+    "is_inf": _plain("IsInf"),
+}
+_IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "erf"})
+_BITWISE = {"bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor"}
+_UNSIGNED_SENSES = frozenset("less less_equal greater greater_equal maximum minimum fmax fmin".split())
+_UNSIGNED_QUOTIENTS = frozenset("divide floor_divide floor_mod fmod".split())
+
+
+_OF_NO_SIGN = {"abs": _identity, "sign": _is_any}
+
+
+def map_term(cells: Cells, function: str, operands: Sequence[Term], dtype: DType) -> Term:
+    """The function of values, as `dtype`, which is that of the node. UnsupportedError where it has no spelling."""
+    writer, source = cells.writer, operands[-1].dtype
+    if function in ("identity", "rounded"):
+        return operands[0]
+    if function == "cast":
+        return cast(cells, operands[0], dtype)
+    if function == "where":
+        return _where(cells, *operands)
+    if function in _BITWISE or function == "bitwise_not":
+        return cells(_BITWISE.get(function, "BitwiseNot"), *operands)
+    if function.startswith("shift"):
+        return _shifted(cells, function, *operands)
+    if function not in SPELLINGS:
+        raise UnsupportedError(f"the function {function} has no ONNX operator")
+    if source is DType.F64 and function in _IN_FLOAT32_ALONE:
+        raise UnsupportedError(f"{function} of f64 has no kernel in onnxruntime: calculate it in f32")
+    if source is DType.U64 and function in _UNSIGNED_QUOTIENTS:
+        raise UnsupportedError(f"{function} of u64 has no kernel in onnxruntime: calculate it in i64")
+    given = [writer.cast(term, COMPUTED.get(source, source)) for term in operands]
+    turned = source is DType.U64 and function in _UNSIGNED_SENSES
+    spelling = _OF_NO_SIGN.get(function, SPELLINGS[function]) if source.kind == "uint" else SPELLINGS[function]
+    made = spelling(cells, *(_turned(cells, term) if turned else term for term in given))
+    back = _turned(cells, made) if turned and made.dtype is not DType.BOOL else made
+    return writer.cast(back, dtype)
+
+
+def _turned(cells: Cells, term: Term) -> Term:
+    """The bits of a u64, in i64 so that the order is that of the u64; and back."""
+    return cells("Add", term, cells.number(np.iinfo(np.int64).min, term))
+
+
+def cast(cells: Cells, term: Term, dtype: DType) -> Term:
+    """A value in another dtype; bfloat16 goes by way of float32, of which alone all kernels know."""
+    if DType.BF16 in (term.dtype, dtype) and DType.F32 not in (term.dtype, dtype):
+        term = cells.writer.cast(term, DType.F32)
+    return cells.writer.cast(term, dtype)
+
+
+def _where(cells: Cells, condition: Term, yes: Term, no: Term) -> Term:
+    dtype = yes.dtype
+    if dtype is DType.BOOL:
+        return cells("Or", cells("And", condition, yes), cells("And", cells("Not", condition), no))
+    wide = COMPUTED.get(dtype, dtype)
+    given = [cells.writer.cast(term, wide) for term in (yes, no)]
+    return cells.writer.cast(cells.where(condition, *given), dtype)
+
+
+def _shifted(cells: Cells, function: str, value: Term, count: Term) -> Term:
+    """BitShift knows 32 and 64 bits without a sign; one to the right of a negative number shifts its complement."""
+    dtype, long = value.dtype, value.dtype.bytes == 8
+    bare = DType.U64 if long else DType.U32
+    if function == "shift_left":
+        made = cells("BitShift", *(cells.writer.cast(term, bare) for term in (value, count)), direction="LEFT")
+        return cells.writer.cast(made, dtype)
+    given, turns = value, None
+    if dtype.kind == "int":
+        signed = cells.writer.cast(value, DType.I64 if long else DType.I32)
+        turns = cells.where(
+            cells("Less", signed, cells.number(0, signed)), cells.number(-1, signed), cells.number(0, signed)
+        )
+        given = cells("BitwiseXor", signed, turns)
+    made = cells("BitShift", *(cells.writer.cast(term, bare) for term in (given, count)), direction="RIGHT")
+    if turns is not None:
+        made = cells("BitwiseXor", cells.writer.cast(made, turns.dtype), turns)
+    return cells.writer.cast(made, dtype)

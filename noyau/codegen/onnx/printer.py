@@ -1,0 +1,194 @@
+"""A graph as ONNX nodes: what the function body of an op is, and what other runtimes can run."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+import numpy as np
+import onnx
+
+from noyau.codegen.onnx.emitter import ZERO, Sizes, Term, Writer
+from noyau.codegen.onnx.folds import contracted, reduced, scanned
+from noyau.codegen.onnx.maps import Cells, cast, map_term
+from noyau.codegen.onnx.views import gathered, scattered, viewed, whole
+from noyau.compiler.lowering.names import identifier
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, index_name
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.sizes import Demand
+
+
+def spell(graph: Graph, writer: Writer, called: Mapping[str, str], measured: Iterable[Node] = ()) -> range:
+    """Write the nodes that compute the outputs of a graph; the result are their positions. `called`: the names in the
+    model of its inputs and outputs, and of those `measured`, inputs of the whole model that tell sizes too.
+
+    UnsupportedError, with the name of what it is, where something has no ONNX operator."""
+    start = len(writer.nodes)
+    writer.made.clear()  # what is spelled apart shares no nodes
+    _Speller(graph, writer, called, tuple(measured)).write()
+    return range(start, len(writer.nodes))
+
+
+@dataclass
+class _Speller:
+    graph: Graph
+    writer: Writer
+    called: Mapping[str, str]
+    measured: tuple[Node, ...]
+    terms: dict[str, Term] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        inputs = {node.output: self.called[node.output] for node in self.graph.inputs}
+        self.sizes = Sizes(self.writer, (*self.graph.inputs, *self.measured), self.called)
+        self.readers: dict[str, list[Node]] = {}
+        for node in self.graph.nodes:
+            for name in node.inputs:
+                self.readers.setdefault(name, []).append(node)
+        self.given = set(inputs.values())  # values that keep their names
+        self.terms = {name: Term(inputs[name], self.graph[name].dtype, self.graph[name].shape) for name in inputs}
+
+    def write(self) -> None:
+        needed = self.needed()
+        guarded = self.least(needed) if self.graph.demands else None
+        for node in self.graph.nodes:
+            if node.output in needed and node.output not in self.terms:
+                self.writer.stem = identifier(node.output)
+                made = self.told(node)
+                self.terms[node.output] = self.demanded(made) if node is guarded else made
+        for name in self.graph.outputs:
+            self.finish(name)
+
+    def needed(self) -> set[str]:
+        found = set(self.graph.outputs)
+        for node in reversed(self.graph.nodes):
+            found |= set(node.inputs) if node.output in found else set()
+        return found
+
+    def least(self, needed: Collection[str]) -> Node | None:
+        """The computed value of the fewest axes: what is asked of the sizes is asked there, for it costs a pass."""
+        able = (Map, Reduce, Scan, Select, Gather, Scatter, Contract)
+        made = [node for node in self.graph.nodes if node.output in needed]
+        computed = [node for node in made if isinstance(node.kind, able)] or made[-1:]
+        return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
+
+    def told(self, node: Node) -> Term:
+        """The value of a node; what has no spelling is named with it."""
+        try:
+            return self.term(node)
+        except UnsupportedError as error:
+            raise UnsupportedError(f"{node.output}: {error}") from error
+
+    def finish(self, name: str) -> None:
+        """An output, whole, under its name."""
+        self.writer.stem = identifier(name)
+        made = whole(self.terms[name], self.graph[name].shape, self.sizes)
+        target = self.called[name]
+        if made.name == target:
+            return
+        if made.name in self.given or not self.writer.rename(made.name, target):
+            self.writer.nodes.append(onnx.helper.make_node("Identity", [made.name], [target]))
+        self.given.add(target)
+        self.terms = {key: replace(t, name=target) if t.name == made.name else t for key, t in self.terms.items()}
+
+    def whole(self, name: str) -> Term:
+        return whole(self.terms[name], self.graph[name].shape, self.sizes)
+
+    def term(self, node: Node) -> Term:
+        sources = [self.graph[name] for name in node.inputs]
+        given = [self.terms[name] for name in node.inputs]
+        if ZERO in node.shape:  # it has no cells, whatever makes them
+            return self.writer.number(0, node.dtype)
+        match node.kind:
+            case Input():
+                return self.terms[node.output]
+            case Constant(value):
+                return Term(self.writer.constant(value), node.dtype, node.shape)
+            case Iota(index):
+                return cast(Cells(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
+            case Map(function):
+                return map_term(Cells(self.writer), function, given, node.dtype)
+            case Reduce():
+                keep = self.is_kept(node, len(sources[0].shape))
+                return reduced(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
+            case Scan():
+                return scanned(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
+            case View() if isinstance(sources[0].kind, Reduce) and self.is_kept(sources[0], len(node.shape)):
+                return given[0]
+            case View(index):
+                return viewed(index, given[0], sources[0].shape, node.shape, self.sizes)
+            case Select(axis, _):
+                return self.joined(axis, node)
+            case Gather():
+                return gathered(node, given, sources, self.sizes)
+            case Scatter():
+                return scattered(node, given, sources, self.sizes)
+            case Contract(equation):
+                operands = [self.whole(name) for name in node.inputs]
+                return contracted(equation, operands, node.dtype, node.shape, self.writer)
+            case Opaque(name):
+                raise UnsupportedError(f"{name} has no ONNX operator that is known here")
+            case Part(position):
+                raise UnsupportedError(f"result {position} of what has no ONNX operator")
+            case _:
+                assert_never(node.kind)
+
+    def is_kept(self, node: Node, rank: int) -> bool:
+        """Whether all that read a reduction put its axes back, so that it may keep them."""
+        readers = self.readers.get(node.output, [])
+        if not isinstance(node.kind, Reduce) or node.kind.monoid.startswith("arg") or node.output in self.graph.outputs:
+            return False
+        left = [axis for axis in range(rank) if axis not in node.kind.axes]
+        index = View(tuple(Dim.of(index_name(axis)) for axis in left))
+        restored = [r.kind == index and [r.shape[axis] for axis in left] == list(node.shape) for r in readers]
+        source = len(self.graph[node.inputs[0]].shape)
+        return bool(readers) and all(restored) and all(len(r.shape) == source == rank for r in readers)
+
+    def demanded(self, term: Term) -> Term:
+        """The value, where all that is demanded of the sizes holds; else an index outside of a table fails the call."""
+        cells = Cells(self.writer)
+        holds = [self.holds(demand) for demand in self.graph.demands]
+        sure = holds[0]
+        for other in holds[1:]:
+            sure = cells("And", sure, other)
+        place = self.writer.cast(cells("Not", sure), DType.I64)
+        table = self.writer.constant(np.array([True]))
+        sure = Term(self.writer.emit("Gather", table, place.name), DType.BOOL, ())
+        return map_term(cells, "where", [sure, term, term], term.dtype)
+
+    def holds(self, demand: Demand) -> Term:
+        cells = Cells(self.writer)
+        left, right = (Term(self.sizes.scalar(dim), DType.I64, ()) for dim in (demand.left, demand.right))
+        match demand.relation:
+            case "equal":
+                return cells("Equal", left, right)
+            case "broadcast":
+                one, zero = (self.writer.number(value, DType.I64) for value in (1, 0))
+                pairs = (left, right), (right, left)
+                ones = [cells("And", cells("Equal", a, one), cells("Greater", b, zero)) for a, b in pairs]
+                return cells("Or", cells("Equal", left, right), cells("Or", *ones))
+            case _:
+                return cells("LessOrEqual", left, right)
+
+    def joined(self, axis: int, node: Node) -> Term:
+        pieces = [self.whole(name).name for name in node.inputs]
+        made = self.writer.emit("Concat", *pieces, axis=axis)
+        return Term(made, node.dtype, node.shape)

@@ -1,0 +1,198 @@
+"""Index maps as ONNX operators: slices, transposes, reshapes; what is none of these looks up each cell."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from noyau.codegen.numpy.views import Step, is_broadcast, is_reshape, is_within, step_of
+from noyau.codegen.onnx.emitter import ONE, ZERO, Sizes, Term, unsqueezed
+from noyau.codegen.onnx.maps import Cells
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, Shape, index_name, strides_of
+from noyau.ir.graph import Gather, Lookup, Node, Scatter
+
+_LAST = np.iinfo(np.int64).max
+_MERGES = {None: "none", "sum": "add", "prod": "mul", "max": "max", "min": "min"}
+
+
+def whole(term: Term, shape: Shape, sizes: Sizes) -> Term:
+    """The value with every axis as long as it is."""
+    if term.shape == shape:
+        return term
+    writer = sizes.writer
+    given = writer.cast(term, DType.F32) if term.dtype is DType.BF16 else term  # Expand has no bfloat16
+    made = replace(given, name=writer.emit("Expand", given.name, sizes.shape(shape)), shape=shape)
+    return writer.cast(made, term.dtype)
+
+
+def viewed(index: Shape, operand: Term, source: Shape, shape: Shape, sizes: Sizes) -> Term:
+    """out[i] = operand[index(i)], where the operand has the shape `source` and the result `shape`."""
+    if is_broadcast(index, source, shape):
+        return operand
+    packed = whole(operand, source, sizes)
+    steps = _steps(index, source, shape)
+    if steps is not None:
+        return _sliced(steps, packed, shape, sizes)
+    if is_reshape(index, source, shape):
+        return _reshaped(packed, shape, sizes)
+    return _looked_up(index, packed, shape, sizes)
+
+
+def _steps(index: Shape, source: Shape, shape: Shape) -> list[Step] | None:
+    """How slices read each axis of the operand, or None where they cannot."""
+    steps = [step for step in (step_of(dim, shape) for dim in index) if step is not None]
+    outs = [step.out for step in steps if step.out is not None]
+    if len(steps) < len(index) or len(set(outs)) < len(outs):
+        return None
+    grows = len(outs) < len(shape)
+    for step, dim in zip(steps, source, strict=True):
+        at = step.start.constant
+        # One cell of an axis that may be empty: an error, unless there are no cells to be read.
+        if step.out is None and (grows or (at is not None and at < 0)) and not is_within(step.start, dim):
+            return None
+    return steps
+
+
+def _sliced(steps: Sequence[Step], term: Term, shape: Shape, sizes: Sizes) -> Term:
+    """Slices, those that run backwards once more; then single cells, a transpose, new axes."""
+    writer = sizes.writer
+    name = _cut(steps, term, shape, sizes)
+    for axis in reversed(range(len(steps))):
+        if steps[axis].out is None:
+            name = writer.emit("Gather", name, _place(steps[axis].start, term.shape[axis], sizes), axis=axis)
+    outs = [step.out for step in steps if step.out is not None]
+    order = sorted(range(len(outs)), key=lambda k: outs[k])
+    if order != list(range(len(outs))):
+        name = writer.emit("Transpose", name, perm=order)
+    name = unsqueezed(writer, name, [axis for axis in range(len(shape)) if axis not in outs])
+    return replace(term, name=name, shape=tuple(dim if axis in outs else ONE for axis, dim in enumerate(shape)))
+
+
+def _place(start: Dim, dim: Dim, sizes: Sizes) -> str:
+    """The place of one cell, from the end where that is a number."""
+    behind = (start - dim).constant
+    return sizes.writer.constant(np.int64(behind)) if behind is not None and behind < 0 else sizes.scalar(start)
+
+
+def _cut(steps: Sequence[Step], term: Term, shape: Shape, sizes: Sizes) -> str:
+    """The operand's own axes, each from its start to its end by its step."""
+    writer, name = sizes.writer, term.name
+    starts, ends, axes, strides, turned = list[Dim](), list[Dim](), list[int](), list[int](), list[int]()
+    for axis, (step, dim) in enumerate(zip(steps, term.shape, strict=True)):
+        if step.out is None:
+            continue
+        length, stride = shape[step.out], abs(step.step)
+        start = step.start if step.step > 0 else step.start + step.step * (length - 1)
+        stop = start + stride * length
+        turned += [axis] if step.step < 0 else []
+        if (start, stride, length) != (ZERO, 1, dim):
+            reaches = (dim - start + (stride - 1)) // stride == length
+            starts, ends = [*starts, start], [*ends, Dim.of(_LAST) if reaches else stop]
+            axes, strides = [*axes, axis], [*strides, stride]
+    if axes:
+        given = [
+            sizes.shape(starts),
+            sizes.shape(ends),
+            *(writer.constant(np.array(x, np.int64)) for x in (axes, strides)),
+        ]
+        name = writer.emit("Slice", name, *given)
+    if turned:
+        ends_ = [[-1] * len(turned), [-_LAST] * len(turned), turned, [-1] * len(turned)]
+        name = writer.emit("Slice", name, *(writer.constant(np.array(x, np.int64)) for x in ends_))
+    return name
+
+
+def _reshaped(term: Term, shape: Shape, sizes: Sizes) -> Term:
+    """The same cells under another shape; one size may be left to the runtime where no other extent can be 0."""
+    writer = sizes.writer
+    numbers = [dim.constant for dim in shape]
+    if numbers.count(None) == 1 and all(number != 0 for number in numbers):
+        target = writer.constant(np.array([-1 if number is None else number for number in numbers], np.int64))
+        return replace(term, name=writer.emit("Reshape", term.name, target), shape=shape)
+    zero = {} if all(numbers) else {"allowzero": 1}
+    return replace(term, name=writer.emit("Reshape", term.name, sizes.shape(shape), **zero), shape=shape)
+
+
+def _looked_up(index: Shape, term: Term, shape: Shape, sizes: Sizes) -> Term:
+    """A cell for each index, counted in the flat operand."""
+    writer = sizes.writer
+    flat = sum((at * stride for at, stride in zip(index, strides_of(term.shape), strict=True)), ZERO)
+    where = sizes.indexed(flat, shape)
+    if not all(is_within(at, dim) for at, dim in zip(index, term.shape, strict=True)):
+        where = whole(where, shape, sizes)  # no cell may be read where there are none to be made
+    line = writer.emit("Reshape", term.name, writer.constant(np.array([-1], np.int64)))
+    return replace(term, name=writer.emit("Gather", line, where.name, axis=0), shape=where.shape)
+
+
+def gathered(node: Node, operands: Sequence[Term], sources: Sequence[Node], sizes: Sizes) -> Term:
+    """The cells of a table that integers name; one outside of it is an error, also a negative one."""
+    assert isinstance(node.kind, Gather)
+    writer, index, table = sizes.writer, node.kind.index, whole(operands[0], sources[0].shape, sizes)
+    places = [axis for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
+    if len(places) == 1 and _is_whole_axis(index, places[0], node, sources):
+        entry = index[places[0]]
+        assert isinstance(entry, Lookup)
+        ids = _inside(whole(operands[entry.input], sources[entry.input].shape, sizes), sizes)
+        return replace(table, name=writer.emit("Gather", table.name, ids.name, axis=places[0]), shape=node.shape)
+    cells = _cells(index, node.shape, operands, sources, sizes)
+    return replace(table, name=writer.emit("GatherND", table.name, cells), shape=node.shape)
+
+
+def _is_whole_axis(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Sequence[Node]) -> bool:
+    """Whether the other axes are whole, in order, around those of the array that is looked up."""
+    entry, here, table = index[axis], [Dim.of(index_name(k)) for k in range(len(node.shape))], sources[0].shape
+    assert isinstance(entry, Lookup)
+    ids = sources[entry.input].shape
+    around = [*here[:axis], *here[axis + len(ids) :]]
+    lengths = [*node.shape[:axis], *node.shape[axis + len(ids) :]]
+    looked_up = list(entry.at) == here[axis : axis + len(ids)] and ids == node.shape[axis : axis + len(ids)]
+    others = [each for each in index if not isinstance(each, Lookup)]
+    return looked_up and others == around and lengths == [*table[:axis], *table[axis + 1 :]]
+
+
+def _inside(ids: Term, sizes: Sizes) -> Term:
+    """Indices in which a negative one is too large, for ONNX counts those from the end."""
+    writer, cells = sizes.writer, Cells(sizes.writer)
+    unsigned = ids.dtype.kind == "uint" and ids.dtype is not DType.U64
+    ids = writer.cast(ids, DType.I64)
+    if unsigned:
+        return ids
+    return cells.where(cells("Less", ids, cells.number(0, ids)), cells.number(_LAST, ids), ids)
+
+
+def _cells(
+    index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[Term], sources: Sequence[Node], sizes: Sizes
+) -> str:
+    """The coordinates of a cell for each index of a shape: int64[*shape, len(index)]."""
+    writer, columns = sizes.writer, list[str]()
+    for entry in index:
+        if isinstance(entry, Lookup):
+            looked = viewed(entry.at, operands[entry.input], sources[entry.input].shape, shape, sizes)
+            found = _inside(looked, sizes)
+        else:
+            found = sizes.indexed(entry, shape)
+        columns.append(unsqueezed(writer, whole(found, shape, sizes).name, [len(shape)]))
+    return writer.emit("Concat", *columns, axis=len(shape)) if len(columns) > 1 else columns[0]
+
+
+def scattered(node: Node, operands: Sequence[Term], sources: Sequence[Node], sizes: Sizes) -> Term:
+    """A copy of a table in which updates are merged; where none merges them, the last one stays."""
+    assert isinstance(node.kind, Scatter)
+    writer, index = sizes.writer, node.kind.index
+    table, _, updates = (whole(t, s.shape, sizes) for t, s in zip(operands, sources, strict=True))
+    places = [axis for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
+    others = all(entry == Dim.of(index_name(axis)) for axis, entry in enumerate(index) if axis not in places)
+    if node.kind.monoid is None and len(places) == 1 and others and len(updates.shape) == len(table.shape):
+        entry = index[places[0]]
+        assert isinstance(entry, Lookup)
+        looked = viewed(entry.at, operands[entry.input], sources[entry.input].shape, updates.shape, sizes)
+        ids = whole(_inside(looked, sizes), updates.shape, sizes)
+        made = writer.emit("ScatterElements", table.name, ids.name, updates.name, axis=places[0])
+    else:
+        cells = _cells(index, updates.shape, operands, sources, sizes)
+        merge = {} if node.kind.monoid is None else {"reduction": _MERGES[node.kind.monoid]}
+        made = writer.emit("ScatterND", table.name, cells, updates.name, **merge)
+    return replace(table, name=made, shape=node.shape)

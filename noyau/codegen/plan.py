@@ -1,0 +1,152 @@
+"""Groups into kernels: equal groups are one kernel, named after what it computes and a digest of its text."""
+
+from __future__ import annotations
+
+import hashlib
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from noyau.codegen.c import printer as c_printer
+from noyau.codegen.c.tables import comment_text
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.partition.costs import bytes_moved, flops
+from noyau.compiler.partition.cut import Group
+from noyau.compiler.passes.rewrite import nameless
+from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
+from noyau.errors import InputError, UnsupportedError
+from noyau.ir.graph import Gather, Graph, Kind, Map, Reduce
+from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.ir.operators import OPERATORS
+from noyau.text import printable
+
+_WIDTH = 110  # of a line of a certificate
+DEAR = 4  # flops from which a function says what a kernel is about
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A kernel and the groups that it computes; `operator` is its name in a runtime, `text` its source in `language`;
+    `by_hand`: it is an op's own kernel, of which noyau knows the ends alone."""
+
+    operator: str
+    kernel: Kernel
+    graph: Graph
+    groups: tuple[Group, ...]
+    replaces: tuple[str, ...]
+    text: str
+    by_hand: bool = False
+    language: str = "c"
+
+    def explained(self, certificate: str = "") -> str:
+        """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
+        if self.by_hand:
+            return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
+        told = describe(self, certificate)
+        if self.language == "triton":
+            from noyau.codegen.triton import printer as triton_printer  # many modules, which no kernel of a CPU needs
+
+            return triton_printer.source(self.kernel, told)
+        return c_printer.source(self.kernel, told)
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The kernels of a model, and the groups that the language cannot spell, with the reasons."""
+
+    kernels: tuple[Planned, ...]
+    refused: tuple[tuple[Group, str], ...] = field(default=())
+
+
+def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options: Options = USUAL) -> Plan:
+    """One kernel for each kind of group. `operators` are the operator types of the model by position."""
+    kinds: dict[str, tuple[Kernel, list[Group]]] = {}
+    digests: dict[Graph, str] = {}
+    refused: list[tuple[Group, str]] = []
+    for group in groups:
+        bare = nameless(group.graph)
+        try:
+            if bare not in digests:
+                kernel = schedule(group.kernel, options)
+                digests[bare] = digest(schedule(lower(bare, "kernel"), options), target)
+                kinds.setdefault(digests[bare], (kernel, []))
+            kinds[digests[bare]][1].append(group)
+        except UnsupportedError as error:
+            refused.append((group, str(error)))
+    made = []
+    for number, (key, (kernel, alike)) in enumerate(kinds.items()):
+        first = alike[0]
+        named = replace(kernel, name=f"{title(first.graph)}_{number}_{key[:8]}")
+        replaces = tuple(operators[position] for position in first.positions)
+        made.append(Planned(named.name, named, first.graph, tuple(alike), replaces, c_printer.source(named)))
+    return Plan(tuple(made), tuple(refused))
+
+
+def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
+    """The plan without some places, which are among the refused; a kernel without a place goes."""
+    gone = {group.positions for group, _ in refused}
+    kernels = []
+    for kernel in plan.kernels:
+        left = tuple(group for group in kernel.groups if group.positions not in gone)
+        if left:
+            kernels.append(kernel if left == kernel.groups else replace(kernel, graph=left[0].graph, groups=left))
+    return Plan(tuple(kernels), (*plan.refused, *refused))
+
+
+def no_such(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> InputError:
+    """The error that names the kernels there are, and values that are like the name."""
+    known = ", ".join(kernel.operator for kernel in kernels) or "none"
+    values = ", ".join(map(printable, like))
+    told = f"; values like it, of one place of a kernel: {values}" if values else ""
+    return InputError(f"the model has no kernel {printable(name)}; its kernels are: {known}{told}")
+
+
+def digest(kernel: Kernel, target: str) -> str:
+    """What identifies a kernel of a group without names: its text, names in it replaced by numbers, and the target."""
+    text = c_printer.source(replace(kernel, name="kernel"), anonymous=True)
+    return hashlib.sha256(f"{target}\n{text}".encode()).hexdigest()
+
+
+def title(graph: Graph) -> str:
+    """A name from what costs most: reductions and dear functions in order, else the plain functions, else "copy"."""
+    words = [word for node in graph.nodes for word in _words(node.kind)]
+    plain = [node.kind.function for node in graph.nodes if isinstance(node.kind, Map)]
+    chosen = words or [word for word in plain if word not in ("cast", "identity")] or ["copy"]
+    return "_".join(list(dict.fromkeys(chosen))[:3])
+
+
+def _words(kind: Kind) -> list[str]:
+    match kind:
+        case Reduce(monoid, _):
+            return [monoid]
+        case Gather():
+            return ["gather"]
+        case Map(function) if OPERATORS[function].flops >= DEAR and function not in ("divide", "reciprocal"):
+            return [function]
+        case _:
+            return []
+
+
+def describe(planned: Planned, certificate: str = "") -> str:
+    """What stands above a kernel's text: the nodes it replaces, its buffers, bytes and flops, its certificate."""
+    first = planned.groups[0]
+    places = f"; {len(planned.groups)} places in the model" if len(planned.groups) > 1 else ""
+    lines = [
+        f"{planned.operator}: {', '.join(planned.replaces)}{places}",
+        *(f"{_role(buffer)} {spell(buffer)}" for buffer in planned.kernel.buffers if buffer.role is not Role.SCRATCH),
+        f"moves {bytes_moved(first.kernel)} bytes{'' if planned.by_hand else f', does {flops(first.kernel)} flops'}",
+        *(["written by hand"] if planned.by_hand else []),
+    ]
+    told = textwrap.wrap(f"certificate: {certificate}", _WIDTH, subsequent_indent="  ") if certificate else []
+    return "\n".join([*lines, *told])
+
+
+def _role(buffer: Buffer) -> str:
+    return "reads " if buffer.role is Role.INPUT else "writes"
+
+
+def spell(buffer: Buffer) -> str:
+    """A buffer in words: its name in the text and in the model, its dtype and shape."""
+    shape = ", ".join(map(str, buffer.shape))
+    called = "" if buffer.name == buffer.source else f" ({buffer.source})"
+    return f"{buffer.name}{called}: {buffer.dtype.value}[{shape}]"

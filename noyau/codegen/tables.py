@@ -1,0 +1,169 @@
+"""What the C family and Python spell alike: operators, and Dims as text, for they agree on integers >= 0."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+
+from noyau.ir.dims import Atom, Dim, Monomial, Op
+
+Term = tuple[Monomial, int]
+Name = Callable[[str], str]
+Operate = Callable[[Op, str, str], str]  # the text of a floordiv, mod, max or min of two texts
+
+
+# Scalar functions that the C family and Python write between their operands.
+INFIX = {
+    "add": "+",
+    "subtract": "-",
+    "multiply": "*",
+    "divide": "/",
+    "equal": "==",
+    "not_equal": "!=",
+    "less": "<",
+    "less_equal": "<=",
+    "greater": ">",
+    "greater_equal": ">=",
+    "logical_and": "&",
+    "logical_or": "|",
+    "logical_xor": "!=",
+    "bitwise_and": "&",
+    "bitwise_or": "|",
+    "bitwise_xor": "^",
+}
+
+
+FLAT = {"is_nan": "({0} != {0})", "identity": "{0}"}  # texts that both spell alike
+
+# functions of the operator table -> names in codegen/cmath, for floats
+SCALARS = {
+    "rounded": "rounded",
+    "abs": "abs",
+    "sign": "sign",
+    "floor_divide": "floor_divide",
+    "floor_mod": "floor_mod",
+    "fmod": "fmod",
+    "power": "pow",
+    "exp": "exp",
+    "exp2": "exp2",
+    "expm1": "expm1",
+    "log": "log",
+    "log2": "log2",
+    "log10": "log10",
+    "log1p": "log1p",
+    "sqrt": "sqrt",
+    "rsqrt": "rsqrt",
+    "reciprocal": "reciprocal",
+    "sin": "sin",
+    "cos": "cos",
+    "tan": "tan",
+    "asin": "asin",
+    "acos": "acos",
+    "atan": "atan",
+    "sinh": "sinh",
+    "cosh": "cosh",
+    "tanh": "tanh",
+    "asinh": "asinh",
+    "acosh": "acosh",
+    "atanh": "atanh",
+    "erf": "erf",
+    "sigmoid": "sigmoid",
+    "softplus": "softplus",
+    "floor": "floor",
+    "ceil": "ceil",
+    "truncate": "trunc",
+    "round_even": "round_even",
+    "maximum": "maximum",
+    "minimum": "minimum",
+    "fmax": "fmax",
+    "fmin": "fmin",
+}
+
+
+def dim_text(dim: Dim, name: Name, operate: Operate) -> str:
+    """The Dim as an expression, nested as Horner has it: ((i * n) + j) * m + k. `name` spells a size or an index.
+
+    The order of terms follows from their texts: Dims that are equal up to names are spelled alike where their names
+    are."""
+    if dim.constant is not None:
+        return str(dim.constant)
+    return _sum(dim.terms, name, operate)
+
+
+def closed(text: str) -> str:
+    """A text that can be an operand of anything: a word, a call, or what stands in parentheses."""
+    called = re.match(r"\w*", text)
+    bare = text.isidentifier() or text.isdigit() or is_closed(text[called.end() :] if called else text)
+    return text if bare else f"({text})"
+
+
+def is_closed(text: str) -> bool:
+    """Whether its first parenthesis closes at the very end."""
+    depth = 0
+    for at, char in enumerate(text):
+        depth += (char == "(") - (char == ")")
+        if depth == 0:
+            return at == len(text) - 1 and at > 0
+    return False
+
+
+def opened(text: str) -> str:
+    """A text without the parentheses around it."""
+    return text[1:-1] if is_closed(text) else text
+
+
+def _sum(terms: Sequence[Term], name: Name, operate: Operate) -> str:
+    parts: list[tuple[bool, str]] = []  # whether it is subtracted, and its text
+    left = list(terms)
+    while (size := _shared(left, name)) is not None:
+        inside = [(_without(monomial, size), factor) for monomial, factor in left if size in monomial]
+        left = [term for term in left if size not in term[0]]
+        sign = -1 if all(factor < 0 for _, factor in inside) else 1
+        inner = _sum([(monomial, sign * factor) for monomial, factor in inside], name, operate)
+        parts.append((sign < 0, f"({inner}) * {name(size)}"))
+    spelled = [(*_term(*term, name, operate), -len(term[0]), -abs(term[1])) for term in left]
+    spelled.sort(key=lambda term: (term[2], term[3], term[1]))
+    parts += [(subtracted, text) for subtracted, text, _, _ in spelled]
+    parts.sort(key=lambda part: part[0])
+    (subtracted, text), *rest = parts
+    first = f"-{text}" if subtracted else text
+    return first + "".join(f" {'-' if subtracted else '+'} {text}" for subtracted, text in rest)
+
+
+def _shared(terms: Sequence[Term], name: Name) -> str | None:
+    """The size that most terms share, if at least two do."""
+    counts = Counter(atom for monomial, _ in terms for atom in set(monomial) if _is_size(atom))
+    shared = [(-count, name(str(atom)), str(atom)) for atom, count in counts.items() if count > 1]
+    return min(shared)[2] if shared else None
+
+
+def _is_size(atom: Atom) -> bool:
+    return isinstance(atom, str) and not atom.startswith("#")
+
+
+def _without(monomial: Monomial, atom: Atom) -> Monomial:
+    at = monomial.index(atom)
+    return monomial[:at] + monomial[at + 1 :]
+
+
+def _term(monomial: Monomial, factor: int, name: Name, operate: Operate) -> tuple[bool, str]:
+    """Whether a term is subtracted, and the text of its magnitude; -max(-a, -b) is added as min(a, b)."""
+    match monomial:
+        case (Op(kind="max") as op,) if factor < 0:
+            monomial, factor = (Op("min", -op.left, -op.right),), -factor
+        case _:
+            pass
+    parts = sorted((_atom(atom, name, operate) for atom in monomial), key=lambda text: (text[0] == "(", text))
+    if abs(factor) != 1 or not parts:
+        parts.append(str(abs(factor)))
+    return factor < 0, " * ".join(parts)
+
+
+def _atom(atom: Atom, name: Name, operate: Operate) -> str:
+    if isinstance(atom, str):
+        return name(atom)
+    texts = sorted(dim_text(side, name, operate) for side in (atom.left, atom.right))
+    if atom.kind in ("max", "min"):
+        return operate(atom, texts[0], texts[1])
+    return operate(atom, dim_text(atom.left, name, operate), dim_text(atom.right, name, operate))

@@ -1,0 +1,408 @@
+"""Expressions of the loop IR as text for Triton: tiles, masks, and the functions that the text turns out to need.
+
+Monoids in Triton: how a tile is reduced, and how two states are merged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import assert_never
+
+from noyau.codegen.idioms import steps_of
+from noyau.codegen.tables import closed, opened
+from noyau.codegen.triton.row_alignment import FOLDED, WRITTEN, Again, Led
+from noyau.codegen.triton.tables import (
+    BOOLS,
+    BY_EXP,
+    FLOATS,
+    INFIX,
+    INTEGERS,
+    LOOSE,
+    OF_F32,
+    OF_F64,
+    OWN_FLOATS,
+    OWN_INTEGERS,
+    TYPES,
+    UNSIGNED,
+    Sizes,
+    Variables,
+    const_text,
+    own_name,
+    typed,
+)
+from noyau.compiler.schedules.gpu.tiles import offset_of
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Op, Shape, never_negative, product
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Role, Var
+from noyau.ir.monoids import MONOIDS, Symbolic
+from noyau.ir.ranges import at_least_one, lowest
+from noyau.ir.walk import rewrite_expression
+
+HALVES = (DType.F16, DType.BF16)
+COMPARED = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+NONE = frozenset[str]()
+EITHER, FIRST, LAST = '""', '"evict_first"', '"evict_last"'  # what leaves the cache
+
+
+@dataclass(frozen=True, slots=True)
+class Lane:
+    """An open tile: the axis of Triton's block that it is, the word for its size, and where its cells are inside."""
+
+    axis: int
+    size: str
+    mask: str | None
+
+
+@dataclass(slots=True)
+class Used:
+    """What the text of a file needs above its kernels."""
+
+    functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
+    merges: set[tuple[str, DType, bool]] = field(default_factory=set)
+    scales: bool = False  # what a tile is divided by
+    divides: bool = False  # a tile by one value
+    inside: bool = False  # which cells of a tile are of its row
+    led: bool = False  # rows that begin at any cell
+    ends: bool = False  # tiles of such rows of which cells are merged
+    again: bool = False  # rows that are loaded twice
+
+
+class Expressions(Sizes):
+    """The expressions of one launch: what is in scope, and along which open tiles each name varies."""
+
+    CDIV = "tl.cdiv"
+
+    def __init__(self, kernel: Kernel, names: Variables, used: Used) -> None:
+        super().__init__(names)
+        self.used = used
+        self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
+        self.lanes: dict[str, Lane] = {}  # open tiles, by their variables
+        self.along: dict[str, frozenset[str]] = {}  # the tiles that a name varies along
+        self.extents: dict[str, Dim] = {}
+        self.inside: dict[str, str] = {}  # the masks of indices that were looked up
+        self.conditions: list[str] = []  # of the Ifs that are open
+        self.loose = False  # whether few bits will be kept of what is computed
+        self.once = False  # whether inputs are read once, and little is written
+        self.shared = False  # whether several programs read the same cells, and nothing else is read again
+        self.passes: dict[str, list[str]] = {}  # the loops over tiles that load from each buffer
+        self.passing: str | None = None  # the one that is open
+        self.again: Again | None = None  # what is loaded twice
+        self.held: dict[str, str] = {}  # what is held of it, by how it was loaded
+        self.placed: dict[str, Dim] = {}  # the indices along open tiles
+        self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
+        self.led: dict[str, Led] = {}  # tiles that begin before their rows, by the index along them
+        self.ends: dict[Dim, None] = {}  # where the buffers end that are loaded in lines
+
+    # Which tiles.
+
+    def varies(self, expr: Expr) -> frozenset[str]:
+        """The open tiles along which an expression has different values."""
+        match expr:
+            case Const():
+                return NONE
+            case Var(name, _):
+                return self.along.get(name, NONE)
+            case Index(dim, _):
+                return self.dim_varies((dim,))
+            case Load(buffer, index, _, where, _):
+                own = self.along.get(buffer, NONE) if isinstance(self.memory[buffer], Alloc) else NONE
+                return own | self.dim_varies(index) | (NONE if where is None else self.varies(where))
+            case Call(_, operands, _):
+                return NONE.union(*map(self.varies, operands))
+            case Fold(_, loops, _, value, _, _):
+                return self.varies(value) - {variable for variable, _ in loops}
+            case _:
+                assert_never(expr)
+
+    def dim_varies(self, dims: Iterable[Dim]) -> frozenset[str]:
+        return NONE.union(*(self.along.get(name, NONE) for dim in dims for name in dim.names))
+
+    # Values.
+
+    def top(self, expr: Expr) -> str:
+        return opened(self.expr(expr))
+
+    def state(self, expr: Expr) -> str:
+        """A part of a state: numbers carry their dtypes, as the parts that they are merged with do."""
+        return typed_const(expr) if isinstance(expr, Const) else self.top(expr)
+
+    def expr(self, expr: Expr) -> str:
+        """An expression that can be an operand."""
+        match expr:
+            case Const(value, dtype):
+                return const_text(value, dtype)
+            case Var(name, _):
+                return self.names.value(name)
+            case Index(dim, _):
+                return self.index(dim, DType.I64)
+            case Load():
+                return self.load(expr)
+            case Call(function, operands, dtype):
+                return self.call(function, operands, dtype)
+            case Fold():
+                raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
+            case _:
+                assert_never(expr)
+
+    def load(self, load: Load) -> str:
+        held = self.memory[load.buffer]
+        if isinstance(held, Alloc):
+            return self.names.value(load.buffer)
+        if (again := self.again_loaded(load, held)) is not None:
+            return again
+        masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
+        other = const_text(load.other.value, load.other.dtype) if load.other else "0"
+        given = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
+        if load.where is None and (led := self.led_by(held, load.index)):
+            text = self.loaded_in_lines(held, load.index, led)
+        else:
+            keeping = self.keeping(load.buffer, load.index)
+            given += f", eviction_policy={keeping}" if keeping != EITHER else ""
+            text = f"tl.load({self.cell(held, load.index)}{given})"
+        return f"{text}.to(tl.float32)" if held.dtype in HALVES else text
+
+    def again_loaded(self, load: Load, buffer: Buffer) -> str | None:
+        """What was loaded to be folded, loaded once more where that takes less than to hold it; None of other cells."""
+        if self.passing != WRITTEN or self.again is None or load.buffer not in self.again.buffers:
+            return None
+        with self.pass_of(FOLDED):
+            held = self.held.get(self.load(load))
+        if held is None:
+            return None
+        self.used.again = True
+        led = self.led_by(buffer, load.index)
+        cells, masks = self.cell(buffer, load.index), self.masks(load.index)
+        cells = cells if led is None else self.in_lines(buffer, load.index, led)[0]
+        return f"noyau_again({held}, {cells}, {opened(masks) or 'True'}, AGAIN)"
+
+    @contextmanager
+    def pass_of(self, name: str | None) -> Iterator[None]:
+        """A pass over rows, while it is open."""
+        around, self.passing = self.passing, name
+        yield
+        self.passing = around
+
+    def keeping(self, buffer: str, index: Shape = ()) -> str:
+        """Whether a row that is passed over again stays in the cache, as text."""
+        if self.passing == FOLDED and self.again is not None and buffer in self.again.buffers:
+            return '"evict_last" if AGAIN else ""'
+        held = self.memory[buffer]
+        whole = self.lanes.keys() <= self.dim_varies(index)
+        if self.once and whole and isinstance(held, Buffer) and held.role is Role.INPUT:
+            return FIRST
+        passes = self.passes.get(buffer, [])
+        again = len(passes) > 1 and self.passing in passes
+        return EITHER if not again else FIRST if self.passing == passes[-1] else LAST
+
+    def leaving(self) -> str:
+        """Whether what is written may leave the cache, where rows are to stay in it, as text."""
+        last = self.passing in {p[-1] for p in self.passes.values() if len(p) > 1}
+        return FIRST if self.shared or last else EITHER
+
+    def cell(self, buffer: Buffer, index: Shape) -> str:
+        """The address of a cell."""
+        offset, name = offset_of(buffer, index), self.names.value(buffer.name)
+        if offset == Dim.of(0):
+            return name
+        text = self.dim(offset)
+        return f"{name} + {f'({text})' if text.startswith('-') else text}"
+
+    def led_by(self, buffer: Buffer, index: Shape) -> Led | None:
+        """The tile that begins where 16 bytes do, if cells lie along it."""
+        offset = offset_of(buffer, index)
+        for name in sorted(offset.names & self.led.keys()):
+            if offset - Dim.of(name) == self.led[name].row:
+                return self.led[name]
+        return None
+
+    def in_lines(self, buffer: Buffer, index: Shape, led: Led) -> tuple[str, str, str]:
+        """The addresses of such cells, which are inside, and which lie in whole lines of the row."""
+        inside = self.masks(index)
+        lines = " & ".join(led.lines if part == led.inside else part for part in inside.split(" & "))
+        return f"{self.names.value(buffer.name)} + {led.line} + {led.cells}", inside, lines
+
+    def loaded_in_lines(self, buffer: Buffer, index: Shape, led: Led) -> str:
+        """Such cells: lines that are in the buffer, whatever row they end in, and what is left at its end."""
+        cells, inside, _ = self.in_lines(buffer, index, led)
+        near = " & ".join(led.near if part == led.inside else part for part in inside.split(" & "))
+        total = product(buffer.shape)
+        if buffer.strides is not None:
+            total = 1 + sum(((n - 1) * s for n, s in zip(buffer.shape, buffer.strides, strict=True)), Dim.of(0))
+        place = f"{led.line} + {led.cells}, {self.dim(total)}, {led.until}"
+        self.ends.setdefault(total)
+        return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, ENDS, {self.keeping(buffer.name, index)})"
+
+    def masks(self, index: Shape, where: str | None = None) -> str:
+        """Where a cell may be touched, or nothing where that is everywhere."""
+        lanes = [self.lanes[name].mask for name in sorted(self.dim_varies(index)) if name in self.lanes]
+        looked_up = [self.inside[name] for dim in index for name in sorted(dim.names) if name in self.inside]
+        found = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]
+        return " & ".join(map(closed, dict.fromkeys(found)))
+
+    # Calls.
+
+    def call(self, function: str, operands: tuple[Expr, ...], dtype: DType) -> str:
+        source = operands[-1].dtype
+        if function == "cast":
+            return self.cast(operands[0], dtype)
+        if function in COMPARED and all(isinstance(operand, Index) for operand in operands):
+            left, right = (closed(self.dim(o.dim)) for o in operands if isinstance(o, Index))
+            return f"({left} {INFIX[function]} {right})"
+        values = operands[1:] if function == "where" else operands  # two numbers would be of Triton's usual dtypes
+        known = all(isinstance(operand, Const) for operand in values)
+        texts = [self.operand(operand, function, known=known) for operand in operands]
+        if function == "where":
+            return f"tl.where({', '.join(map(opened, texts))})"
+        if function in INFIX:
+            return f"({texts[0]} {INFIX[function]} {texts[1]})"
+        return self.named(function, source).format(*texts)
+
+    def operand(self, operand: Expr, function: str, *, known: bool) -> str:
+        """An operand. A number carries its dtype where nothing beside it does, and where Triton would round it."""
+        if not isinstance(operand, Const):
+            return self.expr(operand)
+        exact = operand.dtype is DType.F64 and function not in INFIX
+        asked = is_own(function, operand.dtype) or "}.to(" in (spelled(function, operand.dtype) or "")
+        return typed_const(operand) if known or exact or asked else self.expr(operand)
+
+    def named(self, function: str, dtype: DType) -> str:
+        """The text of a call, with a place for each operand."""
+        loose = self.loose and dtype is DType.F32
+        found = LOOSE.get(function) if loose and function in LOOSE else spelled(function, dtype)
+        if found is not None:
+            return found
+        if not is_own(function, dtype):
+            raise UnsupportedError(f"triton has no spelling of {function} for {dtype.value}")
+        loose = loose and function in BY_EXP
+        self.used.functions.add((function, dtype, loose))
+        parameters = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function][0]
+        places = "{0}, {1}" if "," in parameters else "{0}"
+        return f"{own_name(function, dtype, loose)}({places})"
+
+    def cast(self, operand: Expr, dtype: DType) -> str:
+        if isinstance(operand, Index) and dtype is not DType.BOOL:
+            return self.index(operand.dim, dtype)
+        text = self.expr(operand)
+        if dtype is operand.dtype:
+            return text
+        if dtype is DType.BOOL:
+            return f"({text} != 0)"
+        text = typed_const(operand) if isinstance(operand, Const) else closed(text)
+        return f"{text}.to({TYPES[dtype]})"
+
+    # Indices.
+
+    def index(self, dim: Dim, dtype: DType) -> str:
+        """An index as a value. What loops count is a number of Python's in Triton's interpreter."""
+        if dim.constant is None:
+            return f"tl.cast({self.dim(dim)}, {TYPES[dtype]})"
+        text = typed(dim.constant, DType.I64)
+        return text if dtype is DType.I64 else f"{text}.to({TYPES[dtype]})"
+
+    def operate(self, op: Op, left: str, right: str) -> str:
+        """Triton divides towards zero, Dims downwards."""
+        if op.kind in ("max", "min"):
+            word = "maximum" if op.kind == "max" else "minimum"
+            return f"tl.{word}({opened(left)}, {opened(right)})"
+        if (step := op.right.constant) and op.kind == "floordiv" and self.is_natural(op.left - (step - 1)):
+            return f"tl.cdiv({self.dim(op.left - (step - 1))}, {step})"
+        if self.is_natural(op.left):
+            return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+        left, right = closed(left), closed(right)
+        rest = f"(({left} % {right} + {right}) % {right})"
+        return rest if op.kind == "mod" else f"(({left} - {rest}) // {right})"
+
+    def is_natural(self, dim: Dim) -> bool:
+        """Whether it is surely >= 0 here, where every open loop runs."""
+        low = lowest(dim, self.extents)
+        running = NONE.union(*(at_least_one(extent) for extent in self.extents.values()))
+        return low is not None and never_negative(low, running)
+
+
+def spelled(function: str, dtype: DType) -> str | None:
+    """The text of a call of what Triton has a word for."""
+    tables = {
+        "bool": (BOOLS,),
+        "int": (INTEGERS,),
+        "uint": (UNSIGNED, INTEGERS),
+        "float": (FLOATS, OF_F32 if dtype is DType.F32 else OF_F64),
+    }[dtype.kind]
+    return next((table[function] for table in tables if function in table), None)
+
+
+def is_own(function: str, dtype: DType) -> bool:
+    """Whether it is a function that stands in the text."""
+    own = {"float": OWN_FLOATS, "int": OWN_INTEGERS, "uint": OWN_INTEGERS}.get(dtype.kind, {})
+    return function in own and spelled(function, dtype) is None
+
+
+def typed_const(operand: Expr) -> str:
+    assert isinstance(operand, Const)
+    return typed(operand.value, operand.dtype)
+
+
+WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # of integers and bools
+
+
+def reduced(
+    monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, said: Expressions
+) -> str:
+    """The states of a tile merged along an axis, which stays with one cell where there are others."""
+    kept = f"axis={axis}, keep_dims=True" if rank > 1 else f"axis={axis}"
+    dtype, (first, *_) = dtypes[0], states
+    if dtype is DType.BOOL:
+        return f"tl.{WORDS[monoid]}(({first}).to(tl.int32), {kept}) != 0"
+    if monoid in ("sum", *WORDS) and (monoid == "sum" or not dtype.is_float):
+        text = f"tl.{WORDS.get(monoid, monoid)}({first}, {kept})"
+        return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({TYPES[dtype]})"
+    name = merge_name(monoid, dtype, _loosely(monoid, dtype, said))
+    given = first if len(states) == 1 else f"({', '.join(states)})"
+    return f"tl.reduce({given}, {kept.replace('axis=', '', 1).partition(',')[0]}, {name}" + (
+        ", keep_dims=True)" if rank > 1 else ")"
+    )
+
+
+def merged(monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], said: Expressions) -> str:
+    """Two states, the earlier first, as one."""
+    if monoid == "sum":
+        return f"{left[0]} + {right[0]}"
+    name = merge_name(monoid, dtypes[0], _loosely(monoid, dtypes[0], said))
+    return f"{name}({', '.join([*left, *right])})"
+
+
+def _loosely(monoid: str, dtype: DType, said: Expressions) -> bool:
+    """Whether states are merged loosely; the merge is one that the text needs."""
+    loose = said.loose and monoid == "logsumexp" and dtype is DType.F32
+    said.used.merges.add((monoid, dtype, loose))
+    return loose
+
+
+def merge_name(monoid: str, dtype: DType, loose: bool = False) -> str:
+    return f"noyau_{'near_' * loose}merge_{monoid}_{dtype.value}"
+
+
+def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -> str:
+    """The function that merges two states."""
+    dtypes = MONOIDS[monoid].states(dtype)
+    sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(dtypes)) for side in "ab"]
+    names = [var.name for side in sides for var in side]
+    values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
+    variables = Variables(Kernel(merge_name(monoid, dtype, loose), (), (), ()))
+    said = Expressions(Kernel("", (), (), ()), variables, used)
+    said.loose = loose
+    for name in names:
+        variables.alias(name, variables.fresh(name))
+    lines, known = list[str](), dict[Expr, Expr]()
+    for step in steps_of(values):
+        inner = rewrite_expression(step, lambda expr: known.get(expr, expr))
+        name = variables.fresh(f"t{len(lines)}")
+        lines.append(f"    {name} = {said.top(inner)}")
+        variables.alias(name, name)
+        known[inner] = Var(name, step.dtype)
+    results = ", ".join(said.top(rewrite_expression(value, lambda expr: known.get(expr, expr))) for value in values)
+    return "\n".join(
+        [f"@triton.jit\ndef {merge_name(monoid, dtype, loose)}({', '.join(names)}):", *lines, f"    return {results}"]
+    )

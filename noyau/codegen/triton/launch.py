@@ -1,0 +1,380 @@
+"""A launch of a kernel as a function that Triton compiles: one program of a grid, with tiles as blocks of values."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import assert_never
+
+from noyau.codegen.identifiers import fitting, wish_of
+from noyau.codegen.tables import closed, opened
+from noyau.codegen.triton.expressions import EITHER, Lane, Used, merged
+from noyau.codegen.triton.memory import INDENT, Memory, read
+from noyau.codegen.triton.row_alignment import FOLDED, Led, is_own
+from noyau.codegen.triton.tables import const_text
+from noyau.codegen.triton.tiles import (
+    bytes_of_round,
+    depth_of,
+    even_tiles,
+    index_of,
+    is_loose,
+    is_reduced_into,
+    leaves_states,
+    led_row,
+    loaded_again,
+    loads_ahead,
+    merged_memory,
+    passes_over,
+    read_for,
+    shares_inputs,
+)
+from noyau.compiler.schedules.gpu.tiles import Tile, tile_of, tiles_in
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, never_negative, product
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Expr,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Require,
+    Role,
+    Statement,
+    Store,
+    Sync,
+    Var,
+)
+from noyau.ir.monoids import MONOIDS, Symbolic
+from noyau.ir.walk import every_statement, on_threads
+
+
+class Printer(Memory):
+    """One launch being printed."""
+
+    def __init__(self, kernel: Kernel, position: int, launch: Launch, used: Used) -> None:
+        super().__init__(kernel, used, depth_of(launch.body))
+        self.launch = launch
+        self.said.loose = is_loose(kernel, launch)
+        self.said.once = self.rank > 1 and leaves_states(kernel, launch)
+        self.said.passes, self.said.shared = passes_over(launch.body), shares_inputs(kernel, launch)
+        self.said.again = loaded_again(kernel, launch)
+        self.name = f"{kernel.name}_{position}"
+        self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
+        self.merged, self.ahead = merged_memory(launch.body), loads_ahead(kernel, launch)
+        self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
+        self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
+
+    def text(self) -> str:
+        """The function."""
+        for tile in self.tiles:
+            self.said.words[str(tile.size)] = tile.name
+        self.grid(self.launch.body)
+        steps = [f"{name}_STEP: tl.constexpr" for name in self.stepped()]
+        tiles = [f"{tile.name}: tl.constexpr" for tile in self.tiles]
+        tiles += [f"{name}_EVEN: tl.constexpr" for name in self.even] + ["STAGES: tl.constexpr"] * bool(self.staged)
+        tiles += ["ENDS: tl.constexpr"] * bool(self.said.ends) + ["AGAIN: tl.constexpr"] * bool(self.again())
+        head = [*self.buffers(), *self.sizes(), *steps, "INDEX: tl.constexpr", *tiles]
+        wide = [f"{INDENT}{name} = tl.cast({name}, INDEX){self.step(name)}" for name in self.sizes()]
+        return "\n".join([f"@triton.jit\ndef {self.name}({', '.join(head)}):", *read([*wide, *self.lines])])
+
+    def again(self) -> list[str]:
+        """The inputs that are loaded again, where it is so."""
+        again = self.said.again.buffers if self.said.again is not None and self.said.held else ()
+        return [self.names.blocks[0]["value", b.name] for b in self.kernel.buffers if b.name in again]
+
+    def step(self, size: str) -> str:
+        return f" * {size}_STEP" if size in self.stepped() else ""
+
+    def stepped(self) -> list[str]:
+        """The sizes that lines of memory are as long as: given in steps, by which Triton knows what to move at once."""
+        ends = [buffer for buffer in self.kernel.buffers if buffer.role is not Role.SCRATCH]
+        names = {name for b in ends for dim in (*b.shape[-1:], *(b.strides or ())) for name in dim.names}
+        return [
+            self.names.blocks[0]["size", b.size] for b in self.kernel.binding if b.size in names and self.has(b.size)
+        ]
+
+    def has(self, size: str) -> bool:
+        return ("size", size) in self.names.used
+
+    def buffers(self) -> list[str]:
+        """The buffers that the text has asked for, in order."""
+        kept = [buffer for buffer in self.kernel.buffers if ("value", buffer.name) in self.names.used]
+        return [self.names.blocks[0]["value", buffer.name] for buffer in kept]
+
+    def sizes(self) -> list[str]:
+        kept = [binding.size for binding in self.kernel.binding if self.has(binding.size)]
+        return [self.names.blocks[0]["size", size] for size in kept]
+
+    # The grid.
+
+    def grid(self, body: tuple[Statement, ...]) -> None:
+        """Programs by their number: the loops on threads, the innermost one counting fastest."""
+        before, loops, inner = on_threads(body)
+        if loops:
+            self.counters(loops)
+        self.statements(before)
+        self.statements(inner)
+
+    def counters(self, loops: Sequence[Loop]) -> None:
+        names = [self.names.bind(loop.var, wish_of(loop.var)) for loop in loops]
+        item = names[0] if len(loops) == 1 else "item"
+        self.write(f"{item} = tl.program_id(0).to(INDEX)")
+        for at in reversed(range(len(loops))):
+            extent = self.said.dim(loops[at].extent) if at else ""
+            self.said.extents[loops[at].var] = loops[at].extent
+            if at:
+                count = (
+                    extent if extent.isidentifier() or extent.isdigit() else self.define(extent, f"{names[at]}_count")
+                )
+                self.write(f"{names[at]} = item % {count}")
+                self.write(f"{'item' if at > 1 else names[0]} = item // {count}")
+
+    # Statements.
+
+    def statements(self, statements: Iterable[Statement]) -> None:
+        kept = list(statements)
+        for at, statement in enumerate(kept):
+            if isinstance(statement, Store) and at + 1 < len(kept) and is_reduced_into(kept[at + 1], statement):
+                self.empty |= set(statement.buffers)
+            else:
+                self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case Let():
+                self.let(statement)
+            case Store():
+                self.store(statement)
+            case Loop():
+                self.loop(statement)
+            case If(condition, body) if is_own(condition) in self.said.led:
+                self.statements(body)
+            case If(condition, body):
+                self.said.conditions.append(self.define(self.said.top(condition), "holds"))
+                self.statements(body)
+                self.said.conditions.pop()
+            case Alloc():
+                self.alloc(statement)
+            case Require(index, extent):
+                at = self.said.dim(index)
+                inside = self.define(f"({at} >= 0) & ({at} < {self.said.dim(extent)})", "inside")
+                self.said.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
+            case Prefetch():
+                pass  # a hint, for which there is no word
+            case Sync():
+                raise UnsupportedError("triton has no Sync: it places its own")
+            case _:
+                assert_never(statement)
+
+    def let(self, let: Let) -> None:
+        wish = let.origin[0] if let.origin else let.name.removeprefix("#")
+        if isinstance(let.value, Load) and isinstance(self.said.memory[let.value.buffer], Buffer):
+            wish = f"{let.value.buffer}_i"
+        if isinstance(let.value, Fold):
+            name = self.fold(let.value, wish)
+        elif isinstance(let.value, Index) and let.name.startswith("#"):
+            name = self.define(self.said.dim(let.value.dim), fitting(wish_of(let.name) or wish))
+            if (row := led_row(let.value.dim)) is not None:
+                self.leads[let.name] = row
+        else:
+            name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
+        self.said.along[let.name] = self.said.varies(let.value)  # of a fold once what it takes in is known
+        again = self.said.again.buffers if self.said.again is not None else ()
+        if isinstance(let.value, Load) and self.said.passing == FOLDED and let.value.buffer in again:
+            self.said.held[self.said.load(let.value)] = name
+        self.names.alias(let.name, name)
+
+    def quotient(self, value: Expr) -> str | None:
+        """A tile divided by what is one value along one of its axes, which is inverted once; None of other values."""
+        match value:
+            case Call("divide", (x, Var() as by), DType.F32) if self.said.varies(by) < self.said.varies(x):
+                self.used.divides = self.used.divides or not self.said.loose
+                self.used.scales = True
+                divisor = self.said.expr(by)
+                scale = self.define(f"noyau_scale({divisor})", f"{divisor}_scale")
+                scaled = self.define(f"{divisor} * {scale}", f"{divisor}_scaled")
+                inverse = self.define(f"tl.div_rn(1.0, {scaled})", f"{divisor}_inverse")
+                if self.said.loose:
+                    return f"{closed(self.said.top(x))} * {scale} * {inverse}"
+                scaled = self.define(f'tl.where(tl.abs({scaled}) < float("inf"), {scaled}, 0.0)', f"{divisor}_finite")
+                return f"noyau_quotient({self.said.top(x)}, {scale}, {scaled}, {inverse})"
+            case _:
+                return None
+
+    def store(self, store: Store) -> None:
+        if isinstance(self.said.memory[store.buffers[0]], Alloc):
+            self.remember(store)
+            return
+        for name, value in zip(store.buffers, store.values, strict=True):
+            buffer = self.said.memory[name]
+            assert isinstance(buffer, Buffer)
+            masks = self.said.masks(store.index)
+            text = self.said.top(value)
+            given = f", mask={opened(masks)}" if masks else ""
+            given += f", eviction_policy={leaving}" if (leaving := self.said.leaving()) != EITHER else ""
+            if led := self.said.led_by(buffer, store.index):
+                cells, *where = self.said.in_lines(buffer, store.index, led)
+                self.write(f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.said.leaving()})")
+            else:
+                cell = self.said.cell(buffer, store.index)
+                along = self.said.dim_varies(store.index)
+                lanes = (along | self.said.varies(value)) & self.said.lanes.keys()  # beyond `along` where no cell is
+                if not lanes <= along or (self.rank > 1 and self.said.lanes and not along):
+                    cell += f" + tl.zeros({self.block_of(lanes)}, tl.int32)"  # it may be a block of one value
+                self.write(f"tl.store({cell}, {text}{given})")
+
+    def loop(self, loop: Loop) -> None:
+        found = tile_of(loop.extent)
+        if found is not None and loop.axis is Axis.SERIAL and len(loop.body) == 1 and found[1] is None:
+            self.reduction(loop, found[0])
+        elif found is not None:
+            self.tile(loop, *found)
+        elif loop.axis is Axis.THREADS:
+            raise UnsupportedError("triton runs THREADS loops outermost only, each alone in the other")
+        else:
+            name = self.names.bind(loop.var, wish_of(loop.var))
+            self.said.extents[loop.var] = loop.extent
+            turns = f"range(0, {self.said.dim(loop.extent)})"
+            if self.ahead and (size := bytes_of_round(self.kernel, loop)) is not None:
+                self.staged.append(product(map(self.said.sizes.__getitem__, self.said.lanes)) * size)
+                turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
+            with self.said.pass_of(loop.var), self.block(f"for {name} in {turns}:"):
+                self.statements(loop.body)
+
+    # Tiles.
+
+    @contextmanager
+    def opened(self, variable: str, tile: Tile, rest: Dim | None, body: Sequence[Statement]) -> Iterator[None]:
+        """An open tile: its cells, and where they are inside. Where `body` begins with the index of the cells, the
+        mask says where that is below its end."""
+        said, axis = self.said, self.axis_of(tile)
+        around = ["None"] * self.rank
+        around[axis] = ":"
+        cells = f"tl.arange(0, {tile.name})" + (f"[{', '.join(around)}]" if self.rank > 1 else "")
+        said.along[variable] = frozenset({variable})
+        said.extents[variable] = tile.size if rest is None else rest
+        said.lanes[variable] = Lane(axis, tile.name, None)
+        said.words[variable] = cells
+        said.sizes[variable] = tile.size
+        placed = index_of(body, variable)
+        if placed is None:
+            index, end = self.define(cells, fitting(variable.removeprefix("#"))), rest
+            said.words[variable] = index
+        else:
+            let, at = placed
+            self.let(let)
+            said.placed[let.name] = at
+            index, end = self.names.atom(let.name), None if rest is None else rest + at - Dim.of(variable)
+            said.extents |= {} if end is None else {let.name: end}
+        led = next((name for name in placed[1].names if name in self.leads), None) if placed else None
+        if end is not None:
+            even = f"{tile.name}_EVEN" if tile.name in self.even else "False"
+            text = f"{index} < {said.dim(end)}"
+            if led is not None or tile.name in self.even:
+                self.used.inside = True
+                text = f"noyau_inside({index}, {said.dim(end)}, {'ALIGN' if led else 1}, {even})"
+            said.lanes[variable] = Lane(axis, tile.name, self.define(text, f"{index}_inside"))
+        if led is not None and placed and end is not None:
+            said.led[placed[0].name] = self.led(variable, led, placed[1], end)
+        yield
+        del said.lanes[variable]
+
+    def led(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
+        """What is to be known of a tile that begins `lead` cells before a row."""
+        said, lane, row = self.said, self.said.lanes[variable], self.leads[lead]
+        name, before, extent = said.names.atom(lead), said.dim(at + Dim.of(lead)), said.dim(end)
+        assert lane.mask is not None
+        stem = lane.mask.removesuffix("_inside")
+        line = self.define(f"{closed(said.dim(row))} // ALIGN * ALIGN", f"{stem}_line")
+        cells = self.define(before, f"{stem}_cells")
+        lines = self.define(f"noyau_lines({cells}, {name}, {extent}, ALIGN)", f"{stem}_lines")
+        near = self.define(f"noyau_near({cells}, {name}, {extent}, ALIGN)", f"{stem}_near")
+        at_end, self.used.led = "True", True
+        if not said.dim_varies((row,)):
+            first = said.dim((at + Dim.of(lead)).replace(dict.fromkeys(said.lanes, 0)))
+            size = " * ".join(other.size for other in said.lanes.values())
+            at_end = self.define(f"noyau_at_end({first}, {name}, {extent}, ALIGN, {size})", f"{stem}_at_end")
+        reach = row.replace(said.placed) + at + Dim.of(lead)
+        for other in said.lanes:  # the farthest cell: of rows that are read backwards, the first one's
+            here, there = reach.replace({other: 0}), reach.replace({other: 1})
+            reach = here if never_negative(here - there) else reach.replace({other: said.sizes[other] - 1})
+        until = said.dim(reach + 1)
+        return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
+
+    def tile(self, loop: Loop, tile: Tile, rest: Dim | None) -> None:
+        """Cells side by side."""
+        match loop.body:
+            case (Store(buffers, (at,), values, None),) if at == Dim.of(loop.var) and rest is None:
+                self.begin(buffers, values)  # memory of a tile as it is at first
+            case _:
+                stores = [s for s in every_statement(loop.body) if isinstance(s, Store) and s.merge is None]
+                if loop.axis is Axis.SERIAL and any(isinstance(self.said.memory[s.buffers[0]], Alloc) for s in stores):
+                    raise _one_by_one(loop)
+                own = self.said.pass_of(self.said.passing or read_for(self.kernel, loop))
+                with own, self.opened(loop.var, tile, rest, loop.body):
+                    self.statements(loop.body)
+
+    def reduction(self, loop: Loop, tile: Tile) -> None:
+        """A tile of states, merged into one."""
+        match loop.body:
+            case (Store(buffers, _, values, str(monoid)),):
+                pass
+            case _:
+                raise _one_by_one(loop)
+        self.said.lanes[loop.var] = Lane(len(self.said.lanes), tile.name, None)
+        self.write_waiting()
+        states = [self.said.state(value) for value in values]
+        lane = self.said.lanes.pop(loop.var)
+        dtypes = tuple(value.dtype for value in values)
+        found, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
+        text = ", ".join(found) if self.empty.issuperset(buffers) else merged(monoid, names, found, dtypes, self.said)
+        self.empty -= set(buffers)
+        self.write(f"{', '.join(names)} = {text}")
+
+    def fold(self, fold: Fold, wish: str) -> str:
+        """A fold over a tile: its result."""
+        ((variable, extent),) = fold.loops if len(fold.loops) == 1 else ((None, None),)
+        found = tile_of(extent) if extent is not None else None
+        if found is None or variable is None:
+            raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
+        monoid = MONOIDS[fold.monoid]
+        with self.said.pass_of(self.said.passing or FOLDED), self.opened(variable, *found, fold.body):
+            self.statements(fold.body)
+            lane = self.said.lanes[variable]
+            at = Dim.of(variable) if fold.at is None else fold.at
+            lifted = monoid.lift(Symbolic(), fold.value, Index(at))
+            dtypes = monoid.states(fold.value.dtype)
+            parts = zip(lifted, monoid.init(dtypes[0]), dtypes, strict=True)
+            alike = frozenset({variable}).union(*map(self.said.varies, lifted))
+            states = [self.kept(value, variable, empty, dtype, alike) for value, empty, dtype in parts]
+        names = [fitting(f"{wish}_{part}" if len(states) > 1 else wish) for part in range(len(states))]
+        texts = self.reduced(fold.monoid, states, lane, dtypes, names)
+        if len(texts) == 1:
+            return self.define(texts[0], names[0])
+        inner = tuple(Var(f"state {text}", dtype) for text, dtype in zip(texts, dtypes, strict=True))
+        for text, part in zip(texts, inner, strict=True):
+            self.names.alias(part.name, text)
+        return self.define(self.said.top(monoid.finish(Symbolic(), inner)), fitting(wish))
+
+    def kept(self, value: Expr, variable: str, empty: float | int, dtype: DType, alike: frozenset[str]) -> str:
+        """A part of the states of a tile's cells, as a block along these tiles; those outside are empty."""
+        text, mask = self.said.state(value), self.said.lanes[variable].mask
+        if mask is not None:
+            text = f"tl.where({mask}, {text}, {const_text(empty, dtype)})"
+            if alike <= self.said.varies(value) | {variable}:
+                return text
+        return f"tl.broadcast_to({text}, {self.block_of(alike)})"
+
+
+def _one_by_one(loop: Loop) -> UnsupportedError:
+    return UnsupportedError(f"triton cannot run the loop over {loop.var} one by one in a tile")

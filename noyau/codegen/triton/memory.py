@@ -1,0 +1,197 @@
+"""What a launch being printed in Triton holds: lines, the names of values, and memory, which is blocks of values."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+
+from noyau.codegen.identifiers import fitting
+from noyau.codegen.triton.expressions import Expressions, Lane, Used, merged, reduced
+from noyau.codegen.triton.tables import TYPES, Variables, const_text
+from noyau.compiler.schedules.gpu.tiles import Tile, tile_of
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Alloc, Const, Expr, Kernel, Store
+from noyau.ir.monoids import MONOIDS
+
+INDENT = "    "
+
+
+class Lines:
+    """Lines under heads, and variables in them."""
+
+    def __init__(self, kernel: Kernel, used: Used) -> None:
+        self.kernel, self.used = kernel, used
+        self.names = Variables(kernel)
+        self.said = Expressions(kernel, self.names, used)
+        self.lines: list[str] = []
+        self.depth = 1
+        self.known: list[dict[str, str]] = [{}]  # texts that have a name, block by block
+        self.changing: set[str] = set()  # the variables that are assigned more than once
+        self.waiting: dict[str, str] = {}  # lines that set memory, which need not be written where it is set again
+
+    def write(self, line: str) -> None:
+        self.lines.append(INDENT * self.depth + line)
+
+    def define(self, text: str, wish: str) -> str:
+        """A variable that holds a text; the one that does already, where there is one."""
+        found = next((block[text] for block in reversed(self.known) if text in block), None)
+        if found is not None:
+            return found
+        name = self.names.fresh(wish)
+        self.write(f"{name} = {text}")
+        if not self.changing & set(re.findall(r"[A-Za-z_]\w*", text)):
+            self.known[-1][text] = name
+        return name
+
+    def write_waiting(self) -> None:
+        """Write what has waited."""
+        for line in self.waiting.values():
+            self.write(line)
+        self.waiting.clear()
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines under a head; what they name is not known after them."""
+        self.write_waiting()
+        self.write(head)
+        self.depth += 1
+        self.known.append({})
+        before = len(self.lines)
+        yield
+        if len(self.lines) == before:
+            self.write("pass")
+        self.known.pop()
+        self.depth -= 1
+
+
+def read(lines: Sequence[str]) -> list[str]:
+    """The lines but those of variables that no other line reads."""
+    words = Counter(word for line in lines for word in set(re.findall(r"[A-Za-z_]\w*", line)))
+    alone = [re.match(r" *(\w+) = ", line) for line in lines]
+    kept = [line for line, name in zip(lines, alone, strict=True) if name is None or words[name[1]] > 1]
+    return kept if len(kept) == len(lines) else read(kept)
+
+
+class Memory(Lines):
+    """Memory is a variable: a block of values, one for each cell of the open tiles and of its own."""
+
+    def __init__(self, kernel: Kernel, used: Used, rank: int) -> None:
+        super().__init__(kernel, used)
+        self.rank = rank
+        self.shapes: dict[str, str] = {}  # of memory
+        self.empty: set[str] = set()  # memory that holds the state of nothing
+        self.merged = frozenset[str]()  # memory of which the cells of a tile are merged, so that those outside matter
+
+    def block_of(self, lanes: Iterable[str]) -> str:
+        """The shape of a block of values along tiles."""
+        axes = ["1"] * self.rank
+        for name in lanes:
+            axes[self.said.lanes[name].axis] = self.said.lanes[name].size
+        return f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
+
+    def axis_of(self, tile: Tile) -> int:
+        """The axis of Triton's blocks that the next tile is: the last one, where memory of it is kept by all loops."""
+        return self.rank - 1 if tile.how == "keeps" else len(self.said.lanes)
+
+    def alloc(self, alloc: Alloc) -> None:
+        said = self.said
+        if len(alloc.shape) != 1:
+            raise UnsupportedError(f"triton has no memory of {len(alloc.shape)} axes: {alloc.name}")
+        said.memory[alloc.name] = alloc
+        said.along[alloc.name] = frozenset(said.lanes)
+        axes = ["1"] * self.rank
+        for lane in said.lanes.values():
+            axes[lane.axis] = lane.size
+        if (found := tile_of(alloc.shape[0])) is not None:
+            axes[self.axis_of(found[0])] = found[0].name
+        elif alloc.shape[0] != Dim.of(1):
+            raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
+        scalar = not said.lanes and found is None
+        self.shapes[alloc.name] = "()" if scalar else f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
+        name = self.names.bind(alloc.name, fitting(alloc.name))
+        self.changing.add(name)
+
+    def begin(self, buffers: Sequence[str], values: Sequence[Expr]) -> None:
+        """Memory set to numbers."""
+        for buffer, value in zip(buffers, values, strict=True):
+            assert isinstance(value, Const)
+            shape, kind = self.shapes[buffer], TYPES[self.said.memory[buffer].dtype]
+            text = const_text(value.value, self.said.memory[buffer].dtype)
+            self.waiting[buffer] = f"{self.names.value(buffer)} = tl.full({shape}, {text}, {kind})"
+
+    def remember(self, store: Store) -> None:
+        """A Store into memory: in the cells that are inside, where the memory has several."""
+        if all(isinstance(value, Const) for value in store.values) and not store.merge:
+            self.begin(store.buffers, store.values)
+            return
+        names = [self.names.value(buffer) for buffer in store.buffers]
+        beside = self.beside(store)
+        lanes = sorted(store.index[0].names) if self.merged & set(store.buffers) or not store.merge else beside
+        own = [self.said.lanes[name].mask for name in lanes if name in self.said.lanes]
+        mask = " & ".join(f"({m})" if " " in m else m for m in [*own, *self.said.conditions] if m)
+        texts = [self.said.state(value) for value in store.values]
+        dtypes = tuple(self.said.memory[buffer].dtype for buffer in store.buffers)
+        if store.merge:
+            empty = MONOIDS[store.merge].init(dtypes[0])
+            if mask:
+                found = zip(store.values, texts, empty, dtypes, strict=True)
+                texts = [self.inside(mask, value, text, const_text(e, d)) for value, text, e, d in found]
+            for name in beside:
+                texts = self.spread(store, texts)
+                texts = self.reduced(store.merge, texts, self.said.lanes[name], dtypes, store.buffers)
+            if mask and self.waiting.keys() >= set(store.buffers):
+                self.first(store, names, texts)
+            else:
+                self.write_waiting()
+                self.write(f"{', '.join(names)} = {merged(store.merge, names, texts, dtypes, self.said)}")
+            return
+        self.write_waiting()
+        for name, text, buffer in zip(names, texts, store.buffers, strict=True):
+            text = f"tl.where({mask}, {text}, {name})" if mask else text
+            shape = self.shapes[buffer]
+            self.write(f"{name} = {text if shape == '()' else f'tl.broadcast_to({text}, {shape})'}")
+
+    def inside(self, mask: str, value: Expr, text: str, empty: str) -> str:
+        """A value where a mask holds, else another one; of tiles that begin before their rows, only those ask that hold
+        an end of one."""
+        at_end = next((led.at_end for led in self.said.led.values() if led.inside == mask), "True")
+        if at_end == "True" or not self.said.lanes.keys() <= self.said.varies(value):
+            return f"tl.where({mask}, {text}, {empty})"
+        self.used.ends = True
+        return f"noyau_of_row({text}, {mask}, {empty}, {at_end}, ALIGN)"
+
+    def beside(self, store: Store) -> list[str]:
+        """The open tiles of which a merge into memory takes in all cells, for the memory has one for all of them."""
+        own = store.index[0].names.union(*(self.said.along[buffer] for buffer in store.buffers))
+        return [name for name in self.said.lanes if name not in own] if store.merge else []
+
+    def spread(self, store: Store, texts: Sequence[str]) -> list[str]:
+        """Values that are merged, as blocks along all tiles."""
+        block, alike = self.block_of(self.said.lanes), self.said.lanes.keys()
+        pairs = zip(texts, store.values, strict=True)
+        return [t if alike <= self.said.varies(v) else f"tl.broadcast_to({t}, {block})" for t, v in pairs]
+
+    def reduced(
+        self, monoid: str, states: Sequence[str], lane: Lane, dtypes: Sequence[DType], wishes: Sequence[str]
+    ) -> list[str]:
+        """The states of a tile merged along it: texts, or the variables that hold several."""
+        rank, axis = self.rank, lane.axis
+        if rank > 1 and all(other is lane for other in self.said.lanes.values()):
+            states, rank, axis = [f"tl.reshape({state}, ({lane.size},))" for state in states], 1, 0
+        text = reduced(monoid, states, axis, dtypes, rank, self.said)
+        if len(states) == 1:
+            return [text]
+        names = [self.names.fresh(fitting(wish)) for wish in wishes]
+        self.write(f"{', '.join(names)} = {text}")
+        return names
+
+    def first(self, store: Store, names: Sequence[str], texts: Sequence[str]) -> None:
+        """A merge into the state of nothing, which is not written."""
+        for name, text, buffer, value in zip(names, texts, store.buffers, store.values, strict=True):
+            del self.waiting[buffer]
+            everywhere = self.said.lanes.keys() <= self.said.varies(value) | store.index[0].names
+            self.write(f"{name} = {text if everywhere else f'tl.broadcast_to({text}, {self.shapes[buffer]})'}")

@@ -1,0 +1,307 @@
+"""The spellings of language `triton`: types, operators, functions.
+
+What tiles compute in float32 has the error that the operator table promises: where a function of CUDA's libdevice has a
+larger one, it is computed in float64 and rounded.
+
+The identifiers of a text of language `triton`: none is a word of Python, or a name that the text itself uses.
+
+Sizes and indices as text in language `triton`, in launches and in the function that launches them.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from typing import ClassVar
+
+import numpy as np
+
+from noyau.codegen import tables as codegen_tables
+from noyau.codegen.identifiers import Scopes
+from noyau.codegen.tables import dim_text, opened
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, Op
+from noyau.ir.loops import Kernel
+
+# Beyond those that fitting() knows: what the text calls, what it calls its own names, and, in the last two lines, what
+# Triton's own function of a kernel's parameters calls its own, and options of a launch.
+RESERVED = frozenset(
+    """tl triton torch libdevice range min max abs float int sum len tuple match case type print exit item programs
+    tiles index_type step_of warps_of warps are_aligned at_once block_of stages_of registers ValueError _
+    options params specialization specialize_impl backend JITCallable JITFunction
+    num_warps maxnreg enable_fp_fusion debug instrumentation_mode fpsan_homomorphic_casts""".split()
+)
+
+
+class Variables(Scopes):
+    """Names of a kernel to identifiers of one Python function: none is used twice in it."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        launches = {f"{kernel.name}_{number}" for number in range(len(kernel.launches))}
+        self.reserved = RESERVED | launches | {kernel.name}
+        super().__init__(kernel)
+
+    def fresh(self, stem: str) -> str:
+        """An identifier that nothing in sight has; `n_STEP` is the text's own, of a size `n`."""
+        stem = stem.lower() if stem.endswith("_STEP") else stem
+        return super().fresh(f"v_{stem}" if stem in self.reserved or stem.startswith("noyau") else stem)
+
+    def alias(self, name: str, text: str) -> None:
+        """A name of the kernel for an identifier that is there."""
+        self.blocks[-1]["index" if name.startswith("#") else "value", name] = text
+
+
+class Sizes(ABC):
+    """Dims as text: `words` has what stands for a name that has no variable; `CDIV` divides upwards."""
+
+    CDIV: ClassVar[str]
+
+    def __init__(self, names: Variables) -> None:
+        self.names = names
+        self.words: dict[str, str] = {}
+
+    def dim(self, dim: Dim) -> str:
+        """An index or an extent, without parentheses around it."""
+        return opened(dim_text(self._with_ceilings(dim), self.word, self.operate))
+
+    def _with_ceilings(self, dim: Dim) -> Dim:
+        """The Dim with a word for each (n - 1) // step + 1."""
+        for atoms, factor in dim.terms:
+            match atoms:
+                case (Op("floordiv", left, right),) if factor == 1 and _rounds_up(left):
+                    name = f"#ceiling {left} / {right}"
+                    self.words[name] = f"{self.CDIV}({self.dim(left + 1)}, {self.dim(right)})"
+                    return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
+                case _:
+                    pass
+        return dim
+
+    def word(self, name: str) -> str:
+        return self.words[name] if name in self.words else self.names.atom(name)
+
+    @abstractmethod
+    def operate(self, op: Op, left: str, right: str) -> str:
+        """The text of a floordiv, mod, max or min of two texts."""
+
+
+def _rounds_up(left: Dim) -> bool:
+    """Whether left // right is better told as how many steps cover left + 1, less 1."""
+    return constant_in(left) in (-1, -2) and left.constant is None
+
+
+def constant_in(dim: Dim) -> int:
+    return dict(dim.terms).get((), 0)
+
+
+TYPES = {
+    DType.BOOL: "tl.int1",
+    DType.I8: "tl.int8",
+    DType.I16: "tl.int16",
+    DType.I32: "tl.int32",
+    DType.I64: "tl.int64",
+    DType.U8: "tl.uint8",
+    DType.U16: "tl.uint16",
+    DType.U32: "tl.uint32",
+    DType.U64: "tl.uint64",
+    DType.F16: "tl.float16",
+    DType.BF16: "tl.bfloat16",
+    DType.F32: "tl.float32",
+    DType.F64: "tl.float64",
+}
+TORCH = {
+    DType.BOOL: "torch.bool",
+    DType.F16: "torch.float16",
+    DType.BF16: "torch.bfloat16",
+    DType.F32: "torch.float32",
+    DType.F64: "torch.float64",
+    **{DType(f"i{bits}"): f"torch.int{bits}" for bits in (8, 16, 32, 64)},
+    **{DType(f"u{bits}"): f"torch.uint{bits}" for bits in (8, 16, 32, 64)},
+}
+# Other than in C, quotients are rounded by a function, and bools are blocks of bits.
+INFIX = {name: sign for name, sign in codegen_tables.INFIX.items() if name != "divide"} | {"logical_xor": "^"}
+
+# Functions of floats: a text of the operands, or a name below `FUNCTIONS`.
+FLOATS = {
+    "identity": "{0}",
+    "rounded": "{0}",
+    "negative": "(-{0})",
+    "abs": "tl.abs({0})",
+    "exp": "libdevice.exp({0})",
+    "log": "libdevice.log({0})",
+    "log2": "libdevice.log2({0})",
+    "cos": "libdevice.cos({0})",
+    "acos": "libdevice.acos({0})",
+    "truncate": "libdevice.trunc({0})",
+    "round_even": "libdevice.rint({0})",
+    "fmod": "libdevice.fmod({0}, {1})",
+    "maximum": "tl.maximum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    "minimum": "tl.minimum({0}, {1}, propagate_nan=tl.PropagateNan.ALL)",
+    "fmax": "tl.maximum({0}, {1})",
+    "fmin": "tl.minimum({0}, {1})",
+    "is_nan": "({0} != {0})",
+    "is_inf": '(tl.abs({0}) == float("inf"))',
+}
+_IN_DOUBLE = ("exp2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # where libdevice takes a denormal for 0
+OF_F32 = {
+    "divide": "tl.div_rn({0}, {1})",
+    "reciprocal": "tl.div_rn(1.0, {0})",
+    "sqrt": "tl.sqrt_rn({0})",
+    **{name: f"libdevice.{name}({{0}}.to(tl.float64)).to(tl.float32)" for name in _IN_DOUBLE},
+    **{name: f"tl.where(tl.abs({{0}}) < 2.0**-60, {{0}}, libdevice.{name}({{0}}))" for name in _AS_IT_IS_NEAR_0},
+    "erf": "tl.where(tl.abs({0}) < 2.0**-60, 1.1283792 * {0}, libdevice.erf({0}))",
+    "floor": "tl.where(({0} < 0) & ({0} > -(2.0**-60)), -1.0, tl.floor({0}))",
+    "ceil": "tl.where(({0} > 0) & ({0} < 2.0**-60), 1.0, tl.ceil({0}))",
+    "power": "libdevice.pow({0}.to(tl.float64), {1}.to(tl.float64)).to(tl.float32)",
+}
+OF_F64 = {
+    "divide": "({0} / {1})",
+    "reciprocal": "(1.0 / {0})",
+    "sqrt": "tl.sqrt({0})",
+    **{name: f"libdevice.{name}({{0}})" for name in (*_IN_DOUBLE, *_AS_IT_IS_NEAR_0, "erf", "rsqrt", "tanh")},
+    "floor": "tl.floor({0})",
+    "ceil": "tl.ceil({0})",
+    "power": "libdevice.pow({0}, {1})",
+}
+# Within 2**-17 of the value, where halves are made of it.
+LOOSE = {"exp": "tl.exp({0})", "divide": "({0} / {1})", "reciprocal": "(1.0 / {0})"}
+BY_EXP = ("sigmoid", "softplus", "tanh")  # of the functions below
+BOOLS = {
+    "identity": "{0}",
+    "logical_not": "({0} == 0)",
+    "maximum": "({0} | {1})",
+    "minimum": "({0} & {1})",
+}
+INTEGERS = {
+    "identity": "{0}",
+    "negative": "(0 - {0})",
+    "bitwise_not": "(~{0})",
+    "abs": "tl.where({0} < 0, 0 - {0}, {0})",
+    "maximum": "tl.maximum({0}, {1})",
+    "minimum": "tl.minimum({0}, {1})",
+    "fmax": "tl.maximum({0}, {1})",
+    "fmin": "tl.minimum({0}, {1})",
+}
+UNSIGNED = {"abs": "{0}", "negative": "(0 - {0})"}
+
+# Functions of their own text, of floats and of integers: (parameters, body). One text serves all dtypes of a kind.
+OWN_FLOATS = {
+    "sign": ("x", "return tl.where(x > 0, 1.0, tl.where(x < 0, -1.0, x)).to(x.dtype)"),
+    "sigmoid": (
+        "x",
+        "small = libdevice.exp(-tl.abs(x))\nreturn tl.where(x >= 0, 1.0, small).to(x.dtype) * INVERSE(1.0 + small)",
+    ),
+    "softplus": (
+        "x",
+        "small = libdevice.exp(-tl.abs(x))\n"
+        "return tl.where((x > 0) | (x != x), x, 0.0) + tl.where(small < 2.0**-60, small, libdevice.log1p(small))",
+    ),
+    "rsqrt": (
+        "x",
+        "tiny = x < 2.0**-100\n"
+        "made = libdevice.rsqrt(tl.where(tiny, x * 2.0**40, x))\n"
+        "return tl.where(tiny, made * 2.0**20, made)",
+    ),
+    # As CUDA's tanhf: an odd polynomial near 0, else by exp; without its branch, of which a warp would go both ways.
+    "tanh": (
+        "x",
+        "large = 1.0 - libdevice.fast_dividef(2.0, 1.0 + libdevice.exp(2.0 * tl.abs(x)))\n"
+        "square = x * x\n"
+        "sum = tl.fma(square, 0.0157394409, -0.052302558)\n"
+        "sum = tl.fma(square, sum, 0.13315247)\n"
+        "sum = tl.fma(square, sum, -0.333327681)\n"
+        "small = tl.fma(square * sum, x, x)\n"
+        "return tl.where(tl.abs(x) < 0.6, small, tl.where(x < 0, -large, large))",
+    ),
+    "floor_mod": (
+        "a, b",
+        "rest = libdevice.fmod(a, b)\n"
+        "moved = tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)\n"
+        "return tl.where(rest == 0, tl.where(b < 0, -tl.abs(rest), tl.abs(rest)), moved)",
+    ),
+    "floor_divide": (
+        "a, b",
+        "rest = libdevice.fmod(a, b)\n"
+        "whole = DIVIDE(a - rest, b)\n"
+        "whole = tl.where((rest != 0) & ((rest < 0) != (b < 0)), whole - 1.0, whole)\n"
+        "low = tl.floor(whole)\n"
+        "low = tl.where(whole - low > 0.5, low + 1.0, low)\n"
+        "return tl.where((b == 0) | (whole == 0), tl.where(b == 0, DIVIDE(a, b), whole), low)",
+    ),
+}
+_BY_ONE = "b = tl.where(b == 0, 1, b).to(b.dtype)\n"
+OWN_INTEGERS = {
+    "sign": ("x", "return tl.where(x > 0, 1, tl.where(x == 0, 0, -1)).to(x.dtype)"),
+    "divide": ("a, b", f"{_BY_ONE}return a // b"),
+    "fmod": ("a, b", f"{_BY_ONE}return a % b"),
+    "floor_divide": (
+        "a, b",
+        f"{_BY_ONE}whole = a // b\nreturn tl.where((whole * b != a) & ((a < 0) != (b < 0)), whole - 1, whole)",
+    ),
+    "floor_mod": (
+        "a, b",
+        f"{_BY_ONE}rest = a % b\nreturn tl.where((rest != 0) & ((rest < 0) != (b < 0)), rest + b, rest)",
+    ),
+    "power": (
+        "a, b",
+        "made = tl.where(b < 0, tl.where(a == 1, 1, tl.where(a + 1 == 0, 1 - 2 * (b & 1), 0)), 1).to(a.dtype)\n"
+        "for bit in tl.static_range(WIDTH):\n"
+        "    made = tl.where((b > 0) & (((b >> bit) & 1) != 0), made * a, made)\n"
+        "    a = a * a\n"
+        "return made",
+    ),
+    "shift_left": ("a, b", "return tl.where((b >= 0) & (b < WIDTH), a << (b & (WIDTH - 1)), 0).to(a.dtype)"),
+    "shift_right": ("a, b", "return tl.where((b >= 0) & (b < WIDTH), a >> (b & (WIDTH - 1)), 0).to(a.dtype)"),
+}
+
+
+# A division of a tile by what is one value along it: x is scaled, and multiplied by the inverse of the divisor, which
+# was scaled alike; one step of Newton's makes the result the nearest one (Markstein 1990). Zeros, infinities and NaN
+# are as the multiplication gives them.
+SCALE = """@triton.jit
+def noyau_scale(divisor):
+    size = tl.abs(divisor)
+    return tl.where(size > 2.0**100, 2.0**-64, tl.where(size < 2.0**-100, 2.0**64, 1.0))"""
+QUOTIENT = """@triton.jit
+def noyau_quotient(x, scale, divisor, inverse):
+    x = x * scale
+    near = x * inverse
+    over = tl.fma(near, divisor, -x)
+    return tl.where(tl.abs(near) < float("inf"), tl.fma(-over, inverse, near), near)"""
+
+
+def own_function(function: str, dtype: DType, loose: bool = False) -> str:
+    """The text of a function that Triton has no word for."""
+    parameters, body = (OWN_FLOATS if dtype.is_float else OWN_INTEGERS)[function]
+    if dtype.is_float:
+        body = body.replace("DIVIDE", "tl.div_rn" if dtype is DType.F32 else "tl.fdiv")
+        body = body.replace("INVERSE(", "libdevice.fast_dividef(1.0, " if dtype is DType.F32 else "1.0 / (")
+    if dtype.kind == "uint":
+        body = body.replace("(a < 0) != (b < 0)", "False")
+    body = body.replace("libdevice.exp(", "tl.exp(") if loose else body
+    lines = "\n".join(f"    {line}" for line in body.replace("WIDTH", str(8 * dtype.bytes)).splitlines())
+    return f"@triton.jit\ndef {own_name(function, dtype, loose)}({parameters}):\n{lines}"
+
+
+def own_name(function: str, dtype: DType, loose: bool = False) -> str:
+    return f"noyau_{'near_' * loose}{function}_{dtype.value}"
+
+
+def const_text(value: float | int | bool, dtype: DType) -> str:
+    """A number of a dtype, as an operand of anything that has this dtype too."""
+    if dtype is DType.BOOL:
+        return "True" if value else "False"
+    if not dtype.is_float:
+        return f"({int(value)})" if value < 0 else str(int(value))
+    number = float(value)
+    if dtype is DType.F32:
+        with np.errstate(over="ignore"):
+            number = float(str(np.float32(number)))
+    if math.isnan(number) or math.isinf(number):
+        return f'float("{number}")'
+    return f"({number!r})" if math.copysign(1, number) < 0 else repr(number)
+
+
+def typed(value: float | int | bool, dtype: DType) -> str:
+    """A number that carries its dtype."""
+    return f"tl.full((), {const_text(value, dtype)}, {TYPES[dtype]})"

@@ -1,0 +1,1 @@
+"""The compiler: graph to graph to kernel to scheduled kernel."""

@@ -1,0 +1,269 @@
+"""Reverse mode: the gradient of a graph as a graph, cut into what runs forward, what is saved, and what runs back.
+
+What an einsum of two operands gives back to one of them: another einsum, its letters in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import assert_never
+
+from noyau.compiler.autodiff.functions import CHOOSING, FLAT, PLAIN, map_back, silenced
+from noyau.compiler.autodiff.graph_writer import Writer
+from noyau.compiler.autodiff.reductions import LINEAR, reduce_back, scan_back
+from noyau.compiler.autodiff.saved_values import split
+from noyau.compiler.autodiff.shift_invariance import idle
+from noyau.compiler.autodiff.simplification import simplified
+from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.graph_verifier import check
+
+
+def contract_back(
+    writer: Writer, node: Node, equation: str, operands: Sequence[Node], gradient: Node, position: int
+) -> Node:
+    """The gradient of the operand at a position. No operand is transposed: the equation says the order. Letters that
+    the operand alone has were summed, so that their gradient is read again along them."""
+    terms, result = equation.replace(" ", "").split("->")
+    letters, this, other = terms.split(","), operands[position], operands[1 - position]
+    own, others = letters[position], letters[1 - position]
+    if "." in equation or any(len(set(each)) < len(each) for each in (own, others, result)):
+        raise UnsupportedError(f"{node.output}: the einsum {equation} names an axis twice, and has no derivative")
+    made = "".join(letter for letter in own if letter in result or letter in others)
+    shape = tuple(this.shape[own.index(letter)] for letter in made)
+    dtype = gradient.dtype
+    pair = [(result, gradient), (others, writer.cast(other, dtype))]
+    pair = pair if position == 0 else pair[::-1]
+    turned = f"{pair[0][0]},{pair[1][0]}->{made}"
+    found = writer.emit(Contract(turned), [each for _, each in pair], dtype, shape)
+    return writer.cast(writer.view(found, this.shape, _places(own, made)), this.dtype)
+
+
+def _places(own: str, made: str) -> tuple[Dim, ...]:
+    return tuple(Dim.of(f"#{own.index(letter)}") for letter in made)
+
+
+@dataclass(frozen=True, slots=True)
+class Derived:
+    """The gradient of a graph by some of its inputs.
+
+    `forward`: the graph, whose outputs are followed by those of the values `saved` that are no inputs or outputs of it.
+    `backward`: from what it reads of inputs, outputs and saved values, under their names, and `grad_<output>` for each
+    float output, to the gradients of `wanted`, in order, of their dtypes and shapes. `saved`: what it reads besides the
+    gradients. `gradient`: the same gradients from the inputs and `grad_<output>` alone: this is what is derived again.
+    """
+
+    forward: Graph
+    saved: tuple[str, ...]
+    backward: Graph
+    gradient: Graph
+    wanted: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Gradient:
+    """What a value's reader gives back to it. `masked`: where it is 0, the value was not chosen, so that 0 is all that
+    it hands on, also through a derivative that is infinite or NaN there. `doubt`: it went through such derivatives, and
+    is to be taken for 0 wherever this value is."""
+
+    value: Node
+    masked: bool = False
+    doubt: Node | None = None
+
+
+def derive(graph: Graph, wanted: Sequence[str]) -> Derived:
+    """The gradient of a graph's float outputs by the inputs `wanted`, as reverse mode gives it.
+
+    A gradient that nothing reaches is 0. UnsupportedError names a value on the way that has no derivative, or an input
+    that is no float."""
+    graph = without_copies(graph)
+    gradient = gradient_of(graph, wanted)
+    forward, saved, backward = split(graph, gradient)
+    return Derived(forward, saved, backward, gradient, tuple(wanted))
+
+
+def gradient_of(graph: Graph, wanted: Sequence[str]) -> Graph:
+    """The gradients of `wanted` as a function of the graph's inputs and of `grad_<output>` for each float output."""
+    for name in wanted:
+        node = graph.by_name.get(name)
+        if node is None or not isinstance(node.kind, Input):
+            raise UnsupportedError(f"{name} is no input of the graph, so that it has no gradient")
+        if not node.dtype.is_float:
+            raise UnsupportedError(f"{name} is {node.dtype.value}: only floats have gradients")
+    given = [gradient_name(name) for name in graph.outputs]
+    return check(simplified(_Deriving(graph, wanted).run(), given, graph.outputs))
+
+
+def without_copies(graph: Graph) -> Graph:
+    """The graph in which an output that is but a copy of another value takes that one's place: it need not be saved."""
+    renamed: dict[str, str] = {}
+    for node in graph.nodes:
+        source = graph[node.inputs[0]] if node.kind == Map("identity") and node.output in graph.outputs else None
+        if source and not isinstance(source.kind, Input) and source.output not in {*renamed, *graph.outputs}:
+            renamed[source.output] = node.output
+    copies = set(renamed.values())
+
+    def now(name: str) -> str:
+        return renamed.get(name, name)
+
+    nodes = tuple(
+        replace(node, output=now(node.output), inputs=tuple(map(now, node.inputs)))
+        for node in graph.nodes
+        if node.output not in copies
+    )
+    return replace(graph, nodes=nodes)
+
+
+def gradient_name(output: str) -> str:
+    """What the gradient of an output is called, as an input of the backward graph."""
+    return f"grad_{output}"
+
+
+class _Deriving:
+    """One derivation: the nodes so far, and for each value what its readers have given back."""
+
+    def __init__(self, graph: Graph, wanted: Sequence[str]) -> None:
+        self.graph, self.wanted, self.writer = graph, wanted, Writer(graph)
+        self.found: dict[str, list[Gradient]] = {}
+        self.reached = reached(graph, wanted)
+
+    def run(self) -> Graph:
+        given = [self.given(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float]
+        for node in reversed(self.graph.nodes):
+            if node.output in self.found and not isinstance(node.kind, Input):
+                self.writer.stem = gradient_name(node.output)
+                self.back(node, self.total(node))
+        outputs = [self.result(name) for name in self.wanted]
+        inputs = [*self.graph.inputs, *given]
+        names = {node.output for node in inputs}
+        rest = [node for node in self.writer.nodes.values() if node.output not in names]
+        return Graph((*inputs, *rest), tuple(outputs), self.graph.demands)
+
+    def given(self, name: str) -> Node:
+        """The gradient of an output, as an input."""
+        node, called = self.graph[name], gradient_name(name)
+        if self.writer.fresh(called) != called:
+            raise UnsupportedError(f"{called} is a value of the graph; the gradient of {name} must bear that name")
+        made = self.writer.add(Node(called, Input(), (), node.dtype, node.shape))
+        if name in self.reached:
+            self.found[name] = [Gradient(made)]
+        return made
+
+    def total(self, node: Node) -> Gradient:
+        """The sum of what a value's readers gave back; half types are summed in float32."""
+        parts = self.found[node.output]
+        doubts = {part.doubt and part.doubt.output for part in parts}
+        if len(doubts) > 1:
+            parts = [self.settled(part) for part in parts]
+        exact = node.dtype if len(parts) == 1 else node.dtype.compute
+        total = self.writer.cast(parts[0].value, exact)
+        for part in parts[1:]:
+            total = self.writer.call("add", total, self.writer.cast(part.value, exact))
+        return Gradient(self.writer.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
+
+    def settled(self, gradient: Gradient) -> Gradient:
+        """The gradient without doubt."""
+        if gradient.doubt is None:
+            return gradient
+        return Gradient(silenced(self.writer, gradient.value, gradient.doubt), gradient.masked)
+
+    def result(self, name: str) -> str:
+        """The gradient of an input under a name of its own."""
+        node, called = self.graph[name], self.writer.fresh(gradient_name(name))
+        self.writer.stem = called
+        if name in self.found:
+            made = self.settled(self.total(node)).value
+        else:
+            made = self.writer.number(0.0, node.dtype, node.shape)
+        return self.writer.add(Node(called, Map("identity"), (made.output,), node.dtype, node.shape)).output
+
+    def back(self, node: Node, gradient: Gradient) -> None:
+        """Give a value's gradient back to what it was made of."""
+        function = node.kind.function if isinstance(node.kind, Map) else ""
+        if not function or function in CHOOSING:
+            gradient = self.settled(gradient)
+        masked, doubt = _keeps_mask(node, gradient.masked), gradient.doubt
+        if function and function not in PLAIN and gradient.masked:
+            doubt = doubt or gradient.value
+        operands = [self.graph[name] for name in node.inputs]
+        for position, operand in enumerate(operands):
+            if operand.output in self.reached:
+                made = self.one(node, operands, gradient, position)
+                if made is not None:
+                    self.found.setdefault(operand.output, []).append(Gradient(made, masked, doubt))
+
+    def one(self, node: Node, operands: Sequence[Node], gradient: Gradient, position: int) -> Node | None:
+        """The gradient of one operand, or None where it is 0."""
+        writer, operand, above = self.writer, operands[position], gradient.value
+        match node.kind:
+            case Map(function):
+                return map_back(writer, node, function, operands, above, position)
+            case Reduce(monoid, axes):
+                made = reduce_back(writer, node, node.kind, operand, above)
+                if not gradient.masked or monoid in LINEAR:
+                    return made
+                return silenced(writer, made, writer.restore(writer.cast(above, made.dtype), axes, made.shape))
+            case Scan():
+                return scan_back(writer, node, node.kind, operand, above)
+            case View(index):
+                return view_back(writer, index, operand.shape, above)
+            case Select():
+                return select_back(writer, node.kind, operands, above, position)
+            case Gather():
+                return gather_back(writer, node.kind, operands, above)
+            case Scatter():
+                return scatter_back(writer, node, node.kind, operands, above, position)
+            case Contract(equation):
+                return contract_back(writer, node, equation, operands, above, position)
+            case Opaque(name):
+                raise UnsupportedError(f"{node.output} is made by {name}, which has no derivative here")
+            case Part():
+                raise UnsupportedError(f"{node.output} is a result of what has no derivative here")
+            case Input() | Constant() | Iota():
+                return None
+            case _:
+                assert_never(node.kind)
+
+
+def reached(graph: Graph, wanted: Sequence[str]) -> frozenset[str]:
+    """The float values that carry what those wanted do to the outputs: what is an integer, constant in steps, or idle
+    carries nothing."""
+    found, constant = set(wanted), idle(graph)
+    for node in graph.nodes:
+        flat = node.kind == Map("cast") and not node.dtype.is_float
+        flat |= isinstance(node.kind, Map) and node.kind.function in FLAT
+        moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results is of none
+        if moves and not flat and node.output not in constant and any(name in found for name in node.inputs):
+            found.add(node.output)
+    return frozenset(found)
+
+
+def _keeps_mask(node: Node, masked: bool) -> bool:
+    """Whether a 0 that a value gives back says that nobody chose what it was made of."""
+    match node.kind:
+        case Map(function):
+            return masked or function in CHOOSING
+        case View() | Select() | Reduce() | Gather() | Scatter():
+            return masked
+        case _:
+            return False

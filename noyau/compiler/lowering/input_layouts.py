@@ -1,0 +1,160 @@
+"""How an array lies in memory, as far as a kernel is made for it; and a graph whose inputs lie so.
+
+Inputs that need not be packed: their strides become sizes of the kernel, which each call reads from its arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import assert_never
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Graph, Input, Node, View
+from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.ir.sizes import Binding
+
+
+class Order(Enum):
+    """The class of a layout. What is none of these (unaligned, strides that are no multiple of the item) is copied."""
+
+    PACKED = "packed"  # in C order
+    PERMUTED = "permuted"  # packed, once its axes are taken in another order
+    INNER = "inner"  # the last axis is contiguous, the others may have any strides
+    STRIDED = "strided"  # any strides of whole items, also 0 and negative ones
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """`axes`: of a permuted array, its axes from the outermost in memory to the innermost."""
+
+    order: Order = Order.PACKED
+    axes: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        return f"permuted {list(self.axes)}" if self.axes else self.order.value
+
+    def in_memory(self, array: np.ndarray) -> np.ndarray:
+        """The array as the kernel takes it: a view with the axes in the order of memory."""
+        return array.transpose(self.axes) if self.axes else array
+
+    def as_called(self, array: np.ndarray) -> np.ndarray:
+        """The other way round: an array in the order of memory as the caller sees it."""
+        return array.transpose(np.argsort(self.axes)) if self.axes else array
+
+
+PACKED, INNER, STRIDED = Layout(), Layout(Order.INNER), Layout(Order.STRIDED)
+
+
+def layout_of(array: np.ndarray) -> Layout | None:
+    """The layout of an array; None where it must be copied."""
+    if array.flags.c_contiguous:
+        return PACKED if array.flags.aligned else None
+    item = array.itemsize
+    if not array.flags.aligned or any(stride % item for stride in array.strides):
+        return None
+    axes = tuple(sorted(range(array.ndim), key=lambda axis: (-abs(array.strides[axis]), axis)))
+    if array.transpose(axes).flags.c_contiguous:
+        return Layout(Order.PERMUTED, axes)
+    return INNER if array.strides[-1] == item else STRIDED
+
+
+def laid_out(graph: Graph, layouts: Sequence[Layout]) -> Graph:
+    """The graph whose inputs, in order, have these layouts: a permuted one is an input with its axes in the order of
+    memory, `x_in_memory`, and a transpose of it."""
+    by_name = {node.output: layout for node, layout in zip(graph.inputs, layouts, strict=True)}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        layout = by_name.get(node.output, PACKED) if isinstance(node.kind, Input) else PACKED
+        nodes.extend(_transposed(node, layout.axes) if layout.axes else [node])
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _transposed(node: Node, axes: Sequence[int]) -> tuple[Node, Node]:
+    name = f"{node.output}_in_memory"
+    memory = replace(node, output=name, shape=tuple(node.shape[axis] for axis in axes))
+    index = tuple(Dim.of(f"#{axis}") for axis in axes)
+    return memory, replace(node, kind=View(index), inputs=(name,))
+
+
+def strided_names(graph: Graph, layouts: Sequence[Layout]) -> dict[str, str]:
+    """The inputs of a graph that is laid out, as `lower` takes them: "inner" or "strided" by name."""
+    pairs = zip(graph.inputs, layouts, strict=True)
+    return {node.output: layout.order.value for node, layout in pairs if layout.order in (Order.INNER, Order.STRIDED)}
+
+
+def lie(array: np.ndarray, layout: Layout) -> np.ndarray:
+    """A copy of an array that lies so, as far as its extents allow: what has no cells, or one, is packed anyway."""
+    match layout.order:
+        case Order.PACKED:
+            return np.ascontiguousarray(array).reshape(array.shape)
+        case Order.PERMUTED:
+            return layout.as_called(np.ascontiguousarray(layout.in_memory(array)))
+        case Order.INNER:
+            room = np.empty((*array.shape[:-1], array.shape[-1] + 3), array.dtype)
+            view = room[..., 2:-1]
+        case Order.STRIDED:
+            room = np.empty([2 * extent + 1 for extent in array.shape], array.dtype)
+            view = room[tuple(slice(2 * extent - 1, None, -2) if extent else slice(0) for extent in array.shape)]
+        case _:
+            assert_never(layout.order)
+    view[...] = array
+    return view
+
+
+LAYOUTS = ("packed", "inner", "strided")
+ZERO, ONE = Dim.of(0), Dim.of(1)
+
+
+def with_strides(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
+    """The kernel with inputs, by the names that the graph has for them, of these layouts.
+
+    The stride of input x along axis 0 is the size x_stride0. An axis of one cell needs none: there the stride is 0. An
+    input of which no stride is a size stays packed. UnsupportedError where there is no such input or layout."""
+    inputs = {buffer.source: buffer for buffer in kernel.of(Role.INPUT)}
+    for name, layout in layouts.items():
+        if name not in inputs:
+            raise UnsupportedError(f"{kernel.name} has no input {name}; its inputs are {', '.join(inputs)}")
+        if layout not in LAYOUTS:
+            raise UnsupportedError(f"{name} cannot be {layout!r}; a layout is one of {', '.join(LAYOUTS)}")
+    taken = {name for buffer in kernel.buffers for dim in buffer.shape for name in dim.names}
+    binding, buffers = list(kernel.binding), list(kernel.buffers)
+    for at, buffer in enumerate(kernel.of(Role.INPUT)):
+        own = _strides(buffer, layouts.get(buffer.source, "packed"), at, taken)
+        if own:
+            strides = [ZERO] * len(buffer.shape)
+            for made in own:
+                strides[made.axis - len(buffer.shape)] = Dim.of(made.size)
+            if layouts[buffer.source] == "inner":
+                strides[-1] = ONE
+            buffers[at] = replace(buffer, strides=tuple(strides))
+            binding += own
+    return replace(kernel, buffers=tuple(buffers), binding=tuple(binding))
+
+
+def _strides(buffer: Buffer, layout: str, position: int, taken: set[str]) -> list[Binding]:
+    """What binds the strides of an input that are sizes."""
+    rank = len(buffer.shape)
+    axes = {"packed": 0, "inner": rank - 1, "strided": rank}[layout]
+    made = []
+    for axis in range(axes):
+        if buffer.shape[axis] != ONE:
+            name = f"{buffer.name}_stride{axis}"
+            while name in taken:
+                name = f"{name}_"
+            taken.add(name)
+            made.append(Binding(name, position, rank + axis, ZERO, 1))
+    return made
+
+
+def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """The strides of a packed array, in elements."""
+    steps, step = list[int](), 1
+    for extent in reversed(shape):
+        steps.append(step)
+        step *= max(extent, 1)
+    return tuple(reversed(steps))

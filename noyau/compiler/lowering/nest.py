@@ -1,0 +1,340 @@
+"""Choose the loops of a group, and lower its outputs into them: one nest, whatever views lie between.
+
+The largest output gives the loops. Loops that reductions depend on come first, so that each reduction is done once
+a row; the other outputs are stored in the same loops, or in the outer ones.
+
+Where an output lies in the loops of another: axes merged, as a reshape does, or in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+
+from noyau.compiler.lowering.accumulations import LoopNeeded, asks_each_cell
+from noyau.compiler.lowering.input_layouts import with_strides
+from noyau.compiler.lowering.names import Names
+from noyau.compiler.lowering.size_guards import guards
+from noyau.compiler.lowering.values import CutNeeded, Lowering, Scope
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Op, Shape, equal, index_name, never_negative, product
+from noyau.ir.graph import Graph, Lookup, Node, Scatter, dims_of
+from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
+from noyau.ir.ranges import simplify
+from noyau.ir.sizes import plan
+from noyau.ir.walk import dims_in
+
+ONE = Dim.of(1)
+NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
+
+
+def merged(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
+    """The index of a value in a nest of these axes, where each axis of it is one of them or several neighbours as one;
+    None where that is not so, or where the nest's innermost axis is not the value's: its cells would be stored one far
+    from the other."""
+    left, index, innermost = list(axes), list[Dim](), False
+    for extent in shape:
+        run = [] if extent == ONE else _run(extent, left)
+        if run is None:
+            return None
+        if run:
+            innermost = run[-1] == axes[-1]
+            left = [axis for axis in left if axis not in run]
+        index.append(_flat(run))
+    return tuple(index) if not left and innermost else None
+
+
+def _run(extent: Dim, axes: Sequence[NestAxis]) -> list[NestAxis] | None:
+    """The first neighbours that have as many cells together as an extent."""
+    for start in range(len(axes)):
+        for end in range(start + 1, len(axes) + 1):
+            if equal(product(own for _, own in axes[start:end]), extent):
+                return list(axes[start:end])
+    return None
+
+
+def _flat(run: Sequence[NestAxis]) -> Dim:
+    """The index in the axis that several make, in C order."""
+    flat = Dim.of(0)
+    for index, extent in run:
+        flat = flat * extent + index
+    return flat
+
+
+FEW = 4  # cells side by side that are alike, and are written out: a loop over so few is none to a vector
+CELLS = 64  # that are each a value of their own, and are written out at most: what they share is computed once
+CUTS = 16  # loops are cut at so many places at most
+
+
+@dataclass(frozen=True, slots=True)
+class Space:
+    """The loops of a nest, outermost first; the index of the main output over them; where loops are cut."""
+
+    main: str
+    loops: tuple[tuple[str, Dim], ...]
+    index: Shape
+    cuts: Mapping[str, tuple[Dim, ...]]
+    turned: frozenset[str] = frozenset()  # loops that run backwards
+    written_out: frozenset[str] = frozenset()  # loops of a few rounds, one after the other in the text
+
+    def index_of(self, node: Node) -> tuple[Shape, int]:
+        """The index of another output, and the number of loops around its Store; UnsupportedError if it fits none."""
+        axes = [axis for axis, dim in enumerate(node.shape) if dim != ONE]
+        own = [dim for dim in self.index if dim != Dim.of(0)]
+        extents = self._extents()
+        if len(axes) == len(own) and node.shape and all(map(equal, (node.shape[axis] for axis in axes), extents)):
+            found = iter(own)
+            return tuple(next(found) if axis in axes else Dim.of(0) for axis in range(len(node.shape))), len(self.loops)
+        outer = self.loops[: len(axes)]
+        if len(axes) <= len(self.loops) and all(
+            equal(node.shape[axis], extent) for axis, (_, extent) in zip(axes, outer, strict=True)
+        ):
+            variables = iter(outer)
+            index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
+            return index, len(axes)
+        elsewhere = merged(node.shape, list(zip(own, extents, strict=True)))
+        if elsewhere is not None:
+            return elsewhere, len(self.loops)
+        own_shape, loops = (", ".join(map(str, dims)) for dims in (node.shape, dict(self.loops).values()))
+        raise UnsupportedError(
+            f"{node.output} of shape [{own_shape}] does not fit the loops of {self.main}: {loops or 1}"
+        )
+
+    def _extents(self) -> list[Dim]:
+        """The extents of the main output, without axes of 1."""
+        extents = dict(self.loops)
+        first, last = dict.fromkeys(extents, 0), {name: extent - 1 for name, extent in extents.items()}
+        return [dim.replace(first) + dim.replace(last) + 1 for dim in self.index if dim != Dim.of(0)]
+
+
+def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> Kernel:
+    """The kernel of a group, in serial loops; UnsupportedError says why there is none.
+
+    `strided` gives Inputs by name another layout than "packed": "inner" or "strided", as `Buffer.layout` has them."""
+    require_bound(graph)
+    names, buffers = Names(), []
+    for role, values in ((Role.INPUT, [node.output for node in graph.inputs]), (Role.OUTPUT, list(graph.outputs))):
+        for value in values:
+            node = graph[value]
+            stem = value if role is Role.INPUT or value not in graph_inputs(graph) else f"{value}_out"
+            buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
+    binding = plan([node.shape for node in graph.inputs])
+    bodies = lower_scatter(graph, names, buffers) or (lower_outputs(graph, names, buffers),)
+    kernel = Kernel(name, tuple(buffers), binding, tuple(map(Launch, bodies)), guards(graph))
+    return with_strides(kernel, strided) if strided else kernel
+
+
+def graph_inputs(graph: Graph) -> frozenset[str]:
+    return frozenset(node.output for node in graph.inputs)
+
+
+def require_bound(graph: Graph) -> None:
+    """UnsupportedError where a size does not follow from the shapes of the inputs."""
+    for size, value in unbound(graph).items():
+        raise UnsupportedError(f"the size {size} of {value} does not follow from the shapes of the inputs")
+
+
+def unbound(graph: Graph) -> dict[str, str]:
+    """The sizes that do not follow from the shapes of the inputs, each with the first value that needs it."""
+    bound, found = {binding.size for binding in plan([node.shape for node in graph.inputs])}, dict[str, str]()
+    for node in graph.nodes:
+        for size in sorted(name for dim in dims_of(node) for name in dim.names):
+            if size not in bound and not size.startswith("#"):
+                found.setdefault(size, node.output)
+    return found
+
+
+class Scattering(Lowering):
+    """A nest over the updates of a Scatter, each merged into the result at its place."""
+
+    def __init__(self, node: Node, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
+        super().__init__(graph, names, buffers)
+        assert isinstance(node.kind, Scatter)
+        self.node, self.kind = node, node.kind
+
+    def stored(self, buffer: str, output: str, index: Shape) -> Store:
+        here, place = {index_name(axis): dim for axis, dim in enumerate(index)}, list[Dim]()
+        for entry, extent in zip(self.kind.index, self.node.shape, strict=True):
+            if isinstance(entry, Lookup):
+                place.append(self.lookup(self.node, entry, here, extent))
+            else:
+                place.append(entry.replace(here))
+        return Store((buffer,), tuple(place), (self.value(output, index),), self.kind.monoid)
+
+
+def lower_scatter(graph: Graph, names: Names, buffers: Sequence[Buffer]) -> tuple[tuple[Statement, ...], ...]:
+    """The statements of a graph whose one output is a Scatter that merges in memory: a nest that copies what is merged
+    into, then one over the updates, in their order. Nothing of any other graph."""
+    node = graph[graph.outputs[0]]
+    if len(graph.outputs) > 1 or not isinstance(node.kind, Scatter) or asks_each_cell(graph, node):
+        return ()
+    data, _, updates = node.inputs
+    *inputs, output = buffers
+    copied = lower_outputs(replace(graph, outputs=(data,)), names, [*inputs, replace(output, source=data)])
+    target = [*inputs, replace(output, source=updates)]
+    merged = lower_outputs(replace(graph, outputs=(updates,)), names, target, partial(Scattering, node))
+    return copied, merged
+
+
+def lower_outputs(
+    graph: Graph, names: Names, buffers: Sequence[Buffer], start: Callable[..., Lowering] = Lowering
+) -> tuple[Statement, ...]:
+    """The statements that store every output, in one nest."""
+    space, stores = first_space(graph), {b.source: b.name for b in buffers if b.role is Role.OUTPUT}
+    loads = {b.source: b.name for b in buffers if b.role is Role.INPUT}
+    for _ in range(CUTS):
+        lowering = start(graph, names_copy(names), loads)
+        try:
+            statements = fill(lowering, space, stores)
+        except CutNeeded as cut:
+            space = with_cells(space, cut) if is_by_cells(space, cut) else with_cut(space, cut)
+            continue
+        except LoopNeeded as needed:
+            space = with_loop(space, needed)
+            continue
+        better = split_divided(reorder(space, lowering), statements)
+        if better == space:
+            return statements
+        space = better
+    raise UnsupportedError(f"the loops of {space.main} would have to be cut in more than {CUTS} places")
+
+
+def names_copy(names: Names) -> Names:
+    made = Names()
+    made._taken = set(names._taken)
+    return made
+
+
+def first_space(graph: Graph) -> Space:
+    """The loops of the largest output, in the order of its axes."""
+
+    def extent(name: str) -> tuple[int, int]:
+        dims = [dim for dim in graph[name].shape if dim != ONE]
+        return len(dims), product(dims).constant or 0
+
+    main = max(graph.outputs, key=extent)
+    kept = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
+    index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
+    return Space(main, tuple(kept), index, {})
+
+
+def reorder(space: Space, lowering: Lowering) -> Space:
+    """Loops that the reductions depend on first, so that a reduction is done once for all others."""
+    inner = [used for used in lowering.folds if used < {name for name, _ in space.loops}]
+    first = set().union(*inner) if inner else set()
+    order = sorted(space.loops, key=lambda loop: loop[0] not in first) if first else list(space.loops)
+    return replace(space, loops=tuple(order))
+
+
+def with_cut(space: Space, cut: CutNeeded) -> Space:
+    """The space with one more cut, in order; UnsupportedError where the order is not certain."""
+    points = [*space.cuts.get(cut.variable, ()), cut.point]
+    ordered = sorted(points, key=lambda point: sum(1 for other in points if never_negative(point - other)))
+    for low, high in pairwise(ordered):
+        if not never_negative(high - low) or low == high:
+            raise UnsupportedError(f"it is not certain which of {low} and {high} comes first")
+    return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
+
+
+def is_by_cells(space: Space, cut: CutNeeded) -> bool:
+    """Whether a loop is to be written out, for what it goes over are some values of one cell each."""
+    count = dict(space.loops)[cut.variable].constant or 0
+    return cut.by_cells and FEW <= count <= CELLS and cut.variable not in space.cuts
+
+
+def with_cells(space: Space, cut: CutNeeded) -> Space:
+    """The space with a loop that is written out, within all others."""
+    last = tuple(sorted(space.loops, key=lambda loop: loop[0] == cut.variable))
+    return replace(space, loops=last, written_out=space.written_out | {cut.variable})
+
+
+def with_loop(space: Space, needed: LoopNeeded) -> Space:
+    """The space with a loop that runs backwards, or within all others; UnsupportedError where it does so already."""
+    variable, extents = needed.variable, dict(space.loops)
+    if needed.backwards:
+        back = {variable: extents[variable] - 1 - Dim.of(variable)}
+        turned = replace(space, index=tuple(dim.replace(back) for dim in space.index))
+        if turned.index == space.index or variable in space.turned:
+            raise UnsupportedError(f"the scans in {space.main} run both ways")
+        return replace(turned, turned=space.turned | {variable})
+    last = tuple(sorted(space.loops, key=lambda loop: loop[0] == variable))
+    if last == space.loops:
+        raise UnsupportedError(f"the loops of {space.main} have no order in which its scans can run")
+    return replace(space, loops=last)
+
+
+def split_divided(space: Space, statements: Sequence[Statement]) -> Space:
+    """The space with a loop in two where indices divide its variable: i = i_hi * c + i_lo."""
+    extents = dict(space.loops)
+    for op in divisions(statements):
+        variable, step = str(op.left), op.right
+        if variable not in extents or variable in space.cuts or step.names & extents.keys():
+            continue
+        if extents[variable] % step == Dim.of(0):
+            high, low = f"{variable}a", f"{variable}b"
+            parts = {variable: Dim.of(high) * step + Dim.of(low)}
+            at = [name for name, _ in space.loops].index(variable)
+            loops = (*space.loops[:at], (high, extents[variable] // step), (low, step), *space.loops[at + 1 :])
+            inner = at == len(space.loops) - 1 and Op("mod", op.left, step) not in divisions(statements)
+            few = {low} if inner and 0 < (step.constant or 0) <= FEW else set[str]()
+            index = tuple(dim.replace(parts) for dim in space.index)
+            return replace(space, loops=loops, index=index, written_out=space.written_out | few)
+    return space
+
+
+def divisions(statements: Sequence[Statement]) -> list[Op]:
+    """Every division and modulo in the indices of statements."""
+    found: list[Op] = []
+    waiting = list(dims_in(statements))
+    while waiting:
+        for monomial, _ in waiting.pop().terms:
+            for atom in monomial:
+                if isinstance(atom, Op):
+                    found.append(atom)
+                    waiting += [atom.left, atom.right]
+    return [op for op in found if op.kind in ("floordiv", "mod")]
+
+
+def fill(lowering: Lowering, space: Space, stores: Mapping[str, str]) -> tuple[Statement, ...]:
+    """The nest: each output stored at its depth."""
+    places: dict[int, list[tuple[str, Shape]]] = {}
+    for output in stores:
+        index, depth = (
+            (space.index, len(space.loops)) if output == space.main else space.index_of(lowering.graph[output])
+        )
+        places.setdefault(depth, []).append((output, index))
+    descend(lowering, space, stores, places, 0, {})
+    return tuple(lowering.scopes[0].statements)
+
+
+def descend(
+    lowering: Lowering,
+    space: Space,
+    stores: Mapping[str, str],
+    places: Mapping[int, Sequence[tuple[str, Shape]]],
+    depth: int,
+    shifted: Mapping[str, Dim],
+) -> None:
+    """Fill the loops from `depth` inwards; `shifted` is what each outer variable stands for in its segment."""
+    scope = lowering.scopes[-1]
+    for output, index in places.get(depth, ()):
+        here = tuple(simplify(dim.replace(shifted), lowering.extents) for dim in index)
+        store = lowering.stored(stores[output], output, here)
+        scope.statements.append(store)
+    if depth == len(space.loops) or not any(place > depth for place in places):
+        return
+    variable, extent = space.loops[depth]
+    if variable in space.written_out and extent.constant is not None:
+        for at in range(extent.constant):
+            descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(at)})
+        return
+    bounds = [Dim.of(0), *space.cuts.get(variable, ()), extent]
+    for start, end in pairwise(bounds):
+        inner = Scope({variable})
+        lowering.scopes.append(inner)
+        lowering.extents[variable], lowering.offsets[variable] = end - start, start
+        descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(variable) + start})
+        lowering.scopes.pop()
+        scope.statements.append(Loop(variable, end - start, Axis.SERIAL, tuple(inner.statements)))

@@ -1,0 +1,339 @@
+"""Lower values of a graph at an index: each becomes a Let in the outermost loop whose variables its index names.
+
+So reductions leave the loops that they do not depend on, and a value that is used twice at one index is computed once.
+
+Arrays that are known now, as expressions of their index: a kernel has no memory for constants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import assert_never
+
+import numpy as np
+
+from noyau.compiler.lowering.accumulations import ask, asks_each_cell, lower_scan
+from noyau.compiler.lowering.dependence import dependence
+from noyau.compiler.lowering.names import Names
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Shape, index_name, never_negative
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.launch_conditions import all_of, when
+from noyau.ir.loops import Call, Const, Expr, Fold, If, Index, Let, Load, Require, Statement, Store, Var
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.ranges import at_least_one, simplify, within
+
+MOST = 4096  # cells that are looked at for steps
+
+
+def cell_of(node: Node, value: np.ndarray, index: Shape) -> Expr:
+    """A cell of a constant whose cells are all alike, or integers in even steps; else UnsupportedError."""
+    cells, dtype = value.astype(node.dtype.compute.numpy), node.dtype.compute
+    if not cells.size or cells.tobytes() == cells.flat[0].tobytes() * cells.size:
+        return Const(cells.flat[0].item() if cells.size else 0, dtype)
+    steps = _steps(cells)
+    if steps is None:
+        told = f"the {cells.size} cells of a constant follow no rule, and no kernel spells them out"
+        raise UnsupportedError(f"{node.output}: {told}; make it an input")
+    counted = Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
+    return counted if dtype is DType.I64 else Call("cast", (counted,), dtype)
+
+
+def _steps(cells: np.ndarray) -> list[int] | None:
+    """How far integers go up along each axis, if it is always as far."""
+    if cells.dtype.kind not in "iu" or cells.size > MOST or cells.dtype == np.uint64:
+        return None
+    first, shape = int(cells.flat[0]), cells.shape
+    steps = [int(cells.take(1, axis).flat[0]) - first if shape[axis] > 1 else 0 for axis in range(cells.ndim)]
+    grid = np.indices(shape, object)
+    whole = sum((along * step for along, step in zip(grid, steps, strict=True)), np.full(shape, first, object))
+    return steps if (whole == cells).all() else None
+
+
+Key = tuple[str, Shape, Expr | None, tuple[Dim, ...]]
+MOST_VALUES = 1024  # of a nest: pieces of pieces, each asked for again, are more by a factor each time
+
+
+@dataclass(slots=True)
+class Scope:
+    """An open loop: its variables, what it does so far, and the values that it holds."""
+
+    variables: set[str] = field(default_factory=set)
+    statements: list[Statement] = field(default_factory=list)
+    known: dict[Key, Expr] = field(default_factory=dict)
+
+
+class CutNeeded(Exception):
+    """The loop over `variable` must be cut at `point`, for a piece of a Select ends there. `by_cells`: at each of its
+    cells, for each is a piece."""
+
+    def __init__(self, variable: str, point: Dim, *, by_cells: bool) -> None:
+        self.variable, self.point, self.by_cells = variable, point, by_cells
+
+
+class Lowering:
+    """One nest in the making: the stack of open scopes, the extents of all variables, the names given out."""
+
+    def __init__(self, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
+        self.graph, self.names, self.buffers = graph, names, buffers
+        self.dependence = dependence(graph)
+        self.scopes = [Scope()]
+        self.extents: dict[str, Dim] = {}
+        self.offsets: dict[str, Dim] = {}  # of the loops of the nest: where the open segment starts
+        self.folds: list[frozenset[str]] = []  # the variables that each Fold depends on
+        self.inside = 0  # how many Folds are open
+        self.folded: dict[str, int] = {}  # the values that are folded, with how many Folds are open there
+        self.around: list[Dim] = []  # the extents of the loops that a Fold was lifted out of
+        self.guard: Expr | None = None  # where the values that are made now are used
+        self.guarded: set[str] = set()  # looked-up indices that are 0 where nothing uses them
+        self.found_at: dict[str, frozenset[str]] = {}  # looked-up indices, with the variables that tell where
+        self.lifted = False  # whether a value was guarded for the loops that it was lifted out of
+        self.count = self.lets = 0
+
+    def value(self, name: str, index: Sequence[Dim]) -> Expr:
+        """The value `name` at an index, in the scope where it belongs."""
+        node, depends = self.graph[name], self.dependence[name]
+        exact = tuple(simplify(dim, self.extents) if axis in depends else Dim.of(0) for axis, dim in enumerate(index))
+        if self.guard is not None and self.is_anyway(node, exact):
+            outer, self.guard = self.guard, None
+            made = self.value(name, exact)
+            self.guard = outer
+            return made
+        depth = self.depth(exact)
+        known = self.scopes[depth].known
+        key: Key = (name, exact, self.guard, ())
+        lifted_key: Key = (name, exact, self.guard, self.left_out(depth))
+        if key not in known and lifted_key not in known:
+            before, self.lifted = self.lifted, False
+            made = self.make(node, exact)
+            if isinstance(made, Call | Load | Fold):
+                made = self.let(self.scopes[depth], node, made, exact)
+            key = lifted_key if self.lifted else key
+            known[key] = made
+            self.lifted |= before
+        elif key not in known:
+            key, self.lifted = lifted_key, True
+        return known[key]
+
+    def stored(self, buffer: str, output: str, index: Shape) -> Store:
+        """The Store of an output at an index."""
+        value = self.value(output, index)
+        return Store((buffer,), index, (value,))
+
+    def let(self, scope: Scope, node: Node, made: Expr, index: Shape) -> Var:
+        """A name for a value. UnsupportedError where there are too many."""
+        self.lets += 1
+        if self.lets > MOST_VALUES:
+            raise UnsupportedError(f"{node.output}: with all that it reads there are over {MOST_VALUES} values a cell")
+        name = self.names.fresh(node.output)
+        scope.statements.append(Let(name, made, (node.output, index)))
+        return Var(name, made.dtype)
+
+    def is_anyway(self, node: Node, index: Shape) -> bool:
+        """Whether a value is there whether the guard holds or not, and is made less often without it."""
+        free = self.depth(index, guarded=False) < self.depth(index)
+        return free and all(within(at, extent, self.extents) for at, extent in zip(index, node.shape, strict=True))
+
+    def depth(self, index: Shape, *, guarded: bool = True) -> int:
+        """The position of the innermost scope whose variables the index, or the guard, names."""
+        used = {name for dim in index for name in dim.names}
+        if guarded and self.guard is not None:
+            used |= _names_in(self.guard)
+        return max((at for at, scope in enumerate(self.scopes) if scope.variables & used), default=0)
+
+    def variables(self, index: Shape) -> frozenset[str]:
+        """The variables of loops that an index depends on, through what is looked up too."""
+        names = [name for dim in index for name in dim.names if name.startswith("#")]
+        return frozenset[str]().union(*(self.found_at.get(name, {name}) for name in names))
+
+    def left_out(self, depth: int) -> tuple[Dim, ...]:
+        """The extents of the loops that a value at this depth is lifted out of."""
+        inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
+        return tuple(dict.fromkeys([*inner, *self.around]))
+
+    def guard_of(self, index: Shape, shape: Shape, depth: int, asked: Iterable[str] = ()) -> Expr | None:
+        """Where a cell is read: where its value is used, and where the loops that it is lifted out of run at all, if
+        only that makes sure that the cell is there, or that the sizes `asked` are not 0."""
+        run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
+        positive = frozenset[str]().union(*(at_least_one(self.extents[name]) for name in run))
+        sure = all(within(at, end, self.extents, positive) for at, end in zip(index, shape, strict=True))
+        left_out = [extent for extent in self.left_out(depth) if not never_negative(extent - 1, positive)]
+        doubtful = [extent for extent in left_out if not sure or extent.names & (set(asked) - positive)]
+        self.lifted |= bool(doubtful)
+        runs = [Call("less", (Index(Dim.of(0)), Index(extent)), DType.BOOL) for extent in doubtful]
+        return when(all_of([*([] if self.guard is None else [self.guard]), *runs]))
+
+    def make(self, node: Node, index: Shape) -> Expr:
+        here = {index_name(axis): dim for axis, dim in enumerate(index)}
+        match node.kind:
+            case Input():
+                guard = self.guard_of(index, node.shape, self.depth(index))
+                other = None if guard is None else Const(0, node.dtype.compute)
+                return Load(self.buffers[node.output], index, node.dtype.compute, guard, other)
+            case Constant(value):
+                return cell_of(node, value, index)
+            case Iota(dim):
+                counted = Index(simplify(dim.replace(here), self.extents))
+                return counted if node.dtype is DType.I64 else Call("cast", (counted,), node.dtype.compute)
+            case Map(function):
+                operands = tuple(self.value(operand, index) for operand in node.inputs)
+                if function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
+                    return operands[0]
+                return Call(function, operands, node.dtype.compute)
+            case View(index=source):
+                return self.value(node.inputs[0], [dim.replace(here) for dim in source])
+            case Select(axis, starts):
+                return self.select(node, axis, starts, index)
+            case Gather(index=source):
+                return self.gather(node, source, here)
+            case Reduce(monoid, axes):
+                return self.fold(node, monoid, axes, index)
+            case Scan():
+                return lower_scan(self, node, node.kind, index)
+            case Scatter() if asks_each_cell(self.graph, node):
+                return ask(self, node, node.kind, index)
+            case Scatter():
+                raise UnsupportedError(f"{node.output}: what reads a Scatter waits until all of it is merged")
+            case Contract():
+                raise UnsupportedError(f"{node.output}: a product is no loop of a kernel; a library runs it")
+            case Opaque() | Part():
+                raise UnsupportedError(f"{node.output}: noyau does not see into it; where it came from it is run")
+            case _:
+                assert_never(node.kind)
+
+    def select(self, node: Node, axis: int, starts: Shape, index: Shape) -> Expr:
+        """The piece that the index falls in: certain, or made so by cutting the loop, or chosen as it runs."""
+        at, ends = index[axis], (*starts[1:], node.shape[axis])
+        pieces = [
+            (piece, (*index[:axis], at - start, *index[axis + 1 :]), start, end)
+            for piece, start, end in zip(node.inputs, starts, ends, strict=True)
+            if start != end
+        ]
+        for piece, where, start, end in pieces:
+            if within(simplify(at - start, self.extents), end - start, self.extents):
+                return self.value(piece, where)
+        by_cells = all(start + 1 == end for _, _, start, end in pieces)
+        for _, _, start, _ in pieces[1:]:
+            self.cut(at, start, by_cells=by_cells)
+        return self.choose(node, at, pieces)
+
+    def cut(self, at: Dim, start: Dim, *, by_cells: bool = False) -> None:
+        """Ask for the loop to be cut where `at` reaches `start`, if one loop of the nest alone decides that."""
+        mine = [name for name in at.names if name.startswith("#")]
+        if len(mine) != 1 or mine[0] not in self.offsets:
+            return
+        variable = mine[0]
+        point = start - (at - Dim.of(variable))
+        inside = never_negative(point) and never_negative(self.extents[variable] - point)
+        if not [name for name in point.names if name.startswith("#")] and inside and point != Dim.of(0):
+            raise CutNeeded(variable, self.offsets[variable] + point, by_cells=by_cells)
+
+    def choose(self, node: Node, at: Dim, pieces: Sequence[tuple[str, Shape, Dim, Dim]]) -> Expr:
+        """Nested selects, of which the branch not taken touches no memory."""
+        if not pieces:
+            return Const(0, node.dtype.compute)  # of an extent of 0: nothing reads it
+        outer, chosen, left = self.guard, None, Index(at)
+        below: list[Expr] = [Call("less", (left, Index(end)), DType.BOOL) for _, _, _, end in pieces]
+        for position in reversed(range(len(pieces))):
+            guards = [] if outer is None else [outer]
+            guards += [Call("logical_not", (below[position - 1],), DType.BOOL)] if position else []
+            guards += [below[position]] if position < len(pieces) - 1 else []
+            self.guard = when(all_of(guards))
+            got = self.value(pieces[position][0], pieces[position][1])
+            chosen = got if chosen is None else Call("where", (below[position], got, chosen), node.dtype.compute)
+        self.guard = outer
+        assert chosen is not None, "a Select with pieces"
+        return chosen
+
+    def gather(self, node: Node, source: Sequence[Dim | Lookup], here: Mapping[str, Dim]) -> Expr:
+        operand, index = self.graph[node.inputs[0]], []
+        for axis, entry in enumerate(source):
+            if isinstance(entry, Lookup):
+                index.append(self.lookup(node, entry, here, operand.shape[axis]))
+            else:
+                index.append(entry.replace(here))
+        return self.value(operand.output, index)
+
+    def lookup(self, node: Node, entry: Lookup, here: Mapping[str, Dim], extent: Dim) -> Dim:
+        """A looked-up index, required to be inside, under a name that Dims can use."""
+        indices = node.inputs[entry.input]
+        at = tuple(simplify(dim.replace(here), self.extents) for dim in entry.at)
+        found = self.value(indices, at)
+        depth = self.depth(at)
+        guard = self.guard_of(at, self.graph[indices].shape, depth, extent.names)
+        scope, key = self.scopes[depth], (f"#{indices}", (*at, extent), guard, ())
+        if key not in scope.known:
+            variable = f"#{self.names.fresh('at')}"
+            wide = found if found.dtype is DType.I64 else Call("cast", (found,), DType.I64)
+            inside: Statement = Require(Dim.of(variable), extent)
+            if guard is not None:
+                self.guarded.add(variable)
+                wide = Call("where", (guard, wide, Const(0, DType.I64)), DType.I64)
+                inside = If(guard, (inside,))
+            scope.statements += [Let(variable, wide), inside]
+            scope.variables.add(variable)
+            self.extents[variable], self.found_at[variable] = extent, self.variables(at)
+            scope.known[key] = Index(Dim.of(variable))
+        known = scope.known[key]
+        assert isinstance(known, Index)
+        return known.dim
+
+    def fold(self, node: Node, monoid: str, axes: tuple[int, ...], index: Shape) -> Fold:
+        operand, depth = self.graph[node.inputs[0]], self.depth(index)
+        if operand.dtype.kind not in MONOIDS[monoid].accepts:
+            raise UnsupportedError(f"{node.output}: no {monoid} of {operand.dtype.value}")
+        if (self.folded.setdefault(node.output, self.inside) > 0) != (self.inside > 0) and not _is_exact(node, monoid):
+            raise UnsupportedError(f"{node.output}, within a reduction and outside it, would be rounded in two orders")
+        self.folds.append(self.variables(index))
+        loops, full, rest = [], [], list(index)
+        for axis, extent in enumerate(operand.shape):
+            if axis in axes:
+                self.count += 1
+                loops.append((f"#r{self.count}", extent))
+                full.append(Dim.of(loops[-1][0]))
+            else:
+                full.append(rest.pop(0))
+        hidden, around, left_out = self.scopes, self.around, self.left_out(depth)
+        self.scopes, self.around = self.scopes[: depth + 1], list(left_out)
+        scope = Scope({name for name, _ in loops})
+        self.scopes.append(scope)
+        self.extents |= dict(loops)
+        self.inside += 1
+        value = self.value(operand.output, full)
+        self.inside -= 1
+        self.scopes, self.around = hidden, around
+        return Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
+
+
+def _is_exact(node: Node, monoid: str) -> bool:
+    """Whether a reduction gives the same bits in any order."""
+    return MONOIDS[monoid].exact or not node.dtype.is_float
+
+
+def _names_in(expr: Expr) -> set[str]:
+    match expr:
+        case Index(dim):
+            return set(dim.names)
+        case Call(_, operands, _):
+            return {name for operand in operands for name in _names_in(operand)}
+        case _:
+            return set()

@@ -1,0 +1,1 @@
+"""Cut a graph into groups, each of which becomes one kernel."""

@@ -1,0 +1,387 @@
+"""Cut a graph into groups that become one kernel each, and keep in words why each cut is where it is.
+
+Groups are found by index maps and dependence: two are joined when what they compute together lowers into one nest,
+nothing dear is computed again, and no path leaves and comes back. Names of operators play no part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TypeAlias
+
+import numpy as np
+
+from noyau.compiler.lowering.nest import lower, unbound
+from noyau.compiler.partition.costs import judge_depth, judge_repeats
+from noyau.compiler.partition.sites import Model, Place, Positions, Wires
+from noyau.compiler.partition.structural_keys import Likeness, Told, called
+from noyau.compiler.passes.cleanup import judge_copies
+from noyau.compiler.passes.normal_form import normalise
+from noyau.compiler.passes.rewrite import nameless
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Shape
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Reduce, Scan, Scatter, View
+from noyau.ir.loops import Kernel
+
+__all__ = ["Cut", "Group", "Model", "Partition", "Place", "group_of", "partition"]
+
+BUFFERS = 16  # inputs and outputs of one kernel
+LARGEST = 96  # operators of one group
+
+
+@dataclass(frozen=True)
+class Group:
+    """Operators that become one kernel: what they compute as it was spelt, and in normal form, which the kernel is
+    lowered from; both have their outputs in the order of the kernel's.
+
+    `stand_ins`: values of which others read the shape alone, and outputs of the group that have the same shape;
+    `by_hand`: the kernel that somebody wrote for it."""
+
+    positions: tuple[int, ...]
+    original: Graph
+    graph: Graph
+    stand_ins: Mapping[str, str]
+    by_hand: Kernel | None = None
+
+    @cached_property
+    def kernel(self) -> Kernel:
+        """The kernel, lowered when it is first asked for: most groups of a deep model are like others. UnsupportedError
+        where there is none."""
+        return self.by_hand or lower(self.graph, "kernel")
+
+    def at(self, positions: Iterable[int], names: Mapping[str, str], like: Graph) -> Group | None:
+        """The same in another place, where values have these names; None where one of them is not known."""
+        original, graph = called(self.original, names, like), called(self.graph, names, like)
+        if original is None or graph is None:
+            return None
+        stand_ins = {names[name]: names[other] for name, other in self.stand_ins.items()}
+        return Group(tuple(sorted(positions)), original, graph, stand_ins)
+
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        return tuple(node.output for node in self.graph.inputs)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        return self.graph.outputs
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Why two neighbours are not one kernel, or why an operator is in none (`consumer` None)."""
+
+    producer: int
+    consumer: int | None
+    reason: str
+
+
+Spelt: TypeAlias = Callable[[Kernel], object]
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    groups: tuple[Group, ...]
+    cuts: tuple[Cut, ...]
+
+
+def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = None, reasons: bool = True) -> Partition:
+    """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
+    it is a kernel, though there is nothing to fuse it with; `spelt`: raises UnsupportedError for a kernel that the
+    language which is wanted has no schedule or spelling for; `reasons`: whether anybody reads why there are cuts."""
+    work = _Partitioning(model, Wires(model), alone_too, spelt, reasons)
+    work.start()
+    if alone_too:
+        work.join_whole()
+    while work.join_all():
+        pass
+    groups = tuple(work.groups())
+    return Partition(groups, tuple(work.reasons()) if reasons else ())
+
+
+def group_of(model: Model, positions: Iterable[int], wires: Wires | None = None) -> Group:
+    """The group of some operators of a model. UnsupportedError where they are no kernel."""
+    return with_kernel(_Partitioning(model, wires or Wires(model), False).group(frozenset(positions)))
+
+
+@dataclass(slots=True)
+class _Partitioning:
+    """`member` has the name of each operator's group, `sets` the operators of each group. `alone` says why an operator
+    cannot be a kernel by itself; such a one may still join others, which know its sizes or make what it reads. `lonely`
+    are those that could be one and are not worth it. `found` and `made` are what is known of sets by what they are,
+    whichever layer they are in."""
+
+    model: Model
+    wires: Wires
+    alone_too: bool
+    spelt: Spelt | None = None
+    told: bool = True
+    member: dict[int, int] = field(default_factory=dict)
+    sets: dict[int, Positions] = field(default_factory=dict)
+    alone: dict[int, str] = field(default_factory=dict)
+    lonely: dict[int, str] = field(default_factory=dict)
+    judged: dict[Graph, str | None] = field(default_factory=dict)
+    refused: dict[Positions, str] = field(default_factory=dict)
+    found: dict[Hashable, str | None] = field(default_factory=dict)
+    made: dict[Hashable, tuple[Told, Group]] = field(default_factory=dict)
+    likeness: Likeness = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.likeness = Likeness(self.wires)
+
+    def start(self) -> None:
+        """Each operator with a meaning is a group of its own."""
+        for place in self.model.places:
+            position = place.position
+            if position in self.model.arithmetic or position in self.model.opaque:
+                continue
+            kinds = [
+                node.kind for node in self.wires.nodes_at.get(position, ()) if node.output not in self.wires.indices
+            ]
+            if all(isinstance(kind, Constant | Input) for kind in kinds):
+                continue
+            reason = self.refusal(frozenset({position}), fresh=self.told)
+            if reason is not None:
+                self.alone[position] = reason
+            if reason is None or not any(isinstance(kind, Scan | Scatter | Contract | Opaque | Part) for kind in kinds):
+                self.member[position] = position
+                self.sets[position] = frozenset({position})
+
+    def join_all(self) -> bool:
+        """Join each operator's group with those of its producers, in order: all at once, else one by one. Whether any
+        were joined, for then what was refused before may fit."""
+        before = len(self.sets)
+        for place in self.model.places:
+            if place.position in self.member:
+                makers = [producer for producer in self.wires.makers(place.position) if producer in self.member]
+                self.join({place.position, *makers})
+                for producer in makers:  # nothing is tried where all are one by now
+                    self.join({place.position, producer})
+        if self.alone_too and len(self.sets) == before:
+            self.join_siblings()
+        return len(self.sets) < before
+
+    def join_whole(self) -> None:
+        """Join all groups that read each other where they are one kernel, as those of most ops are: to come there one
+        by one would lower every set on the way."""
+        linked = {position: {position} for position in self.member}
+        for position in self.member:
+            for producer in self.wires.makers(position):
+                if producer in linked and linked[producer] is not linked[position]:
+                    linked[position] |= linked[producer]
+                    linked.update(dict.fromkeys(linked[position], linked[position]))
+        for together in {id(each): each for each in linked.values()}.values():
+            self.join(together)
+
+    def join_siblings(self) -> None:
+        """Join groups that reduce columns of the same arrays: one pass reads them once, and two read them twice."""
+        found: dict[tuple[object, str], int] = {}
+        for positions in sorted(self.sets.values(), key=min):
+            graph = self.wires.extract(positions)
+            over = columns_of(graph)
+            if over is None:
+                continue
+            for node in graph.inputs:
+                if node.shape == over[1]:
+                    self.join({found.setdefault((over, node.output), min(positions)), min(positions)})
+
+    def join(self, some: Iterable[int]) -> None:
+        """Make one group of those of some operators, if that can be."""
+        names = {self.member[position] for position in some}
+        together = frozenset[int]().union(*(self.sets[name] for name in names))
+        if len(names) < 2 or together in self.refused:
+            return
+        reason = self.parting(together)
+        if reason is not None:
+            self.refused[together] = reason
+            return
+        for name in names:
+            del self.sets[name]
+        name = min(together)
+        self.sets[name] = together
+        self.member.update(dict.fromkeys(together, name))
+
+    def parting(self, together: Positions, *, fresh: bool = False) -> str | None:
+        """Why operators cannot be one kernel within the model, or None."""
+        if len(together) > LARGEST:
+            return f"together they are more than {LARGEST} operators"
+        between = self.comes_back(together)
+        if between is None:
+            return self.refusal(together, fresh=fresh)
+        return f"{self.model.places[between].operator} stands between them: it needs the first, the second needs it"
+
+    def comes_back(self, together: Positions, read: Positions = frozenset()) -> int | None:
+        """An operator on a path that leaves a set and enters it again, or None. Shape arithmetic and indices are on no
+        path, for they go along, but for those that the set is known to read."""
+        last, free = max(together), self.wires.free - read
+        waiting: list[tuple[int, int | None]] = [(position, None) for position in sorted(together)]
+        seen = {(position, False) for position in together}
+        while waiting:
+            position, through = waiting.pop()
+            for reader in self.wires.read_by(position):
+                if reader in together:
+                    if through is not None:
+                        return through
+                    continue
+                outer = through if reader in free else reader
+                group = self.sets.get(self.member.get(reader, -1), frozenset({reader}))
+                if min(group) > last:
+                    continue
+                for step in group:
+                    if (step, outer is not None) not in seen:
+                        seen.add((step, outer is not None))
+                        waiting.append((step, outer))
+        return None
+
+    def refusal(self, positions: Positions, *, fresh: bool = False) -> str | None:
+        """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
+        judges again, so that the words name this group's own values."""
+        try:
+            told = self.likeness.told(positions)
+            if told is not None and told.key in self.found and not (fresh and self.found[told.key]):
+                return self.found[told.key]
+            reason = self.judgement(positions, self.wires.extract(positions), fresh=fresh)
+        except UnsupportedError as error:
+            return str(error)
+        if told is not None:
+            self.found[told.key] = reason
+        return reason
+
+    def judgement(self, positions: Positions, graph: Graph, *, fresh: bool) -> str | None:
+        """Why operators that compute a graph cannot be one kernel, or None."""
+        read = self.wires.free & {self.wires.maker.get(node.output, -1) for node in graph.inputs}
+        if read and self.comes_back(positions, read) is not None:
+            return "a size of what it makes is among the numbers that it reads"
+        key = nameless(graph)
+        try:
+            judge_depth(graph)
+            if is_cellwise(graph):
+                return None
+            if key not in self.judged or (fresh and self.judged[key]):
+                self.judged[key] = None
+                kernel = planned_kernel(normalise(graph))
+                if self.spelt is not None:
+                    self.spelt(kernel)
+        except UnsupportedError as error:
+            self.judged[key] = str(error)
+        return self.judged[key]
+
+    def groups(self) -> Iterable[Group]:
+        """The groups that are worth a kernel; for the others the reason is kept."""
+        for positions in sorted(self.sets.values(), key=min):
+            if positions <= self.alone.keys() and len(positions) == 1:
+                continue
+            try:
+                told = self.likeness.told(positions)
+                group = self.like_another(positions, told)
+                if group is None:
+                    group = self.group(positions)
+                    if not self.alone_too and not worth(positions, group.graph):
+                        self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
+                        continue
+                    self.made |= {told.key: (told, with_kernel(group))} if told else {}
+                yield group
+            except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
+                self.dissolve(positions, str(error))
+
+    def like_another(self, positions: Positions, told: Told | None) -> Group | None:
+        """The group of some operators, after one that is like it, or None."""
+        if told is None or told.key not in self.made:
+            return None
+        first, group = self.made[told.key]
+        return group.at(positions, dict(zip(first.names, told.names, strict=True)), self.model.graph)
+
+    def group(self, positions: Positions) -> Group:
+        """The group of some operators. UnsupportedError where they compute nothing that noyau knows."""
+        extracted = self.wires.extract(positions)
+        graph = normalise(extracted)
+        original = replace(extracted, outputs=graph.outputs)
+        return Group(tuple(sorted(positions)), original, graph, self.wires.ends(positions)[1])
+
+    def dissolve(self, positions: Positions, reason: str) -> None:
+        """Leave operators as they are after all."""
+        for position in positions:
+            del self.member[position]
+            self.alone[position] = reason
+        del self.sets[next(name for name, found in self.sets.items() if found == positions)]
+
+    def reasons(self) -> Iterable[Cut]:
+        """Why operators are in no group, and why neighbouring groups are not one."""
+        without = {**self.model.opaque, **self.lonely, **self.alone}
+        yield from (Cut(position, None, without[position]) for position in sorted(without) if self.is_apart(position))
+        told: dict[Positions, str] = {}
+        for place in self.model.places:
+            for producer in self.wires.makers(place.position):
+                pair = {producer, place.position} & self.member.keys() - self.alone.keys()
+                if len({self.member[position] for position in pair}) == 2:
+                    together = frozenset[int]().union(*(self.sets[self.member[position]] for position in pair))
+                    if together not in told:
+                        told[together] = self.parting(together, fresh=True) or ""
+                    yield Cut(producer, place.position, told[together])
+
+    def is_apart(self, position: int) -> bool:
+        """Whether an operator is in no group with others."""
+        return position not in self.member or len(self.sets[self.member[position]]) == 1
+
+
+def with_kernel(group: Group) -> Group:
+    """The group itself, its kernel lowered. UnsupportedError where there is none."""
+    _ = group.kernel
+    return group
+
+
+def worth(positions: frozenset[int], graph: Graph) -> bool:
+    """Whether a group computes in one kernel what took several: several operators, or one with several steps."""
+    steps = [node for node in graph.nodes if not isinstance(node.kind, Input | Constant | Iota | View)]
+    return len(positions) > 1 or len(steps) > 1
+
+
+def columns_of(graph: Graph) -> tuple[tuple[int, ...], Shape] | None:
+    """The axes over which a graph reduces, and the shape of what it does, where it does nothing else, and the last axis
+    stays; or None."""
+    reduced = [node for node in graph.nodes if isinstance(node.kind, Reduce)]
+    over = {(node.kind.axes, graph[node.inputs[0]].shape) for node in reduced if isinstance(node.kind, Reduce)}
+    if len(over) != 1 or any(isinstance(node.kind, Scan | Scatter) for node in graph.nodes):
+        return None
+    ((axes, shape),) = over
+    alike = all(graph[name].shape == reduced[0].shape for name in graph.outputs)
+    return (axes, shape) if alike and reduced[0].shape and len(shape) - 1 not in axes else None
+
+
+def is_cellwise(graph: Graph) -> bool:
+    """Whether a graph is but a few maps, all of one shape: then it has a kernel, and nobody need try."""
+    given, shape = {node.output for node in graph.nodes if not node.inputs}, graph[graph.outputs[0]].shape
+    buffers = [name for name in given if "~" not in name]  # others are constants, which stay in the text
+    few = len(buffers) + len(graph.outputs) <= BUFFERS
+    return few and not unbound(graph) and all(_is_cellwise(node, shape, given) for node in graph.nodes)
+
+
+def _is_cellwise(node: Node, shape: Shape, given: Collection[str]) -> bool:
+    match node.kind:
+        case Map():
+            return node.shape == shape
+        case View(index):
+            atoms = [atom for dim in index for monomial, _ in dim.terms for atom in monomial]
+            return node.inputs[0] in given and node.shape == shape and all(isinstance(atom, str) for atom in atoms)
+        case Constant(value):
+            return value.size == 1
+        case _:
+            return isinstance(node.kind, Input | Iota)
+
+
+def planned_kernel(graph: Graph) -> Kernel:
+    """The kernel of a normal graph; UnsupportedError says what speaks against it."""
+    count = len(graph.inputs) + len(graph.outputs)
+    if count > BUFFERS:
+        raise UnsupportedError(f"one kernel would read and write {count} arrays, more than {BUFFERS}")
+    judge_copies(graph)
+    kernel = lower(graph, "kernel")
+    judge_repeats(graph, kernel)
+    return kernel
+
+
+def scalars_of(group: Group) -> Mapping[str, np.ndarray]:
+    """The numbers that a kernel is given and that its group knows: eps, scales."""
+    known = {node.output: node.kind.value for node in group.original.nodes if isinstance(node.kind, Constant)}
+    return {node.output: known[node.output] for node in group.graph.inputs if node.output in known}

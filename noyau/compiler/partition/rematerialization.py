@@ -1,0 +1,93 @@
+"""Cheap values computed again for the sums over columns that read them, so that no kernel writes them for another one.
+
+A sum over columns and what is done row by row are never one kernel. Where both read a value that follows from the
+inputs in a few steps, the one kernel would write it and the other read it: that is more than reading the inputs twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+
+from noyau.compiler.partition.costs import AGAIN, cells
+from noyau.compiler.passes.cleanup import drop_unused
+from noyau.ir.graph import Constant, Graph, Iota, Map, Node, Reduce, View
+from noyau.ir.operators import OPERATORS
+
+
+def repeat_cheap(graph: Graph) -> Graph:
+    """The graph in which each sum over columns has what it reads to itself, where that is cheaper to compute again than
+    to write and to read: at most 12 flops a cell, of inputs that are no larger."""
+    made, taken, ends = list[Node](), set(graph.by_name), _shown(graph)
+    for node in graph.nodes:
+        if _is_column_fold(graph, node):
+            steps = _steps(graph, node.inputs[0], ends)
+            if _is_shared(graph, node, steps) and _is_worth(graph, graph[node.inputs[0]], steps):
+                names = {step.output: _fresh(step.output, taken) for step in steps}
+                copies = [replace(_renamed(step, names), output=names[step.output]) for step in steps]
+                made += [*copies, _renamed(node, names)]
+                continue
+        made.append(node)
+    return drop_unused(replace(graph, nodes=tuple(made)))  # what sums alone share has become copies
+
+
+def _is_column_fold(graph: Graph, node: Node) -> bool:
+    """Whether a node folds axes, but not the last one."""
+    match node.kind:
+        case Reduce(_, axes):
+            return len(graph[node.inputs[0]].shape) - 1 not in axes
+        case _:
+            return False
+
+
+def _steps(graph: Graph, name: str, ends: Collection[str]) -> list[Node]:
+    """The maps and views that a value is made by, in order, down to inputs, outputs, what is no map, and small ones."""
+    found: dict[str, Node] = {}
+    waiting, size = [name], cells(graph[name])
+    while waiting:
+        node = graph[waiting.pop()]
+        if isinstance(node.kind, Map | View | Iota) and node.output not in ends and cells(node) >= size:
+            found[node.output] = node
+            waiting += [each for each in node.inputs if each not in found]
+    return [node for node in graph.nodes if node.output in found]
+
+
+def _shown(graph: Graph) -> set[str]:
+    """The outputs, and what they show: it is written anyway."""
+    found = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node.output in found and (isinstance(node.kind, View) or node.kind == Map("identity")):
+            found.update(node.inputs)
+    return found
+
+
+def _is_shared(graph: Graph, fold: Node, steps: Sequence[Node]) -> bool:
+    """Whether others than a fold read one of its steps."""
+    own = {step.output for step in steps}
+    inside = own | {fold.output}
+    return any(own & set(node.inputs) for node in graph.nodes if node.output not in inside)
+
+
+def _is_worth(graph: Graph, value: Node, steps: Sequence[Node]) -> bool:
+    """Whether a value is read from the inputs at least as fast as it is written and read."""
+    own = {step.output for step in steps}
+    leaves = {name for step in steps for name in step.inputs} - own
+    read = sum(cells(graph[name]) * graph[name].dtype.bytes for name in leaves if not _is_known(graph[name]))
+    flops = sum(cells(step) * OPERATORS[step.kind.function].flops for step in steps if isinstance(step.kind, Map))
+    return read <= 2.1 * cells(value) * value.dtype.bytes and flops <= AGAIN * cells(value)
+
+
+def _is_known(node: Node) -> bool:
+    return isinstance(node.kind, Constant)
+
+
+def _fresh(stem: str, taken: set[str]) -> str:
+    name = f"{stem}_again"
+    while name in taken:
+        name += "_"
+    taken.add(name)
+    return name
+
+
+def _renamed(node: Node, names: dict[str, str]) -> Node:
+    return replace(node, inputs=tuple(names.get(name, name) for name in node.inputs))

@@ -1,0 +1,204 @@
+"""The operators of a model, how they hang together, and what a set of them computes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from noyau.compiler.lowering.nest import unbound
+from noyau.compiler.passes.normal_form import bound_sizes, own_sizes
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import same_shape
+from noyau.ir.graph import Constant, Graph, Input, Iota, Node, View, dims_of
+from noyau.ir.sizes import Demand
+
+Positions = frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """An operator of the user's model: its position, and the values that it reads (also in its subgraphs) and makes."""
+
+    position: int
+    operator: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """What is partitioned: the graph of a whole model, and its operators."""
+
+    graph: Graph
+    places: Sequence[Place]
+    made_at: Mapping[str, int]  # value of the graph -> position of the operator that makes it
+    arithmetic: frozenset[int]
+    opaque: Mapping[int, str]
+    demands: Mapping[int, Sequence[Demand]] = field(default_factory=dict)  # of sizes, by the operators that have them
+
+
+@dataclass(slots=True)
+class Wires:
+    """A model's operators by what they make and read."""
+
+    model: Model
+    nodes_at: dict[int, list[Node]] = field(default_factory=dict)
+    maker: dict[str, int] = field(default_factory=dict)
+    readers: dict[str, list[int]] = field(default_factory=dict)
+    indices: set[str] = field(default_factory=set)  # what is but an index of a loop: ranges, and views of them
+    free: Positions = frozenset()  # shape arithmetic, and operators that make indices
+
+    def __post_init__(self) -> None:
+        for node in self.model.graph.nodes:
+            if node.output in self.model.made_at:
+                self.nodes_at.setdefault(self.model.made_at[node.output], []).append(node)
+        for place in self.model.places:
+            self.maker.update(dict.fromkeys(place.outputs, place.position))
+            for name in place.inputs:
+                self.readers.setdefault(name, []).append(place.position)
+        for node in self.model.graph.nodes:
+            if isinstance(node.kind, Iota) or (isinstance(node.kind, View) and node.inputs[0] in self.indices):
+                self.indices.add(node.output)
+        self.free = self.model.arithmetic | {
+            position for position, nodes in self.nodes_at.items() if all(node.output in self.indices for node in nodes)
+        }
+
+    def read_by(self, position: int) -> Iterator[int]:
+        for name in self.model.places[position].outputs:
+            yield from self.readers.get(name, ())
+
+    def makers(self, position: int) -> list[int]:
+        """The operators that make what an operator reads, in the order in which it reads."""
+        found = [self.maker.get(name) for name in self.model.places[position].inputs]
+        return list(dict.fromkeys(position for position in found if position is not None))
+
+    def extract(self, positions: Positions) -> Graph:
+        """The graph of a group: what its operators make, from inputs that others make, in sizes of its own.
+
+        Indices are computed anew where their sizes follow from the inputs; else they are read."""
+        read: frozenset[str] = frozenset()
+        while True:
+            collected = self.collect(positions, read)
+            graph = own_sizes(collected, self.facts(collected))
+            loose = self.loose(graph, positions)
+            if not loose:
+                return require_told(graph)
+            read |= loose
+
+    def collect(self, positions: Positions, read: frozenset[str]) -> Graph:
+        made = {node.output for p in positions for node in self.nodes_at[p]}
+        nodes: dict[str, Node] = {}
+        for position in sorted(positions):
+            for node in self.nodes_at[position]:
+                for name in node.inputs:
+                    if name not in made:
+                        self.enter(name, nodes, read)
+                nodes[node.output] = node
+        demands = self.demands_of(node for node in nodes.values() if not isinstance(node.kind, Input))
+        return needed(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
+
+    def facts(self, graph: Graph) -> tuple[Demand, ...]:
+        """What the operators that make the inputs of a group see to."""
+        return self.demands_of(graph.inputs)
+
+    def demands_of(self, nodes: Iterable[Node]) -> tuple[Demand, ...]:
+        """What the operators that make some values need of sizes."""
+        places = dict.fromkeys(self.model.made_at.get(node.output, -1) for node in nodes)
+        return tuple(demand for place in places for demand in self.model.demands.get(place, ()))
+
+    def enter(self, name: str, nodes: dict[str, Node], read: frozenset[str]) -> None:
+        """A value from outside: a known scalar or an index stays one, anything else is an input."""
+        node = self.model.graph[name]
+        if name in nodes:
+            return
+        if name in read or not (name in self.indices or is_scalar(node) or self.is_arithmetic_view(node)):
+            node = replace(node, kind=Input(), inputs=())
+        for operand in node.inputs:
+            self.enter(operand, nodes, read)
+        nodes[name] = node
+
+    def is_arithmetic_view(self, node: Node) -> bool:
+        return isinstance(node.kind, View) and self.model.made_at.get(node.output) in self.model.arithmetic
+
+    def loose(self, graph: Graph, positions: Positions) -> frozenset[str]:
+        """The indices from outside that a group uses, and of which its inputs do not tell the sizes."""
+        made = {node.output for p in positions for node in self.nodes_at[p]}
+        outside = [node for node in graph.nodes if node.output in self.indices and not isinstance(node.kind, Input)]
+        if all(node.output in made for node in outside):
+            return frozenset()
+        unknown, found = unbound(graph), set[str]()
+        for node in outside:
+            names = {name for dim in dims_of(node) for name in dim.names}
+            if node.output not in made and (names & unknown.keys() or found.intersection(node.inputs)):
+                found.add(node.output)
+        return frozenset(
+            found.intersection(name for node in graph.nodes if node.output in made for name in node.inputs)
+        )
+
+    def ends(self, positions: Positions) -> tuple[tuple[str, ...], dict[str, str]]:
+        """The values that others need, and a stand-in for each of which they read no more than the shape."""
+        made = [name for p in sorted(positions) for name in self.model.places[p].outputs]
+        leaving = [name for name in made if self.is_read(name, positions)]
+        stand_ins: dict[str, str] = {}
+        for name in made:
+            if name not in leaving and self.is_measured(name, positions):
+                other = next((other for other in leaving if self.alike(name, other)), None)
+                if other is None:
+                    leaving.append(name)
+                else:
+                    stand_ins[name] = other
+        if not leaving:
+            raise UnsupportedError("nothing uses what it makes")
+        return tuple(leaving), stand_ins
+
+    def alike(self, name: str, other: str) -> bool:
+        one, two = self.model.graph[name], self.model.graph[other]
+        return one.dtype is two.dtype and same_shape(one.shape, two.shape)
+
+    def is_read(self, name: str, positions: Positions) -> bool:
+        """Whether a value leaves a group for more than its shape."""
+        readers = self.readers.get(name, ())
+        return name in self.model.graph.outputs or any(
+            reader not in positions and reader not in self.model.arithmetic for reader in readers
+        )
+
+    def is_measured(self, name: str, positions: Positions) -> bool:
+        """Whether someone outside needs the shape of a value; shape arithmetic for the group alone goes with it."""
+        waiting, seen = [r for r in self.readers.get(name, ()) if r in self.model.arithmetic], set[int]()
+        while waiting:
+            reader = waiting.pop()
+            if reader in seen:
+                continue
+            seen.add(reader)
+            if any(output in self.model.graph.outputs for output in self.model.places[reader].outputs):
+                return True
+            for next_ in self.read_by(reader):
+                if next_ in self.free:
+                    waiting.append(next_)
+                elif next_ not in positions:
+                    return True
+        return False
+
+
+def is_scalar(node: Node) -> bool:
+    return isinstance(node.kind, Constant) and node.kind.value.size == 1
+
+
+def needed(graph: Graph) -> Graph:
+    """The graph without the values, inputs among them, that no output needs: dead code tells no kernel its sizes."""
+    names, kept = set(graph.outputs), list[Node]()
+    for node in reversed(graph.nodes):
+        if node.output in names:
+            names.update(node.inputs)
+            kept.append(node)
+    return replace(graph, nodes=tuple(reversed(kept)))
+
+
+def require_told(graph: Graph) -> Graph:
+    """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
+    the operator would look, and the kernel could not."""
+    told = bound_sizes(graph)
+    for demand in graph.demands:
+        if not demand.left.names | demand.right.names <= told:
+            raise UnsupportedError(f"whether {demand} does not follow from the shapes of the inputs")
+    return graph

@@ -1,0 +1,117 @@
+"""Sets of operators that are alike, found without their graphs: the layers of a model are.
+
+A set is told by what each of its operators computes, by who reads what within it, and by what it takes from outside and
+leaves there. Sets that are told alike have graphs that differ in the names of values alone, sizes named alike: what was
+found of one holds for the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, field, replace
+
+from noyau.compiler.partition.sites import Positions, Wires, is_scalar
+from noyau.ir.graph import Graph, Node
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A set of operators: what it is but for names, and its values by number, those from outside after its own."""
+
+    key: Hashable
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Operator:
+    """What an operator computes, as a number; the values that it makes, and those that it reads from others."""
+
+    kind: int
+    made: tuple[str, ...]
+    read: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Likeness:
+    """Tells sets of operators of a model by what they are."""
+
+    wires: Wires
+    kinds: dict[Hashable, int] = field(default_factory=dict)
+    operators: dict[int, _Operator] = field(default_factory=dict)
+    outside: dict[str, int] = field(default_factory=dict)
+
+    def told(self, positions: Positions) -> Told | None:
+        """A set, told; None where what it is depends on more than itself: on indices or sizes that others make.
+        UnsupportedError where nothing uses what it makes."""
+        operators = [self.operator(position) for position in sorted(positions)]
+        numbers: dict[str, int] = {}
+        for operator in operators:
+            for name in operator.made:
+                numbers[name] = len(numbers)
+        own, taken, spelt = len(numbers), list[int](), list[Hashable]()
+        for operator in operators:
+            for name in operator.read:
+                if name not in numbers:
+                    numbers[name] = len(numbers)
+                    taken.append(self.from_outside(name))
+            spelt.append((operator.kind, *[numbers[name] for name in operator.read]))
+        leaving, stand_ins = self.wires.ends(positions)
+        if min(taken, default=0) < 0 or any(numbers.get(name, own) >= own for name in (*leaving, *stand_ins)):
+            return None
+        ends = [numbers[name] for name in leaving], [(numbers[a], numbers[b]) for a, b in stand_ins.items()]
+        return Told((tuple(spelt), tuple(taken), tuple(ends[0]), tuple(ends[1])), tuple(numbers))
+
+    def operator(self, position: int) -> _Operator:
+        """An operator, described once."""
+        if position not in self.operators:
+            nodes = self.wires.nodes_at.get(position, [])
+            own = {node.output: number for number, node in enumerate(nodes)}
+            read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in own)
+            numbers = own | {name: -1 - number for number, name in enumerate(read)}
+            what = tuple(_what(node, tuple(numbers[name] for name in node.inputs)) for node in nodes)
+            demands = tuple(self.wires.model.demands.get(position, ()))
+            self.operators[position] = _Operator(self.number((what, demands)), tuple(own), tuple(read))
+        return self.operators[position]
+
+    def from_outside(self, name: str) -> int:
+        """What a value from outside is to those who read it, as a number; -1 where that is more than one value."""
+        if name not in self.outside:
+            wires, node = self.wires, self.wires.model.graph[name]
+            place = wires.model.made_at.get(name, -1)
+            if name in wires.indices or wires.is_arithmetic_view(node) or wires.maker.get(name, -1) in wires.free:
+                self.outside[name] = -1
+            elif is_scalar(node):
+                self.outside[name] = self.number(_what(node, ()))
+            else:
+                demands = tuple(wires.model.demands.get(place, ()))
+                self.outside[name] = self.number((node.dtype, node.shape, "~" in name, demands))
+        return self.outside[name]
+
+    def number(self, what: Hashable) -> int:
+        """The number of a description; equal ones have the same."""
+        return self.kinds.setdefault(what, len(self.kinds))
+
+
+def _what(node: Node, inputs: tuple[int, ...]) -> Hashable:
+    """A node without names; passes ask whether a name is one of noyau's own, which have a tilde."""
+    return node.kind, node.dtype, node.shape, inputs, "~" in node.output
+
+
+def called(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | None:
+    """A graph whose values have other names, those that passes derived of them too, and the sources of `like`, which
+    has the new ones; None where it has a name that is not known."""
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        stem, tilde, rest = node.output.partition("~")
+        new = names.get(node.output) or (f"{names[stem]}~{rest}" if tilde and stem in names else "")
+        if not new:
+            return None
+        found[node.output] = new
+    nodes = tuple(_called(node, found, like) for node in graph.nodes)
+    return replace(graph, nodes=nodes, outputs=tuple(found[name] for name in graph.outputs))
+
+
+def _called(node: Node, names: Mapping[str, str], like: Graph) -> Node:
+    new = names[node.output]
+    sources = like[new].sources if new in like.by_name else ()
+    return replace(node, output=new, inputs=tuple(names[name] for name in node.inputs), sources=sources)

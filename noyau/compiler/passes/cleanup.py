@@ -1,0 +1,211 @@
+"""Values that are computed twice become one; operands whose order does not matter get one order.
+
+Fold scalar functions of known single values.
+
+Outputs that are but reshapes of each other: the same memory would be written twice.
+
+Drop what no output needs.
+
+A view of a view is one view.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+
+from noyau.compiler.passes.rewrite import Rebuilder, rebuilt
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, Shape, flat_index, index_name, indices, product
+from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, Reduce, View
+from noyau.ir.graph import constant as constant_node
+from noyau.ir.graph_interpreter import Evaluator
+from noyau.ir.ranges import simplify
+
+
+def fold_constants(graph: Graph) -> Graph:
+    """Each Map of one-element constants, and each view of one into one element, as a constant with a name of its own:
+    under the old one it would seem to be a value that is there before the kernel runs."""
+    return rebuilt(graph, _folded)
+
+
+def _folded(node: Node, made: Rebuilder) -> Iterable[Node] | str:
+    known = [_scalar(made, name) for name in node.inputs]
+    fixed = all(dim.constant == 1 for dim in node.shape)
+    match node.kind:
+        case Map() | View() if known and fixed and all(value is not None for value in known):
+            value = Evaluator(False, {}).value(node, [value for value in known if value is not None], {})
+            return made.add(constant_node(made.fresh(node.output), value.reshape([1] * len(node.shape)), node.sources))
+        case Iota(index) if fixed and index.constant is not None:
+            value = Evaluator(False, {}).value(node, [], {})
+            return made.add(constant_node(made.fresh(node.output), value, node.sources))
+        case _:
+            return (node,)
+
+
+def _scalar(made: Rebuilder, name: str) -> np.ndarray | None:
+    kind = made.nodes[name].kind
+    return kind.value if isinstance(kind, Constant) and kind.value.size == 1 else None
+
+
+def judge_copies(graph: Graph) -> None:
+    """UnsupportedError where an output has the cells of another in the same order: a reshape of it, which costs a
+    runtime nothing."""
+    for one, other in combinations(graph.outputs, 2):
+        if graph[one].shape != graph[other].shape and _is_reshape(graph, one, other):
+            raise UnsupportedError(f"{other} would be written twice: it has the cells of {one}, in the same order")
+
+
+def _is_reshape(graph: Graph, one: str, other: str) -> bool:
+    (base, index), (other_base, other_index) = (_looked_at(graph, name) for name in (one, other))
+    shape, target = graph[one].shape, graph[other].shape
+    if base != other_base or product(shape) != product(target):
+        return False
+    at = {index_name(axis): dim for axis, dim in enumerate(flat_index(shape, target))}
+    extents = graph[other].extents
+    return all(
+        simplify(dim.replace(at), extents) == simplify(wanted, extents)
+        for dim, wanted in zip(index, other_index, strict=True)
+    )
+
+
+def _looked_at(graph: Graph, name: str) -> tuple[str, Shape]:
+    """What a value is a view of, itself where it is none, and its index there."""
+    node = graph[name]
+    match node.kind:
+        case View(index):
+            return node.inputs[0], index
+        case _:
+            return name, indices(len(node.shape))
+
+
+COMMUTATIVE = frozenset(
+    """add multiply maximum minimum fmax fmin equal not_equal logical_and logical_or logical_xor
+    bitwise_and bitwise_or bitwise_xor""".split()
+)
+
+
+def merge_equal(graph: Graph) -> Graph:
+    """Each value that equals an earlier one, by what makes it, is that one."""
+    seen: dict[object, str] = {}
+
+    def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
+        if isinstance(node.kind, Input):
+            return (node,)
+        key = (node.kind, node.inputs, node.dtype, node.shape)
+        earlier = seen.setdefault(key, node.output)
+        return (node,) if earlier == node.output else earlier
+
+    return rebuilt(graph, change)
+
+
+def order_operands(graph: Graph) -> Graph:
+    """Commutative operands in the order of what they are made of, then of what is made of them, whatever they are
+    called and however they were spelt."""
+    keys = structure(graph)
+    uses, roles = contexts(graph, keys), roles_of_sizes(graph)
+
+    def order(name: str) -> tuple[str, str, list[str]]:
+        kind = graph[name].kind
+        index = kind.index if isinstance(kind, View) else ()
+        return keys[name], uses[name], [str(dim.replace(roles)) for dim in index]
+
+    def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
+        match node.kind:
+            case Map(function) if function in COMMUTATIVE:
+                return (replace(node, inputs=tuple(sorted(node.inputs, key=order))),)
+            case _:
+                return (node,)
+
+    return rebuilt(graph, change)
+
+
+def structure(graph: Graph) -> dict[str, str]:
+    """For each value a digest of how it is computed, down to the dtypes and extents of inputs; neither names, of values
+    or of sizes, nor the views on the way matter."""
+    keys, roles = dict[str, str](), roles_of_sizes(graph)
+    for node in graph.nodes:
+        operands = [keys[name] for name in node.inputs]
+        match node.kind:
+            case View():
+                keys[node.output] = operands[0]
+                continue
+            case Map(function) if function in COMMUTATIVE:
+                what: object = (function, sorted(operands))
+            case Map(function):
+                what = (function, operands)
+            case Reduce(monoid, _):
+                what = (monoid, operands)
+            case Constant(value):
+                what = ("constant", value.tobytes())
+            case Input():
+                what = [str(dim.replace(roles)) for dim in node.shape if dim != Dim.of(1)]
+            case _:
+                what = (type(node.kind).__name__, operands)
+        keys[node.output] = _digest((what, node.dtype.value))
+    return keys
+
+
+def roles_of_sizes(graph: Graph) -> dict[str, str]:
+    """For each size a digest of where inputs bear it: the same whatever it is called, and seldom that of another."""
+    places: dict[str, list[str]] = {}
+    for node in graph.inputs:
+        rank = sum(dim != Dim.of(1) for dim in node.shape)
+        for axis, dim in enumerate(dim for dim in node.shape if dim != Dim.of(1)):
+            for name in dim.names:
+                spelt = dim.replace({other: "this" if other == name else "another" for other in dim.names})
+                places.setdefault(name, []).append(f"{node.dtype.value} {rank} {axis} {spelt}")
+    return {name: _digest(sorted(where)) for name, where in places.items()}
+
+
+def contexts(graph: Graph, keys: Mapping[str, str]) -> dict[str, str]:
+    """For each value a digest of what is made of it, up to the outputs; `keys` are those of `structure`."""
+    found: dict[str, list[str]] = {node.output: [] for node in graph.nodes}
+    for name in graph.outputs:
+        found[name].append("output")
+    done: dict[str, str] = {}
+    for node in reversed(graph.nodes):
+        above = done[node.output] = _digest(sorted(found[node.output]))
+        for place, name in enumerate(node.inputs):
+            match node.kind:
+                case View():
+                    found[name] += found[node.output]
+                case Map(function) if function in COMMUTATIVE:
+                    found[name].append(f"{keys[node.output]} {above}")
+                case _:
+                    found[name].append(f"{keys[node.output]} {above} {place}")
+    return done
+
+
+def _digest(what: object) -> str:
+    return hashlib.sha256(repr(what).encode()).hexdigest()[:16]
+
+
+def drop_unused(graph: Graph) -> Graph:
+    """Remove each value that no output needs; inputs stay."""
+    needed, kept = set(graph.outputs), list[Node]()
+    for node in reversed(graph.nodes):
+        if node.output in needed or isinstance(node.kind, Input):
+            needed.update(node.inputs)
+            kept.append(node)
+    return replace(graph, nodes=tuple(reversed(kept)))
+
+
+def compose_views(graph: Graph) -> Graph:
+    """Each view reads what the views before it read, at the composed index."""
+    return rebuilt(graph, _composed)
+
+
+def _composed(node: Node, made: Rebuilder) -> Iterable[Node]:
+    source = made.nodes[node.inputs[0]] if node.inputs else node
+    match node.kind, source.kind:
+        case View(outer), View(inner):
+            here = {index_name(axis): dim for axis, dim in enumerate(outer)}
+            index = tuple(simplify(dim.replace(here), node.extents) for dim in inner)
+            return (replace(node, kind=View(index), inputs=source.inputs),)
+        case _:
+            return (node,)

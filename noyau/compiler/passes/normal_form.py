@@ -1,0 +1,194 @@
+"""A group's own sizes: what the model computes of its sizes, a kernel takes as it finds it.
+
+Where an input is `past + now` long, and no other input tells the two apart, the kernel has one size of that name.
+
+The normal form of a group's graph: the same for every spelling of the same computation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from noyau.compiler.passes.algebra import simplify_algebra
+from noyau.compiler.passes.cleanup import (
+    compose_views,
+    drop_unused,
+    fold_constants,
+    merge_equal,
+    order_operands,
+    structure,
+)
+from noyau.compiler.passes.fp_contraction import round_before_differences
+from noyau.compiler.passes.rewrite import through_views, with_dims
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, Monomial, Op, again
+from noyau.ir.graph import Constant, Graph, Input, Map, Node
+from noyau.ir.sizes import Demand, plan
+
+LARGEST = 1 << 16  # of the numbers that are taken for a part of a formula, and 1 / LARGEST the least
+
+
+def normalise(graph: Graph) -> Graph:
+    """All passes in order; inputs that nothing needs are gone, the others stand in the order of their first use."""
+    for change in (
+        fold_constants,
+        compose_views,
+        simplify_algebra,
+        merge_equal,
+        round_before_differences,
+        lift_scalars,
+        compose_views,
+        merge_equal,
+        order_operands,
+        merge_equal,
+        drop_unused,
+    ):
+        graph = change(graph)
+    return order_ends(graph)
+
+
+def lift_scalars(graph: Graph) -> Graph:
+    """Float scalars that stand in the model (eps, scale) become inputs, so that groups which differ in them are one
+    kernel; whole numbers, halves and powers of two (counts, factors of a formula), and exponents, stay."""
+    exponents = {
+        through_views(graph.by_name, node.inputs[1]).output for node in graph.nodes if node.kind == Map("power")
+    }
+
+    def lifted(node: Node) -> Node:
+        match node.kind:
+            case Constant(value) if node.dtype.is_float and value.size == 1 and "~" not in node.output:
+                stays = _is_plain(float(value.reshape(()))) or node.output in exponents or node.output in graph.outputs
+                return node if stays else replace(node, kind=Input())
+            case _:
+                return node
+
+    return replace(graph, nodes=tuple(map(lifted, graph.nodes)))
+
+
+def _is_plain(value: float) -> bool:
+    if math.isnan(value) or math.isinf(value):
+        return math.isinf(value)
+    whole = abs(value) <= LARGEST and (2 * value).is_integer()
+    return whole or (1 / LARGEST <= abs(value) <= LARGEST and abs(math.frexp(value)[0]) == 0.5)
+
+
+def order_ends(graph: Graph) -> Graph:
+    """Outputs in the order of their structure, and nodes as a walk from the outputs down meets them: order of names and
+    of the model does not matter."""
+    keys, made = structure(graph), dict[str, Node]()
+    outputs = tuple(sorted(graph.outputs, key=lambda name: (keys[name], graph.outputs.index(name))))
+    waiting = [(name, False) for name in reversed(outputs)]
+    while waiting:
+        name, done = waiting.pop()
+        if name in made:
+            continue
+        node = graph[name]
+        if done:
+            made[name] = node
+        else:
+            waiting.append((name, True))
+            waiting += [(operand, False) for operand in reversed(node.inputs)]
+    return replace(graph, nodes=tuple(made.values()), outputs=outputs)
+
+
+Swap = tuple[Monomial, Dim]
+
+
+def own_sizes(graph: Graph, facts: Sequence[Demand] = ()) -> Graph:
+    """The graph with each extent of an input that no shape of an input determines as one size, named by its formula;
+    wherever else the formula stands, there the size stands too. Sizes that must be equal are one. `facts` are demands
+    that others have seen to."""
+    for find in (_one_of_two, _extent):
+        while (swap := find(graph, facts)) is not None:
+            facts = _changed(facts, *swap)
+            graph = _with_swap(graph, *swap)
+    return graph
+
+
+def _with_swap(graph: Graph, unit: Monomial, value: Dim) -> Graph:
+    def change(dim: Dim) -> Dim:
+        return _swapped(dim, unit, value)
+
+    nodes = tuple(with_dims(node, change) for node in graph.nodes)
+    return replace(graph, nodes=nodes, demands=_changed(graph.demands, unit, value))
+
+
+def _changed(demands: Iterable[Demand], unit: Monomial, value: Dim) -> tuple[Demand, ...]:
+    """Demands after a swap, without those that are met for certain."""
+    changed = [
+        replace(demand, left=_swapped(demand.left, unit, value), right=_swapped(demand.right, unit, value))
+        for demand in demands
+    ]
+    return tuple(demand for demand in changed if demand.left != demand.right)
+
+
+def _one_of_two(graph: Graph, facts: Sequence[Demand]) -> Swap | None:
+    """A size that must equal another one, or a number, and that other. Inputs bear both, so that their shapes will then
+    be compared, or others have compared them: else they would be taken for equal and never looked at."""
+    told = bound_sizes(graph) if graph.demands else frozenset[str]()
+    for demand in (*graph.demands, *facts):
+        sizes = told if demand in graph.demands else demand.left.names | demand.right.names
+        for one, other in ((demand.left, demand.right), (demand.right, demand.left)):
+            fits = str(other) in sizes or (other.constant or -1) >= 0
+            if demand.relation == "equal" and str(one) in sizes and fits:
+                return one.terms[0][0], other
+    return None
+
+
+def _typed(graph: Graph) -> list[Node]:
+    return [node for node in graph.inputs if node.dtype is not DType.OTHER]
+
+
+def bound_sizes(graph: Graph) -> frozenset[str]:
+    """The sizes that the shapes of the inputs tell."""
+    return frozenset(binding.size for binding in plan([node.shape for node in _typed(graph)]))
+
+
+def _extent(graph: Graph, _: Sequence[Demand]) -> Swap | None:
+    """The next product of sizes to be replaced, and what by: short formulas come first, for others may use them."""
+    bound = bound_sizes(graph)
+    extents = [dim for node in _typed(graph) for dim in node.shape if not dim.names <= bound]
+    for dim in sorted(extents, key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim))):
+        found = _single(dim) or next(_among(dim, bound), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _single(dim: Dim) -> Swap | None:
+    """The product that an extent is a multiple of, as a size."""
+    match dim.terms:
+        case ((monomial, factor),) if factor > 0:
+            return monomial, Dim.of(str(Dim(((monomial, 1),))))
+        case _:
+            return None
+
+
+def _among(dim: Dim, bound: Collection[str]) -> Iterator[Swap]:
+    """A product that is one of the terms of an extent: the extent as a size, less the other terms."""
+    for monomial, factor in dim.terms:
+        term = Dim(((monomial, factor),))
+        rest = dim - term
+        if abs(factor) == 1 and not term.names <= set(bound) and _swapped(rest, monomial, Dim.of(0)) == rest:
+            yield monomial, (Dim.of(str(dim)) - rest) * factor
+
+
+def _swapped(dim: Dim, unit: Monomial, value: Dim) -> Dim:
+    """A Dim in which a Dim stands for a product of sizes, also within divisions."""
+    total = Dim.of(0)
+    for monomial, factor in dim.terms:
+        part, left = Dim.of(factor), list(monomial)
+        while all(left.count(atom) >= unit.count(atom) for atom in unit):
+            part = part * value
+            for atom in unit:
+                left.remove(atom)
+        for atom in left:
+            part = part * (Dim.of(atom) if isinstance(atom, str) else _swapped_in(atom, unit, value))
+        total = total + part
+    return total
+
+
+def _swapped_in(op: Op, unit: Monomial, value: Dim) -> Dim:
+    return again(op, _swapped(op.left, unit, value), _swapped(op.right, unit, value))

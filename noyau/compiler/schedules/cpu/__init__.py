@@ -1,0 +1,1 @@
+"""Schedules for CPUs: threads, vector lanes, tiles, caches."""

@@ -1,0 +1,151 @@
+"""What is known of the size of arguments: x - m, where m is the largest of the x, is never above 0.
+
+Of such an argument e^x needs no care for what overflows, which is a fifth of its instructions. And what is summed of
+all such e^x of a row is 1 at least, for m is one of the x: the share of one of them in the sum is a product with the
+inverse of the sum, and what that leaves over another one; nothing overflows, and there are no zeros with signs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import product
+
+from noyau.compiler.schedules.primitives import Statements, most_of, with_bodies
+from noyau.ir.dims import Dim, DimLike
+from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Statement, Var
+from noyau.ir.walk import every_statement, rewrite
+
+LONG = 256  # cells of a loop that is worth the inverse of a sum
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """The Lets that a statement sees, by name, and the loops that it stands in."""
+
+    lets: Mapping[str, Let] = field(default_factory=dict)
+    loops: Mapping[str, Dim] = field(default_factory=dict)
+
+    def with_let(self, let: Let) -> _Scope:
+        return replace(self, lets={**self.lets, let.name: let})
+
+    def within(self, loops: Iterable[tuple[str, Dim]]) -> _Scope:
+        return replace(self, loops={**self.loops, **dict(loops)})
+
+    def value(self, expr: Expr) -> Expr:
+        """What a name stands for."""
+        return self.lets[expr.name].value if isinstance(expr, Var) and expr.name in self.lets else expr
+
+
+def note_signs(kernel: Kernel) -> Kernel:
+    """The kernel, before its folds are loops, with each e^x marked whose argument is never above 0, and each
+    quotient that is the share of one of them in their sum."""
+    return with_bodies(kernel, lambda body: _noted(body, _Scope()))
+
+
+def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Let(_, Fold() as fold):
+                inner = _noted(fold.body, scope.within(fold.loops))
+                statement = replace(statement, value=replace(fold, body=inner))
+            case Let(_, Call("exp", (operand,)) as call):
+                statement = replace(statement, value=replace(call, at_most_0=_is_below_largest(operand, scope)))
+            case Let(_, Call("divide", (part, whole)) as call):
+                statement = replace(statement, value=replace(call, share=_is_share(part, whole, scope)))
+            case Loop(var, extent):
+                statement = replace(statement, body=_noted(statement.body, scope.within([(var, extent)])))
+            case If():
+                statement = replace(statement, body=_noted(statement.body, scope))
+            case _:
+                pass
+        if isinstance(statement, Let):
+            scope = scope.with_let(statement)
+        made.append(statement)
+    return tuple(made)
+
+
+def _is_below_largest(expr: Expr, scope: _Scope) -> bool:
+    """Whether it is x - m, of a value x of the graph at an index that m, the largest, was taken over."""
+    match scope.value(expr):
+        case Call("subtract", (Var(name), largest)) if name in scope.lets:
+            fold = scope.value(largest)
+            return isinstance(fold, Fold) and fold.monoid == "max" and _takes_in(fold, scope.lets[name], scope)
+        case _:
+            return False
+
+
+def _takes_in(fold: Fold, let: Let, scope: _Scope) -> bool:
+    """Whether a fold is over a value of the graph, and takes in the cell of it that a Let is."""
+    own = [s.origin for s in fold.body if isinstance(s, Let) and s.origin and fold.value == Var(s.name, s.value.dtype)]
+    return let.origin is not None and any(
+        value == let.origin[0] and tuple(dim.replace(there) for dim in index) == let.origin[1]
+        for value, index in own
+        for there in _places(fold, scope)
+    )
+
+
+def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
+    """Whether it is the quotient of an e^(x - m) by the sum of those of all x that m is the largest of."""
+    fold = scope.value(whole)
+    if not (isinstance(part, Var) and part.name in scope.lets and isinstance(fold, Fold) and fold.monoid == "sum"):
+        return False
+    if not _takes_in(fold, scope.lets[part.name], scope):
+        return False
+    inner = replace(scope, loops=dict(fold.loops))
+    for let in (s for s in fold.body if isinstance(s, Let)):
+        inner = inner.with_let(let)
+    largest = _largest(fold.value, inner)
+    alone = not any(isinstance(s, Let) and Var(s.name, s.value.dtype) == largest for s in fold.body)
+    most = inner.value(largest) if largest is not None and alone else None
+    return isinstance(most, Fold) and len(most.loops) == len(fold.loops)
+
+
+def _largest(expr: Expr, scope: _Scope) -> Expr | None:
+    """What m is called in an e^(x - m) that is known to be of nothing above 0 in this scope."""
+    match scope.value(expr):
+        case Call("exp", (operand,)) if _is_below_largest(operand, scope):
+            difference = scope.value(operand)
+            return difference.operands[1] if isinstance(difference, Call) else None
+        case _:
+            return None
+
+
+def _places(fold: Fold, scope: _Scope) -> Iterable[dict[str, DimLike]]:
+    """For each variable of a fold a loop around, of the same length, that may have its place."""
+    alike = [[var for var, extent in scope.loops.items() if extent == length] for _, length in fold.loops]
+    return ({loop: var for (loop, _), var in zip(fold.loops, chosen, strict=True)} for chosen in product(*alike))
+
+
+def keep_shares(kernel: Kernel) -> Kernel:
+    """The kernel, scheduled, with shares marked only in loops that are known to be long, over cells whose sum is the
+    same: there its inverse is computed once, which a short row waits for longer than its quotients take."""
+    return with_bodies(kernel, lambda body: _kept(body, None))
+
+
+def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
+    """`own`: the names that the loop around gives values to, in each round; None where that is not long."""
+
+    def change(expr: Expr) -> Expr:
+        match expr:
+            case Call("divide", (_, whole), share=True):
+                return replace(expr, share=own is not None and isinstance(whole, Var) and whole.name not in own)
+            case _:
+                return expr
+
+    made: list[Statement] = []
+    lengths: dict[str, int] = {}
+    for statement in body:
+        match statement:
+            case Loop(extent=extent):
+                inside = frozenset(s.name for s in every_statement(statement.body) if isinstance(s, Let))
+                long = lengths.get(str(extent), extent.constant or 0) >= LONG
+                made.append(replace(statement, body=_kept(statement.body, inside if long else None)))
+            case If():
+                made.append(replace(statement, body=_kept(statement.body, own)))
+            case _:
+                made += rewrite((statement,), change)
+        if isinstance(statement, Let):
+            lengths[statement.name] = most_of(statement.value)
+    return tuple(made)

@@ -1,0 +1,405 @@
+"""The next row of a thread, fetched while this one is computed.
+
+A kernel that passes over a row several times waits for memory in the first pass, and leaves memory idle in the others:
+no processor sees from a pass over what is in its cache what will be read after it. So a later pass fetches the next
+row: one that computes more than it reads, or the last of several that fold; only where there is neither the one that
+writes, for reads and writes in turns are slower than one after the other (layer norm of 2048 x 4096 cells took 0.87 of
+the time, root mean squares, whose only fold is the one that waits, 1.35). The row goes to the second cache: in the
+first one there is no room for two of them (layer norm of rows of 16 KiB took three times as long there).
+
+Large outputs written around the caches: what is stored is not read before it, and pushes nothing else out.
+
+A store to memory that is not in a cache first reads its line, which the kernel then overwrites. Stores that go around
+the caches do not, which saves a third of the traffic of a map; but what comes next has to read them from far away. So
+they pay where an output is larger than what the caches would keep, and are decided as the kernel runs. (What glibc's
+memcpy does for large copies.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from noyau.compiler.schedules.primitives import Statements, counted, loads_of, most_of, split, stride_of, with_bodies
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, DimLike, Shape, product
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Const,
+    If,
+    Index,
+    Kernel,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Role,
+    Space,
+    Statement,
+    Store,
+    Var,
+)
+from noyau.ir.operators import OPERATORS
+from noyau.ir.ranges import highest
+from noyau.ir.walk import every_expression, every_statement, substitute
+
+LINE_BYTES = 64
+UNROLLED = 16  # cells of a strip that gcc 12 unrolls whole; beside a hint it then makes no vectors of them
+AT_ONCE = 64  # lines that are fetched one after the other: those of a block of a fold
+DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
+
+
+def fetch_ahead(kernel: Kernel) -> Kernel:
+    """In passes that compute more than they read, else in the last of several that fold a row, strip by strip, the same
+    strip of the next row is fetched."""
+    inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
+
+    def change(body: Statements) -> Statements:
+        threads, rows = threads_of(body)
+        if not (threads and rows):
+            return body
+        return _with_strips(body, _Next(threads[-1], inputs, _last_folds(rows, inputs)), frozenset())
+
+    return with_bodies(kernel, change)
+
+
+@dataclass(frozen=True, slots=True)
+class _Next:
+    """What may be fetched: rows of inputs, one further in the loop `thread`; `folds`: in which fold, where no pass over
+    an input computes."""
+
+    thread: str
+    inputs: Mapping[str, Buffer]
+    folds: Mapping[str, str]
+
+    def at(self, loop: Loop, strip: Loop) -> frozenset[str]:
+        """The inputs whose next strip is fetched with a strip."""
+        if computes(strip.body):
+            return frozenset(self.inputs)
+        return frozenset(name for name, variable in self.folds.items() if variable == loop.var)
+
+
+def _last_folds(body: Statements, inputs: Mapping[str, Buffer]) -> dict[str, str]:
+    """For each input that several folds read and no pass that computes, the variable of the last of them."""
+    read: dict[str, list[str]] = {}
+    computed: set[str] = set()
+    for loop in (s for s in every_statement(body) if isinstance(s, Loop)):
+        strip = _strip_of(loop)
+        for load in () if strip is None else _loads(strip.body, inputs):
+            if strip is not None and computes(strip.body):
+                computed.add(load.buffer)
+            elif strip is not None and stride_of(load, loop.var) == Dim.of(_lanes(loop, strip)):
+                read.setdefault(load.buffer, []).append(loop.var)
+    return {name: folds[-1] for name, folds in read.items() if len(set(folds)) > 1 and name not in computed}
+
+
+def threads_of(body: Statements) -> tuple[list[str], Statements]:
+    """The variables of the loops on threads from the outside in, and what stands in the innermost of them."""
+    found: list[str] = []
+    while body and isinstance(last := body[-1], Loop) and last.axis is Axis.THREADS:
+        found.append(last.var)
+        body = last.body
+    return found, body
+
+
+def computes(body: Statements) -> bool:
+    """Whether statements have a function that takes longer than a cell takes to memory."""
+    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
+    return any(OPERATORS[call.function].flops >= DEAR for call in calls)
+
+
+def _with_strips(body: Iterable[Statement], ahead: _Next, around: frozenset[str]) -> Statements:
+    """`around`: the variables of the loops that the statements stand in."""
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Loop(var=var) if (strip := _strip_of(statement)) is not None:
+                lines = tuple(_strips(statement, strip, ahead, around | {var}))
+                made += _fetching(statement, strip, lines)
+            case Loop(var=var):
+                made.append(replace(statement, body=_with_strips(statement.body, ahead, around | {var})))
+            case If():
+                made.append(replace(statement, body=_with_strips(statement.body, ahead, around)))
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def _strip_of(loop: Loop) -> Loop | None:
+    """The strip that each round of a loop goes through, if that is all it does."""
+    *before, last = loop.body or (None,)
+    strip = last if isinstance(last, Loop) and last.axis is Axis.LANES else None
+    counted = len(before) <= 1 and all(isinstance(s, Let) for s in before)
+    return strip if loop.axis is Axis.SERIAL and counted else None
+
+
+def _lanes(loop: Loop, strip: Loop) -> int:
+    """The cells of a whole strip; 0 where that is not known."""
+    lengths = {s.name: most_of(s.value) for s in loop.body if isinstance(s, Let)}
+    return lengths.get(str(strip.extent), strip.extent.constant or 0)
+
+
+def _fetching(loop: Loop, strip: Loop, lines: Statements) -> Statements:
+    """A loop over strips that fetches lines: with each strip, or those of all strips before the first."""
+    if not lines or computes(strip.body) or _lanes(loop, strip) > UNROLLED:
+        return (replace(loop, body=(*lines, *loop.body)),)
+    rounds = highest(loop.extent, {})
+    most = None if rounds is None else rounds.constant
+    if most is None or most * len(lines) > AT_ONCE:
+        return (loop,)
+    name = f"{loop.var}p"
+    return (Loop(name, loop.extent, Axis.SERIAL, substitute(lines, {loop.var: Dim.of(name)})), loop)
+
+
+def _strips(loop: Loop, strip: Loop, ahead: _Next, around: frozenset[str]) -> Iterable[Statement]:
+    """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row; not
+    what loops within the strip read, which are many rows."""
+    wanted, thread, seen = ahead.at(loop, strip), ahead.thread, set[str]()
+    cells = _lanes(loop, strip)
+    for load in _loads(strip.body, ahead.inputs):
+        moves, line = (
+            any(thread in dim.names for dim in load.index),
+            LINE_BYTES // ahead.inputs[load.buffer].dtype.bytes,
+        )
+        start = replaced(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
+        known = all(name in around for dim in start for name in dim.names if name.startswith("#"))
+        beside = stride_of(load, strip.var) == Dim.of(1) and load.buffer in wanted - seen
+        if cells and beside and moves and known:
+            seen.add(load.buffer)
+            yield from (Prefetch(load.buffer, further(start, at)) for at in range(0, cells, line))
+
+
+def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
+    return tuple(dim.replace(values) for dim in index)
+
+
+def further(index: Shape, cells: DimLike) -> Shape:
+    """The index of the cell that lies so many cells further in memory, in a row whose cells lie side by side."""
+    return (*index[:-1], index[-1] + cells)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where the next row of an input begins, and how long it is, in cells."""
+
+    buffer: Buffer
+    start: Shape
+    length: Dim
+
+
+def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]:
+    """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another.
+    None where a row is passed over but once: what it reads next is what follows, which processors see (fetched by
+    hints as well, rotary took 1.2 times as long)."""
+    threads, inner = threads_of(body)
+    if not any(isinstance(s, Alloc) for s in inner):  # the states of a fold
+        return ()
+    fetched = {s.buffer for s in every_statement(inner) if isinstance(s, Prefetch)}
+    loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, Loop)}
+    found: dict[str, Row] = {}
+    for load in _loads(inner, inputs) if threads else ():
+        buffer, start = inputs[load.buffer], replaced(load.index, loops)
+        following = replaced(start, {threads[-1]: Dim.of(threads[-1]) + 1})
+        first = load.buffer not in found or _terms(following) < _terms(found[load.buffer].start)
+        names = frozenset[str]().union(*(dim.names for dim in start))
+        known = all(name in threads for name in names if name.startswith("#"))
+        if first and known and threads[-1] in names and load.buffer not in fetched:
+            length = following[-1] - start[-1] if buffer.strides is None else buffer.shape[-1]
+            found[load.buffer] = Row(buffer, following, length)
+    return tuple(found.values())
+
+
+def _terms(index: Shape) -> int:
+    return sum(len(dim.terms) for dim in index)
+
+
+def _loads(body: Statements, inputs: Mapping[str, Buffer]) -> Iterable[Load]:
+    """The loads from inputs whose rows lie in lines of memory."""
+    return (load for load in loads_of(body) if load.buffer in inputs and inputs[load.buffer].layout != "strided")
+
+
+def fetch(rows: Iterable[Row], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:
+    """`cells` cells of the next rows, from `begin` on, line by line; of those rows that are as long as `loop` runs."""
+    made: list[Statement] = []
+    for row in rows:
+        if row.length == loop.extent:
+            line, var = LINE_BYTES // row.buffer.dtype.bytes, f"{loop.var}p"
+            at = further(row.start, begin + Dim.of(var) * line)
+            made.append(Loop(var, Dim.of(cells // line), Axis.SERIAL, (Prefetch(row.buffer.name, at),)))
+    return tuple(made)
+
+
+TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
+LEAST_BYTES = 64  # of a run of cells that is worth it: a line of a cache
+LEAST_CELLS = 64  # of a run whose length varies
+
+
+def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
+    """Innermost loops that store runs of neighbouring cells of outputs, each output of `least_bytes` or more: tiles of
+    cells, then their stores around the caches."""
+    outputs = {buffer.name: buffer for buffer in kernel.of(Role.OUTPUT)}
+    inputs = {buffer.name: buffer for buffer in kernel.of(Role.INPUT)}
+    launches = []
+    for launch in kernel.launches:
+        own = {s.name: s.dtype for s in every_statement(launch.body) if isinstance(s, Alloc)}
+        change = _Around(outputs, least_bytes, next_rows(launch.body, inputs), _lengths(launch.body), own)
+        launches.append(replace(launch, body=_block(launch.body, change)))
+    return replace(kernel, launches=tuple(launches))
+
+
+def in_whole_tiles(kernel: Kernel) -> Kernel:
+    """Launches whose items would be single cells, in tiles of cells: a compiler rounds otherwise in the rest of a loop
+    than in its vectors, so a cell must be in the same place of its loop however the work is cut."""
+    return replace(kernel, launches=tuple(replace(each, body=_in_tiles(each.body)) for each in kernel.launches))
+
+
+def _in_tiles(body: Statements) -> Statements:
+    *before, last = body
+    if not isinstance(last, Loop) or last.axis is not Axis.THREADS:
+        return body
+    straight = all(isinstance(s, Let | Store) for s in last.body)
+    return (*before, _tiled(last)) if straight else body
+
+
+@dataclass(frozen=True, slots=True)
+class _Around:
+    """What is written around the caches, what is read next, the most that a length with a name is, and the dtypes of
+    memory of the thread."""
+
+    outputs: Mapping[str, Buffer]
+    least_bytes: int
+    rows: tuple[Row, ...]
+    lengths: Mapping[str, int]
+    own: Mapping[str, DType]
+
+
+def _lengths(body: Statements) -> dict[str, int]:
+    """The lengths of tiles, min(a number, what is left), by name: that number. A name that is given twice, in scopes of
+    their own, is left out where the numbers differ."""
+    found: dict[str, set[int]] = {}
+    for let in every_statement(body):
+        if isinstance(let, Let):
+            found.setdefault(let.name, set()).add(most_of(let.value))
+    return {name: max(most) for name, most in found.items() if len(most) == 1 and LEAST_CELLS <= max(most) <= TILE}
+
+
+def _block(body: Iterable[Statement], change: _Around) -> Statements:
+    made: list[Statement] = []
+    for statement in body:
+        match statement:
+            case Loop() if (size := _bytes(statement, change)) is not None:
+                known = size.constant
+                small = known is not None and known < change.least_bytes
+                made += (statement,) if small else _loop(statement, size, change)
+            case Loop() | If():
+                made.append(replace(statement, body=_block(statement.body, change)))
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def _bytes(loop: Loop, change: _Around) -> Dim | None:
+    """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
+    nothing else."""
+    if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or computes(loop.body):
+        return None
+    stores, known = _stores(loop), _most(loop, change)
+    read = {load.buffer for load in loads_of(loop.body)}
+    if known is None and any(name.startswith("#") for name in loop.extent.names):  # a tile already
+        return None
+    for store in stores:
+        buffer = change.outputs.get(store.buffers[0])
+        if buffer is None or len(store.buffers) > 1 or store.merge or stride_of(store, loop.var) != Dim.of(1):
+            return None
+        if known is not None and known * buffer.dtype.bytes < LEAST_BYTES:
+            return None
+        if buffer.name in read or any(name.startswith("#at") for dim in store.index for name in dim.names):
+            return None  # what is merged into, and what may be written again
+    if not stores or len({store.buffers for store in stores}) < len(stores):
+        return None
+    first = change.outputs[stores[0].buffers[0]]
+    return product(first.shape) * first.dtype.bytes
+
+
+def _most(loop: Loop, change: _Around) -> int | None:
+    """The most rounds of a loop, where that is known."""
+    return change.lengths.get(str(loop.extent), loop.extent.constant)
+
+
+def _stores(loop: Loop) -> list[Store]:
+    return [s for s in loop.body if isinstance(s, Store)]
+
+
+def _loop(loop: Loop, size: Dim, change: _Around) -> Statements:
+    """The loop, and the same in tiles that go around the caches, of which the kernel takes one by the size."""
+    if loop.axis is Axis.LANES and (_most(loop, change) or TILE + 1) <= TILE:
+        return _either(size, change.least_bytes, (loop,), _staged(loop, change))
+    tiles = _tiled(loop)
+    if loop.axis is Axis.THREADS:
+        *before, tile = tiles.body
+        assert isinstance(tile, Loop)
+        return (replace(tiles, body=(*before, *_either(size, change.least_bytes, (tile,), _staged(tile, change)))),)
+    *before, tile = tiles.body
+    assert isinstance(tile, Loop)
+    ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
+    staged = _staged(tile, change)
+    memory = tuple(s for s in staged if isinstance(s, Alloc))
+    large = replace(tiles, body=(*before, *memory, *ahead, *staged[len(memory) :]))
+    return _either(size, change.least_bytes, (loop,), (large,))
+
+
+def _tiled(loop: Loop) -> Loop:
+    """The loop in tiles of TILE cells, each a loop in lanes."""
+    tiles = split(loop, TILE, f"{loop.var}w", loop.var)
+    (tile,) = tiles.body
+    assert isinstance(tile, Loop)
+    before, tile = counted(tile, f"{loop.var}_count")
+    axis = Axis.THREADS if loop.axis is Axis.THREADS else Axis.SERIAL
+    return replace(tiles, axis=axis, body=(*before, replace(tile, axis=Axis.LANES)))
+
+
+def _either(size: Dim, least_bytes: int, small: Statements, large: Statements) -> Statements:
+    if size.constant is not None:
+        return large
+    is_large = Call("less_equal", (Const(least_bytes, DType.I64), Index(size)), DType.BOOL)
+    return (If(is_large, large), If(Call("logical_not", (is_large,), DType.BOOL), small))
+
+
+def _staged(tile: Loop, change: _Around) -> Statements:
+    """A tile whose stores go to memory of the thread first, and from there to the outputs, around the caches; what lies
+    in such memory goes from there."""
+    if as_they_are := _copies(tile, change):
+        return tuple(replace(tile, body=(copy,)) for copy in as_they_are)
+    outputs = change.outputs
+    own = {name: f"{name}.tile" for store in _stores(tile) for name in store.buffers}
+    cells, cell = Dim.of(min(tile.extent.constant or TILE, TILE)), (Dim.of(tile.var),)
+    memory = tuple(Alloc(own[name], outputs[name].dtype, (cells,), Space.REGISTER) for name in own)
+    body = tuple(_into(s, own, cell) if isinstance(s, Store) else s for s in tile.body)
+    copies = []
+    for store in _stores(tile):
+        (name,) = store.buffers
+        value = Load(own[name], cell, outputs[name].dtype.compute)
+        copies.append(replace(tile, body=(replace(store, values=(value,), non_temporal=True),)))
+    return (*memory, replace(tile, body=body), *copies)
+
+
+def _copies(tile: Loop, change: _Around) -> tuple[Store, ...]:
+    """The stores of a tile, if all it does is to copy cells that lie side by side in memory of the thread."""
+    lets = {let.name: let.value for let in tile.body if isinstance(let, Let)}
+    copies: list[Store] = []
+    for store in _stores(tile):
+        (value,) = store.values
+        load = lets.get(value.name) if isinstance(value, Var) else value
+        if not isinstance(load, Load) or load.where or stride_of(load, tile.var) != Dim.of(1):
+            return ()
+        if change.own.get(load.buffer) is not change.outputs[store.buffers[0]].dtype:
+            return ()
+        copies.append(replace(store, values=(load,), non_temporal=True))
+    return tuple(copies)
+
+
+def _into(store: Store, own: Mapping[str, str], cell: Shape) -> Store:
+    return replace(store, buffers=(own[store.buffers[0]],), index=cell)

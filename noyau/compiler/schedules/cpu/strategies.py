@@ -1,0 +1,246 @@
+"""Strategy full: a reduction of a whole array in two launches: partial states of fixed blocks, then their merge.
+
+Strategy columns: reductions over a leading axis. Tiles of neighbouring cells are reduced side by side; many rows in
+two launches: partial states of fixed blocks of rows, then their merge in order. A tile is as wide as its states fit
+into the nearest cache: long pieces of rows are read, and few pages are touched at a time.
+
+Strategy map: no reductions. Outer loops on threads, the innermost one in lanes.
+
+Strategy row: reductions along a row. Rows on threads; a row is passed over once a reduction, and once to write.
+
+Streamed, each pass computes anew what it needs; kept, what is dear stays in memory of the thread.
+
+Strategy scan: a state is carried along an axis, whose loop stays serial; the loops around it go to threads.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import pairwise
+
+from noyau.compiler.schedules.cpu.folds import expand_folds
+from noyau.compiler.schedules.cpu.loop_fusion import are_alike, asks, expand_together, first_fold, lets_of_folds
+from noyau.compiler.schedules.cpu.tiles import side_by_side
+from noyau.compiler.schedules.launches import in_two, is_light, is_small
+from noyau.compiler.schedules.primitives import (
+    Statements,
+    bind,
+    chain,
+    coalesce,
+    drop_unused,
+    keep,
+    loads_of,
+    lone_loops,
+    memory,
+    nested,
+    reorder,
+    sink,
+    stride_of,
+    widen,
+    with_bodies,
+)
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, strides_of
+from noyau.ir.loops import Axis, Buffer, Call, Expr, Fold, Kernel, Launch, Let, Load, Loop, Role, Statement, Store, Var
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import every_statement, expressions
+
+ROWS = 256  # of a block: fixed, so that bits do not depend on threads
+
+
+def columns(kernel: Kernel, *, width: int = 2048, rows: int = ROWS) -> Kernel:
+    """The innermost output loop in tiles of `width` lanes, the folds outside of them, in blocks of `rows`."""
+    kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
+    (launch,) = kernel.launches
+    loops, body = chain(launch.body)
+    if not lets_of_folds(body) or not are_alike(body) or all(is_small(statement, rows) for statement in body):
+        return replace(kernel, launches=(_launch(_innermost(launch.body, width)),))
+    two = in_two(body, loops, rows, 1, wide=False, every=True)
+    first = nested([*loops[:-1], two.block], (_tiled(loops[-1], two.first, width),))
+    second = nested(loops[:-1], (_tiled(loops[-1], two.second, width),))
+    return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=(_launch(first), _launch(second)))
+
+
+def _innermost(body: Statements, width: int) -> Statements:
+    match body:
+        case (*before, Loop() as loop) if lets_of_folds(loop.body):
+            return (*before, _tiled(loop, loop.body, width))
+        case (*before, Loop() as loop):
+            return (*before, replace(loop, body=_innermost(loop.body, width)))
+        case _:
+            return body
+
+
+def _tiled(loop: Loop, body: Statements, width: int) -> Loop:
+    wide = expand_together(body) if lets_of_folds(body) and are_alike(body) else expand_folds(body, 1, wide=False)
+    return side_by_side(replace(loop, body=wide), width)
+
+
+def _launch(body: Statements) -> Launch:
+    return Launch(widen(bind(body, lone_loops(body))))
+
+
+def map_(kernel: Kernel) -> Kernel:
+    """Loops that can count as one do; all of the lone ones but the last go to threads."""
+    return with_bodies(kernel, lambda body: threaded(along_reads(sink(coalesce(body)))))
+
+
+def along_reads(body: Statements) -> Statements:
+    """The lone loops around the innermost ones in the order in which the largest input lies in memory, where that is
+    known: reads that follow each other are fetched ahead, and writes need not wait for memory."""
+    loops, inner = chain(body)
+    outer, last = (loops, []) if any(isinstance(s, Loop) for s in inner) else (loops[:-1], loops[-1:])
+    loads = [load for load in loads_of(body) if len(load.index) == 1]
+    for load in sorted(loads, key=lambda load: -len(load.index[0].names)):
+        order = _descending({loop.var: stride_of(load, loop.var) for loop in outer})
+        if order is not None:
+            same = order == [loop.var for loop in outer]
+            return body if same else reorder(body, [*order, *(loop.var for loop in last)])
+    return body
+
+
+def _descending(steps: dict[str, Dim]) -> list[str] | None:
+    """The variables by their steps, each a multiple of the next; None where one is 0, or no multiple."""
+    found: list[str] = []
+    zero = Dim.of(0)
+    for variable, step in steps.items():
+        at = next((k for k, other in enumerate(found) if step % steps[other] == zero), len(found))
+        found.insert(at, variable)
+    in_order = all(steps[a] % steps[b] == zero and steps[a] != steps[b] for a, b in pairwise(found))
+    return found if in_order and zero not in steps.values() else None
+
+
+def threaded(body: Statements) -> Statements:
+    """Lone loops on threads, but one for the lanes where there are several."""
+    chain = lone_loops(body)
+    straight = chain and not any(isinstance(s, Loop) for s in _innermost_loop(body, chain))
+    return widen(bind(body, chain - 1 if straight and chain > 1 else chain))
+
+
+def _innermost_loop(body: Statements, chain: int) -> Statements:
+    for _ in range(chain):
+        last = body[-1]
+        assert isinstance(last, Loop)
+        body = last.body
+    return body
+
+
+DEAR = 8  # flops from which keeping a value is cheaper than computing it again
+
+
+def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = True) -> Kernel:
+    """Outer loops on threads, folds over `lanes` partial states, other innermost loops in lanes. `rests` is as in
+    `expand_folds`."""
+    kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
+    kernel = with_bodies(kernel, lambda body: bind(body, lone_loops(body)))
+    if kept:
+        kernel = with_bodies(kernel, kept_rows)
+    return with_bodies(kernel, lambda body: widen(expand_folds(body, lanes, rests=rests)))
+
+
+def kept_rows(body: Statements) -> Statements:
+    """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
+    found = [fold for fold in folds_of(body) if len(fold.loops) == 1]
+    if not found:
+        return body
+    _, extent = found[-1].loops[0]
+    if any(name.startswith("#") for name in extent.names):
+        return body
+    dear = _dear(found[-1].body)
+    return _in_row(body, dear[-1], extent) if dear else body
+
+
+def _in_row(body: Statements, let: Let, extent: Dim) -> Statements:
+    """The statements of a row, within the loops on threads, with the value of `let` kept."""
+    match body:
+        case (*before, Loop(axis=Axis.THREADS) as loop):
+            return (*before, replace(loop, body=_in_row(loop.body, let, extent)))
+        case _:
+            name = f"kept.{let.name}"
+            changed = keep(body, frozenset({let.origin[0]} if let.origin else ()), name)
+            return body if changed == body else (memory(name, let.value, extent), *changed)
+
+
+def _dear(body: Iterable[Statement]) -> list[Let]:
+    """The Lets of a fold whose function costs much."""
+    return [s for s in body if isinstance(s, Let) and isinstance(s.value, Call) and _flops(s.value) >= DEAR]
+
+
+def _flops(call: Call) -> int:
+    return OPERATORS[call.function].flops
+
+
+def folds_of(body: Iterable[Statement]) -> list[Fold]:
+    """The folds in statements, in order."""
+    found: list[Expr] = [expr for s in every_statement(body) for expr in expressions(s) if isinstance(expr, Fold)]
+    return [fold for fold in found if isinstance(fold, Fold)]
+
+
+BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
+
+
+def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
+    """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
+    in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
+    (launch,) = kernel.launches
+    body = launch.body
+    at = body.index(first_fold(body))
+    let = body[at]
+    assert isinstance(let, Let) and isinstance(let.value, Fold)
+    fold = let.value
+    if not folds_of(fold.body):
+        return None
+    shape = tuple(extent for _, extent in fold.loops)
+    scratch = Buffer(f"{let.name}.values", fold.value.dtype, shape, Role.SCRATCH)
+    cell = (sum((Dim.of(var) * k for (var, _), k in zip(fold.loops, strides_of(shape), strict=True)), Dim.of(0)),)
+    loops = [Loop(variable, extent, Axis.SERIAL, ()) for variable, extent in fold.loops]
+    rows = nested(loops, (*fold.body, Store((scratch.name,), cell, (fold.value,))))
+    folded = replace(fold, body=(), value=Load(scratch.name, cell, scratch.dtype))
+    light = tuple(s for s in body[:at] if is_light(s) or asks(s))
+    blocks = [drop_unused((*light, *rows)), (*body[:at], replace(let, value=folded), *body[at + 1 :])]
+    return replace(kernel, buffers=(*kernel.buffers, scratch)), blocks
+
+
+def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = True) -> tuple[Kernel, Statements]:
+    """The first fold at the root, over blocks on threads, then their states merged in order. What follows is done at
+    once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch. `rests` is
+    as in `expand_folds`."""
+    kernel = with_bodies(kernel, coalesce)
+    (launch,) = kernel.launches
+    at = launch.body.index(first_fold(launch.body))
+    let = launch.body[at]
+    assert isinstance(let, Let) and isinstance(let.value, Fold)
+    before = tuple(s for s in launch.body[:at] if not isinstance(s, Loop | Store))
+    after = (*(s for s in launch.body[:at] if isinstance(s, Loop | Store)), *launch.body[at + 1 :])
+    rest: Statements = ()
+    if not all(isinstance(s, Store) or is_light(s) for s in after):
+        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
+        kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
+        rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
+        after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
+    two = in_two((*before, let, *after), (), block, lanes, rests=rests)
+    first = replace(two.block, axis=Axis.THREADS, body=two.first)
+    launches = tuple(Launch(widen(expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second))
+    return replace(kernel, buffers=(*kernel.buffers, *two.scratch), launches=launches), rest
+
+
+def scan(kernel: Kernel, *, lanes: int = 32, width: int = 16) -> Kernel:
+    """Outer loops on threads; where the cells of the innermost one can run side by side through the scan, they do, in
+    tiles of `width`."""
+
+    def scheduled(body: Statements) -> Statements:
+        body = _tiled_scan(sink(coalesce(body)), width)
+        return widen(expand_folds(bind(body, lone_loops(body)), lanes))
+
+    return with_bodies(kernel, scheduled)
+
+
+def _tiled_scan(body: Statements, width: int) -> Statements:
+    loops, _ = chain(body)
+    if not loops:
+        return body
+    try:
+        return nested(loops[:-1], (side_by_side(loops[-1], width),))
+    except UnsupportedError:
+        return body

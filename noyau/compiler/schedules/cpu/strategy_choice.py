@@ -1,0 +1,172 @@
+"""Which strategy a lowered kernel takes, told from its loops, its folds and how its loads run through memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import partial
+
+from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
+from noyau.compiler.schedules.cpu.cache_hints import fetch_ahead, in_whole_tiles, write_around
+from noyau.compiler.schedules.cpu.folds import MANY, is_ordered
+from noyau.compiler.schedules.cpu.index_splitting import cut_at_bounds
+from noyau.compiler.schedules.cpu.loop_fusion import are_alike, lets_of_folds
+from noyau.compiler.schedules.cpu.nested_folds import folds_of_folds
+from noyau.compiler.schedules.cpu.packed_pairs import in_pairs
+from noyau.compiler.schedules.cpu.scatters import merges, scatter
+from noyau.compiler.schedules.cpu.short_rows import short_rows
+from noyau.compiler.schedules.cpu.strategies import BLOCK, columns, folds_of, full, map_, row, rows_before, scan
+from noyau.compiler.schedules.cpu.tiles import in_stages
+from noyau.compiler.schedules.cpu.transposes import transpose, turn
+from noyau.compiler.schedules.launches import apart, each, is_small
+from noyau.compiler.schedules.primitives import (
+    Statements,
+    carries,
+    chain,
+    flatten,
+    loads_of,
+    nested,
+    stride_of,
+    with_bodies,
+)
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Call, Expr, Fold, Kernel, Let, Loop, Role
+from noyau.ir.walk import every_statement, rewrite
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
+    is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
+    it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16,
+    whether what goes through memory of the thread first is worth it: long computations in stages, and tiles of any
+    cells or of those of 4 bytes alone ("words") turned, and whether what is left of a row after whole blocks and lanes
+    has loops of its own."""
+
+    lanes: int = 0
+    kept: bool = True
+    around_bytes: int = 1 << 22
+    short: bool = True
+    pairs: bool = True
+    stages: bool = False
+    turned: str = ""
+    rests: bool = True
+
+
+WORD_BYTES = 4
+USUAL = Options(stages=True, turned="any")
+
+
+def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
+    """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
+    flat = nan_apart(note_signs(flatten(kernel)))
+    made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
+    made = fetch_ahead(made)
+    made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
+    made = cut_at_bounds(made)
+    made = in_pairs(made) if options.pairs else made
+    return keep_shares(in_stages(made) if options.stages else made)
+
+
+def _one(kernel: Kernel, options: Options) -> Kernel:
+    """A kernel of one launch, scheduled."""
+    (launch,) = kernel.launches
+    body, again = launch.body, partial(_one, options=options)
+    folds = folds_of(body)
+    if merges(body):
+        return scatter(kernel, lanes=options.lanes or MANY)
+    if _is_full(body):
+        if (first := rows_before(kernel)) is not None:
+            return each(*first, again)
+        done, rest = full(kernel, lanes=options.lanes or MANY, rests=options.rests)
+        later = each(done, [rest] if rest else [], again)
+        return replace(later, launches=(*done.launches, *later.launches))
+    if len(blocks := apart(body)) > 1:
+        return each(kernel, blocks, again)
+    if any(isinstance(s, Loop) and carries(s) for s in every_statement(body)):
+        return scan(kernel, lanes=options.lanes or MANY)
+    if not folds:
+        found = reads_along(body)
+        if found is None:
+            return _or_short(kernel, map_(kernel), options)
+        words = all(buffer.dtype.bytes == WORD_BYTES for buffer in kernel.of(Role.INPUT))
+        worth = options.turned == "any" or (options.turned == "words" and words)
+        turned = turn(kernel, along=found[0], across=found[1]) if worth else None
+        return turned or transpose(kernel, along=found[0], across=found[1])
+    pieces = _pieces(body)
+    if all(_is_columns(piece, folds_of(piece)) for piece in pieces):
+        return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)
+    return folds_of_folds(kernel) or _or_short(
+        kernel, row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests), options
+    )
+
+
+def _or_short(kernel: Kernel, scheduled: Kernel, options: Options) -> Kernel:
+    """A kernel as it is scheduled for long rows, and beside it for short ones, where it may have such."""
+    short = short_rows(kernel, kept=options.kept) if options.short else None
+    if short is None:
+        return scheduled
+    if short.when is None:
+        return replace(kernel, launches=(short,))
+    is_long = Call("logical_not", (short.when,), DType.BOOL)
+    return replace(scheduled, launches=(*(replace(each, when=is_long) for each in scheduled.launches), short))
+
+
+def nan_apart(kernel: Kernel) -> Kernel:
+    """Folds for the max or min of floats note NaN apart."""
+
+    def change(expr: Expr) -> Expr:
+        if isinstance(expr, Fold) and expr.monoid in ("max", "min") and expr.value.dtype.is_float:
+            return replace(expr, monoid=f"{expr.monoid}_apart")
+        return expr
+
+    return with_bodies(kernel, lambda body: rewrite(body, change))
+
+
+def _is_full(body: Statements) -> bool:
+    """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
+    fold = any(isinstance(s, Let) and isinstance(s.value, Fold) and not is_ordered(s.value) for s in body)
+    return fold and not all(is_small(s, BLOCK) for s in body)
+
+
+def _pieces(body: Statements) -> list[Statements]:
+    """The nests of a block whose innermost loop was cut: each piece with the loops around it."""
+    loops, inner = chain(body)
+    return [nested(loops, piece) for piece in apart(inner)]
+
+
+def _is_columns(body: Statements, folds: list[Fold]) -> bool:
+    """The folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
+    inner = body
+    while inner and isinstance(inner[-1], Loop):
+        variable, inner = inner[-1].var, inner[-1].body
+    if inner is body or not folds or [let.value for let in lets_of_folds(inner)] != folds or not are_alike(inner):
+        return False
+    if any(isinstance(s, Loop) for s in every_statement(inner)):
+        return False
+    loads = [(load, fold.loops[-1][0]) for fold in folds for load in loads_of(fold.body)]
+    along = [stride_of(load, variable) for load, _ in loads]
+    across = [stride_of(load, row) for load, row in loads]
+    return along.count(Dim.of(1)) > across.count(Dim.of(1))
+
+
+def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str] | None:
+    """The loop, not the innermost one, that loads run along with stride 1 while the innermost one strides, and that
+    innermost one; or None."""
+    for loop in (s for s in body if isinstance(s, Loop)):
+        if any(isinstance(s, Loop) for s in loop.body):
+            found = reads_along(loop.body, (*outer, loop.var))
+        else:
+            found = _along(loop, outer)
+        if found is not None:
+            return found
+    return None
+
+
+def _along(innermost: Loop, outer: tuple[str, ...]) -> tuple[str, str] | None:
+    for load in loads_of(innermost.body):
+        if stride_of(load, innermost.var) not in (Dim.of(0), Dim.of(1)):
+            for variable in outer:
+                if stride_of(load, variable) == Dim.of(1):
+                    return variable, innermost.var
+    return None

@@ -1,0 +1,209 @@
+"""Two folds along a row in one pass, where the second needs what the first one gives: a tile's own result first, then
+one value a cell, and both as a state that is merged.
+
+A sum of exp(x - m), where m is the largest x (Milakov and Gimelshein, 2018); a sum of (x - m) ** 2, where m is the mean
+of x (Chan, Golub and LeVeque, 1979); with a tile for an element.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf, nan
+
+from noyau.compiler.schedules.cpu.folds import State
+from noyau.compiler.schedules.gpu.tiles import ZERO, Tile, ceiling, folded
+from noyau.compiler.schedules.primitives import Statements, minimum
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, maximum
+from noyau.ir.loops import Alloc, Axis, Call, Const, Expr, Fold, Index, Let, Loop, Space, Statement, Var
+from noyau.ir.monoids import Symbolic
+from noyau.ir.walk import substitute
+
+TILE = Tile("BLOCK", "is", 16384, 16, 8, 1 << 17)  # each of its tiles waits for a reduction
+GROUP = Tile("GROUP", "is", 8)  # cells of one thread, of which no other one has to know: 16 bytes
+LANES = Tile("LANES", "is", 512, 8)
+WRITTEN = Tile("LANES", "grows", 2048, 64, 4)  # where cells are written then: so many that few rows are on the way
+F32 = DType.F32
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two folds along a row. `called`: how the second calls what it takes off; `mean`: whether that is the first over
+    the number of cells, and no maximum."""
+
+    first: Let
+    second: Let
+    called: str
+    mean: bool
+
+    @property
+    def folds(self) -> tuple[Fold, Fold]:
+        one, other = self.first.value, self.second.value
+        assert isinstance(one, Fold) and isinstance(other, Fold)
+        return one, other
+
+
+def online(inner: Statements, lead: Dim = ZERO, group: Tile = GROUP, lanes: Tile | None = None) -> Statements:
+    """The statements of a row with such pairs of folds in one pass each, of tiles that begin `lead` cells early."""
+    pairs = pairs_in(inner)
+    if not pairs:
+        return inner
+    lanes = lanes or (WRITTEN if any(isinstance(s, Loop) for s in inner) else LANES)
+    made: list[Statement] = []
+    for statement in inner:
+        if statement is pairs[0].first:
+            made += in_one_pass(pairs[0], lanes, group, lead)
+        elif statement is not pairs[0].second:
+            made.append(statement)
+    return online(tuple(made), lead, group, lanes)
+
+
+def paired(one: Let, other: Let, scalars: Mapping[str, Expr]) -> Pair | None:
+    """Two folds that are such a pair, or None."""
+    first, second = one.value, other.value
+    assert isinstance(first, Fold) and isinstance(second, Fold)
+    alike = len(first.loops) == len(second.loops) == 1 and first.loops[0][1] == second.loops[0][1]
+    if not alike or second.monoid != "sum" or first.value.dtype is not F32:
+        return None
+    match first.monoid, _value(second.body, second.value):
+        case "max", Call("exp", (moved,)):
+            mean = False
+        case "sum", Call("multiply", (moved, again)) if moved == again:
+            mean = True
+        case _:
+            return None
+    match _value(second.body, moved):
+        case Call("subtract", (value, Var(name))) if _taken_off(name, scalars, mean) == one.name:
+            variable = first.loops[0][0]
+            own, value = _origin(first, first.value, variable), _unrounded(second.body, value)
+            return Pair(one, other, name, mean) if own is not None and _origin(second, value, variable) == own else None
+        case _:
+            return None
+
+
+def _unrounded(body: Statements, value: Expr) -> Expr:
+    """The value itself (see compiler/passes/fp_contraction.py)."""
+    match _value(body, value):
+        case Call("rounded", (inner,)):
+            return inner
+        case _:
+            return value
+
+
+def _taken_off(name: str, scalars: Mapping[str, Expr], mean: bool) -> str | None:
+    """The fold of which a value is the result, or the mean."""
+    found = scalars.get(name)
+    while isinstance(found, Var):
+        name, found = found.name, scalars.get(found.name)
+    if not mean:
+        return name if found is None else None
+    match found:
+        case Call("divide", (Var(total), Var(count))) if isinstance(counted := scalars.get(count), Call):
+            return total if counted.function == "cast" and isinstance(counted.operands[0], Index) else None
+        case _:
+            return None
+
+
+def _named(body: Statements, value: Expr) -> Let | None:
+    """The Let of a body that a value stands for, or None."""
+    name = value.name if isinstance(value, Var) else None
+    return next((s for s in body if isinstance(s, Let) and s.name == name), None)
+
+
+def _value(body: Statements, value: Expr) -> Expr:
+    found = _named(body, value)
+    return value if found is None else found.value
+
+
+def _origin(fold: Fold, value: Expr, variable: str) -> tuple[str, tuple[Dim, ...]] | None:
+    """The value of the graph, and its index with the fold's loop called `variable`, that a value holds."""
+    found = _named(fold.body, value)
+    if found is None or found.origin is None:
+        return None
+    name, index = found.origin
+    return name, tuple(dim.replace({fold.loops[0][0]: variable}) for dim in index)
+
+
+def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -> Statements:
+    """What leaves the results of both folds under their names."""
+    variable, extent = pair.folds[1].loops[0]
+    number, lane = f"{variable}t", f"#lane_{pair.first.name}"
+    if pair.mean:
+        tile, state, parts = of_tile(pair, TILE, Dim.of(number) * TILE.size, lead)
+        passed = Loop(
+            number, ceiling(extent + lead, TILE.size), Axis.SERIAL, (*tile, state.store(ZERO, parts, merge=True))
+        )
+        return (*state.memory(1), state.empty(ZERO), passed, *results(pair, state))
+    step = side.size * group.size
+    tile, state, parts = of_tile(pair, group, Dim.of(number) * step + Dim.of(lane) * group.size, lead)
+    lanes = State(state.monoid, tuple(f"{name}.lanes" for name in state.names), state.dtypes)
+    own = Loop(lane, side.size, Axis.LANES, (*tile, lanes.store(Dim.of(lane), parts, merge=True)))
+    passed = Loop(number, ceiling(extent + lead, step), Axis.SERIAL, (own,))
+    memory = tuple(Alloc(n, d, (side.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
+    empty = Loop(lane, side.size, Axis.LANES, (lanes.empty(Dim.of(lane)),))
+    total = Loop(lane, side.size, Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),))
+    return (*memory, empty, passed, *state.memory(1), state.empty(ZERO), total, *results(pair, state))
+
+
+def of_tile(pair: Pair, tile: Tile, start: Dim, lead: Dim) -> tuple[Statements, State, tuple[Expr, ...]]:
+    """What computes both folds over the tile that begins at `start`; the state of which they are parts; these."""
+    first, second = pair.folds
+    variable, extent = second.loops[0]
+    here, taken = f"{pair.first.name}.here", f"{pair.second.name}.here"
+    (moved,) = substitute((Let(here, first),), {first.loops[0][0]: Dim.of(variable)})
+    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
+    own = folded(replace(moved.value, loops=second.loops), here, tile, start, lead)
+    count = minimum(tile.size, extent + lead - start) - maximum(ZERO, lead - start)
+    off, state, parts = (_moments if pair.mean else _exponentials)(pair, here, maximum(ZERO, count))
+    body = tuple(_with(s, pair.called, Var(off.name, F32)) for s in second.body)
+    other = folded(replace(second, body=body), taken, tile, start, lead)
+    return (*own, off, *other), state, (*parts, Var(taken, F32))
+
+
+def results(pair: Pair, state: State) -> Statements:
+    """The results of both folds under their names, from the state of the row."""
+    one, other = _results(state.load(ZERO), pair.folds[1].loops[0][1], pair.mean)
+    return Let(pair.first.name, one, pair.first.origin), Let(pair.second.name, other, pair.second.origin)
+
+
+def pairs_in(inner: Statements) -> list[Pair]:
+    """The pairs of folds of a row."""
+    lets = [s for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
+    scalars = {s.name: s.value for s in inner if isinstance(s, Let) and not isinstance(s.value, Fold)}
+    return [pair for one in lets for other in lets if (pair := paired(one, other, scalars)) is not None]
+
+
+def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
+    """What is taken off in a tile: its largest value, but not an infinity; the state, and its first part."""
+    call, like, most = Symbolic().call, Symbolic().like, Var(here, F32)
+    off = Let(f"{here}.shift", call("where", call("equal", most, like(-inf, most)), like(0.0, most), most))
+    names = (f"{pair.first.name}.top", f"{pair.second.name}.scaled")
+    return off, State("logsumexp", names, (F32, F32)), (most,)
+
+
+def _moments(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
+    """What is taken off in a tile: its mean; the state, and its first two parts."""
+    cells, some = (Call("cast", (Index(dim),), F32) for dim in (count, maximum(Dim.of(1), count)))
+    off = Let(f"{here}.mean", Symbolic().call("divide", Var(here, F32), some))
+    names = tuple(f"{pair.second.name}.{part}" for part in ("count", "mean", "spread"))
+    return off, State("variance", names, (F32, F32, F32)), (cells, Var(off.name, F32))
+
+
+def _results(state: tuple[Expr, ...], extent: Dim, mean: bool) -> tuple[Expr, Expr]:
+    """The results of both folds. Where the largest value is infinite, the sum of exp is NaN, as in two passes."""
+    call = Symbolic().call
+    if mean:
+        return call("multiply", state[1], state[0]), state[2]
+    odd = call("logical_and", call("is_inf", state[0]), call("less", Index(ZERO), Index(extent)))
+    return state[0], call("where", odd, Const(nan, F32), state[1])
+
+
+def _with(statement: Statement, old: str, new: Var) -> Statement:
+    """A Let with another value in place of one."""
+    match statement:
+        case Let(_, Call(function, operands, dtype)):
+            changed = tuple(new if isinstance(o, Var) and o.name == old else o for o in operands)
+            return replace(statement, value=Call(function, changed, dtype))
+        case _:
+            return statement

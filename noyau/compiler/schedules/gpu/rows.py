@@ -1,0 +1,330 @@
+"""Rows on a GPU: folds along a row, and what is computed of them.
+
+Short rows side by side in one tile; a row of up to KEPT cells in one tile, which is read once; a longer one in tiles,
+one after the other, and again for each pass: what was read before lies in the L2 cache, where few rows are on the way,
+and the last tile of the longest in registers.
+
+Rows that begin at any cell: where the tiles of a row are to begin, so that 16 bytes are moved at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from noyau.compiler.schedules.cpu.folds import expand_folds
+from noyau.compiler.schedules.cpu.loop_fusion import are_alike, are_apart, in_one_pass, levelled, merged
+from noyau.compiler.schedules.gpu.online_folds import GROUP, TILE, online, pairs_in
+from noyau.compiler.schedules.gpu.shared_rows import can_share, shared
+from noyau.compiler.schedules.gpu.tiles import (
+    NO_LEAD,
+    ZERO,
+    Choices,
+    Lead,
+    Taken,
+    Tile,
+    all_at_most,
+    cells_of,
+    covered,
+    cut,
+    extents_of_tiles,
+    folds_in,
+    gathered_in,
+    in_one_tile,
+    is_dear,
+    is_innermost,
+    offset_of,
+    on_grid,
+    peeled,
+    renamed,
+    taken_of,
+    tile_of,
+)
+from noyau.compiler.schedules.primitives import Statements, chain, loads_of, minimum
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim
+from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite
+from noyau.ir.loops import Alloc, Axis, Buffer, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Statement, Store
+from noyau.ir.walk import every_expression, every_statement, substitute
+
+LINE = 16  # bytes that a thread moves at once
+
+
+def lead_of(kernel: Kernel, loops: Sequence[Loop], inner: Sequence[Statement]) -> Lead:
+    """Where the tiles of a row begin, whose statements these are, in these loops: before the row that most of its bytes
+    lie in; NO_LEAD where all such rows begin at multiples of 16 bytes, or each in the midst of another."""
+    buffers, around = {buffer.name: buffer for buffer in kernel.buffers}, {loop.var for loop in loops}
+    rows: dict[Dim, dict[str, int]] = {}
+    for buffer, base in _rows(buffers, inner):
+        if not {name for name in base.names if name.startswith("#")} <= around:
+            continue
+        rows.setdefault(base, {})[buffer.name] = buffer.dtype.bytes
+    rows = {base: of for base, of in rows.items() if base.replace(dict.fromkeys(base.names, 0)) == ZERO}
+    if not rows:
+        return NO_LEAD
+    base = max(rows, key=lambda row: (sum(rows[row].values()), len(row.terms)))
+    cells = LINE // min(rows[base].values())
+    steps, size = strides_in(base, cells), Tile("ALIGN", "aligns", cells).size
+    odd = tuple(step % cells for step in steps)
+    return Lead(Let("#lead", Index(base % size)), size - 1, odd) if steps else NO_LEAD
+
+
+def strides_in(base: Dim, cells: int) -> list[Dim]:
+    """The steps between rows that may be no multiple of so many cells."""
+    steps = [Dim(((tuple(a for a in atoms if not _moves(a)), factor),)) for atoms, factor in base.terms]
+    return list(dict.fromkeys(step for step in steps if step % cells != ZERO))
+
+
+def _moves(atom: object) -> bool:
+    """Whether a factor of an offset is an index."""
+    return any(name.startswith("#") for name in Dim((((atom,), 1),)).names)  # type: ignore[arg-type]
+
+
+def _rows(buffers: dict[str, Buffer], inner: Sequence[Statement]) -> Iterator[tuple[Buffer, Dim]]:
+    """Where the rows begin that loops and folds run along, one cell after the other."""
+    for statement in every_statement(inner):
+        if isinstance(statement, Loop):
+            yield from _along(buffers, statement.var, statement.body)
+    for expr in every_expression(inner):
+        if isinstance(expr, Fold):
+            yield from _along(buffers, expr.loops[-1][0], expr.body)
+
+
+def _along(buffers: dict[str, Buffer], variable: str, body: Statements) -> Iterator[tuple[Buffer, Dim]]:
+    loads = [expr for expr in every_expression(body) if isinstance(expr, Load)]
+    stores = [s for s in every_statement(body) if isinstance(s, Store)]
+    places = [(load.buffer, load.index) for load in loads] + [(n, s.index) for s in stores for n in s.buffers]
+    for name, index in ((name, index) for name, index in places if name in buffers):
+        offset = offset_of(buffers[name], index)
+        base = offset.replace({variable: 0})
+        if offset - base == Dim.of(variable) and base.constant is None:
+            yield buffers[name], base
+
+
+KEPT = 16384  # cells of a row that a program holds at most
+MOST = 1 << 16  # cells of a tile, with what lies before a row
+READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
+ROW = Tile("COLUMNS", "fits", MOST)
+SIDE = Tile("ROWS", "shares", 1024)  # with folds
+HARD = Tile("ROWS", "shares", 1024, -1)  # with one fold, or what is dear, or several arrays, and cells that are written
+PIECES = Tile("ROWS", "shares", 512, -2)  # without folds
+OUTER = Tile("OUTER", "fits", 2)  # rounds around rows without folds that read some of the same cells
+LONG = Tile("BLOCK", "grows", 16384, 512, 4)  # so many warps that few rows are on the way
+HELD = Tile("BLOCK", "is", 1 << 15, 32)  # of rows that hold their last tile: as many cells as there are registers for
+FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
+NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its tiles are full
+SEVERAL = Tile("BLOCK", "grows", 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
+ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
+
+
+def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
+    """Rows that fit into a tile; longer ones, and few, that several programs share, if they may; others, in tiles one
+    after the other; each where the sizes of the call say so."""
+    loops, inner = chain(body)
+    lead, passed = lead_of(kernel, loops, inner), online(inner)
+    choices, launches = Choices(), list[Launch]()
+    if share and (few := can_share(loops, inner)) is not False:
+        kernel, (first, *later) = shared(kernel, loops, inner, lead)
+        launches.append(choices.launch(first, few))
+        launches += [replace(launches[0], body=body) for body in later]
+    fits = _fits(inner, most=_kept(inner, passed))
+    if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
+        aligned = all_of((fits, lead.is_idle))
+        launches.append(choices.launch(_two_around(loops, stored_last(inner)), aligned))
+    if not choices.exhausted and fits is not False:
+        kept = whole(inner if folds_in(*inner) else stored_last(inner), lead)
+        side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), Axis.THREADS)
+        launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
+    if not choices.exhausted and (held := all_of((_can_hold(inner, passed), lead.is_idle))) is not False:
+        launches.append(choices.launch(on_grid(loops, streamed(inner, HELD, held=True)), held))
+    if not choices.exhausted:
+        alone = (*lead.lets, *streamed(online(inner, lead.cells, _group(kernel, inner)), _tile(inner, passed), lead))
+        launches.append(choices.launch(on_grid(loops, alone), True))
+    return replace(kernel, launches=tuple(launches))
+
+
+def _tile(inner: Statements, passed: Statements) -> Tile:
+    """What a row is read in, where it is read in tiles one after the other."""
+    if passed != inner:
+        return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
+    once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
+    if once or len(_held(inner)) > 1:
+        return ONCE if once else SEVERAL
+    return LONG
+
+
+def _can_hold(inner: Statements, passed: Statements) -> Asked:
+    """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
+    each of whose loops has cells, that do not stay nearby."""
+    extents = set(extents_of_tiles(inner))
+    narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(*inner))
+    if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and in_one_tile(inner)):
+        return False
+    if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
+        return False
+    (cells,) = extents
+    near = all_of((at_most(cells, Dim.of(NEAR)), at_most(cells % LONG.number, ZERO)))
+    return all_of((opposite(all_at_most(extents, FEWEST - 1)), opposite(near)))
+
+
+def _kept(inner: Statements, passed: Statements) -> int:
+    """How many cells of a row a program holds at most: fewer where none of them is written, and one pass is enough."""
+    return min(KEPT, READ) if passed != inner and not any(isinstance(s, Loop) for s in inner) else KEPT
+
+
+def _group(kernel: Kernel, inner: Statements) -> Tile:
+    """So many cells of what folds read as a thread moves at once."""
+    buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
+    read = [buffers[load.buffer] for fold in folds_in(*inner) for load in loads_of(fold.body) if load.buffer in buffers]
+    return replace(GROUP, number=LINE // max([LINE // GROUP.number, *read]))
+
+
+def _held(inner: Statements) -> set[str]:
+    """The arrays that folds read a row of."""
+    return {load.buffer for fold in folds_in(*inner) for load in loads_of(fold.body) if is_of_row(load, fold)}
+
+
+def is_of_row(load: Load, fold: Fold) -> bool:
+    """Whether a load of a fold is of its row alone, and not of what all rows have in common."""
+    names = {name for dim in load.index for name in dim.names if name.startswith("#")}
+    return len(names - {variable for variable, _ in fold.loops}) > 0
+
+
+def _fits(inner: Statements, most: int) -> Asked:
+    return all_at_most(extents_of_tiles(inner), most) if in_one_tile(inner) else False
+
+
+def _beside(inner: Statements) -> Tile:
+    """How many rows lie side by side in a tile."""
+    folds = folds_in(*inner)
+    if not folds:
+        return PIECES
+    hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_dear(fold.body) for fold in folds)
+    return HARD if hard and any(isinstance(s, Loop) for s in inner) else SIDE
+
+
+def _two_around(loops: Sequence[Loop], inner: Statements) -> Statements:
+    """Rows side by side in a tile, with those of two rounds of the loop around them, which read some of the same cells:
+    these are loaded once."""
+    outer = cut(replace(loops[-2], body=()), OUTER, Axis.THREADS)
+    tile = replace(_beside(inner), number=_beside(inner).number * OUTER.number)
+    side = cut(replace(loops[-1], body=whole(inner)), tile, Axis.THREADS)
+    (around,) = outer.body
+    assert isinstance(around, Loop)
+    cells = (replace(around, body=(*around.body, *side.body)),)
+    return on_grid([*loops[:-2], replace(outer, body=()), replace(side, body=())], cells)
+
+
+def stored_last(inner: Statements) -> Statements:
+    """Neighbouring loops of one extent, as those over the halves of a row, as one, which stores at its end: loads wait
+    for the stores before them, which might be to the same cells."""
+    made = list[Statement]()
+    for statement in inner:
+        last = made[-1] if made else None
+        if isinstance(last, Loop) and isinstance(statement, Loop) and last.extent == statement.extent:
+            body = merged([last.body, substitute(statement.body, {statement.var: Dim.of(last.var)})])
+            lets, stores = [s for s in body if isinstance(s, Let)], [s for s in body if isinstance(s, Store)]
+            stored = {name for store in stores for name in store.buffers}
+            if len(lets) + len(stores) == len(body) and not stored & {load.buffer for load in loads_of(body)}:
+                made[-1] = replace(last, body=(*lets, *stores))
+                continue
+        made.append(statement)
+    return tuple(made)
+
+
+def _have_in_common(loops: Sequence[Loop], inner: Statements) -> bool:
+    """Whether rows without folds read cells that those of other rounds of the loop around them read too."""
+    if len(loops) < 2 or folds_in(*inner):
+        return False
+    read = [{loop.var for loop in loops[-2:]} & {n for d in load.index for n in d.names} for load in loads_of(inner)]
+    return {loops[-1].var} in read and any(loops[-2].var in names for names in read)
+
+
+FEW = Tile("ROWS", "is", 32)
+
+
+def side_by_side(body: Statements) -> Launch:
+    """Rows side by side, each cell after the other: what carries a state along them."""
+    loops, inner = chain(body)
+    cells = expand_folds(inner, 1, wide=False)
+    return Launch(on_grid(loops[:-1], (cut(replace(loops[-1], body=cells), FEW, Axis.THREADS),)))
+
+
+def whole(inner: Statements, lead: Lead = NO_LEAD, tile: Tile = ROW) -> Statements:
+    """The statements of a row with each loop, and each fold, as one tile."""
+    made = list[Statement]()
+    for statement in inner:
+        match statement:
+            case Loop() if lead.let is not None:
+                made.append(cells_of(statement, ZERO, tile, lead.cells))
+            case Loop():
+                made.append(covered(statement, tile))
+            case Let(name, Fold() as fold, origin) if lead.let is not None:
+                loops, state = gathered_in(fold, name, tile, lead=lead.cells, start=ZERO)
+                made += [*loops, Let(name, state.result(ZERO, fold.dtype), origin)]
+            case Let(value=Fold() as fold):
+                ((variable, extent),) = fold.loops
+                made.append(replace(statement, value=replace(fold, loops=((variable, minimum(tile.size, extent)),))))
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD, *, held: bool = False) -> Statements:
+    """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
+    them begins where the one before it ended, for that part of the row lies in the cache; `held`, without a lead: the
+    last tile lies in registers."""
+    made, turned = list[Statement](), False
+    waiting = list(inner if any(isinstance(s, Alloc) for s in inner) else levelled(inner))
+    while waiting:
+        statement = waiting.pop(0)
+        match statement:
+            case Loop() if tile_of(statement.extent) is not None:
+                made.append(statement)
+            case Loop() if is_innermost(statement):
+                passed = cut(statement, tile, Axis.SERIAL, lead, turned=turned)
+                made += peeled(passed, statement.extent, tile) if held else [passed]
+                turned = not turned
+            case Loop() | If():
+                made.append(replace(statement, body=streamed(statement.body, tile, lead, held=held)))
+                turned = not turned
+            case Let(value=Fold() as fold) if not _is_tile(fold):
+                beside: list[Statement] = [statement]
+                while waiting and _is_beside(waiting[0], fold) and are_apart(beside, waiting[0]):
+                    beside.append(waiting.pop(0))
+                made += _passed(beside, tile, lead, turned=turned, held=held)
+                turned = not turned
+            case _:
+                made.append(statement)
+    return tuple(made)
+
+
+def _is_beside(statement: Statement, fold: Fold) -> bool:
+    """Whether a statement is a fold over the same row."""
+    match statement:
+        case Let(value=Fold(loops=loops)):
+            return len(loops) == len(fold.loops) == 1 and loops[0][1] == fold.loops[0][1]
+        case _:
+            return False
+
+
+def _passed(lets: Sequence[Statement], tile: Tile, lead: Lead, *, turned: bool, held: bool) -> Statements:
+    """Folds over a row in one pass."""
+    taken, results = list[Taken](), list[Statement]()
+    first = lets[0]
+    for let in lets:
+        assert isinstance(let, Let) and isinstance(let.value, Fold)
+        assert isinstance(first, Let) and isinstance(first.value, Fold)
+        fold = renamed(let.value, first.value) if len(lets) > 1 else let.value
+        one, state = taken_of(fold, let.name, tile, lead=lead.cells, turned=turned)
+        taken.append(one)
+        results.append(Let(let.name, state.result(ZERO, let.value.dtype), let.origin))
+    passed = in_one_pass([(*one.before, one.passed) for one in taken])
+    *memory, loop = passed
+    if held and len(taken) == 1 and isinstance(loop, Loop):
+        passed = (*memory, *peeled(loop, fold.loops[0][1], tile))
+    return (*passed, *(s for one in taken for s in one.after), *results)
+
+
+def _is_tile(fold: Fold) -> bool:
+    return tile_of(fold.loops[-1][1]) is not None

@@ -1,0 +1,443 @@
+"""Rows, and sums over them, on a GPU: the gradients of what a norm takes, and of its weights, from one read of both.
+
+A program takes in several rows, one after the other, and keeps what they add to each column beside them; what it has
+kept it leaves in scratch, and a second launch merges that. Where a row, and the sums, do not fit into a program, the
+folds along rows come first, in a launch of their own; then tiles of columns are written and summed in one pass.
+
+Two kernels that `grid_both` makes one of: rows, and sums over them, which read the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from noyau.compiler.schedules.cpu.folds import State, position, state_of
+from noyau.compiler.schedules.cpu.loop_fusion import are_alike, in_one_pass, merged, names_in, parted
+from noyau.compiler.schedules.gpu.rows import rows, whole
+from noyau.compiler.schedules.gpu.shared_rows import can_share
+from noyau.compiler.schedules.gpu.tiles import (
+    ZERO,
+    Cells,
+    Tile,
+    all_at_most,
+    ceiling,
+    cells_of,
+    chunks_of,
+    covered,
+    cut,
+    folds_in,
+    in_one_tile,
+    is_innermost,
+    merged_parts,
+    on_grid,
+    renamed,
+    taken_in,
+)
+from noyau.compiler.schedules.gpu.tiles import partial as partial_of
+from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink
+from noyau.ir.dims import Dim, maximum
+from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite, when
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Expr,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Space,
+    Statement,
+    Store,
+    Var,
+)
+from noyau.ir.monoids import MONOIDS, Symbolic
+from noyau.ir.sizes import plan
+from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
+
+LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
+PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
+SIDE = 8192
+BESIDE = Tile("BESIDE", "shares", 2048)  # rows that a program takes in at once, for each of the sums
+KEPT = Tile("COLUMNS", "keeps", 1 << 16, 512)  # more cells of a warp where more sums are kept
+ACROSS, DOWN = Tile("COLUMNS", "fits", 1024, 4), Tile("ROWS", "is", 4)  # of cells that are written and summed
+DEEP = 64  # rows of these that a program takes in
+MERGED = Tile("COLUMNS", "fits", 8), Tile("ROWS", "fits", 256, 4)
+PIECE = 4096  # cells of a long row, of which there are few, that a program takes in
+PIECES = Tile("BLOCK", "is", 4096, 8), Tile("BLOCK", "fits", 4096, 4)
+
+
+@dataclass(frozen=True, slots=True)
+class Both:
+    """Two nests: the loop around rows, what is computed of a row, and its cells; and folds of columns over the rows,
+    what stands before them, and what follows from them."""
+
+    around: Loop
+    of_row: Statements
+    cells: Loop
+    across: Loop
+    before: Statements
+    folds: tuple[tuple[str, Fold], ...]
+    after: Statements
+
+    @property
+    def states(self) -> list[State]:
+        """Those of the folds."""
+        return [state_of(fold, name, wide=False) for name, fold in self.folds]
+
+
+def both_in(one: Statements, other: Statements) -> Both | None:
+    """The two nests of two launches, or None where they are no such pair."""
+    rows_, columns = _rows_in(one), _columns_in(other)
+    if rows_ is None or columns is None:
+        return None
+    (around, of_row), (across, inner) = rows_, columns
+    found, cells = parted(inner), [s for s in of_row if isinstance(s, Loop)]
+    folds = tuple((let.name, let.value) for let in found.lets if isinstance(let.value, Fold))
+    extents = {fold.loops for _, fold in folds}
+    if not cells or any(len(loops) != 1 or loops[0][1] != around.extent for loops in extents):
+        return None
+    across_too = [fold.loops[-1][1] for fold in folds_in(*of_row)] + [cell.extent for cell in cells]
+    if any(extent != across.extent for extent in across_too) or not in_one_tile(of_row):
+        return None
+    made = {name for cell in cells for s in every_statement((cell,)) if isinstance(s, Store) for name in s.buffers}
+    if made & {load.buffer for load in every_expression(inner) if isinstance(load, Load)}:
+        return None
+    both = Both(around, of_row, cells[-1], across, found.before, folds, found.after)
+    return both if _is_at_hand(both) else None
+
+
+def _is_at_hand(both: Both) -> bool:
+    """Whether all that the columns take of what is stored of a row is of the row that a program has at hand: another
+    row may be another program's, and scratch that only folds read is not written at all."""
+    stores = [s for s in both.of_row if isinstance(s, Store)]
+    at_hand = {(name, store.index) for store in stores if store.merge is None for name in store.buffers}
+    stored = {name for store in stores for name in store.buffers}
+    column = {both.across.var: Dim.of(both.cells.var)}
+    bodies = [substitute(f.body, {f.loops[0][0]: Dim.of(both.around.var), **column}) for _, f in both.folds]
+    inside, beside = every_expression(s for body in bodies for s in body), (*both.before, *both.after)
+    taken = [load for load in inside if isinstance(load, Load) and load.buffer in stored]
+    strange = any(load.where is not None or (load.buffer, load.index) not in at_hand for load in taken)
+    return not strange and not any(isinstance(e, Load) and e.buffer in stored for e in every_expression(beside))
+
+
+def _rows_in(body: Statements) -> tuple[Loop, Statements] | None:
+    """The loop around rows, and what is computed of one."""
+    loops, inner = chain(sink(body))
+    if len(loops) > 1 and is_innermost(loops[-1]):
+        loops, inner = loops[:-1], (loops[-1],)
+    marked = tuple(replace(s, axis=Axis.LANES) if isinstance(s, Loop) else s for s in inner)
+    loops, inner = chain(coalesce(nested(loops, marked)))
+    if len(loops) == 2 and loops[-1].axis is Axis.LANES:
+        loops, inner = loops[:1], (loops[-1],)
+    if len(loops) != 1:
+        return None
+    return loops[0], tuple(replace(s, axis=Axis.SERIAL) if isinstance(s, Loop) else s for s in inner)
+
+
+def _columns_in(body: Statements) -> tuple[Loop, Statements] | None:
+    """The loop along columns, and what is folded of one."""
+    loops, inner = chain(sink(coalesce(body)))
+    direct = [s for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
+    plain = len(folds_in(*inner)) == len(direct) > 0 and not any(isinstance(s, Loop) for s in inner)
+    return (loops[0], inner) if len(loops) == 1 and plain and are_alike(inner) else None
+
+
+def rows_and_columns(kernel: Kernel, both: Both) -> Kernel:
+    """The kernel of both nests: rows with their sums in one pass, where they fit; else folds along rows, then cells."""
+    fits, launches = _fits(both.across.extent), list[Launch]()
+    if not folds_in(*both.of_row):
+        fits = False
+    if fits is not False:
+        kernel, once = _in_one_pass(kernel, both)
+        launches += [replace(launch, when=when(fits)) for launch in once]
+    if fits is not True:
+        kernel, twice = _in_two_passes(kernel, both)
+        launches += [_only(launch, opposite(fits)) for launch in twice]
+    return replace(kernel, launches=tuple(launches))
+
+
+def _only(launch: Launch, asked: Asked) -> Launch:
+    """A launch where it is asked for besides."""
+    return replace(launch, when=when(all_of((asked, launch.when or True))))
+
+
+def _fits(extent: Dim) -> Asked:
+    """Whether a program keeps a row and its sums."""
+    return all_of((at_most(Dim.of(LEAST), extent), at_most(extent, Dim.of(MOST))))
+
+
+# What is added to each column.
+
+
+def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr]) -> list[Statements]:
+    """For each fold of columns what one cell adds to it, in the words of the cells: values, and a Store that merges."""
+    taken = {s.name for s in every_statement((*both.of_row,)) if isinstance(s, Let)}
+    made = []
+    for (_, fold), state in zip(both.folds, both.states, strict=True):
+        lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
+        inner = (*both.before, *fold.body, state.store(Dim.of(both.cells.var), lifted, merge=True))
+        row, column = Dim.of(both.around.var), Dim.of(both.cells.var)
+        placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
+        own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, Let) and s.name in taken}
+        made.append(rewrite(_called(placed, own), partial(_known, forward=forward, names=own)))
+    return made
+
+
+def _called(statements: Statements, names: Mapping[str, str]) -> Statements:
+    """Lets under other names."""
+    return tuple(replace(s, name=names.get(s.name, s.name)) if isinstance(s, Let) else s for s in statements)
+
+
+def _known(expr: Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr], names: Mapping[str, str]) -> Expr:
+    match expr:
+        case Var(name, dtype) if name in names:
+            return Var(names[name], dtype)
+        case Load(buffer, index, _, None, _):
+            return forward.get((buffer, index), expr)
+        case _:
+            return expr
+
+
+def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
+    """What is known of a row under the place where it is loaded from, or stored."""
+    found: dict[tuple[str, tuple[Dim, ...]], Expr] = {}
+    for statement in statements:
+        match statement:
+            case Let(name, Load(buffer, index, dtype, None, _)):
+                found[buffer, index] = Var(name, dtype)
+            case Store(buffers, index, values, None):
+                found |= {(name, index): value for name, value in zip(buffers, values, strict=True)}
+            case _:
+                pass
+    return found
+
+
+# One pass.
+
+
+def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
+    """Several rows a program, which keeps what they add to each column."""
+    kept = replace(KEPT, warps=KEPT.warps * len(both.folds))
+    several = replace(BESIDE, number=BESIDE.number * len(both.folds))
+    extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
+    programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(BESIDE.number), extent)) * PROGRAMS
+    part, parts = Dim.of("#part"), Loop("#part", minimum(programs, count), Axis.THREADS, ())
+    cells = replace(both.cells, body=merged([both.cells.body, *_added(both, _of_row(both.of_row))]))
+    scratch = {buffer.name for buffer in kernel.of(Role.SCRATCH)}
+    own = [s for s in both.of_row if not (isinstance(s, Store) and scratch.issuperset(s.buffers))]
+    of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=kept)
+    beside = cells_of(replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * several.size, several)
+    turns = ceiling(count - part * several.size, programs * several.size)
+    rounds = Loop("#round", turns, Axis.SERIAL, (replace(beside, axis=Axis.SERIAL),))
+    before, after, left = list[Statement](), list[Statement](), list[State]()
+    for state in both.states:
+        before += [Alloc(n, d, (kept.size,), Space.THREAD) for n, d in zip(state.names, state.dtypes, strict=True)]
+        before.append(Loop(str(lane), kept.size, Axis.LANES, (state.empty(lane),)))
+        left.append(State(state.monoid, tuple(f"{n}.of_part" for n in state.names), state.dtypes))
+        store = left[-1].store(part * extent + lane, state.load(lane), merge=False)
+        after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), kept))
+    first = Launch(on_grid([parts], (*before, rounds, *after)))
+    return _with_scratch(kernel, left, (parts.extent, extent)), [first, _merging(both, parts, left)]
+
+
+def _with_scratch(kernel: Kernel, states: Sequence[State], shape: tuple[Dim, ...]) -> Kernel:
+    pairs = [pair for state in states for pair in zip(state.names, state.dtypes, strict=True)]
+    return replace(kernel, buffers=(*kernel.buffers, *(Buffer(n, d, shape, Role.SCRATCH) for n, d in pairs)))
+
+
+def _merging(both: Both, parts: Loop, left: Sequence[State]) -> Launch:
+    """What merges the states of parts, and goes on."""
+    last = both.across
+    cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
+    taken = [
+        merged_parts(fold, name, state.load(cell), parts, MERGED[1])
+        for (name, fold), state in zip(both.folds, left, strict=True)
+    ]
+    passed = in_one_pass([(*one.before, one.passed) for one in taken])
+    body = drop_unused((*both.before, *passed, *(s for one in taken for s in one.after), *both.after))
+    return Launch(on_grid([], (cut(replace(last, body=body), MERGED[0], Axis.THREADS),)))
+
+
+# Two passes.
+
+
+def _in_two_passes(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
+    """Folds along rows, whose results are left in scratch; then tiles of columns, written and summed in one pass."""
+    found, row = parted(both.of_row), Dim.of(both.around.var)
+    loops = [s for s in both.of_row if isinstance(s, Loop)]
+    late = {s.name: s.value.dtype for s in (*found.lets, *found.after) if isinstance(s, Let)}
+    saved = {name: late[name] for name in sorted(names_in(loops) & late.keys())}
+    left = {name: Load(f"{name}.of_row", (row,), dtype) for name, dtype in saved.items()}
+    kernel = replace(kernel, buffers=(*kernel.buffers, *(_line(both, load) for load in left.values())))
+    stores = tuple(Store((load.buffer,), (row,), (Var(name, load.dtype),)) for name, load in left.items())
+    first = drop_unused((*(s for s in both.of_row if not isinstance(s, Loop)), *stores))
+    launches = list[Launch]()
+    if any(isinstance(s, Store) for s in first):
+        kernel, launches = _statistics(kernel, both.around, first)
+    before = tuple(s for s in found.before if isinstance(s, Let))
+    bodies = [(*before, *(Let(name, load) for name, load in left.items()), *_renamed(loops, both))]
+    block = merged([*bodies, *_added(both, {})])
+    few = all_at_most((both.around.extent,), DEEP)
+    if few is not False:
+        kernel, last = _cells(kernel, both, block, once=True)
+        launches += [replace(one, when=when(few)) for one in last]
+    if few is not True:
+        kernel, last = _cells(kernel, both, block, once=False)
+        launches += [replace(one, when=when(opposite(few))) for one in last]
+    return kernel, launches
+
+
+def _statistics(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kernel, list[Launch]]:
+    """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
+    extent = [fold.loops[0][1] for fold in folds_in(*of_row)]
+    few = can_share([around], of_row) if extent and are_alike(of_row) else False
+    launches = list[Launch]()
+    if few is not False:
+        kernel, pieces = _in_pieces(kernel, around, of_row)
+        launches += [replace(one, when=when(few)) for one in pieces]
+    if few is not True:
+        made = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
+        launches += [_only(one, opposite(few)) for one in made.launches]
+        kernel = made
+    return kernel, launches
+
+
+def _in_pieces(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kernel, list[Launch]]:
+    found = parted(of_row)
+    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
+    chunks = chunks_of(folds[0], found.lets[0].name, PIECE)
+    parts = [
+        partial_of(renamed(fold, folds[0]), let.name, chunks, [around], PIECE, PIECES)
+        for let, fold in zip(found.lets, folds, strict=True)
+    ]
+    launches = []
+    for loops, taken, after in (
+        ([around, chunks], [part.first for part in parts], ()),
+        ([around], [part.second for part in parts], found.after),
+    ):
+        passed = in_one_pass([(*one.before, one.passed) for one in taken])
+        body = drop_unused((*found.before, *passed, *(s for one in taken for s in one.after), *after))
+        launches.append(Launch(on_grid(loops, body)))
+    scratch = tuple(buffer for part in parts for buffer in part.scratch)
+    return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
+
+
+def _renamed(loops: Sequence[Loop], both: Both) -> Statements:
+    """The cells of several loops in one."""
+    bodies = [substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops]
+    return merged(bodies)
+
+
+def _line(both: Both, load: Load) -> Buffer:
+    return Buffer(load.buffer, load.dtype, (both.around.extent,), Role.SCRATCH)
+
+
+def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tuple[Kernel, list[Launch]]:
+    """Tiles of columns over parts of the rows: what is written of them, and the states of the sums, which are merged;
+    `once`: over all rows, so that nothing is left to merge."""
+    count, extent, column = both.around.extent, both.across.extent, Dim.of(both.cells.var)
+    parts = Loop("#part", ceiling(count, Dim.of(DEEP)), Axis.THREADS, ())
+    begin = ZERO if once else Dim.of("#part") * DEEP
+    moved = substitute(block, {both.around.var: Dim.of(both.around.var) + begin})
+    owns = {state.names: k for k, state in enumerate(both.states)}
+    values = {owns[s.buffers]: s.values for s in moved if isinstance(s, Store) and s.buffers in owns}
+    body = tuple(s for s in moved if not (isinstance(s, Store) and s.buffers in owns))
+    loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
+    taken = [
+        taken_in(Cells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
+        for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
+    ]
+    inner = (*in_one_pass([(*one.before, one.passed) for one in taken]), *(s for one in taken for s in one.after))
+    left = [State(s.monoid, tuple(f"{n}.of_cells" for n in s.names), s.dtypes) for s in both.states]
+    if once:
+        return kernel, [_tiles(both, [], (*inner, *_finished(both)))]
+    cell = Dim.of("#part") * extent + column
+    pairs = zip(left, both.states, strict=True)
+    stores = tuple(one.store(cell, state.load(ZERO), merge=False) for one, state in pairs)
+    first = _tiles(both, [parts], (*inner, *stores))
+    return _with_scratch(kernel, left, (parts.extent, extent)), [first, _merging(both, parts, left)]
+
+
+def _finished(both: Both) -> Statements:
+    """What follows from the sums of a column, whose states are in memory, in the words of the cells."""
+    pairs = zip(both.folds, both.states, strict=True)
+    lets = [Let(name, state.result(ZERO, fold.dtype)) for (name, fold), state in pairs]
+    return substitute((*both.before, *lets, *both.after), {both.across.var: Dim.of(both.cells.var)})
+
+
+def _tiles(both: Both, around: Sequence[Loop], inner: Statements) -> Launch:
+    loop = Loop(both.cells.var, both.across.extent, Axis.SERIAL, drop_unused(inner))
+    return Launch(on_grid(around, (cut(loop, ACROSS, Axis.THREADS),)))
+
+
+def joined(one: Kernel, other: Kernel, wanted: Collection[str]) -> Kernel | None:
+    """A kernel that computes rows, and one that sums over them, as one of two launches; None where they are no such
+    pair. The results of the first that are not `wanted`, by their sources, become scratch."""
+    if len(one.launches) != 1 or len(other.launches) != 1 or any(b.strides for b in (*one.buffers, *other.buffers)):
+        return None
+    names = {b.source: b.name for b in one.buffers}
+    taken = {*names.values(), *_values_in(one)}
+    calls = {b.name: names.get(b.source) or _fresh(b.name, taken) for b in other.buffers}
+    calls |= {name: _fresh(name, {*taken, *calls.values()}) for name in _values_in(other)}
+    own = [replace(b, name=calls[b.name]) for b in other.buffers if b.source not in names]
+    outputs = [b for b in one.buffers if b.role is Role.OUTPUT]
+    buffers = [
+        *(b for b in (*one.buffers, *own) if b.role is Role.INPUT),
+        *(b for b in outputs if b.source in wanted),
+        *(b for b in own if b.role is Role.OUTPUT),
+        *(replace(b, role=Role.SCRATCH) for b in outputs if b.source not in wanted),
+    ]
+    body = _under(other.launches[0].body, calls)
+    if both_in(one.launches[0].body, body) is None:
+        return None
+    binding = plan([b.shape for b in buffers if b.role is Role.INPUT])
+    guards = tuple(dict.fromkeys((*one.guards, *other.guards)))
+    return replace(one, buffers=tuple(buffers), binding=binding, launches=(*one.launches, Launch(body)), guards=guards)
+
+
+def _values_in(kernel: Kernel) -> list[str]:
+    """The names of its values."""
+    statements = [s for launch in kernel.launches for s in every_statement(launch.body)]
+    return [s.name for s in statements if isinstance(s, Let) and not s.name.startswith("#")]
+
+
+def _fresh(name: str, taken: Collection[str]) -> str:
+    while name in taken:
+        name = f"{name}_b"
+    return name
+
+
+def _under(statements: Statements, names: Mapping[str, str]) -> Statements:
+    """Statements with their values and buffers under other names."""
+
+    def in_expression(expr: Expr) -> Expr:
+        match expr:
+            case Var(name, dtype):
+                return Var(names.get(name, name), dtype)
+            case Load(buffer):
+                return replace(expr, buffer=names.get(buffer, buffer))
+            case Fold(body=body):
+                return replace(expr, body=tuple(map(in_statement, body)))
+            case _:
+                return expr
+
+    def in_statement(statement: Statement) -> Statement:
+        match statement:
+            case Let(name):
+                return replace(statement, name=names.get(name, name))
+            case Store(buffers):
+                return replace(statement, buffers=tuple(names.get(b, b) for b in buffers))
+            case Loop(body=body) | If(body=body):
+                return replace(statement, body=tuple(map(in_statement, body)))
+            case _:
+                return statement
+
+    return tuple(map(in_statement, rewrite(statements, in_expression)))

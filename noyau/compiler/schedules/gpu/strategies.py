@@ -1,0 +1,248 @@
+"""Which strategy a lowered kernel takes on a GPU, told from its loops, its folds and the strides of its loads.
+
+Maps on a GPU: each cell in one tile of one program.
+
+Reductions of whole arrays, and over leading axes, on a GPU: states of fixed chunks in one launch, their merge in
+another one; so bits never depend on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import inf
+
+from noyau.compiler.schedules.cpu.loop_fusion import are_alike, in_one_pass, parted
+from noyau.compiler.schedules.cpu.strategy_choice import reads_along
+from noyau.compiler.schedules.gpu.rows import lead_of, rows, side_by_side
+from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns
+from noyau.compiler.schedules.gpu.shared_rows import SHORT
+from noyau.compiler.schedules.gpu.tiles import (
+    NO_LEAD,
+    ONE,
+    ZERO,
+    Lead,
+    Tile,
+    chunks_of,
+    cut,
+    folds_in,
+    is_innermost,
+    offset_of,
+    on_grid,
+    partial,
+    renamed,
+)
+from noyau.compiler.schedules.launches import apart, each, is_light
+from noyau.compiler.schedules.primitives import (
+    Statements,
+    carries,
+    chain,
+    coalesce,
+    drop_unused,
+    flatten,
+    loads_of,
+    sink,
+    stride_of,
+    with_bodies,
+)
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Store,
+    Var,
+)
+from noyau.ir.walk import every_statement, rewrite
+
+FLAT = Tile("BLOCK", "upto", 1024)  # few cells are those of few threads: what is dear is compiled once for each
+COLUMNS = Tile("COLUMNS", "fits", 1024)
+ROWS = Tile("ROWS", "shares", 4096)  # so many that what all rows have in common is loaded once for several
+APART = 4  # warps for 1024 cells where those that are read lie apart: each is a load of its own, of few in a thread
+SQUARE = (Tile("DOWN", "is", 64), Tile("ACROSS", "is", 64))
+
+
+def map_(kernel: Kernel, body: Statements) -> Launch:
+    """Lone loops: the innermost one in tiles, with several rounds of the one around it side by side."""
+    loops, inner = chain(body)
+    apart = _lie_apart(kernel, loops[-1].var, inner)
+    if len(loops) == 1:
+        return Launch(on_grid([], (cut(loops[0], replace(FLAT, warps=APART) if apart else FLAT, Axis.THREADS),)))
+    lead, rows = lead_of(kernel, loops[:-1], loops[-1:]), replace(ROWS, number=1024, warps=APART) if apart else ROWS
+    return Launch(_two(loops, inner, loops[-2], loops[-1], (rows, COLUMNS), lead))
+
+
+def _lie_apart(kernel: Kernel, variable: str, inner: Statements) -> bool:
+    """Whether cells that are read do not follow each other along a loop."""
+    buffers, there = {buffer.name: buffer for buffer in kernel.buffers}, {variable: Dim.of(variable) + 1}
+    offsets = [offset_of(buffers[load.buffer], load.index) for load in loads_of(inner) if load.buffer in buffers]
+    return any(offset.replace(there) - offset not in (ZERO, ONE) for offset in offsets)
+
+
+def transpose(body: Statements, along: str, across: str) -> Launch:
+    """Square tiles of the loop that reads run along and of the one that writes run along: both move whole lines."""
+    loops, inner = chain(body)
+    by_name = {loop.var: loop for loop in loops}
+    return Launch(_two(loops, inner, by_name[along], by_name[across], SQUARE))
+
+
+def _two(
+    loops: list[Loop], inner: Statements, first: Loop, second: Loop, tiles: tuple[Tile, Tile], lead: Lead = NO_LEAD
+) -> Statements:
+    """The loops on the grid, two of them in tiles, one within the other."""
+    one = cut(replace(first, body=()), tiles[0], Axis.THREADS)
+    other = cut(replace(second, body=inner), tiles[1], Axis.THREADS, lead)
+    (rows,), (columns,) = one.body, other.body
+    assert isinstance(rows, Loop)
+    cells = (replace(rows, body=(*rows.body, *lead.lets, columns)),)
+    around = [loop for loop in loops if loop not in (first, second)]
+    return on_grid([*around, replace(one, body=()), replace(other, body=())], cells)
+
+
+CHUNK = 1 << 15  # values of a whole array that one program takes in
+CHUNK_TILES = Tile("BLOCK", "is", 8192, 8), Tile("BLOCK", "fits", 4096, 8)
+DEEP = 1024  # rows that one program takes in
+ACROSS = Tile("COLUMNS", "fits", 128)
+DOWN = Tile("ROWS", "shares", 8192, 4), Tile("ROWS", "fits", 64, 4)
+
+
+def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
+    """The first fold at the root in two launches. What follows is done at once where it is a few scalars; else it is
+    given back, to be scheduled, and finds the result in scratch."""
+    body = coalesce(body)
+    at = next(k for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
+    let = body[at]
+    assert isinstance(let, Let) and isinstance(let.value, Fold)
+    before = tuple(s for s in body[:at] if not isinstance(s, Loop | Store))
+    after = (*(s for s in body[:at] if isinstance(s, Loop | Store)), *body[at + 1 :])
+    rest: Statements = ()
+    if not all(isinstance(s, Store) or is_light(s) for s in after):
+        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
+        kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
+        rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
+        after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
+    step = CHUNK if len(let.value.loops) == 1 else 1
+    chunks = chunks_of(let.value, let.name, step)
+    made = partial(let.value, let.name, chunks, (), step, CHUNK_TILES)
+    one = Launch(on_grid([chunks], drop_unused((*before, *made.first.statements))))
+    other = Launch(drop_unused((*before, *made.second.statements, *after)))
+    return replace(kernel, buffers=(*kernel.buffers, *made.scratch), launches=(one, other)), rest
+
+
+def columns(kernel: Kernel, body: Statements) -> Kernel:
+    """Folds over leading axes, all in one pass: tiles of neighbouring columns, chunks of rows."""
+    loops, inner = chain(body)
+    found, last = parted(inner), loops[-1]
+    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
+    chunks = chunks_of(folds[0], found.lets[0].name, DEEP)
+    parts = [
+        partial(renamed(fold, folds[0]), let.name, chunks, loops, DEEP, DOWN)
+        for let, fold in zip(found.lets, folds, strict=True)
+    ]
+    scratch = tuple(buffer for part in parts for buffer in part.scratch)
+    launches = []
+    for around, taken, after in (
+        ([*loops[:-1], chunks], [part.first for part in parts], ()),
+        (loops[:-1], [part.second for part in parts], found.after),
+    ):
+        passed = in_one_pass([(*one.before, one.passed) for one in taken])
+        part = drop_unused((*found.before, *passed, *(s for one in taken for s in one.after), *after))
+        launches.append(Launch(on_grid(around, (cut(replace(last, body=part), ACROSS, Axis.THREADS),))))
+    return replace(kernel, buffers=(*kernel.buffers, *scratch), launches=tuple(launches))
+
+
+def on_gpu(kernel: Kernel) -> Kernel:
+    """The kernel, flat, as grids of programs and tiles, each launch by the strategy that fits it.
+
+    UnsupportedError where a launch merges into an output, or stores at an index that is looked up: programs in any
+    order would meet there."""
+    outputs = {buffer.name for buffer in kernel.buffers if buffer.role is not Role.SCRATCH}
+    for launch in kernel.launches:
+        statements = list(every_statement(launch.body))
+        found = {s.name for s in statements if isinstance(s, Let) and s.name.startswith("#")}
+        for store in (s for s in statements if isinstance(s, Store) and outputs & set(s.buffers)):
+            if store.merge or any(dim.names & found for dim in store.index):
+                raise UnsupportedError(f"{kernel.name}: no strategy for GPUs scatters into {store.buffers[0]} yet")
+    flat = with_bodies(flatten(kernel), lambda body: rewrite(body, _plain))
+    both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
+    if both is not None:
+        return rows_and_columns(flat, both)
+    return each(flat, [launch.body for launch in flat.launches], _one)
+
+
+def _plain(expr: Expr) -> Expr:
+    """The larger of a value and -inf is the value."""
+    match expr:
+        case Call("maximum", (Const(value), other)) | Call("maximum", (other, Const(value))) if value == -inf:
+            return other
+        case _:
+            return expr
+
+
+def _one(kernel: Kernel) -> Kernel:
+    """A kernel of one launch, scheduled."""
+    (launch,) = kernel.launches
+    body = launch.body
+    if any(isinstance(s, Let) and isinstance(s.value, Fold) for s in body):
+        if _is_one_row(body):
+            return rows(kernel, (Loop("#row", Dim.of(1), Axis.SERIAL, sink(coalesce(body))),), share=False)
+        done, rest = full(kernel, body)
+        later = each(done, [rest] if rest else [], _one)
+        return replace(later, launches=(*done.launches, *later.launches))
+    if len(blocks := apart(body)) > 1:
+        return each(kernel, blocks, _one)
+    body = sink(coalesce(body))
+    loops, inner = chain(body)
+    if not loops:
+        return replace(kernel, launches=(Launch(body),))
+    return _of_loops(kernel, body, loops, inner)
+
+
+def _is_one_row(body: Statements) -> bool:
+    """Whether all that is folded and written fits into one program, as sizes known now say."""
+    found = [loop for fold in folds_in(*body) for loop in fold.loops]
+    found += [(s.var, s.extent) for s in every_statement(body) if isinstance(s, Loop)]
+    flat = all(len(fold.loops) == 1 for fold in folds_in(*body)) and len(chain(body)[0]) <= 1
+    return flat and all(extent.constant is not None and extent.constant <= SHORT for _, extent in found)
+
+
+def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statements) -> Kernel:
+    if any((isinstance(s, Loop) and carries(s)) or isinstance(s, Alloc) for s in every_statement(inner)):
+        return replace(kernel, launches=(side_by_side(body),))
+    if _is_columns(loops, inner):
+        return columns(kernel, body)
+    if folds_in(*inner) or any(isinstance(s, Loop) for s in inner):
+        return rows(kernel, body)
+    if not is_innermost(loops[-1]):
+        return replace(kernel, launches=(side_by_side(body),))
+    found = reads_along(body)
+    launch = map_(kernel, body) if found is None else transpose(body, *found)
+    return replace(kernel, launches=(launch,))
+
+
+def _is_columns(loops: list[Loop], inner: Statements) -> bool:
+    """The folds stand in the innermost loop, alike, and what they load runs along that loop, not along them."""
+    direct = [s.value for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
+    folds = [fold for fold in direct if isinstance(fold, Fold)]
+    if not folds or len(folds_in(*inner)) != len(folds) or any(isinstance(s, Loop) for s in inner):
+        return False
+    if not are_alike(inner):
+        return False
+    loads = [(fold, load) for fold in folds for load in loads_of(fold.body) if loops[-1].var in _names(load)]
+    along = [stride_of(load, loops[-1].var) for _, load in loads]
+    across = [stride_of(load, fold.loops[-1][0]) for fold, load in loads]
+    return along.count(Dim.of(1)) > across.count(Dim.of(1))
+
+
+def _names(load: Load) -> set[str]:
+    return {name for dim in load.index for name in dim.names}

@@ -1,0 +1,395 @@
+"""What schedules for GPUs are made of: programs of a grid, and tiles of cells that a program holds side by side.
+
+A loop on THREADS is a grid of programs. A loop whose extent is `min(TILE, rest)` is a tile: its cells are computed side
+by side; in SERIAL, what they merge into memory of all of them is reduced to a state. A Fold over a tile stays a Fold.
+A tile's size is a size that no input binds: whoever launches the kernel chooses it, as its name says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from noyau.compiler.schedules.cpu.folds import State, expand_folds, position, state_of
+from noyau.compiler.schedules.primitives import Statements, all_dims, carries, minimum
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, DimLike, Op, Shape, product
+from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite, when
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Expr,
+    Fold,
+    If,
+    Index,
+    Launch,
+    Let,
+    Loop,
+    Role,
+    Space,
+    Statement,
+)
+from noyau.ir.monoids import MONOIDS, Symbolic
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import every_expression, every_statement, substitute
+
+ZERO, ONE = Dim.of(0), Dim.of(1)
+DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
+HOW = ("aligns", "pieces", "is", "upto", "fits", "keeps", "grows", "shares")
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """The size of a tile, a power of two. `how`: `number` cells ("is"), or as many as cover its loop where these are
+    fewer ("upto"); as many as cover its loops, at most `number` ("fits"); `number` over the size of the other tiles, at
+    least 1 ("shares"); at most `number`, and so few that programs occupy the GPU ("pieces");
+    with the length of its row, up to `number` ("grows": `warps` then is how many cells each has; twice 16384 is up to
+    16384, as of a row twice as long); as many as cover its loops, with `warps` cells of all tiles for each of at most 8
+    warps ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2
+    four times.
+    Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows" are divided by `led`, and a warp has at
+    most 256 of them. Elsewhere tiles of rows of `twice` cells and more, if that is not 0, have twice as many.
+
+    "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""
+
+    name: str
+    how: str
+    number: int
+    warps: int = 0
+    led: int = 1
+    twice: int = 0
+
+    @property
+    def size(self) -> Dim:
+        return Dim.of(f"${self.name} {self.how} {self.number} {self.warps} {self.led} {self.twice}")
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """Rows that begin anywhere: `let` gives how many cells before a row a multiple of 16 bytes is. Tiles begin there,
+    so that what they move at once is aligned; `most` is one less than fill 16 bytes; where all of `odd` are 0, each row
+    begins there anyway."""
+
+    let: Let | None = None
+    most: Dim = ZERO
+    odd: tuple[Dim, ...] = ()
+
+    @property
+    def cells(self) -> Dim:
+        return ZERO if self.let is None else Dim.of(self.let.name)
+
+    @property
+    def is_idle(self) -> Asked:
+        """Whether each row begins at a multiple of 16 bytes anyway: known now, or a bool of the sizes."""
+        return all_of(Call("equal", (Index(odd), Index(ZERO)), DType.BOOL) for odd in self.odd)
+
+    @property
+    def lets(self) -> Statements:
+        return () if self.let is None else (self.let,)
+
+
+NO_LEAD = Lead()
+
+
+def tile_called(size: str) -> Tile | None:
+    """The tile of which that is the size, or None."""
+    if not size.startswith("$"):
+        return None
+    name, how, *numbers = size[1:].split(" ")
+    return Tile(name, how, *map(int, numbers))
+
+
+def tiles_in(body: Iterable[Statement]) -> list[Tile]:
+    """The tiles that statements name, in the order in which their sizes can be told."""
+    names = {name for dim in all_dims(tuple(body)) for name in dim.names}
+    found = [tile for name in names if (tile := tile_called(name))]
+    return sorted(found, key=lambda tile: (HOW.index(tile.how), tile.name))
+
+
+def tile_of(extent: Dim) -> tuple[Tile, Dim | None] | None:
+    """The tile that a loop of this extent is, and how many of its cells there are where that may be fewer; or None."""
+    if (whole := tile_called(str(extent))) is not None:
+        return whole, None
+    match extent.terms:
+        case (((Op("max", left, right),), -1),):
+            for size, rest in ((-left, -right), (-right, -left)):
+                if (tile := tile_called(str(size))) is not None:
+                    return tile, rest
+        case _:
+            pass
+    return None
+
+
+def ceiling(extent: Dim, step: Dim) -> Dim:
+    """How many steps cover an extent."""
+    return (extent + step - 1) // step
+
+
+def covered(loop: Loop, tile: Tile) -> Loop:
+    """The loop as one tile, which covers it."""
+    return replace(loop, extent=minimum(tile.size, loop.extent), axis=Axis.LANES)
+
+
+def cut(loop: Loop, tile: Tile, axis: Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> Loop:
+    """The loop in tiles, one after the other on `axis`; `turned`: the last one first."""
+    number = f"{loop.var}t"
+    count = ceiling(loop.extent + (lead.most if axis is Axis.THREADS else lead.cells), tile.size)
+    before, at = _tile_of_round(number, count, turned)
+    return Loop(number, count, axis, (*before, cells_of(loop, at * tile.size, tile, lead.cells)))
+
+
+def peeled(loop: Loop, extent: Dim, tile: Tile) -> Statements:
+    """A loop over the tiles of an extent, which has cells, as one over those that are surely full, which need no masks,
+    and the last one: where a pass ends with it and the next begins with it, what it holds is there still."""
+    full = f"{loop.var}_full"
+    *before, cells = loop.body
+    assert isinstance(cells, Loop)
+    at = before[0].name if before and isinstance(before[0], Let) else loop.var
+    last = substitute((cells,), {at: Dim.of(full)})
+    back = (Let(at, Index(Dim.of(full) - 1 - Dim.of(loop.var))),) if before else ()
+    rounds = replace(loop, extent=Dim.of(full), body=(*back, replace(cells, extent=tile.size)))
+    count = Let(full, Index((extent - 1) // tile.size))
+    return (count, *last, rounds) if before else (count, rounds, *last)
+
+
+def _tile_of_round(number: str, count: Dim, turned: bool) -> tuple[Statements, Dim]:
+    """Which tile a round of a loop over tiles computes."""
+    if not turned:
+        return (), Dim.of(number)
+    return (Let(f"{number}_back", Index(count - 1 - Dim.of(number))),), Dim.of(f"{number}_back")
+
+
+def cells_of(loop: Loop, start: Dim, tile: Tile, lead: Dim = ZERO, lane: Dim | None = None) -> Loop:
+    """One tile of a loop, from `start` on; `lead` of its cells lie before the first one of the loop."""
+    lane = Dim.of(f"{loop.var}l") if lane is None else lane
+    index = Let(loop.var, Index(start + lane - lead))
+    own = Call("greater_equal", (Index(Dim.of(loop.var)), Index(ZERO)), DType.BOOL)
+    body = loop.body if lead == ZERO else (If(own, loop.body),)
+    return Loop(str(lane), minimum(tile.size, loop.extent + lead - start), Axis.LANES, (index, *body))
+
+
+def on_grid(loops: Sequence[Loop], body: Statements) -> Statements:
+    """Loops around a body, one program each round."""
+    for loop in reversed(loops):
+        body = (replace(loop, axis=Axis.THREADS, body=body),)
+    return body
+
+
+def gathered_in(
+    fold: Fold,
+    name: str,
+    tile: Tile,
+    *,
+    wide: bool = False,
+    lead: Dim = ZERO,
+    start: Dim | None = None,
+    turned: bool = False,
+) -> tuple[Statements, State]:
+    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
+    each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
+    first."""
+    taken, state = taken_of(fold, name, tile, wide=wide, lead=lead, start=start, turned=turned)
+    return taken.statements, state
+
+
+def taken_of(
+    fold: Fold,
+    name: str,
+    tile: Tile,
+    *,
+    wide: bool = False,
+    lead: Dim = ZERO,
+    start: Dim | None = None,
+    turned: bool = False,
+) -> tuple[Taken, State]:
+    """The same, and how."""
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
+    cells = Cells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
+    state = state_of(fold, name, wide=wide)
+    return taken_in(cells, state, name, tile), state
+
+
+def folded(fold: Fold, name: str, tile: Tile, start: Dim, lead: Dim) -> Statements:
+    """What leaves a fold over the cells of one tile under its name."""
+    if lead != ZERO:
+        loops, state = gathered_in(fold, name, tile, lead=lead, start=start)
+        return (*loops, Let(name, state.result(ZERO, fold.dtype)))
+    ((variable, extent),) = fold.loops
+    lane = f"{variable}l"
+    index = Let(variable, Index(start + Dim.of(lane)))
+    loop = ((lane, minimum(tile.size, extent - start)),)
+    return (Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable))),)
+
+
+def merged_in(
+    around: Loop, state: State, values: tuple[Expr, ...], name: str, tile: Tile, start: Dim | None = None
+) -> Statements:
+    """States that lie along a loop, merged in tiles into cell 0 of `state`; with `start`, those of one tile."""
+    return taken_in(
+        Cells(((around.var, around.extent),), around.body, values, start=start), state, name, tile
+    ).statements
+
+
+@dataclass(frozen=True, slots=True)
+class Cells:
+    """What a fold takes in: the loops, what each of their rounds computes, and the state that it gives."""
+
+    loops: Sequence[tuple[str, Dim]]
+    body: Statements
+    values: tuple[Expr, ...]
+    lead: Dim = ZERO
+    start: Dim | None = None
+    turned: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """How values are taken in: memory, the loop over tiles of them, and what leaves their state."""
+
+    before: Statements
+    passed: Statement
+    after: Statements
+
+    @property
+    def statements(self) -> Statements:
+        return (*self.before, self.passed, *self.after)
+
+
+def taken_in(cells: Cells, state: State, name: str, tile: Tile) -> Taken:
+    lane, lanes = Dim.of(f"#lane_{name}"), State(state.monoid, tuple(f"{n}.lanes" for n in state.names), state.dtypes)
+    variable, extent = cells.loops[-1]
+    number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
+    before, at = _tile_of_round(number, count, cells.turned)
+    start = at * tile.size if cells.start is None else cells.start
+    taken = lanes.store(lane, cells.values, merge=True)
+    inner: Statement = cells_of(Loop(variable, extent, Axis.LANES, (*cells.body, taken)), start, tile, cells.lead, lane)
+    if cells.start is None:
+        inner = Loop(number, count, Axis.SERIAL, (*before, inner))
+    for outer, count in reversed(cells.loops[:-1]):
+        inner = Loop(outer, count, Axis.SERIAL, (inner,))
+    memory = tuple(Alloc(n, d, (tile.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
+    empty = Loop(str(lane), tile.size, Axis.LANES, (lanes.empty(lane),))
+    total = Loop(str(lane), tile.size, Axis.SERIAL, (state.store(ZERO, lanes.load(lane), merge=True),))
+    return Taken((*memory, empty), inner, (*state.memory(1), state.empty(ZERO), total))
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """A fold in two launches: what leaves the state of a chunk in scratch, what merges those into the result, and the
+    scratch."""
+
+    first: Taken
+    second: Taken
+    scratch: tuple[Buffer, ...]
+
+
+def chunks_of(fold: Fold, name: str, chunk: int) -> Loop:
+    """The loop over chunks of `chunk` rounds of a fold's outermost loop."""
+    return Loop(f"#chunk_{name}", ceiling(fold.loops[0][1], Dim.of(chunk)), Axis.THREADS, ())
+
+
+def partial(
+    fold: Fold, name: str, chunks: Loop, around: Sequence[Loop], chunk: int, tiles: tuple[Tile, Tile]
+) -> Partial:
+    """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
+    outer, extent = fold.loops[0]
+    begin = Dim.of(chunks.var) * chunk
+    placed = replace(fold, at=position(fold), loops=((outer, minimum(Dim.of(chunk), extent - begin)), *fold.loops[1:]))
+    (moved,) = substitute((Let("", replace(placed, loops=fold.loops)),), {outer: Dim.of(outer) + begin})
+    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
+    lifted = MONOIDS[fold.monoid].lift(Symbolic(), moved.value.value, Index(position(moved.value)))
+    part = state_of(fold, name, wide=False)
+    whole = taken_in(Cells(placed.loops, expand_folds(moved.value.body, 1, wide=False), lifted), part, name, tiles[0])
+    axes = [chunks, *around]
+    shape = tuple(loop.extent for loop in axes)
+    cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
+    left = State(part.monoid, tuple(f"{n}.of_chunk" for n in part.names), part.dtypes)
+    first = replace(whole, after=(*whole.after, left.store(cell, part.load(ZERO), merge=False)))
+    second = merged_parts(fold, name, left.load(cell), chunks, tiles[1])
+    scratch = tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(left.names, left.dtypes, strict=True))
+    return Partial(first, second, scratch)
+
+
+def merged_parts(fold: Fold, name: str, parts: tuple[Expr, ...], chunks: Loop, tile: Tile) -> Taken:
+    """What merges the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
+    total = state_of(fold, name, wide=True)
+    casts = tuple(v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(parts, total.dtypes, strict=True))
+    merged = taken_in(Cells(((chunks.var, chunks.extent),), chunks.body, casts), total, name, tile)
+    return replace(merged, after=(*merged.after, Let(name, total.result(ZERO, fold.dtype))))
+
+
+def offset_of(buffer: Buffer, index: Shape) -> Dim:
+    """How many cells into a buffer a cell lies."""
+    if buffer.strides is not None:
+        return sum((at * step for at, step in zip(index, buffer.strides, strict=True)), ZERO)
+    (offset,) = index or (ZERO,)
+    return offset
+
+
+def is_innermost(loop: Loop) -> bool:
+    """Whether its cells can be computed side by side: it has no loops, no folds and no state that it carries on."""
+    return not (carries(loop) or folds_in(*loop.body) or any(isinstance(s, Loop) for s in every_statement(loop.body)))
+
+
+def folds_in(*statements: Statement) -> list[Fold]:
+    return [expr for expr in every_expression(statements) if isinstance(expr, Fold)]
+
+
+def is_dear(body: Statements) -> bool:
+    """Whether what takes longer than to move a cell is computed."""
+    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
+    return any(call.function in OPERATORS and OPERATORS[call.function].flops >= DEAR for call in calls)
+
+
+def extents_of_tiles(body: Statements) -> Iterator[Dim]:
+    """The extents of the loops and folds that become tiles."""
+    for statement in every_statement(body):
+        if isinstance(statement, Loop) and is_innermost(statement):
+            yield statement.extent
+    for fold in (expr for expr in every_expression(body) if isinstance(expr, Fold)):
+        yield fold.loops[-1][1]
+
+
+def all_at_most(extents: Iterable[Dim], most: int) -> Asked:
+    """Whether extents are at most a number: known now, or a bool of the sizes; False where one depends on a loop."""
+    wanted = list(extents)
+    depends = any(name.startswith("#") for extent in wanted for name in extent.names)
+    return not depends and all_of(at_most(extent, Dim.of(most)) for extent in wanted)
+
+
+def in_one_tile(inner: Statements) -> bool:
+    """Whether no loop stands around a tile: it would be computed again and again."""
+    loops = [s for s in inner if isinstance(s, Loop)]
+    folds = [s.value for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
+    nested = any(isinstance(s, If) for s in inner)
+    deep = any(folds_in(*fold.body) or any(isinstance(s, Loop | If) for s in fold.body) for fold in folds)
+    return not (nested or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)
+
+
+@dataclass(slots=True)
+class Choices:
+    """Launches of which one runs: each where its own condition holds, and none of those before."""
+
+    before: list[Expr] = field(default_factory=list)
+    exhausted: bool = False  # one runs at any sizes
+
+    def launch(self, body: Statements, own: Asked) -> Launch:
+        """The next one; True: where none before it runs."""
+        conditions = [*map(opposite, self.before), own]
+        if isinstance(own, bool):
+            self.exhausted = True
+        else:
+            self.before.append(own)
+        return Launch(body, when(all_of(conditions)))
+
+
+def renamed(fold: Fold, other: Fold) -> Fold:
+    """A fold, its loops called as those of another one."""
+    names: dict[str, DimLike] = {
+        old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, other.loops, strict=True) if old != new
+    }
+    (moved,) = substitute((Let("", replace(fold, loops=other.loops)),), names) if names else (Let("", fold),)
+    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
+    return replace(moved.value, loops=other.loops)

@@ -1,0 +1,366 @@
+"""NumPy's functions that lay arrays side by side, and those that take them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
+from noyau.frontends.numpy.tape import dtype_from
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
+from noyau.frontends.numpy.traced_sizes import Number, sized
+from noyau.frontends.numpy.ufuncs import as_node, has_traced, refuse, traced
+from noyau.ir.dims import Dim, indices, product
+from noyau.ir.graph import Node
+from noyau.ir.symbols import Size, dim_of
+
+
+def common_dtype(values: Sequence[Any]) -> DType:
+    """The dtype that NumPy gives several together; Python numbers are weak."""
+    return dtype_from(np.result_type(*map(_weakly, values)))
+
+
+def _weakly(value: Any) -> Any:
+    match value:
+        case Size():
+            return np.dtype(np.int64) if getattr(value, "strong", False) else 0
+        case Number():
+            return value.weak()
+        case Traced() | np.ndarray():
+            return value.dtype
+        case _:
+            return value
+
+
+def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **said: Any) -> Traced:
+    """Arrays side by side along an axis; numbers of Python among them are arrays of their own dtype."""
+    refuse("concatenate", {**{k: v for k, v in said.items() if k != "casting"}, "out": out})
+    tape = tape_of(arrays)
+    given = [traced(tape, each) for each in arrays]
+    wanted = common_dtype(given) if dtype is None else dtype_from(dtype)
+    if axis is None:
+        given, axis = [call("ravel", each) for each in given], 0
+    pieces = [tape.cast(each.node, wanted) for each in given]
+    if len({len(piece.shape) for piece in pieces}) != 1 or not pieces[0].shape:
+        raise UnsupportedError("np.concatenate takes arrays of one rank, and not of none")
+    return Traced(tape, _joined(pieces, axis_of(axis, len(pieces[0].shape)), tape))
+
+
+def _joined(pieces: Sequence[Node], axis: int, tape: Any) -> Node:
+    """Pieces side by side, without those that are empty."""
+    some = [piece for piece in pieces if piece.shape[axis] != Dim.of(0)]
+    made: Node = tape.concatenate(some or pieces[:1], axis)
+    return made
+
+
+def stack(arrays: Sequence[Any], axis: int = 0, **said: Any) -> Traced:
+    """Arrays of one shape side by side along a new axis."""
+    tape = tape_of(arrays)
+    given = [traced(tape, each) for each in arrays]
+    shape = tape.broadcast([each.node.shape for each in given])
+    if any(each.ndim != len(shape) for each in given):
+        raise UnsupportedError("np.stack takes arrays of one shape")
+    alike = [Traced(tape, tape.shaped(each.node, shape)) for each in given]
+    return concatenate([call("expand_dims", each, axis) for each in alike], axis=axis, **said)
+
+
+def _vstack(tup: Sequence[Any], **said: Any) -> Traced:
+    return concatenate(_raised("atleast_2d", tup), axis=0, **said)
+
+
+def _hstack(tup: Sequence[Any], **said: Any) -> Traced:
+    arrays = _raised("atleast_1d", tup)
+    return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, **said)
+
+
+def _dstack(tup: Sequence[Any]) -> Traced:
+    return concatenate(_raised("atleast_3d", tup), axis=2)
+
+
+def _column_stack(tup: Sequence[Any]) -> Traced:
+    tape = tape_of(tup)
+    given = [traced(tape, each) for each in tup]
+    return concatenate([call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in given], axis=1)
+
+
+def _raised(name: str, arrays: Sequence[Any]) -> list[Traced]:
+    tape = tape_of(arrays)
+    return [call(name, traced(tape, each)) for each in arrays]
+
+
+def _append(arr: Any, values: Any, axis: Any = None) -> Traced:
+    return concatenate([arr, values], axis=axis)
+
+
+def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    """np.split into equal parts, or at places."""
+    return _parts(array_of(ary), indices_or_sections, axis, even=True)
+
+
+def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
+    return _parts(array_of(ary), indices_or_sections, axis, even=False)
+
+
+def _parts(a: Traced, sections: Any, axis: int, *, even: bool) -> list[Any]:
+    axis = axis_of(axis, a.ndim)
+    if not isinstance(sections, int | np.integer | Size):
+        places = [0, *sections, None]
+    else:
+        count = int(sections)
+        extent = a.shape[axis]
+        if even and extent % count != 0:
+            raise UnsupportedError("np.split does not divide the axis evenly; NumPy refuses it too")
+        extra = 0 if even else int(extent % count)
+        each = extent // count
+        places = [each * k + min(k, extra) for k in range(count)] + [None]
+    lead = (slice(None),) * axis
+    return [a[(*lead, slice(*pair))] for pair in pairwise(places)]
+
+
+def _tile(A: Any, reps: Any) -> Any:
+    """np.tile: a copy for each repetition, read by remainders."""
+    a = array_of(A)
+    counts = [reps] if isinstance(reps, int | np.integer | Size) else list(reps)
+    rank = max(a.ndim, len(counts))
+    a = a[(None,) * (rank - a.ndim) + (Ellipsis,)]
+    counts = [1] * (rank - len(counts)) + counts
+    dims = [dim_of(each) for each in counts]
+    shape = tuple(dim * count for dim, count in zip(a.node.shape, dims, strict=True))
+    index = [
+        at if count == Dim.of(1) else at % dim for at, dim, count in zip(indices(rank), a.node.shape, dims, strict=True)
+    ]
+    return Traced(a.tape, a.tape.view(a.node, shape, index))
+
+
+def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
+    """np.repeat by one number, or by one for each cell of an axis."""
+    a = array_of(a)
+    if axis is None:
+        a, axis = call("ravel", a), 0
+    repeats = repeats[0] if isinstance(repeats, list | tuple | np.ndarray) and np.size(repeats) == 1 else repeats
+    if isinstance(repeats, list | tuple | np.ndarray) and not has_traced(repeats):
+        a.tape.demand_equal(a.node.shape[axis], len(repeats))
+        return call("take", a, np.repeat(np.arange(len(repeats)), repeats), axis)
+    if not isinstance(repeats, int | np.integer | Size):
+        raise UnsupportedError("np.repeat is traced for numbers of repeats that are known, or sizes")
+    axis, count = axis_of(axis, a.ndim), dim_of(repeats)
+    shape = tuple(dim * count if k == axis else dim for k, dim in enumerate(a.node.shape))
+    index = [at // count if k == axis and count != Dim.of(0) else at for k, at in enumerate(indices(a.ndim))]
+    return Traced(a.tape, a.tape.view(a.node, shape, index))
+
+
+def _resize(a: Any, new_shape: Any) -> Any:
+    """np.resize: the cells in C order, again and again."""
+    flat = call("ravel", array_of(a))
+    wanted = new_shape if isinstance(new_shape, tuple | list) else (new_shape,)
+    if not flat.tape.at_most(1, flat.node.shape[0], usual=True):
+        return call("zeros_like", flat, shape=tuple(wanted))
+    total = product(map(dim_of, wanted))
+    made = Traced(flat.tape, flat.tape.view(flat.node, (total,), [indices(1)[0] % flat.node.shape[0]]))
+    return call("copy", call("reshape", made, wanted))
+
+
+def _insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
+    """np.insert before one place."""
+    a = traced(tape_of([arr, values]), arr)
+    a, axis = (call("ravel", a), 0) if axis is None else (a, axis_of(axis, a.ndim))
+    new = traced(a.tape, values).astype(a.dtype)
+    new = call("moveaxis", new[(None,) * (a.ndim - new.ndim) + (Ellipsis,)], 0, axis)
+    new = call("broadcast_to", new, tuple(new.shape[k] if k == axis else n for k, n in enumerate(a.shape)))
+    before, after = _around(a, obj, axis, "insert", 0)
+    return concatenate([before, new, after], axis=axis)
+
+
+def _delete(arr: Any, obj: Any, axis: Any = None) -> Any:
+    """np.delete of one place."""
+    a = array_of(arr)
+    a, axis = (call("ravel", a), 0) if axis is None else (a, axis_of(axis, a.ndim))
+    return concatenate(_around(a, obj, axis, "delete", 1), axis=axis)
+
+
+def _around(a: Traced, place: Any, axis: int, name: str, gone: int) -> list[Traced]:
+    """What lies before a place of an axis, and behind it."""
+    if isinstance(place, bool) or not isinstance(place, int | np.integer | Size):
+        raise UnsupportedError(f"np.{name} is traced for one place; use np.concatenate")
+    lead, extent = (slice(None),) * axis, a.node.shape[axis]
+    at = dim_of(place)
+    at = at if a.tape.at_most(0, at, usual=True) else at + extent
+    a.tape.demand_at_most(0, at)
+    a.tape.demand_at_most(at + gone, extent)
+    start = sized(a.tape, at)
+    return [a[(*lead, slice(None, start))], a[(*lead, slice(start + gone, None))]]
+
+
+def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
+    """np.roll: two pieces of an axis change places."""
+    a = array_of(a)
+    if axis is None:
+        return call("reshape", _roll(call("ravel", a), shift, 0), a.shape)
+    axes = axis if isinstance(axis, tuple | list) else (axis,)
+    shifts = shift if isinstance(shift, tuple | list) else (shift,) * len(axes)
+    for each, by in zip(axes, shifts, strict=True):
+        a = _rolled(a, by, axis_of(each, a.ndim))
+    return call("copy", a)
+
+
+def _rolled(a: Traced, by: Any, axis: int) -> Any:
+    if not isinstance(by, int | np.integer | Size):
+        raise UnsupportedError("np.roll is traced for shifts that are integers or sizes")
+    extent = a.shape[axis]
+    if isinstance(extent, int) and extent == 0:
+        return a
+    tape, shift = a.tape, dim_of(by)
+    inside = tape.at_most(shift, Dim.of(extent.dim if isinstance(extent, Size) else extent), usual=True)
+    inside = inside and tape.at_most(-shift, dim_of(extent), usual=True)
+    if not inside and not tape.at_most(1, dim_of(extent), usual=True):
+        return a
+    by = by if inside else by % extent
+    if isinstance(by, int | np.integer) and by == 0:
+        return a
+    lead = (slice(None),) * axis
+    cut = extent - by if tape.at_most(1, dim_of(by), usual=True) else -by
+    return concatenate([a[(*lead, slice(cut, None))], a[(*lead, slice(None, cut))]], axis=axis)
+
+
+def _pad(array: Any, pad_width: Any, mode: Any = "constant", **said: Any) -> Any:
+    """np.pad: constant, edge, wrap, reflect and symmetric by one extent at most."""
+    a = array_of(array)
+    values = said.pop("constant_values", 0)
+    if not isinstance(mode, str) or mode not in _PADS or said:
+        raise UnsupportedError(f"np.pad is traced with mode= one of {', '.join(_PADS)}, without {', '.join(said)}")
+    for axis, (width, value) in enumerate(zip(_pairs(pad_width, a.ndim), _pairs(values, a.ndim), strict=True)):
+        before, after = _PADS[mode](a, axis, width, value)
+        pieces = [piece for piece in (before, a, after) if piece is not None]
+        a = concatenate(pieces, axis=axis, dtype=a.dtype) if len(pieces) > 1 else a
+    return call("copy", a)
+
+
+def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
+    """One number, a pair, or a pair for each axis, as a pair for each axis."""
+    if isinstance(given, np.ndarray):
+        given = given.tolist()
+    if isinstance(given, dict):
+        return [(0, 0) if k not in given else _pairs(given[k], 1)[0] for k in range(rank)]
+    if not isinstance(given, tuple | list):
+        return [(given, given)] * rank
+    rows = [each if isinstance(each, tuple | list) else None for each in given]
+    if None not in rows:
+        pairs = [tuple(row) * (3 - len(row)) for row in rows if row is not None]
+        return [(p[0], p[1]) for p in (pairs * rank if len(pairs) == 1 else pairs)]
+    return [(given[0], given[-1])] * rank
+
+
+def _constant_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+    return tuple(_block(a, axis, w, v) for w, v in zip(width, value, strict=True))
+
+
+def _block(a: Traced, axis: int, width: Any, value: Any) -> Any:
+    if isinstance(width, int) and width == 0:
+        return None
+    shape = (*a.node.shape[:axis], dim_of(width), *a.node.shape[axis + 1 :])
+    return Traced(a.tape, a.tape.expand(as_node(a.tape, traced(a.tape, value), a.node.dtype), shape))
+
+
+def _edge_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+    lead = (slice(None),) * axis
+    if width != (0, 0):
+        a.tape.demand_at_most(1, a.node.shape[axis])
+    ends = a[(*lead, slice(None, 1))], a[(*lead, slice(-1, None))]
+    made = [None if w == 0 else _repeat(end, w, axis) for end, w in zip(ends, width, strict=True)]
+    return made[0], made[1]
+
+
+def _mirrored(skip: int) -> Any:
+    """Pads that mirror the axis, without its last cell or with it."""
+
+    def pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+        lead, (before, after), extent = (slice(None),) * axis, width, a.shape[axis]
+        a.tape.demand_at_most(dim_of(max(before, after)) + skip, dim_of(extent))
+        first = None if before == 0 else call("flip", a[(*lead, slice(skip, before + skip))], axis)
+        last = None if after == 0 else call("flip", a[(*lead, slice(extent - after - skip, extent - skip))], axis)
+        return first, last
+
+    return pad
+
+
+def _statistic_pad(name: str) -> Any:
+    """Pads with a mean or an extreme of the axis."""
+
+    def pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+        found = call(name, a, axis, keepdims=True)
+        found = found if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](found)
+        made = [None if w == 0 else _repeat(found.astype(a.dtype), w, axis) for w in width]
+        return made[0], made[1]
+
+    return pad
+
+
+def _wrap_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+    lead, (before, after), extent = (slice(None),) * axis, width, a.shape[axis]
+    a.tape.demand_at_most(dim_of(max(before, after)), dim_of(extent))
+    first = None if before == 0 else a[(*lead, slice(extent - before, extent))]
+    return first, None if after == 0 else a[(*lead, slice(0, after))]
+
+
+_PADS = {
+    "constant": _constant_pad,
+    "edge": _edge_pad,
+    "reflect": _mirrored(1),
+    "symmetric": _mirrored(0),
+    "wrap": _wrap_pad,
+    "mean": _statistic_pad("mean"),
+    "maximum": _statistic_pad("max"),
+    "minimum": _statistic_pad("min"),
+    "empty": _constant_pad,
+}
+
+
+def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any = None) -> Any:
+    a = array_of(a)
+    axis = axis_of(axis, a.ndim)
+    ends = [None if not is_given(each) else _end_piece(a, each, axis) for each in (prepend, append)]
+    pieces = [each for each in (ends[0], a, ends[1]) if each is not None]
+    made: Any = concatenate(pieces, axis=axis) if len(pieces) > 1 else a
+    lead = (slice(None),) * axis
+    for _ in range(n):
+        function = np.not_equal if made.dtype == bool else np.subtract
+        made = function(made[(*lead, slice(1, None))], made[(*lead, slice(None, -1))])
+    return made
+
+
+def _end_piece(a: Traced, value: Any, axis: int) -> Traced:
+    piece = traced(a.tape, value)
+    shape = (*a.node.shape[:axis], Dim.of(1), *a.node.shape[axis + 1 :])
+    return piece if piece.ndim else Traced(a.tape, a.tape.expand(piece.node, shape))
+
+
+FUNCTIONS.update(
+    {
+        "concatenate": concatenate,
+        "stack": stack,
+        "vstack": _vstack,
+        "hstack": _hstack,
+        "dstack": _dstack,
+        "column_stack": _column_stack,
+        "append": _append,
+        "split": _split,
+        "array_split": _array_split,
+        "vsplit": lambda ary, sections: _split(ary, sections, 0),
+        "hsplit": lambda ary, sections: _split(ary, sections, 1 if array_of(ary).ndim > 1 else 0),
+        "dsplit": lambda ary, sections: _split(ary, sections, 2),
+        "unstack": lambda x, *, axis=0: tuple(call("moveaxis", x, axis, 0)),
+        "tile": _tile,
+        "repeat": _repeat,
+        "resize": _resize,
+        "insert": _insert,
+        "delete": _delete,
+        "roll": _roll,
+        "pad": _pad,
+        "diff": _diff,
+    }
+)

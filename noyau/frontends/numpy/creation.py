@@ -1,0 +1,159 @@
+"""Arrays that a traced function makes: they may be written, and their sizes may have no number yet."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.elementwise import where
+from noyau.frontends.numpy.getitem import as_table
+from noyau.frontends.numpy.shapes import shape_given
+from noyau.frontends.numpy.tape import Tape, dtype_from
+from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, call
+from noyau.frontends.numpy.traced_sizes import Number, sized
+from noyau.frontends.numpy.ufuncs import has_traced, traced
+from noyau.ir.dims import Dim, Shape, index_name, product
+from noyau.ir.graph import Iota
+from noyau.ir.symbols import Size, dim_of
+
+Make = Callable[..., Any]
+
+
+def _dims(shape: Any) -> Shape:
+    return tuple(map(dim_of, shape_given((shape,))))
+
+
+def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
+    """np.full: cells of one value, or of one that is broadcast."""
+    value = traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
+    made = Traced(tape, tape.expand(value.node, _dims(shape)))
+    made.lies(order)
+    return made
+
+
+def zeros(tape: Tape, shape: Any, dtype: Any = float, order: Any = "C", **said: Any) -> Traced:
+    return full(tape, shape, 0, float if dtype is None else dtype, order)
+
+
+def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
+    return full(tape, shape, 1, float if dtype is None else dtype, order)
+
+
+def counted(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> Traced:
+    """An index over the axes of a shape, as an array."""
+    return Traced(tape, tape.cast(tape.emit(Iota(index), [], DType.I64, shape), dtype_from(dtype)))
+
+
+def arange(tape: Tape, *ends: Any, dtype: Any = None, **said: Any) -> Any:
+    """np.arange of integers and sizes."""
+    given = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
+    given = {"start": 0, "step": 1, **given, **{key: value for key, value in said.items() if key in _ENDS}}
+    start, stop, step = given["start"], given["stop"], given["step"]
+    step = tape.settle(step.dim) if isinstance(step, Size) else step
+    if not isinstance(step, int | np.integer) or step == 0 or not all(map(_is_end, (start, stop))):
+        raise UnsupportedError("np.arange of sizes is traced with whole ends and a whole step that is known")
+    first, last = (dim_of(start), dim_of(stop)) if step > 0 else (-dim_of(start), -dim_of(stop))
+    reach = last - first if tape.at_most(first, last, usual=True) else Dim.of(0)
+    length = (reach + (abs(int(step)) - 1)) // abs(int(step))
+    return counted(tape, Dim.of("#0") * int(step) + dim_of(start), (length,), np.int64 if dtype is None else dtype)
+
+
+_ENDS = ("start", "stop", "step")
+
+
+def _is_end(value: Any) -> bool:
+    return isinstance(value, int | np.integer | Size)
+
+
+def linspace(
+    tape: Tape, start: Any, stop: Any, num: Any = 50, endpoint: bool = True, retstep: bool = False, dtype: Any = None
+) -> Any:
+    """np.linspace along a first axis: the last cell is `stop` itself."""
+    count = dim_of(num)
+    parts = count - 1 if endpoint else count
+    some = tape.at_most(1, parts, usual=True)
+    first, last = (traced(tape, each).astype(np.float64) for each in (start, stop))
+    divisor = Number(tape, tape.size(parts, DType.I64), parts.names)
+    step = (last - first) / divisor if some else (last - first) * np.nan
+    at = counted(tape, Dim.of("#0"), (count, *[Dim.of(1)] * max(first.ndim, last.ndim)), np.float64)
+    made: Any = at * step + first if some else at * 0.0 + first
+    if endpoint and some:
+        made = where(at == divisor, last, made)
+    made = made if dtype is None else (np.floor(made) if np.dtype(dtype).kind in "iu" else made).astype(dtype)
+    return (made, step) if retstep else made
+
+
+def eye(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
+    shape = _dims((N, N if M is None else M))
+    at = counted(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
+    return (at == k).astype(dtype)
+
+
+def identity(tape: Tape, n: Any, dtype: Any = float, **said: Any) -> Any:
+    return eye(tape, n, dtype=float if dtype is None else dtype)
+
+
+def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
+    shape = _dims((N, N if M is None else M))
+    at = counted(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
+    return (at <= k).astype(dtype)
+
+
+def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
+    """np.indices: the index along each axis, of the whole shape or of that axis alone."""
+    shape = _dims(tuple(dimensions))
+    made = []
+    for axis in range(len(shape)):
+        own = tuple(dim if k == axis else Dim.of(1) for k, dim in enumerate(shape)) if sparse else shape
+        made.append(counted(tape, Dim.of(index_name(axis)), own, dtype))
+    return tuple(made) if sparse else call("stack", made)
+
+
+def fromfunction(tape: Tape, function: Callable[..., Any], shape: Any, *, dtype: Any = float, **said: Any) -> Any:
+    return function(*indices(tape, shape, dtype), **said)
+
+
+def array(tape: Tape, value: Any, *args: Any, **said: Any) -> Any:
+    """np.array of lists with traced numbers in them."""
+    return call("array", value if isinstance(value, Traced) else traced(tape, value), *args, **said)
+
+
+def prod(tape: Tape, a: Any, *args: Any, **said: Any) -> Any:
+    """np.prod of a shape is a size; of anything else, an array."""
+    if isinstance(a, tuple | list) and not args and not said and all(map(_is_end, a)):
+        return sized(tape, product(map(dim_of, a)), strong=True)
+    return call("prod", a, *args, **said)
+
+
+ALWAYS: dict[str, Make] = {"zeros": zeros, "ones": ones, "empty": zeros, "full": full}  # they may be written
+WHERE_SYMBOLIC: dict[str, Make] = {
+    "arange": arange,
+    "linspace": linspace,
+    "eye": eye,
+    "identity": identity,
+    "tri": tri,
+    "indices": indices,
+    "fromfunction": fromfunction,
+    "array": array,
+    "prod": prod,
+}
+
+
+def made_by(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of NumPy as traced functions call it: what makes arrays does so on the tape, and sizes without numbers
+    go to the table of functions."""
+
+    def create(*args: Any, **kwargs: Any) -> Any:
+        if name in ALWAYS:
+            return ALWAYS[name](tape, *args, **kwargs)
+        if not has_traced([*args, *kwargs.values()]):
+            return as_table(plain(*args, **kwargs))
+        if name in WHERE_SYMBOLIC:
+            return WHERE_SYMBOLIC[name](tape, *args, **kwargs)
+        return call(name, *args, **kwargs) if name in FUNCTIONS else plain(*args, **kwargs)
+
+    return create

@@ -1,0 +1,231 @@
+"""Ufuncs that the operator table does not have, of functions that it has.
+
+Functions of noyau's tables that NumPy lacks, as `noyau.functions` has them, on traced arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from math import log, pi
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.concatenation import common_dtype
+from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
+from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.traced_array import REFUSED, UFUNCS, Traced, as_scalars, tape_of
+from noyau.frontends.numpy.ufuncs import Make, as_node, elementwise, has_traced, mapped
+from noyau.ir.graph import Node, Scan
+from noyau.ir.monoids import MONOIDS, highest
+
+
+class Terms:
+    """Scalar functions of a tape by name: `of.sqrt(x)`. Numbers take the dtype of the first operand that has one."""
+
+    def __init__(self, tape: Tape) -> None:
+        self.tape = tape
+
+    def __call__(self, name: str, *operands: Node | float) -> Node:
+        like = next(each for each in reversed(operands) if isinstance(each, Node))
+        return mapped(self.tape, name, *(self.number(each, like) for each in operands))
+
+    def number(self, value: Node | float, like: Node) -> Node:
+        return value if isinstance(value, Node) else self.tape.constant(value, like.dtype)
+
+    def choose(self, condition: Node, this: Node | float, other: Node | float) -> Node:
+        like = next(each for each in (this, other) if isinstance(each, Node))
+        return mapped(self.tape, "where", condition, self.number(this, like), self.number(other, like))
+
+
+def square(tape: Tape, x: Node) -> Node:
+    return mapped(tape, "multiply", x, x)
+
+
+def isfinite(tape: Tape, x: Node) -> Node:
+    if not x.dtype.is_float:
+        return mapped(tape, "equal", x, x)
+    of = Terms(tape)
+    return of("logical_not", of("logical_or", of("is_nan", x), of("is_inf", x)))
+
+
+def signbit(tape: Tape, x: Node) -> Node:
+    """Below 0, or -0.0, whose reciprocal is -inf. The sign of a NaN is not seen."""
+    of = Terms(tape)
+    below_zero = of("logical_and", of("equal", x, 0), of("less", of("reciprocal", x), 0))
+    return of("logical_or", of("less", x, 0), below_zero)
+
+
+def copysign(tape: Tape, a: Node, b: Node) -> Node:
+    of = Terms(tape)
+    size = of("abs", a)
+    return of.choose(signbit(tape, b), of("negative", size), size)
+
+
+def cbrt(tape: Tape, x: Node) -> Node:
+    """A power, and a step of Newton's method, which takes away what the rounding of 1/3 adds."""
+    of = Terms(tape)
+    size = of("abs", x)
+    root = of("power", size, 1 / 3)
+    beyond = of("divide", of("subtract", root, of("divide", size, of("multiply", root, root))), 3)
+    better = of("subtract", root, beyond)
+    usual = of("logical_and", isfinite(tape, size), of("greater", size, 0))
+    return copysign(tape, of.choose(usual, better, size), x)
+
+
+def hypot(tape: Tape, a: Node, b: Node) -> Node:
+    """In a wider dtype where there is one; else of numbers scaled by the larger. An infinity beats a NaN."""
+    of = Terms(tape)
+    first, second = of("abs", a), of("abs", b)
+    if a.dtype is not DType.F64:
+        wide = tuple(tape.cast(each, DType.F32 if a.dtype is DType.F16 else DType.F64) for each in (first, second))
+        length = of("sqrt", of("add", square(tape, wide[0]), square(tape, wide[1])))
+        length = tape.cast(length, a.dtype)
+    else:
+        large, small = of("maximum", first, second), of("minimum", first, second)
+        ratio = of.choose(of("equal", large, 0), 0.0, of("divide", small, large))
+        length = of("multiply", large, of("sqrt", of("add", square(tape, ratio), 1)))
+    away = of("logical_or", of("is_inf", a), of("is_inf", b))
+    return of.choose(away, np.inf, length)
+
+
+def logaddexp(two: bool, tape: Tape, a: Node, b: Node) -> Node:
+    """log(exp(a) + exp(b)), or that to the base 2, without overflow."""
+    of = Terms(tape)
+    away = of("negative", of("abs", of("subtract", a, b)))
+    more = of("log1p", of("exp2" if two else "exp", away))
+    more = of("multiply", more, 1 / log(2)) if two else more
+    equal = of("add", a, 1.0 if two else log(2))
+    return of.choose(of("equal", a, b), equal, of("add", of("maximum", a, b), more))
+
+
+def heaviside(tape: Tape, x: Node, at_zero: Node) -> Node:
+    of = Terms(tape)
+    above = of.choose(of("equal", x, 0), at_zero, 1.0)
+    return of.choose(of("is_nan", x), x, of.choose(of("less", x, 0), 0.0, above))
+
+
+def arctan2(tape: Tape, y: Node, x: Node) -> Node:
+    """The angle of (x, y), by quadrants; zeros and infinities have the signs and the quarters of C's atan2."""
+    of = Terms(tape)
+    height, width = of("abs", y), of("abs", x)
+    same = of.choose(of("equal", height, 0), height, pi / 4)
+    first = of.choose(of("equal", height, width), same, of("atan", of("divide", height, width)))
+    turned = of.choose(signbit(tape, x), of("subtract", pi, first), first)
+    made = copysign(tape, turned, y)
+    missing = of("logical_or", of("is_nan", x), of("is_nan", y))
+    return of.choose(missing, np.nan, made)
+
+
+def scaled(factor: float, tape: Tape, x: Node) -> Node:
+    return Terms(tape)("multiply", x, factor)
+
+
+def modf(tape: Tape, x: Node) -> tuple[Node, Node]:
+    of = Terms(tape)
+    whole = of("truncate", x)
+    part = of.choose(of("is_inf", x), 0.0, of("subtract", x, whole))
+    return copysign(tape, part, x), whole
+
+
+def divmod_(tape: Tape, a: Node, b: Node) -> tuple[Node, Node]:
+    return mapped(tape, "floor_divide", a, b), mapped(tape, "floor_mod", a, b)
+
+
+def bitwise_count(tape: Tape, x: Node) -> Node:
+    """The ones of |x|, counted in pairs, fours and eights (Hacker's Delight, 5-1)."""
+    of = Terms(tape)
+    word = tape.cast(x if x.dtype.kind == "uint" else of("abs", x), DType.U64)
+    if x.dtype.kind == "int":
+        keep = int(highest(DType.U64)) >> (64 - 8 * x.dtype.bytes)
+        word = of("bitwise_and", word, keep)
+    for shift, mask in ((1, 0x5555555555555555), (2, 0x3333333333333333)):
+        high = of("bitwise_and", of("shift_right", word, shift), mask)
+        word = of("add", of("bitwise_and", word, mask), high)
+    word = of("bitwise_and", of("add", word, of("shift_right", word, 4)), 0x0F0F0F0F0F0F0F0F)
+    return tape.cast(of("shift_right", of("multiply", word, 0x0101010101010101), 56), DType.U8)
+
+
+COMPOSED: dict[str, Make] = {
+    "square": square,
+    "isfinite": isfinite,
+    "signbit": signbit,
+    "copysign": copysign,
+    "cbrt": cbrt,
+    "hypot": hypot,
+    "logaddexp": partial(logaddexp, False),
+    "logaddexp2": partial(logaddexp, True),
+    "heaviside": heaviside,
+    "arctan2": arctan2,
+    "deg2rad": partial(scaled, pi / 180),
+    "radians": partial(scaled, pi / 180),
+    "rad2deg": partial(scaled, 180 / pi),
+    "degrees": partial(scaled, 180 / pi),
+    "modf": modf,
+    "divmod": divmod_,
+    "bitwise_count": bitwise_count,
+}
+UFUNCS.update({name: elementwise(getattr(np, name), make) for name, make in COMPOSED.items() if hasattr(np, name)})
+REFUSED.update(
+    dict.fromkeys(("nextafter", "spacing", "frexp", "ldexp"), "there is no function of the bits of a float")
+    | dict.fromkeys(("gcd", "lcm"), "how long it takes depends on the numbers")
+    | {"isnat": "there are no dates"}
+)
+
+
+OWN_MODULE = "noyau.functions"
+
+
+def _of_table(function: str) -> Callable[..., Any]:
+    """A scalar function of the table."""
+
+    def call(*operands: Any) -> Any:
+        tape, dtype = tape_of(operands), common_dtype(operands)
+        return as_scalars(Traced(tape, mapped(tape, function, *(as_node(tape, each, dtype) for each in operands))))
+
+    return call
+
+
+def _cast(x: Any, dtype: str) -> Any:
+    named = {each.value: each for each in DType if each is not DType.OTHER}
+    if dtype not in named:
+        raise UnsupportedError(f"there is no dtype {dtype!r}; the dtypes are: {', '.join(named)}")
+    x = array_of(x)
+    return as_scalars(Traced(x.tape, x.tape.cast(x.node, named[dtype])))
+
+
+def _reduce(monoid: str, x: Any, axis: int | Sequence[int], *, keepdims: bool = False) -> Any:
+    x = array_of(x)
+    return as_scalars(Traced(x.tape, x.tape.reduce(monoid, x.node, axes_of(axis, x.ndim), keep=keepdims)))
+
+
+def _scan(monoid: str, x: Any, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Any:
+    x = array_of(x)
+    kind = Scan(monoid, axis_of(axis, x.ndim), exclusive, reverse)
+    return Traced(x.tape, x.tape.emit(kind, [x.node], MONOIDS[monoid].result(x.node.dtype), x.node.shape))
+
+
+OWN: dict[str, Callable[..., Any]] = {
+    "cast": _cast,
+    "sigmoid": _of_table("sigmoid"),
+    "softplus": _of_table("softplus"),
+    "erf": _of_table("erf"),
+    "power": _of_table("power"),
+    "truncate_divide": _of_table("divide"),
+    "shift_left": _of_table("shift_left"),
+    "shift_right": _of_table("shift_right"),
+    "reduce": _reduce,
+    "scan": _scan,
+}
+
+
+def own(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of `noyau.functions` as traced functions call it."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return OWN[name](*args, **kwargs) if has_traced([*args, *kwargs.values()]) else plain(*args, **kwargs)
+
+    return call

@@ -1,0 +1,318 @@
+"""NumPy's functions cell by cell that are no ufuncs: choices, bounds, rounding, tolerances, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.concatenation import common_dtype
+from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
+from noyau.frontends.numpy.shapes import shape_given
+from noyau.frontends.numpy.tape import dtype_from
+from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
+from noyau.frontends.numpy.ufuncs import as_node, beyond, mapped, refuse, traced
+from noyau.ir.dims import Dim, index_name, indices
+from noyau.ir.graph import Gather, Iota, Lookup, Node
+from noyau.ir.symbols import dim_of
+
+
+def where(condition: Any, *branches: Any) -> Traced:
+    """np.where of three arrays."""
+    if len(branches) != 2:
+        raise UnsupportedError("np.where of a condition alone has a result of unknown shape; give it both values")
+    tape = tape_of([condition, *branches])
+    dtype = common_dtype(branches)
+    first, second = (as_node(tape, each, dtype) for each in branches)
+    return Traced(tape, mapped(tape, "where", as_node(tape, traced(tape, condition), DType.BOOL), first, second))
+
+
+def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
+    """np.select: the first choice whose condition holds."""
+    if len(condlist) != len(choicelist) or not len(condlist):
+        raise UnsupportedError("np.select takes as many choices as conditions, at least one")
+    tape = tape_of([condlist, choicelist, default])
+    dtype = common_dtype([*choicelist, default])
+    made: Any = traced(tape, default, dtype)
+    for condition, choice in list(zip(condlist, choicelist, strict=True))[::-1]:
+        made = where(condition, traced(tape, choice, dtype), made)
+    return made
+
+
+def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Any:
+    if out is not None:
+        raise UnsupportedError("np.choose is traced without out=")
+    count = len(choices)
+    tape = tape_of([a, choices])
+    a = traced(tape, a)
+    if mode == "raise":
+        dtype = common_dtype([*choices])
+        listed = call("stack", call("broadcast_arrays", a, *(traced(tape, each, dtype) for each in choices))[1:])
+        at = indices(listed.ndim - 1)
+        looked = tape.cast(call("broadcast_to", a, listed.shape[1:]).node, DType.I64)
+        kind = Gather((Lookup(1, at), *at))
+        return Traced(tape, tape.emit(kind, [listed.node, looked], dtype, looked.shape))
+    a = a % count if mode == "wrap" else call("clip", a, 0, count - 1)
+    return _select([a == k for k in range(count)], list(choices))
+
+
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **said: Any) -> Any:
+    low = said.pop("min", None) if not is_given(a_min) else a_min
+    high = said.pop("max", None) if not is_given(a_max) else a_max
+    dtype = {key: said.pop(key) for key in ("dtype",) if said.get(key) is not None}
+    refuse("clip", said)
+    a = traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
+    low, high = (None if beyond(a.tape, end, a.node.dtype) == side else end for end, side in ((low, -1), (high, 1)))
+    if not (is_given(low) or is_given(high)):
+        return UFUNCS["positive"](a, out=out, **dtype)
+    made = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
+    made = made if not is_given(high) else UFUNCS["minimum"](made, high, **dtype)
+    return UFUNCS["positive"](made, out=out) if out is not None else Traced(a.tape, made.node)
+
+
+def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
+    """np.round: halves to even; integers stay as they are."""
+    a = array_of(a)
+    if not a.node.dtype.is_float:
+        if decimals < 0 and a.dtype != bool:
+            tens = 10.0**-decimals
+            return (UFUNCS["rint"](a.astype(np.float64) / tens) * tens).astype(a.dtype)
+        return Traced(a.tape, a.node) if a.dtype != bool else a.astype(np.float16)
+    if decimals == 0:
+        return UFUNCS["rint"](a, out=out)
+    power = 10 ** abs(decimals)
+    if decimals > 0:
+        return UFUNCS["divide"](UFUNCS["rint"](a * power), power, out=out)
+    return UFUNCS["multiply"](UFUNCS["rint"](a / power), power, out=out)
+
+
+def _fix(x: Any, out: Any = None) -> Any:
+    return UFUNCS["trunc"](array_of(x), out=out)
+
+
+def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **said: Any) -> Traced:
+    x = array_of(x)
+    wanted = dtype_from(dtype)
+    if not np.can_cast(x.dtype, wanted.numpy, casting):
+        raise UnsupportedError(f"a cast of {x.dtype} to {wanted.numpy} is not {casting!r}; NumPy refuses it too")
+    if said.get("copy") is False and wanted is x.node.dtype:
+        return _in_order(x, order)
+    return _new(x, x.tape.cast(x.node, wanted), order)
+
+
+def _copy(a: Any, order: Any = "K", **said: Any) -> Traced:
+    a = array_of(a)
+    return _new(a, a.node, order)
+
+
+def _new(a: Traced, node: Node, order: Any) -> Traced:
+    """An array that is new, whose cells lie in an order, or as those of another array."""
+    made = Traced(a.tape, node)
+    made.lies(order, like=[] if order == "F" else [a])
+    return made
+
+
+_NEVER = np.lib.NumpyVersion(np.__version__) >= "2.0.0b1"  # before, copy=False was a copy where one is needed
+
+
+def _as_array(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **said: Any) -> Any:
+    """np.asarray: the array itself where its dtype and its order are as wanted."""
+    return _array(a, dtype, copy=copy, order=order)
+
+
+def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **said: Any) -> Any:
+    a = array_of(a)
+    wanted = a.dtype if dtype is None else dtype
+    if copy is False and _NEVER and np.dtype(wanted) != a.dtype:
+        raise UnsupportedError("np.array with copy=False makes no array of another dtype; NumPy refuses it too")
+    made = _astype(a, wanted, order, copy=copy is True)
+    return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)] if ndmin else made
+
+
+def _as_contiguous(a: Any, dtype: Any = None, **said: Any) -> Traced:
+    return _in_order(call("atleast_1d", _as_array(a, dtype)), "C")
+
+
+def _in_order(a: Traced, order: Any) -> Traced:
+    """The array itself where its cells lie in an order, as an array of them where they do not; where that is not known,
+    what is either."""
+    gaps = a.gaps() if order == "C" or a.ndim < 2 else None
+    if order not in ("C", "F") or gaps == []:
+        return a
+    made = Traced(a.tape, a.node)
+    if gaps is None:
+        made.look_at(a, "in_order")
+    elif not _has_several(a, gaps):
+        return a
+    return made
+
+
+def _has_several(a: Traced, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
+    """Whether an array has cells, and several along an axis whose neighbours lie further apart than packed ones."""
+
+    def more(room: Dim) -> bool:
+        return a.tape.at_most(1, room, usual=True)
+
+    return all(more(extent) for extent in a.node.shape) and any(
+        more(extent - 1) and (more(gap) or more(-gap)) for extent, gap in gaps
+    )
+
+
+def _like(name: str, value: Any) -> Callable[..., Any]:
+    """zeros_like and its kin: `value` None is the first argument after the array."""
+
+    def filled(a: Any, *given: Any, dtype: Any = None, shape: Any = None, **said: Any) -> Traced:
+        refuse(name, {key: v for key, v in said.items() if key not in ("device", "fill_value")})
+        a, rest = array_of(a), list(given)
+        number = value if value is not None else said["fill_value"] if "fill_value" in said else rest.pop(0)
+        dtype = rest[0] if rest else dtype
+        wanted = a.node.dtype if dtype is None else dtype_from(dtype)
+        dims = a.node.shape if shape is None else tuple(map(dim_of, shape_given((shape,))))
+        made = Traced(a.tape, a.tape.expand(as_node(a.tape, number, wanted), dims))
+        made.lies(said.get("order", "K"), [a] if shape is None and said.get("order") in (None, "K") else [])
+        return made
+
+    return filled
+
+
+def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
+    """np.isclose: |a - b| <= atol + rtol |b|, infinities by being equal."""
+    tape = tape_of([a, b, rtol, atol])
+    a, b = traced(tape, a), traced(tape, b)
+    if b.node.dtype.kind != "float":
+        b = b.astype(np.result_type(b.dtype, 1.0))
+    near = (abs(a - b) <= atol + rtol * abs(b)) & UFUNCS["isfinite"](b) | (a == b)
+    return near | (UFUNCS["isnan"](a) & UFUNCS["isnan"](b)) if equal_nan else near
+
+
+def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
+    tape = tape_of([a1, a2])
+    a1, a2 = traced(tape, a1), traced(tape, a2)
+    if a1.ndim != a2.ndim or any(one != two for one, two in zip(a1.shape, a2.shape, strict=True)):
+        return False
+    alike = a1 == a2
+    return call("all", alike | (UFUNCS["isnan"](a1) & UFUNCS["isnan"](a2)) if equal_nan else alike)
+
+
+def _array_equiv(a1: Any, a2: Any) -> Any:
+    tape = tape_of([a1, a2])
+    return call("all", UFUNCS["equal"](traced(tape, a1), traced(tape, a2)))
+
+
+def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    """np.tril and np.triu: 0 on the other side of a diagonal."""
+
+    def triangle(m: Any, k: int = 0) -> Any:
+        m = array_of(m)
+        m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
+        shape, tape = m.node.shape[-2:], m.tape
+        offset = tape.emit(Iota(Dim.of(index_name(1)) - Dim.of(index_name(0))), [], DType.I64, shape)
+        return where(keep(Traced(tape, offset), k), m, np.zeros((), m.dtype))
+
+    return triangle
+
+
+def _sinc(x: Any) -> Any:
+    x = array_of(x)
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    tiny = np.array(1e-20 if x.dtype != np.float16 else 6e-8, x.dtype)
+    y = np.pi * where(x == 0, tiny, x)
+    return UFUNCS["sin"](y) / y
+
+
+def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
+    tape = tape_of([y, x, dx])
+    y = traced(tape, y)
+    axis = axis_of(axis, y.ndim)
+    lead = (slice(None),) * axis
+    step: Any = dx
+    if x is not None:
+        x = traced(tape, x)
+        step = call("diff", x, axis=0 if x.ndim == 1 else axis)
+        step = call("reshape", step, [-1 if k == axis else 1 for k in range(y.ndim)]) if step.ndim == 1 else step
+    return (step * (y[(*lead, slice(1, None))] + y[(*lead, slice(None, -1))]) / 2.0).sum(axis)
+
+
+def _ix(*args: Any) -> tuple[Any, ...]:
+    tape = tape_of(args)
+    made = [traced(tape, each) for each in args]
+    if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in made):
+        raise UnsupportedError("np.ix_ is traced for vectors of integers")
+    shapes = [[-1 if k == at else 1 for k in range(len(made))] for at in range(len(made))]
+    return tuple(call("reshape", each, shape) for each, shape in zip(made, shapes, strict=True))
+
+
+def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
+    tape = tape_of(xi)
+    made = [call("ravel", traced(tape, each)) for each in xi]
+    order = list(range(len(made)))
+    if indexing == "xy" and len(made) > 1:
+        order[:2] = [1, 0]
+    shapes = [[-1 if order[at] == k else 1 for k in range(len(made))] for at in range(len(made))]
+    placed = [call("reshape", each, shape) for each, shape in zip(made, shapes, strict=True)]
+    return tuple(placed) if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *placed))
+
+
+def _cross(a: Any, b: Any, axis: int = -1) -> Any:
+    tape = tape_of([a, b])
+    a, b = (call("moveaxis", traced(tape, each), axis, -1) for each in (a, b))
+    for each in (a, b):
+        tape.demand_equal(each.node.shape[-1], 3)
+    turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
+    return call("stack", turned, axis=axis)
+
+
+def _is_infinite(number: float) -> Callable[..., Any]:
+    return lambda x, out=None: UFUNCS["equal"](array_of(x), number, out=out)
+
+
+FUNCTIONS.update(
+    {
+        "where": where,
+        "select": _select,
+        "choose": _choose,
+        "clip": _clip,
+        "round": _round,
+        "around": _round,
+        "fix": _fix,
+        "astype": _astype,
+        "copy": _copy,
+        "asarray": _as_array,
+        "asanyarray": _as_array,
+        "ascontiguousarray": _as_contiguous,
+        "asfortranarray": lambda a, dtype=None: _in_order(call("atleast_1d", _as_array(a, dtype)), "F"),
+        "array": _array,
+        "zeros_like": _like("zeros_like", 0),
+        "ones_like": _like("ones_like", 1),
+        "empty_like": _like("empty_like", 0),
+        "full_like": _like("full_like", None),
+        "isclose": _isclose,
+        "allclose": lambda a, b, *args, **said: call("all", _isclose(a, b, *args, **said)),
+        "array_equal": _array_equal,
+        "array_equiv": _array_equiv,
+        "tril": _band(np.less_equal),
+        "triu": _band(np.greater_equal),
+        "sinc": _sinc,
+        "trapezoid": _trapezoid,
+        "ix_": _ix,
+        "meshgrid": _meshgrid,
+        "cross": _cross,
+        "isposinf": _is_infinite(np.inf),
+        "isneginf": _is_infinite(-np.inf),
+        "real": lambda val: array_of(val)[...],
+        "iscomplexobj": lambda x: False,
+        "result_type": lambda *given: common_dtype(given).numpy,
+        "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
+    }
+)
+METHODS.update(
+    {
+        "copy": lambda a, order="C": a._like(call("copy", a, order)),
+        "conj": UFUNCS["conjugate"],
+        "conjugate": UFUNCS["conjugate"],
+    }
+)
+ATTRIBUTES.update({"real": lambda a: call("real", a)})

@@ -1,0 +1,379 @@
+"""What stands between brackets: slices, None, Ellipsis, integers, and arrays of integers or bools.
+
+Arrays of known numbers, which a traced function looks into: a codebook, the rows of np.eye.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.reductions import axis_of, put_out
+from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, Window, call, tape_of
+from noyau.frontends.numpy.traced_sizes import Number
+from noyau.frontends.numpy.ufuncs import as_node, has_traced, mapped, traced
+from noyau.ir.dims import Dim, Shape, index_name, indices, never_negative, product
+from noyau.ir.graph import Gather, Iota, Lookup, Node, View
+from noyau.ir.symbols import Size, dim_of
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """`count` cells of an axis from `start`, `step` apart."""
+
+    start: Dim
+    step: int
+    count: Dim
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """Indices that need no memory, since they count: `index` over the axes of their shape."""
+
+    index: Dim
+    shape: Shape
+
+
+Entry: TypeAlias = Slice | Dim | Node | Count | None
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """What stands between brackets: for each entry None (a new axis), a Slice, a place or indices that are looked up;
+    all but None are about the array's axes in order. `together`: the shape of all indices that are looked up; `at`: the
+    axis of the result where it begins."""
+
+    entries: tuple[Entry, ...]
+    together: Shape
+    at: int
+    looked_up: bool
+
+
+def getitem(array: Traced, key: Any) -> Any:
+    """The part of an array that a key names. What a mask picks has no shape beforehand: it is a `Masked`."""
+    key = unmasked(array, key)
+    if is_mask(key):
+        return FUNCTIONS["masked"](array, masked_key(array, key))
+    plan = parsed(array, key)
+    made = read(array, plan)
+    made.scalar = not made.ndim and not any(each is Ellipsis for each in _entries(key))
+    if plan.looked_up and made.ndim and is_view(key):
+        made.see(Window(array, lambda: read(array, plan).node, lambda node: FUNCTIONS["scattered"](array, plan, node)))
+    return made
+
+
+def is_view(key: Any) -> bool:
+    """Whether NumPy makes a view by a key: it has numbers, which may be cells of arrays, and no arrays."""
+    return not any(isinstance(e, list | np.ndarray) or (isinstance(e, Traced) and not e.scalar) for e in _entries(key))
+
+
+def _entries(key: Any) -> tuple[Any, ...]:
+    return key if isinstance(key, tuple) else (key,)
+
+
+def read(array: Traced, plan: Key) -> Traced:
+    """The cells that a key names."""
+    tape, value, shape, index = array.tape, array.node, _result(plan), _index(plan)
+    if not plan.looked_up:
+        return Traced(tape, tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
+    operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
+    if len(operands) == 1:
+        return Traced(tape, tape.copied(tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)])))
+    return Traced(tape, tape.emit(Gather(tuple(index)), operands, value.dtype, shape))
+
+
+def _result(plan: Key) -> Shape:
+    """The shape of what a key names."""
+    shape = [each.count if isinstance(each, Slice) else Dim.of(1) for each in plan.entries if _is_axis(each)]
+    return (*shape[: plan.at], *plan.together, *shape[plan.at :])
+
+
+def _is_axis(entry: Entry) -> bool:
+    return entry is None or isinstance(entry, Slice)
+
+
+def _index(plan: Key) -> list[Dim | Lookup]:
+    """For each axis of the array, where it is read over the indices of the result."""
+    index: list[Dim | Lookup] = []
+    axis, looked_up = 0, 0
+    for each in plan.entries:
+        place = Dim.of(index_name(axis if axis < plan.at else axis + len(plan.together)))
+        axis += _is_axis(each)
+        match each:
+            case None:
+                pass
+            case Slice(start, step, _):
+                index.append(place * step + start)
+            case Node():
+                looked_up += 1
+                index.append(Lookup(looked_up, _looked_at(each.shape, plan)))
+            case Count(counted, shape):
+                seen = {index_name(k): dim for k, dim in enumerate(_looked_at(shape, plan))}
+                index.append(counted.replace(seen))
+            case _:
+                index.append(each)
+    return index
+
+
+def _looked_at(shape: Shape, plan: Key) -> Shape:
+    """Where indices of this shape are read, which are broadcast to that of all together."""
+    skipped = len(plan.together) - len(shape)
+    pairs = zip(shape, plan.together[skipped:], strict=True)
+    ones = [dim == Dim.of(1) and goal != dim for dim, goal in pairs]
+    return tuple(Dim.of(0) if one else Dim.of(index_name(plan.at + skipped + k)) for k, one in enumerate(ones))
+
+
+def parsed(array: Traced, key: Any) -> Key:
+    """A key as what it says of each axis; ends of slices are clamped as NumPy does."""
+    tape, shape, axis = array.tape, array.node.shape, 0
+    entries: list[Entry] = []
+    for each in _filled(_entries(key), len(shape)):
+        entries.append(None if each is None else _entry(tape, each, shape[axis]))
+        axis += each is not None
+    looked = [each for each in entries if isinstance(each, Node | Count)]
+    if not looked:
+        return Key(tuple(entries), (), 0, False)
+    together = tape.broadcast([each.shape for each in looked])
+    places = [at for at, each in enumerate(entries) if not _is_axis(each)]
+    dots = next((at for at, each in enumerate(_entries(key)) if each is Ellipsis), 0)  # they part even without an axis
+    parted = len(entries) < len(_entries(key)) and places[0] < dots <= places[-1]
+    side_by_side = not parted and places == list(range(places[0], places[0] + len(places)))
+    at = sum(_is_axis(each) for each in entries[: places[0]]) if side_by_side else 0
+    return Key(tuple(entries), together, at, True)
+
+
+def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node | Count:
+    match each:
+        case slice():
+            return _slice(tape, each, extent)
+        case Number():
+            raise UnsupportedError("a place is no whole size: it is calculated with /, or counted; use //")
+        case Traced() | np.ndarray() | list() | tuple() | range():
+            return _counted(tape, each, extent) or _indices(tape, each, extent)
+        case _:
+            return _place(tape, each, extent)
+
+
+def unmasked(array: Traced, key: Any) -> Any:
+    """A key in which masks that are known are the places where they are true; the array must have their extents."""
+    made: list[Any] = []
+    entries = [np.asarray(e) if isinstance(e, list) and not has_traced(e) else e for e in _entries(key)]
+    axis, rest = 0, array.ndim - sum(map(_spans, entries))
+    for each in entries:
+        if isinstance(each, np.ndarray) and each.dtype == bool and each.ndim:
+            for extent, dim in zip(each.shape, array.node.shape[axis:], strict=False):
+                array.tape.demand_equal(dim, extent)
+            made.extend(np.nonzero(each))
+        else:
+            made.append(each)
+        axis += rest if each is Ellipsis else _spans(each)
+    return tuple(made) if isinstance(key, tuple) or len(made) > 1 else made[0]
+
+
+def _spans(entry: Any) -> int:
+    """How many axes an entry of a key is about, without what Ellipsis stands for."""
+    if isinstance(entry, Traced | np.ndarray) and entry.dtype == bool:
+        return entry.ndim
+    return int(entry is not None and entry is not Ellipsis)
+
+
+def is_mask(key: Any) -> bool:
+    """Whether a key is one mask that is only known when it runs."""
+    entries = [each for each in _entries(key) if each is not Ellipsis]
+    bools = [each for each in entries if isinstance(each, Traced) and each.node.dtype is DType.BOOL]
+    if bools and len(entries) > 1:
+        raise UnsupportedError("a mask of bools beside other indices has a result of unknown shape; use np.where")
+    return bool(bools)
+
+
+def masked_key(array: Traced, key: Any) -> Node:
+    """The mask of a key, whose shape is that of the array's first axes."""
+    mask: Node = next(each for each in _entries(key) if each is not Ellipsis).node
+    if len(mask.shape) > array.ndim:
+        raise UnsupportedError(f"a mask of {len(mask.shape)} axes does not fit an array of {array.ndim}")
+    for left, right in zip(mask.shape, array.node.shape, strict=False):
+        array.tape.demand_equal(left, right)
+    return mask
+
+
+def flat_places(array: Traced, plan: Key) -> Node:
+    """For each cell that a key names, its place in the array in C order, as an i64."""
+    tape, shape = array.tape, array.node.shape
+    numbers = tape.emit(Iota(Dim.of(index_name(0))), [], DType.I64, (product(shape),))
+    return read(Traced(tape, tape.reshape(numbers, shape)), plan).node
+
+
+def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
+    """np.take along an axis."""
+    array = FUNCTIONS["asarray"](array) if isinstance(array, Traced) else traced(indices.tape, array)
+    if axis is None:
+        array, axis = FUNCTIONS["ravel"](array), 0
+    array = array if array.ndim else FUNCTIONS["ravel"](array)
+    tape, place = array.tape, axis_of(axis, array.ndim)
+    if mode != "raise":
+        extent = tape.size(array.node.shape[place], DType.I64)
+        found = as_node(tape, traced(tape, indices), DType.I64)
+        indices = Traced(
+            tape, mapped(tape, "floor_mod", found, extent) if mode == "wrap" else _clamped(found, extent, tape)
+        )
+    elif not isinstance(indices, Traced | np.ndarray | list | tuple):
+        indices = np.asarray(indices)
+    where = np.asarray(indices) if isinstance(indices, tuple) else indices
+    return put_out(getitem(array, (*(slice(None),) * place, where)), out)
+
+
+def _clamped(found: Node, extent: Node, tape: Tape) -> Node:
+    last = mapped(tape, "subtract", extent, tape.constant(1, DType.I64))
+    return mapped(tape, "maximum", mapped(tape, "minimum", found, last), tape.constant(0, DType.I64))
+
+
+def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
+    """np.take_along_axis: for each cell of `indices`, the one at that place along the axis."""
+    if axis is None:
+        return take(FUNCTIONS["ravel"](arr), indices)
+    tape = arr.tape if isinstance(arr, Traced) else indices.tape
+    array, where = traced(tape, arr), traced(tape, indices)
+    axis, own = range(array.ndim)[axis], array.node.shape
+    shape = tape.broadcast([(*own[:axis], Dim.of(1), *own[axis + 1 :]), where.node.shape])
+    full = tape.expand(array.node, (*shape[:axis], own[axis], *shape[axis + 1 :]))
+    looked = tape.expand(_indices(tape, where, own[axis]), shape)
+    at = tuple(Dim.of(index_name(k)) for k in range(len(shape)))
+    kind = Gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]))
+    return Traced(tape, tape.emit(kind, [full, looked], array.node.dtype, shape))
+
+
+def _filled(key: Sequence[Any], rank: int) -> list[Any]:
+    """The key with one entry for each axis: what Ellipsis stands for is slices of everything."""
+    dots = [at for at, each in enumerate(key) if each is Ellipsis]
+    used = sum(each is not None and each is not Ellipsis for each in key)
+    if len(dots) > 1 or used > rank:
+        raise UnsupportedError(f"{used} indices are given for an array of {rank} axes")
+    rest = [slice(None)] * (rank - used)
+    at = dots[0] if dots else len(key)
+    return [*key[:at], *rest, *key[at + 1 :]]
+
+
+def _slice(tape: Tape, key: slice, extent: Dim) -> Slice:
+    step = tape.settle(key.step.dim) if isinstance(key.step, Size) else 1 if key.step is None else key.step
+    if not isinstance(step, int | np.integer) or step == 0:
+        raise UnsupportedError("the step of a slice is an integer that is known, and not 0")
+    if step > 0:
+        start = _end(tape, key.start, Dim.of(0), Dim.of(0), extent, extent)
+        stop = _end(tape, key.stop, extent, Dim.of(0), extent, extent)
+        length = stop - start if tape.at_most(start, stop, usual=True) else Dim.of(0)
+    else:
+        start = _end(tape, key.start, extent - 1, Dim.of(-1), extent - 1, extent)
+        stop = _end(tape, key.stop, Dim.of(-1), Dim.of(-1), extent - 1, extent)
+        length = start - stop if tape.at_most(stop, start, usual=True) else Dim.of(0)
+    apart = abs(int(step))
+    return Slice(start, int(step), length if apart == 1 else (length + (apart - 1)) // apart)
+
+
+def _end(tape: Tape, given: Any, otherwise: Dim, low: Dim, high: Dim, extent: Dim) -> Dim:
+    """An end of a slice, within its axis: one below 0 counts from the end."""
+    if given is None:
+        return otherwise
+    if not isinstance(given, int | Size | np.integer):
+        raise UnsupportedError(f"an end of a slice is {given!r}; it is an integer or a size")
+    dim = dim_of(given)
+    if not tape.at_most(0, dim, usual=not never_negative(-dim)):
+        dim = dim + extent
+    if not tape.at_most(low, dim, usual=True):
+        return low
+    return dim if tape.at_most(dim, high, usual=True) else high
+
+
+def _place(tape: Tape, key: Any, extent: Dim) -> Dim:
+    if isinstance(key, bool | np.bool_) or not isinstance(key, int | Size | np.integer):
+        raise UnsupportedError(f"{key!r} is no index that is traced")
+    place = dim_of(key)
+    place = place if tape.at_most(0, place, usual=not never_negative(-place)) else place + extent
+    tape.demand_at_most(0, place)
+    tape.demand_at_most(place + 1, extent)
+    return place
+
+
+def _counted(tape: Tape, key: Any, extent: Dim) -> Count | None:
+    """Indices as a count, such as np.arange gives, which lies within the axis in this call; None for others."""
+    if not isinstance(key, Traced) or key.node.dtype is not DType.I64:
+        return None
+    node, at = key.node, indices(key.ndim)
+    while isinstance(node.kind, View):
+        seen = {index_name(k): dim for k, dim in enumerate(at)}
+        at, node = tuple(dim.replace(seen) for dim in node.kind.index), tape.by_name[node.inputs[0]]
+    if not isinstance(node.kind, Iota):
+        return None
+    index, low, high = node.kind.index.replace({index_name(k): dim for k, dim in enumerate(at)}), Dim.of(0), Dim.of(0)
+    for term in index.terms:
+        part = Dim((term,))
+        axes = [name for name in part.names if name.startswith("#")]
+        last = Dim.of(0) if not axes else key.node.shape[int(axes[0][1:])] - 1
+        if axes and (len(term[0]) > 1 or term[0] != (axes[0],)):
+            return None
+        low = low + (part if not axes else last * min(term[1], 0))
+        high = high + (part if not axes else last * max(term[1], 0))
+    if not tape.at_most(0, low, usual=True) or not tape.at_most(high + 1, extent, usual=True):
+        return None
+    return Count(index, key.node.shape)
+
+
+def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
+    """Indices as they are looked up: those below 0 count from the end. What is known of them the axis must have."""
+    if isinstance(key, np.ndarray) or not (isinstance(key, Traced) or has_traced(key)):
+        key = np.asarray(key, None if np.size(key) else np.int64)
+        if key.size and key.dtype.kind in "iu":
+            tape.demand_at_most(max(int(key.max()) + 1, -int(key.min())), extent)
+    node = traced(tape, key).node
+    if node.dtype is DType.BOOL:
+        raise UnsupportedError("a mask of bools has a result of unknown shape; use np.where")
+    if node.dtype.is_float:
+        raise UnsupportedError(f"an array of {node.dtype.value} is no index")
+    wide = tape.cast(node, DType.I64)
+    if node.dtype.kind == "uint" or (isinstance(key, np.ndarray) and bool((key >= 0).all())):
+        return wide
+    below = mapped(tape, "less", wide, tape.constant(0, DType.I64))
+    return mapped(tape, "where", below, mapped(tape, "add", wide, tape.size(extent, DType.I64)), wide)
+
+
+FUNCTIONS.update({"getitem": getitem, "take": take, "take_along_axis": take_along_axis})
+
+
+class Table(np.ndarray):
+    """An array of NumPy that traced indices may look into: it is a constant of the graph then. What NumPy makes of one
+    is one, too."""
+
+    def __getitem__(self, key: Any) -> Any:
+        if not _holds_traced(key):
+            return super().__getitem__(key)
+        tape = tape_of(list(key) if isinstance(key, tuple) else [key])
+        return call("getitem", traced(tape, self), key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        if _holds_traced(key) or _holds_traced(value):
+            told = "it writes what is traced into an array whose numbers are known"
+            raise UnsupportedError(f"{told}; write into one that np.zeros, np.full or a traced .copy() makes")
+        super().__setitem__(key, value)
+
+    def take(self, indices: Any, *args: Any, **said: Any) -> Any:
+        if not isinstance(indices, Traced):
+            return super().take(indices, *args, **said)
+        return call("take", traced(indices.tape, self), indices, *args, **said)
+
+    def dot(self, b: Any, *args: Any, **said: Any) -> Any:
+        return call("dot", self, b, *args, **said) if isinstance(b, Traced) else super().dot(b, *args, **said)
+
+
+def _holds_traced(key: Any) -> bool:
+    """Whether traced arrays are among what stands between brackets."""
+    return isinstance(key, Traced) or (isinstance(key, tuple | list) and any(map(_holds_traced, key)))
+
+
+def as_table(value: Any) -> Any:
+    """An array of NumPy as a Table of the same memory, if its class is NumPy's own; anything else as it is."""
+    return value.view(Table) if type(value) is np.ndarray else value

@@ -1,0 +1,100 @@
+"""NumPy's functions that pass over NaN, or put something in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from noyau.frontends.numpy.elementwise import where
+from noyau.frontends.numpy.reductions import array_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call
+
+
+def _numbers(a: Traced) -> Any:
+    """Where there is a number."""
+    return UFUNCS["equal"](a, a)
+
+
+def _replaced(name: str, neutral: int) -> Callable[..., Any]:
+    """A sum or a product in which NaN changes nothing."""
+
+    def reduce(a: Any, *args: Any, **said: Any) -> Any:
+        a = array_of(a)
+        clean = where(_numbers(a), a, np.array(neutral, a.dtype)) if a.dtype.kind == "f" else a
+        return call(name, clean, *args, **said)
+
+    return reduce
+
+
+def _passing(name: str) -> Callable[..., Any]:
+    """A mean or a variance of the numbers alone; NaN where there is none."""
+
+    def reduce(a: Any, *args: Any, **said: Any) -> Any:
+        a = array_of(a)
+        return call(name, a, *args, **(said if a.dtype.kind != "f" else {**said, "where": _numbers(a)}))
+
+    return reduce
+
+
+def _nan_extreme(name: str, end: float) -> Callable[..., Any]:
+    """The largest or the least number; NaN where there is none."""
+
+    def reduce(a: Any, axis: Any = None, out: Any = None, **said: Any) -> Any:
+        a = array_of(a)
+        if a.dtype.kind != "f":
+            return call(name, a, axis, out=out, **said)
+        keep = {key: value for key, value in said.items() if key == "keepdims"}
+        made = call(name, where(_numbers(a), a, np.array(end, a.dtype)), axis, **said)
+        some = call("any", _numbers(a), axis, **keep)
+        made = made if "initial" in said else where(some, made, np.array(np.nan, a.dtype))
+        return made if out is None else UFUNCS["positive"](made, out=out)
+
+    return reduce
+
+
+def _place(name: str, end: float) -> Callable[..., Any]:
+    """The place of an extreme; where all are NaN it is 0, and NumPy refuses."""
+
+    def reduce(a: Any, axis: Any = None, **said: Any) -> Any:
+        a = array_of(a)
+        clean = where(_numbers(a), a, np.array(end, a.dtype)) if a.dtype.kind == "f" else a
+        return call(name, clean, axis, **said)
+
+    return reduce
+
+
+def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    x = array_of(x)
+    if x.dtype.kind != "f":
+        return call("copy", x)
+    info = np.finfo(x.dtype)
+    high, low = (info.max if posinf is None else posinf), (info.min if neginf is None else neginf)
+    made = where(x == np.inf, np.array(high, x.dtype), where(x == -np.inf, np.array(low, x.dtype), x))
+    made = where(_numbers(x), made, np.array(nan, x.dtype))
+    return made if copy else UFUNCS["positive"](made, out=x)
+
+
+FUNCTIONS.update(
+    {
+        "nansum": _replaced("sum", 0),
+        "nanprod": _replaced("prod", 1),
+        "nancumsum": _replaced("cumsum", 0),
+        "nancumprod": _replaced("cumprod", 1),
+        "nanmean": _passing("mean"),
+        "nanvar": _passing("var"),
+        "nanstd": _passing("std"),
+        "nanmax": _nan_extreme("max", -np.inf),
+        "nanmin": _nan_extreme("min", np.inf),
+        "nanargmax": _place("argmax", -np.inf),
+        "nanargmin": _place("argmin", np.inf),
+        "nan_to_num": _nan_to_num,
+    }
+)
+UFUNCS.update(
+    {
+        "fmax.reduce": lambda a, axis=0, **said: call("nanmax", a, axis, **said),
+        "fmin.reduce": lambda a, axis=0, **said: call("nanmin", a, axis, **said),
+    }
+)

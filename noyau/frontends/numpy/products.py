@@ -1,0 +1,255 @@
+"""Products of matrices, and sums over letters that operands share, as Contract nodes of two operands."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from string import ascii_letters
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
+from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
+from noyau.frontends.numpy.ufuncs import as_node, loop_dtypes, mapped, refuse, traced, written
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Contract, Node
+
+
+def matmul(a: Any, b: Any, out: Any = None, **said: Any) -> Any:
+    """a @ b: matrices of the last two axes; the others are broadcast. A vector is a row on the left, else a column."""
+    refuse("matmul", said)
+    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    if not left.ndim or not right.ndim:
+        raise UnsupportedError("a matrix product takes no scalars; use *")
+    batch = ascii_letters[3 : 3 + max(left.ndim, right.ndim)]
+    first = "B" if left.ndim == 1 else f"{batch[len(batch) - (left.ndim - 2) :] if left.ndim > 2 else ''}AB"
+    second = "B" if right.ndim == 1 else f"{batch[len(batch) - (right.ndim - 2) :] if right.ndim > 2 else ''}BC"
+    lead = max((first[:-2], second[:-2]), key=len)
+    result = lead + ("A" if left.ndim > 1 else "") + ("C" if right.ndim > 1 else "")
+    made = product_of(np.matmul, [left, right], f"{first},{second}->{result}")
+    target = out[0] if isinstance(out, tuple) else out
+    return made if target is None else written(np.matmul, made, target)
+
+
+def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> Traced:
+    """A sum of products of two operands, in the dtype of a ufunc's loop; bools are and-ed and or-ed."""
+    tape = tape_of(pair)
+    dtypes = loop_dtypes(ufunc, pair)
+    nodes = [as_node(tape, *each) for each in zip(pair, dtypes, strict=False)]
+    if nodes[0].dtype is DType.BOOL:
+        counted = contracted(tape, equation, [tape.cast(node, DType.I64) for node in nodes])
+        return Traced(tape, mapped(tape, "greater", counted, tape.constant(0, DType.I64)))
+    return Traced(tape, contracted(tape, equation, nodes))
+
+
+def contracted(tape: Tape, equation: str, nodes: Sequence[Node]) -> Node:
+    """A Contract; extents under one letter are equal, those of 1 are broadcast before."""
+    terms, result = equation.split("->", maxsplit=1)[0].split(","), equation.split("->")[1]
+    extents: dict[str, Dim] = {}
+    for term, node in zip(terms, nodes, strict=True):
+        for letter, dim in zip(term, node.shape, strict=True):
+            known = extents.get(letter, Dim.of(1))
+            if known != Dim.of(1) and dim != Dim.of(1):
+                tape.demand_equal(known, dim)
+            extents[letter] = known if known != Dim.of(1) else dim
+    given = [tape.expand(node, tuple(extents[x] for x in term)) for term, node in zip(terms, nodes, strict=True)]
+    shape = tuple(extents[letter] for letter in result)
+    return tape.emit(Contract(equation), given, nodes[0].dtype, shape)
+
+
+def dot(a: Any, b: Any, out: Any = None) -> Any:
+    """np.dot: the last axis of `a` with the last but one of `b`."""
+    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    if not left.ndim or not right.ndim:
+        return UFUNCS["multiply"](left, right, out=out)
+    if right.ndim <= 2:
+        return matmul(left, right, out=out)
+    if out is not None:
+        raise UnsupportedError("np.dot of more than two axes is traced without out=")
+    return tensordot(left, right, axes=([left.ndim - 1], [right.ndim - 2]))
+
+
+def inner(a: Any, b: Any) -> Any:
+    """np.inner: the last axes of both."""
+    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    if not left.ndim or not right.ndim:
+        return UFUNCS["multiply"](left, right)
+    return tensordot(left, right, axes=([left.ndim - 1], [right.ndim - 1]))
+
+
+def outer(a: Any, b: Any, out: Any = None) -> Any:
+    """np.outer of the cells of both."""
+    left, right = (call("ravel", traced(tape_of([a, b]), each)) for each in (a, b))
+    return UFUNCS["multiply"](left[:, None], right[None, :], out=out)
+
+
+def vdot(a: Any, b: Any) -> Any:
+    """np.vdot: the sum of products of all cells."""
+    left, right = (call("ravel", traced(tape_of([a, b]), each)) for each in (a, b))
+    return matmul(left, right)
+
+
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **said: Any) -> Any:
+    """np.vecdot: sums of products along an axis; the others are broadcast."""
+    refuse("vecdot", said)
+    left, right = (call("moveaxis", traced(tape_of([x1, x2]), each), axis, -1) for each in (x1, x2))
+    return call("squeeze", matmul(left[..., None, :], right[..., :, None]), (-2, -1))
+
+
+def matvec(x1: Any, x2: Any, /, **said: Any) -> Any:
+    """np.matvec: stacks of matrices by stacks of vectors."""
+    refuse("matvec", said)
+    tape = tape_of([x1, x2])
+    return call("squeeze", matmul(traced(tape, x1), traced(tape, x2)[..., None]), -1)
+
+
+def vecmat(x1: Any, x2: Any, /, **said: Any) -> Any:
+    """np.vecmat: stacks of vectors by stacks of matrices."""
+    refuse("vecmat", said)
+    tape = tape_of([x1, x2])
+    return call("squeeze", matmul(traced(tape, x1)[..., None, :], traced(tape, x2)), -2)
+
+
+def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
+    """np.tensordot: as many last axes of `a` with the first of `b`, or two lists of axes."""
+    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    if isinstance(axes, int):
+        pairs = list(range(left.ndim - axes, left.ndim)), list(range(axes))
+    else:
+        pairs = list(axes_of(axes[0], left.ndim)), list(axes_of(axes[1], right.ndim))
+    letters = iter(ascii_letters)
+    first = [next(letters) for _ in range(left.ndim)]
+    second = [next(letters) for _ in range(right.ndim)]
+    for one, other in zip(*pairs, strict=True):
+        left.tape.demand_equal(left.node.shape[one], right.node.shape[other])
+        second[other] = first[one]
+    result = [x for x in (*first, *second) if (x in first) != (x in second)]
+    return product_of(np.multiply, [left, right], f"{''.join(first)},{''.join(second)}->{''.join(result)}")
+
+
+def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False, **said: Any) -> Any:
+    """np.einsum spelt with letters; several operands are contracted from the left, two at a time."""
+    dtype = said.pop("dtype", None)
+    refuse("einsum", {k: v for k, v in said.items() if (k, v) != ("casting", "safe")})
+    if not isinstance(equation, str):
+        return einsum(*_lettered([equation, *operands]), out=out, dtype=dtype)
+    tape = tape_of(operands)
+    given = [traced(tape, each) for each in operands]
+    terms, result = _spelt(equation, [each.ndim for each in given])
+    common = np.result_type(*(each.dtype for each in given)) if dtype is None else np.dtype(dtype)
+    if len(given) == 1 and set(terms[0]) <= set(result) and common == given[0].dtype and out is None:
+        value, term = _once(operands[0] if isinstance(operands[0], Traced) else given[0], terms[0])
+        made = call("transpose", value, [term.index(letter) for letter in result])
+        made.fixed = made.memory.owner and made.fixed
+        return made
+    values = [_once(each.astype(common), term) for each, term in zip(given, terms, strict=True)]
+    while len(values) > 1:
+        (a, first), (b, second), *rest = values
+        wanted = set(result).union(*(term for _, term in rest))
+        kept = "".join(dict.fromkeys(x for x in first + second if x in wanted))
+        values = [(product_of(np.multiply, [a, b], f"{first},{second}->{kept}"), kept), *rest]
+    made = _arranged(*values[0], result)
+    return made if out is None else written(np.multiply, made, out)
+
+
+def _lettered(given: Sequence[Any]) -> tuple[Any, ...]:
+    """np.einsum's other form, operands each with a list of numbers, with letters."""
+    numbers, result = given[1::2], given[-1] if len(given) % 2 else None
+    spelt = ["".join("..." if k is Ellipsis else ascii_letters[k] for k in each) for each in (*numbers, result or ())]
+    joined = ",".join(spelt[: len(numbers)])
+    return joined if result is None else f"{joined}->{spelt[-1]}", *given[: 2 * len(numbers) : 2]
+
+
+def _spelt(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+    """The letters of each operand and of the result, without dots. UnsupportedError where they do not fit."""
+    left, arrow, result = equation.replace(" ", "").partition("->")
+    terms = left.split(",")
+    spare = [letter for letter in ascii_letters[::-1] if letter not in equation]
+    missing = [rank - len(term.replace("...", "")) for term, rank in zip(terms, ranks, strict=False)]
+    more = "".join(spare[: max((n for n, term in zip(missing, terms, strict=False) if "..." in term), default=0)])
+    full = [term.replace("...", more[len(more) - max(n, 0) :]) for term, n in zip(terms, missing, strict=False)]
+    if not arrow:
+        joined = "".join(full)
+        result = more + "".join(sorted(x for x in set(joined) - set(more) if joined.count(x) == 1))
+    result = result.replace("...", more)
+    fits = len(terms) == len(ranks) and [len(each) for each in full] == list(ranks)
+    if not fits or not set(result) <= set("".join(full)) or len(set(result)) < len(result):
+        raise UnsupportedError(f"np.einsum({equation!r}) does not fit the axes of its operands")
+    return full, result
+
+
+def _once(value: Any, term: str) -> tuple[Any, str]:
+    """The operand with its diagonals taken, so that no letter is in it twice."""
+    for letter in dict.fromkeys(term):
+        while term.count(letter) > 1:
+            first = term.index(letter)
+            second = term.index(letter, first + 1)
+            value.tape.demand_equal(value.node.shape[first], value.node.shape[second])
+            value = call("diagonal", value, 0, first, second)
+            term = "".join(x for k, x in enumerate(term) if k not in (first, second)) + letter
+    return value, term
+
+
+def _arranged(value: Any, term: str, result: str) -> Any:
+    """The axes of a value in the order of the result, those that it lacks summed."""
+    gone = tuple(k for k, letter in enumerate(term) if letter not in result)
+    if gone:
+        value = call("sum", value, gone, dtype=value.dtype)
+        term = "".join(x for x in term if x in result)
+    return call("copy", call("transpose", value, [term.index(x) for x in result])) if term else value
+
+
+def kron(a: Any, b: Any) -> Any:
+    """np.kron: every cell of one times the other."""
+    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    rank = max(left.ndim, right.ndim)
+    left, right = (x[(None,) * (rank - x.ndim) + (Ellipsis,)] for x in (left, right))
+    made = left[(slice(None), None) * rank] * right[(None, slice(None)) * rank]
+    return call("reshape", made, [m * n for m, n in zip(left.shape, right.shape, strict=True)])
+
+
+def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002  NumPy's own name
+    """np.linalg.norm of vectors, and the Frobenius norm of matrices."""
+    x = array_of(x)
+    x = x if x.dtype.kind == "f" else x.astype(np.float64)
+    vector = ord is None or isinstance(axis, int) or (axis is None and x.ndim == 1)
+    if not vector and ord in (1, -1, np.inf, -np.inf):
+        return _of_matrices(x, ord, axes_of(axis, x.ndim), keepdims)
+    if not vector and ord != "fro":
+        told = f"np.linalg.norm of matrices is traced with ord= None, 'fro', 1, -1, inf and -inf, not {ord!r}"
+        raise UnsupportedError(f"{told}, which takes singular values")
+    axis = axis_of(axis, x.ndim) if isinstance(axis, int) else axis
+    match ord:
+        case None | 2 | "fro":
+            return UFUNCS["sqrt"](call("sum", x * x, axis, keepdims=keepdims))
+        case np.inf:
+            return call("max", abs(x), axis, keepdims=keepdims)
+        case _ if ord == -np.inf:
+            return call("min", abs(x), axis, keepdims=keepdims)
+        case 0:
+            return call("sum", call("astype", x != 0, x.dtype), axis, keepdims=keepdims)
+        case 1:
+            return call("sum", abs(x), axis, keepdims=keepdims)
+        case _:
+            power = np.array(1 / ord, x.dtype)
+            return UFUNCS["power"](call("sum", abs(x) ** ord, axis, keepdims=keepdims), power)
+
+
+def _of_matrices(x: Any, ord: float, axes: Sequence[int], keepdims: bool) -> Any:  # noqa: A002
+    """The largest sum of a column or a row, or the least."""
+    if len(axes) != 2:
+        raise UnsupportedError("np.linalg.norm takes a vector or matrices")
+    summed, left = axes if abs(ord) == 1 else axes[::-1]
+    made = call("max" if ord > 0 else "min", call("sum", abs(x), summed, keepdims=True), left, keepdims=True)
+    return made if keepdims else call("squeeze", made, tuple(axes))
+
+
+FUNCTIONS.update({"dot": dot, "einsum": einsum, "matmul": matmul, "inner": inner, "outer": outer, "vdot": vdot})
+FUNCTIONS.update({"tensordot": tensordot, "kron": kron, "linalg.norm": norm, "linalg.matmul": matmul})
+FUNCTIONS.update({"linalg.tensordot": tensordot, "linalg.vecdot": vecdot})
+UFUNCS["matmul"] = matmul
+UFUNCS["vecdot"] = vecdot
+UFUNCS.update({"matvec": matvec, "vecmat": vecmat})

@@ -1,0 +1,317 @@
+"""A NumPy function into a Graph, by calling it once. What cannot be traced is one clear text with its line.
+
+What loops add to a trace that holds numbers of a call's sizes: each round is nodes of its own.
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+
+from noyau.compiler.passes.cleanup import drop_unused
+from noyau.dtypes import DType
+from noyau.errors import NoyauError, UnsupportedError
+from noyau.frontends.numpy import (  # noqa: F401  they fill the tables
+    derived_ufuncs,
+    elementwise,
+    getitem,
+    masks,
+    nan_functions,
+    numpy_source,
+    placement,
+    products,
+    searchsorted,
+    setitem,
+    shapes,
+    stencils,
+    ufunc_methods,
+)
+from noyau.frontends.numpy.masks import UNKNOWN, Masked
+from noyau.frontends.numpy.scopes import in_scope
+from noyau.frontends.numpy.tape import Settled, Tape
+from noyau.frontends.numpy.traced_array import Traced
+from noyau.frontends.numpy.ufuncs import traced
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Constant, Graph, Input, Kind, Map, Node, Reduce, Scan, Select
+from noyau.ir.graph_verifier import check
+from noyau.ir.sizes import Demand
+
+_NOYAU = Path(__file__).parents[2]
+PACKAGES = tuple(map(str, (Path(np.__file__).parent, _NOYAU / "frontends", _NOYAU / "ir")))  # no lines of the user's
+MOST_STEPS = 750  # with more, first calls were measured to take longer than about 10 s, and up to minutes
+_WEIGHTS: dict[type[Kind], int] = {Reduce: 5, Scan: 5, Select: 15}  # the time that they take to build, in other nodes
+
+
+class BoundedTape(Tape):
+    """A tape that bounds what loops add: the nodes that an instruction of the user's makes when it runs again. What
+    stands outside of loops is bounded as ever."""
+
+    def __init__(self, sizes: Mapping[str, int] | None = None, *, merging: bool = False) -> None:
+        super().__init__(sizes, merging=merging)
+        self.rounds: Counter[tuple[CodeType, int]] = Counter()  # by the instruction
+        self.call: FrameType | None = None  # that an instruction made last
+        self.steps = 0
+
+    def add(self, node: Node) -> Node:
+        call = _called()
+        place = (call.f_back.f_code, call.f_back.f_lasti) if call.f_back else (call.f_code, 0)
+        if call is not self.call:
+            self.call = call
+            self.rounds[place] += 1
+        if self.rounds[place] > 1:
+            self.steps += _WEIGHTS.get(type(node.kind), 1)
+        if self.steps > MOST_STEPS:
+            told = f"a loop takes more than {MOST_STEPS} steps in {self.rounds[place]} rounds, which are unrolled"
+            counted = "a reduction counts as 5, cells that are written into an array as 15"
+            raise UnsupportedError(f"{told} ({counted}); write it for whole axes, without a loop over cells")
+        return super().add(node)
+
+
+def _called() -> FrameType:
+    """The call in which the user's code is: the outermost frame that leads here and is NumPy's or noyau's."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(PACKAGES):
+        frame = frame.f_back
+    return frame
+
+
+@dataclass(frozen=True, slots=True)
+class Trace:
+    """A traced function. `inputs`: the arrays that it was given, as Input nodes, used or not; `results`: what it
+    returns, likewise. `specialised`: the sizes that it took as numbers. `several`: it returns a tuple.
+
+    It holds for sizes that the shapes of the inputs bind and that meet the graph's demands; for others, trace again."""
+
+    graph: Graph
+    inputs: tuple[Node, ...]
+    results: tuple[Node, ...]
+    specialised: Mapping[str, int]
+    several: bool
+
+    @property
+    def assumed(self) -> tuple[Demand, ...]:
+        """What it takes for granted of the sizes."""
+        return self.graph.demands
+
+
+def trace(
+    function: Callable[..., Any],
+    inputs: Sequence[Node],
+    results: Sequence[Node],
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+) -> Graph:
+    """The graph of a function of arrays: `inputs` and `results` are its signature, as Input nodes; one of kind Constant
+    is a number that the function is given as it is, and no input of the graph.
+
+    Sizes stay names; what NumPy would ask of them (that they are equal, that a slice is within its axis) becomes the
+    graph's demands. Values bear the names of the function's variables. `sizes` are those of the call that is traced
+    for, see `follow`. UnsupportedError names the line of what cannot be traced."""
+    return follow(function, inputs, results, constants, sizes).graph
+
+
+def follow(
+    function: Callable[..., Any],
+    inputs: Sequence[Node],
+    results: Sequence[Node] | None,
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+    *,
+    merging: bool = False,
+) -> Trace:
+    """As `trace`, with what was found on the way. Without `results`, they are what the function returns: `out`, or
+    `out0`, `out1`...
+
+    `sizes`: with them, what a function asks of sizes has an answer, that of these sizes. A comparison (`if n > 4`, a
+    slice that may reach beyond its axis) becomes a demand; where a number is asked for (`int(n)`, `range(n)`, a loop
+    over an axis) the function is traced again with the number in the place of the name."""
+    settled: dict[str, int | str] = {}
+    while True:
+        given = [_settled(node, settled) for node in inputs]
+        wanted = None if results is None else [_settled(node, settled) for node in results]
+        known = {name: size for name, size in (sizes or {}).items() if name not in settled}
+        numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
+        tape = (BoundedTape if numbers else Tape)(known, merging=merging)
+        try:
+            graph, found, several = _traced(function, given, wanted, constants, tape)
+        except Settled as question:
+            settled |= question.known
+            continue
+        except UnsupportedError as error:
+            raise UnsupportedError(str(error), partial(holds, numbers, tuple(tape.demands))) from error.__cause__
+        kept = tuple(node for node in given if isinstance(node.kind, Input))
+        return Trace(graph, kept, found, numbers, several)
+
+
+def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapping[str, int]) -> bool:
+    """Whether what took sizes as these numbers, and found that they meet demands, finds the same of others."""
+    alike = all(sizes.get(name, number) == number for name, number in specialised.items())
+    return alike and all(demand.holds(sizes) for demand in demands)
+
+
+def trace_shapes(
+    function: Callable[..., Any],
+    given: Mapping[str, tuple[DType, Sequence[int]]],
+    constants: Mapping[str, Any],
+) -> Trace:
+    """A function without a signature, for arrays of these dtypes and shapes, by the names of its parameters.
+
+    An extent of 1 is a number; others get the name of the parameter and the axis (`x_0`), and axes that must be equal
+    share one. UnsupportedError names the line of what cannot be traced."""
+    sizes = {f"{name}_{k}": n for name, (_, shape) in given.items() for k, n in enumerate(shape) if n != 1}
+    inputs = [
+        Node(name, Input(), (), dtype, shape_of(1 if n == 1 else f"{name}_{k}" for k, n in enumerate(shape)))
+        for name, (dtype, shape) in given.items()
+    ]
+    return follow(function, inputs, None, constants, sizes, merging=True)
+
+
+def _settled(node: Node, known: Mapping[str, int | str]) -> Node:
+    shape = node.shape
+    while any(name in known for dim in shape for name in dim.names):
+        shape = tuple(dim.replace(known) for dim in shape)
+    return replace(node, shape=shape)
+
+
+def _traced(
+    function: Callable[..., Any],
+    inputs: Sequence[Node],
+    results: Sequence[Node] | None,
+    constants: Mapping[str, Any],
+    tape: Tape,
+) -> tuple[Graph, tuple[Node, ...], bool]:
+    given = [_given(tape, node) for node in inputs]
+    named: dict[str, str] = {}
+    try:
+        with np.errstate(all="ignore"), _variables(function, named):
+            returned = in_scope(function, tape)(*given, **constants)
+        if tape.refused is not None:
+            raise tape.refused
+        parts, several = _parts(returned, results)
+        wanted = results or [_found(tape, part, k, several) for k, part in enumerate(parts)]
+        nodes = [_result(tape, *pair) for pair in zip(parts, wanted, strict=True)]
+    except Exception as fault:
+        name = getattr(function, "__name__", "the function")
+        raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {_told(fault)}") from fault
+    graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands))
+    found = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
+    return check(_renamed(drop_unused(graph), named)), found, several
+
+
+def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bool]:
+    """What a function returns, one by one. UnsupportedError where it is not as many as are signed, or nothing."""
+    several = isinstance(returned, tuple | list) and (results is None or len(results) > 1)
+    parts = list(returned) if several else [returned]
+    if not parts or any(part is None for part in parts):
+        raise UnsupportedError("it returns nothing; let it return its results")
+    if results is not None and len(parts) != len(results):
+        raise UnsupportedError(f"it returns {len(parts)} results, and {len(results)} are signed")
+    return parts, several
+
+
+def _given(tape: Tape, node: Node) -> Any:
+    match node.kind:
+        case Constant(value):
+            return value.item()
+        case _:
+            made = tape.input(node.output, node.dtype, node.shape)
+            given = Traced(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
+            given.either = given.scalar
+            return given
+
+
+@contextmanager
+def _variables(function: Callable[..., Any], named: dict[str, str]) -> Iterator[None]:
+    """Notes which value each variable of the function has as it returns: the name of the value to the variable's."""
+    code: CodeType | None = getattr(function, "__code__", None)
+    before = sys.getprofile()
+
+    def note(frame: FrameType, event: str, argument: Any) -> None:
+        if event == "return" and frame.f_code is code and argument is not None:  # with None it may be a fault
+            for name, value in frame.f_locals.items():
+                if isinstance(value, Traced) and value.is_sure:
+                    named.setdefault(value.node.output, name)
+
+    with _paused(before):
+        sys.setprofile(note)
+        try:
+            yield
+        finally:
+            sys.setprofile(before if callable(before) else None)
+
+
+@contextmanager
+def _paused(profiler: Any) -> Iterator[None]:
+    """Lets a profiler that is no function, as cProfile's before Python 3.12, go on afterwards: only it can begin."""
+    pausable = profiler is not None and not callable(profiler)
+    if pausable:
+        profiler.disable()
+    try:
+        yield
+    finally:
+        if pausable:
+            profiler.enable()
+
+
+def _renamed(graph: Graph, named: Mapping[str, str]) -> Graph:
+    """The graph whose values bear the names of variables; inputs, outputs and what is called so already stay."""
+    kept = {node.output for node in graph.inputs} | set(graph.outputs)
+    taken, new = set(kept), {}
+    for node in graph.nodes:
+        name = named.get(node.output)
+        if name is not None and node.output not in kept:
+            while name in taken or name in graph.by_name:
+                name += "_"
+            new[node.output] = name
+            taken.add(name)
+    nodes = tuple(
+        replace(node, output=new.get(node.output, node.output), inputs=tuple(new.get(x, x) for x in node.inputs))
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
+
+
+def _found(tape: Tape, value: Any, position: int, several: bool) -> Node:
+    """A result as a function without a signature returns it."""
+    node = _value(tape, value)
+    name = f"out{position}" if several else "out"
+    while name in tape.by_name:
+        name += "_"
+    return Node(name, Input(), (), node.dtype, node.shape)
+
+
+def _value(tape: Tape, value: Any) -> Node:
+    if isinstance(value, Masked):
+        raise UnsupportedError(UNKNOWN)
+    return traced(tape, value).node
+
+
+def _result(tape: Tape, value: Any, wanted: Node) -> Node:
+    node = _value(tape, value)
+    if node.dtype is not wanted.dtype or len(node.shape) != len(wanted.shape):
+        found = f"{node.dtype.value}[{', '.join(map(str, node.shape))}]"
+        signed = f"{wanted.dtype.value} of {len(wanted.shape)} axes"
+        raise UnsupportedError(f"{wanted.output} is {found}, and signed {signed}; cast or reshape it")
+    shaped = tape.shaped(node, wanted.shape)
+    return tape.add(Node(wanted.output, Map("identity"), (shaped.output,), shaped.dtype, wanted.shape))
+
+
+def _told(fault: Exception) -> str:
+    return str(fault) if isinstance(fault, NoyauError) else f"{type(fault).__name__}: {fault}"
+
+
+def _line(fault: Exception) -> str:
+    """Where in the user's own files it went wrong: the innermost line that is none of NumPy's or noyau's."""
+    frames = traceback.extract_tb(fault.__traceback__)
+    own = [frame for frame in frames if not frame.filename.startswith((*PACKAGES, "<"))]
+    return f" at line {own[-1].lineno} of {own[-1].filename}" if own else ""

@@ -1,0 +1,397 @@
+"""Arrays that note what is done to them: NumPy's ufuncs, functions, operators, methods and slices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import wraps
+from typing import Any, NoReturn
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.tape import Tape, same_but_ones
+from noyau.ir.dims import Dim, Shape, index_name, indices, strides_of
+from noyau.ir.graph import Node, View
+from noyau.ir.symbols import Size
+
+Handler = Callable[..., Any]
+UFUNCS: dict[str, Handler] = {}  # by the name of the ufunc, and of its method: `ufuncs.py` and others fill it
+FUNCTIONS: dict[str, Handler] = {}  # by the name of the function of NumPy, without `np.`
+METHODS: dict[str, Handler] = {}  # those that are no functions of NumPy, or other ones
+ATTRIBUTES: dict[str, Handler] = {}
+REFUSED: dict[str, str] = {}  # names of functions, methods and modules, and why they are not traced
+VIEWS = frozenset(  # functions whose result may share memory with their argument
+    """getitem transpose permute_dims matrix_transpose swapaxes moveaxis rollaxis reshape ravel squeeze expand_dims
+    broadcast_to flip flipud fliplr rot90 atleast_1d atleast_2d atleast_3d real diagonal
+    flat sliding_window_view linalg.matrix_transpose""".split()
+)
+OWN_METHODS = frozenset("reshape transpose permute_dims swapaxes moveaxis squeeze real".split())  # which scalars have
+READ_ONLY = frozenset({"broadcast_to", "diagonal", "sliding_window_view", "imag"})
+ARRAYS = frozenset(  # functions whose results are arrays, also without axes, which may be changed in place
+    "zeros_like ones_like empty_like full_like where select copy array asarray asanyarray astype tensordot roll".split()
+)
+RESHAPED = frozenset({"reshape", "ravel", "flat"})
+MAYBE = frozenset({"reshape", "ravel", "in_order"})  # a view or a copy, as the memory lies
+
+
+def final(door: Handler) -> Handler:
+    """A function of the front end that notes what it refuses: who catches that has not been traced all the same."""
+
+    @wraps(door)
+    def enter(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return door(*args, **kwargs)
+        except UnsupportedError as refusal:
+            with suppress(LookupError):
+                tape = tape_of([*args, *kwargs.values()])
+                tape.refused = tape.refused or refusal
+            raise
+
+    return enter
+
+
+class Memory:
+    """Cells that several arrays may see, and how often they were written. `owner`: whose they are, where they may not
+    be written. `like`: arrays that they were computed of cell by cell, as which they lie."""
+
+    def __init__(self, node: Node, owner: str = "", like: Sequence[Traced] = ()) -> None:
+        self.node, self.owner, self.version, self.like = node, owner, 0, like
+        self.in_order = not owner and len(node.shape) <= 1
+
+    @property
+    def packed(self) -> bool:
+        """Whether they are known to lie in C order, as those of new arrays of one axis do."""
+        if not self.in_order and self.like:
+            self.in_order = all(each.gaps() == [] for each in self.like)
+            self.like = ()
+        return self.in_order
+
+    def write(self, tape: Tape, index: Shape, part: Node) -> None:
+        """Set the cells at `index` over the axes of `part`."""
+        self.node, self.version = FUNCTIONS["overwritten"](tape, self.node, index, part), self.version + 1
+
+
+class Window:
+    """Cells of an array as memory of arrays that are views of it: under another shape, or at places that are looked up.
+    `read` makes their value of the array, `replaced` that of the array of theirs."""
+
+    def __init__(
+        self, whole: Traced, read: Callable[[], Node], replaced: Callable[[Node], Node], *, packed: bool = False
+    ) -> None:
+        self.whole, self.read, self.replaced, self.packed = whole, read, replaced, packed
+        self.owner: str = whole.memory.owner
+
+    @property
+    def node(self) -> Node:
+        return self.read()
+
+    @property
+    def version(self) -> int:
+        return self.whole.memory.version
+
+    def write(self, tape: Tape, index: Shape, part: Node) -> None:
+        made = FUNCTIONS["overwritten"](tape, self.node, index, part)
+        FUNCTIONS["write"](self.whole, self.replaced(made))
+
+
+class Traced(NDArrayOperatorsMixin):
+    """A value of the graph, as an array. Operators come from the mixin, which calls ufuncs.
+
+    `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot be
+    changed in place. `fixed`: why it may not be written, where it may not. `sure`: False where NumPy makes a view or a
+    copy, as the memory lies. `looks`: whether it was made as a view. `either`: it is a scalar, or, as an argument may
+    be, an array of no axes."""
+
+    __array_priority__ = 1000
+
+    def __init__(self, tape: Tape, node: Node, *, owner: str = "", scalar: bool = False) -> None:
+        self.tape, self.scalar, self.fixed, self.sure, self.looks = tape, scalar, "", True, False
+        self.either = False
+        self.memory: Memory | Window = Memory(node, owner)
+        self.index = indices(len(node.shape))
+        self._node, self._seen, self._dtype, self._shape = node, 0, node.dtype, node.shape
+
+    @property
+    def node(self) -> Node:
+        """The value now. UnsupportedError where it is not known whether a change is seen."""
+        if self._seen != self.memory.version:
+            if not self.is_sure:
+                told = "it reads what is a view or a copy in NumPy, as the memory lies, after its source was changed"
+                raise UnsupportedError(f"{told}; take a .copy() before")
+            self._node = self.tape.view(self.memory.node, self._shape, self.index)
+            self._seen = self.memory.version
+        return self._node
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether its value now can be told."""
+        return self.sure or self._seen == self.memory.version
+
+    def look_at(self, other: Traced, name: str) -> None:
+        """This array, made of another by views alone, becomes a view of its memory."""
+        index = _composed(self.tape, self._node, other.node)
+        if index is None or self._dtype is not other._dtype:
+            return
+        packed = name in MAYBE and other.gaps() == []
+        plain = name == "reshape" and _is_split(other._shape, self._shape)
+        self.sure = other.sure and (name not in MAYBE or plain or (name != "in_order" and packed))
+        if self.sure and name in RESHAPED and not same_but_ones(other._shape, self._shape):
+            there, mine, back = self.tape.reshape, self._shape, other._shape
+            self.memory = Window(other, lambda: there(other.node, mine), lambda node: there(node, back), packed=packed)
+        else:
+            seen = {index_name(axis): dim for axis, dim in enumerate(index)}
+            self.memory = other.memory
+            self.index = tuple(dim.replace(seen) for dim in other.index)
+        self._seen, self.looks = self.memory.version, True
+        self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
+
+    def lies(self, order: Any, like: Sequence[Traced] = ()) -> None:
+        """Notes of a new array in which order its cells lie, or as those of which arrays."""
+        self.memory = Memory(self._node, like=like)
+        self.memory.in_order = self.memory.in_order or order == "C"
+
+    def see(self, memory: Window) -> None:
+        """Becomes all cells of a window."""
+        self.memory, self._seen, self.looks = memory, memory.version, True
+
+    def gaps(self) -> list[tuple[Dim, Dim]] | None:
+        """The axes whose neighbours lie further apart than those of packed cells: their extents, and by how much; none
+        where its cells lie in C order. None where that is not known."""
+        steps = strides_of(self.memory.node.shape)
+        place = sum((at * step for at, step in zip(self.index, steps, strict=True)), Dim.of(0))
+        made = []
+        for axis, (extent, packed) in enumerate(zip(self._shape, strides_of(self._shape), strict=True)):
+            gap = place.replace({index_name(axis): Dim.of(index_name(axis)) + 1}) - place - packed
+            if any(name.startswith("#") for name in gap.names):
+                return None
+            if extent.constant != 1 and gap != Dim.of(0):
+                made.append((extent, gap))
+        return made if self.memory.packed else None
+
+    def as_array(self) -> Traced:
+        """Itself, or of a scalar an array of no axes."""
+        return Traced(self.tape, self.node) if self.scalar else self
+
+    @property
+    def shape(self) -> tuple[Any, ...]:
+        return tuple(FUNCTIONS["sized"](self.tape, dim) for dim in self._shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self._shape)
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self._dtype.numpy
+
+    @property
+    def itemsize(self) -> int:
+        return self._dtype.bytes
+
+    @property
+    def size(self) -> Any:
+        total: Any = 1
+        for extent in self.shape:
+            total = total * extent
+        return total
+
+    @property
+    def nbytes(self) -> Any:
+        return self.size * self.itemsize
+
+    @property
+    def T(self) -> Any:
+        return call("transpose", self)
+
+    @property
+    def mT(self) -> Any:
+        return call("matrix_transpose", self)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
+        return ufunc_call(ufunc, method, inputs, said)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        return call(name_of(function), *args, **kwargs)
+
+    def __getattr__(self, name: str) -> Any:
+        """Methods are functions of NumPy whose first argument is the array."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name in ATTRIBUTES:
+            return ATTRIBUTES[name](self)
+        if name in METHODS:
+            return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
+        if name not in FUNCTIONS or not hasattr(np.ndarray, name):
+            told = f": {REFUSED[name]}" if name in REFUSED else ""
+            raise UnsupportedError(f"the method .{name} of an array is not among those that are traced{told}")
+        return lambda *args, **kwargs: self._like(call(name, self, *args, **kwargs))
+
+    def _like(self, made: Any) -> Any:
+        """What a method gives: of a scalar, scalars."""
+        if self.scalar:
+            as_scalars(made)
+        if isinstance(made, Traced):
+            made.either = self.either and made.scalar
+        return made
+
+    def __getitem__(self, key: Any) -> Any:
+        return call("getitem", self, key)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        final(FUNCTIONS["setitem"])(self, key, value)
+
+    def __len__(self) -> int:
+        if not self._shape:
+            raise TypeError("len() of unsized object")
+        return self.tape.settle(self._shape[0])
+
+    def __iter__(self) -> Any:
+        return (self[k] for k in range(len(self)))
+
+    def __pow__(self, other: Any) -> Any:
+        """NumPy's operator takes a square root for ** 0.5, which differs from np.power at -0.0 and -inf, and a square
+        for ** 2, which of bools is int8."""
+        if isinstance(other, float) and other == 0.5 and self._dtype.is_float:
+            return UFUNCS["sqrt"](self)
+        if type(other) is int and other == 2 and self._dtype is DType.BOOL:
+            return UFUNCS["square"](self)
+        return super().__pow__(other)
+
+    def __round__(self, *digits: Any) -> Any:
+        return call("round", self, *digits)
+
+    @final
+    def _no_number(self, *_: Any, **__: Any) -> NoReturn:
+        told = "it asks for the number in an array, which is only known when it runs"
+        raise UnsupportedError(f"{told}; keep it an array, and choose with np.where")
+
+    @final
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
+        told = "what is not traced asks for the numbers in an array"
+        raise UnsupportedError(f"{told}; use functions of NumPy, and .astype")
+
+    def __repr__(self) -> str:
+        return f"<traced {self._dtype.value}[{', '.join(map(str, self._shape))}]>"
+
+    def __array_wrap__(self, made: Any, *_: Any) -> Any:
+        """What NumPy's own text has results wrapped by; they are wrapped already."""
+        return made
+
+    __array_prepare__ = __array_wrap__
+
+    def __copy__(self, memo: Any = None) -> Any:
+        return call("copy", self)
+
+    __deepcopy__ = __copy__
+
+    @final
+    def __format__(self, spec: str) -> NoReturn:
+        raise UnsupportedError("it puts the number in an array into a text, which is only known when it runs")
+
+    __bool__ = __int__ = __float__ = __index__ = __complex__ = _no_number
+    item = tolist = tobytes = _no_number
+    __hash__ = object.__hash__
+
+
+def _is_split(source: Shape, shape: Shape) -> bool:
+    """Whether a reshape only splits axes, and puts in or drops axes of 1, so that it is a view however the memory
+    lies."""
+    rest = [dim for dim in shape if dim.constant != 1]
+    for dim in source:
+        part = Dim.of(1)
+        while rest and part != dim:
+            part = part * rest.pop(0)
+        if part != dim:
+            return False
+    return not rest
+
+
+def _composed(tape: Tape, node: Node, source: Node) -> Shape | None:
+    """Where a value that is made of `source` by views reads it; None where it is made otherwise."""
+    index = tuple(
+        Dim.of(0) if n == Dim.of(1) else at for n, at in zip(node.shape, indices(len(node.shape)), strict=True)
+    )
+    while node.output != source.output:
+        match node.kind:
+            case View(step):
+                index = tuple(dim.replace({index_name(k): at for k, at in enumerate(index)}) for dim in step)
+                node = tape.by_name[node.inputs[0]]
+            case _:
+                return None
+    return index
+
+
+def surely_scalar(a: Traced) -> bool:
+    """Whether it is one of NumPy's scalars. UnsupportedError where it may also be an array of no axes."""
+    if a.either:
+        told = "whether an argument is an array of no axes or one of NumPy's scalars is known when it is given"
+        raise UnsupportedError(f"{told}; make a new value, as in x = x + 1")
+    return a.scalar
+
+
+def name_of(function: Any) -> str:
+    """The name of a function of NumPy: `sum`, `linalg.norm`."""
+    module = getattr(function, "__module__", "") or ""
+    part = next((each for each in ("linalg", "fft", "random") if f"numpy.{each}" in module), "")
+    return f"{part}.{function.__name__}" if part else str(function.__name__)
+
+
+@final
+def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], said: Mapping[str, Any]) -> Any:
+    """A ufunc, or a method of it, by the table."""
+    name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+    if name not in UFUNCS:
+        told = f": {REFUSED[name]}" if name in REFUSED else ""
+        raise UnsupportedError(f"np.{name} is not among the ufuncs that are traced{told}")
+    return UFUNCS[name](*inputs, **said)
+
+
+@final
+def call(name: str, *args: Any, **kwargs: Any) -> Any:
+    """A function of the table; where its result may be a view, it sees the memory of the argument."""
+    if name not in FUNCTIONS:
+        told = f": {REFUSED[name]}" if name in REFUSED else ""
+        raise UnsupportedError(f"np.{name} is not among the functions that are traced{told}")
+    made = FUNCTIONS[name](*args, **kwargs)
+    if any(made is each for each in kwargs.values()):  # out=, which stays what it is
+        return made
+    source = args[0] if args and isinstance(args[0], Traced) else None
+    if name in ARRAYS:
+        made = made.as_array()
+    elif name not in VIEWS or (source is not None and source.scalar and not source.either and name in OWN_METHODS):
+        return as_scalars(made)
+    if name in VIEWS and source is not None and isinstance(made, Traced) and not (made.scalar or made.looks):
+        return _seen_from(source, made, name)
+    return made
+
+
+def _seen_from(source: Traced, made: Traced, name: str) -> Traced:
+    """A result as a view of its source; of a scalar it sees a copy."""
+    if source.either or not source.scalar:
+        made.look_at(source, name)
+        made.sure = made.sure and not source.either
+    return made
+
+
+def as_scalars(made: Any) -> Any:
+    """What is new of a function, where arrays of no axes are NumPy's scalars."""
+    for each in made if isinstance(made, tuple | list) else (made,):
+        if isinstance(each, Traced) and not each.ndim:
+            each.scalar = True
+    return made
+
+
+def tape_of(operands: Sequence[Any]) -> Tape:
+    """The tape of the first operand that has one, also within lists. LookupError where there is none."""
+    for each in operands:
+        if isinstance(each, Traced) or (isinstance(each, Size) and hasattr(each, "tape")):
+            return each.tape
+        if isinstance(each, tuple | list):
+            try:
+                return tape_of(each)
+            except LookupError:
+                continue
+    raise LookupError("nothing here is traced")

@@ -1,0 +1,232 @@
+"""Operators of onnxruntime's own, into which its optimizer fuses others.
+
+Those that work cell by cell or row by row have a meaning here, so that they can join larger groups; as
+docs/ContribOperators.md of onnxruntime has them, and its CPU kernels where that is silent. Those around a library call
+are boundaries: what could be fused into the call is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.function_bodies import normalised_rows, root_mean_square
+from noyau.frontends.onnx.gathers import INDEXING, looked_up
+from noyau.frontends.onnx.sites import Importer, Site
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import Node
+
+_LEAST_EPSILON = 1e-12
+
+
+def _known(importer: Importer, *attributes: str) -> Importer:
+    """The importer, for nodes that have no other attributes than these."""
+
+    def checked(site: Site) -> Node | Sequence[Node]:
+        unknown = sorted(site.attributes.keys() - set(attributes))
+        if unknown:
+            raise UnsupportedError(f"{site.op} has an attribute {unknown[0]!r} that noyau does not know")
+        return importer(site)
+
+    return checked
+
+
+def _gelu(site: Site) -> Node:
+    """x / 2 * (1 + erf(x / sqrt(2))), of the sum of the inputs."""
+    value = _biased(site)
+    inner = site.apply("erf", site.apply("multiply", value, site.like(math.sqrt(0.5), value)))
+    return _gated(site, value, inner)
+
+
+def _fast_gelu(site: Site) -> Node:
+    """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), of the sum of the inputs."""
+    value = _biased(site)
+    square = site.apply("multiply", site.apply("multiply", value, value), site.like(0.044715, value))
+    cubic = site.apply("multiply", value, site.apply("add", square, site.like(1, value)))
+    inner = site.apply("tanh", site.apply("multiply", cubic, site.like(math.sqrt(2 / math.pi), value)))
+    return _gated(site, value, inner)
+
+
+def _biased(site: Site) -> Node:
+    value = site.input()
+    if not site.has(1):
+        return value
+    bias = site.input(1)
+    if len(bias.shape) != 1:
+        raise UnsupportedError(f"{site.op} is given a bias that is no vector")
+    return site.apply("add", value, bias)
+
+
+def _gated(site: Site, value: Node, inner: Node) -> Node:
+    half = site.apply("multiply", value, site.like(0.5, value))
+    return site.apply("multiply", half, site.apply("add", inner, site.like(1, value)))
+
+
+def _quick_gelu(site: Site) -> Node:
+    """x * sigmoid(alpha * x)."""
+    value, alpha = site.input(), site.attribute("alpha", 1.702)
+    scaled = value if alpha == 1 else site.apply("multiply", value, site.like(alpha, value))
+    return site.apply("multiply", value, site.apply("sigmoid", scaled))
+
+
+def _skipped(site: Site, bias: int) -> tuple[Node, Node]:
+    """Input, skip and bias together, in the type that sums are made in; and as the sum that is an output."""
+    value = site.input(0)
+    total = site.apply("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
+    if total.shape != value.shape:
+        raise UnsupportedError(f"{site.op} is given a skip of another shape")
+    if site.has(bias):
+        total = site.apply("add", total, site.cast(site.input(bias), total.dtype))
+    return total, site.cast(total, value.dtype)
+
+
+def _skip_layer_normalization(site: Site) -> list[Node]:
+    """LayerNormalization of input + skip + bias over the last axis; outputs: it, mean, 1 / spread, the sum."""
+    total, summed = _skipped(site, 4)
+    result, centre, inverse = normalised_rows(site, total, (site.rank() - 1,), _epsilon(site))
+    result = _scaled(site, site.cast(result, summed.dtype), 2, 3)
+    return [result, centre, inverse, _apart(site, summed)]
+
+
+def _skip_simplified(site: Site) -> list[Node]:
+    """RMSNormalization of input + skip + bias over the last axis; its second output is never made."""
+    total, summed = _skipped(site, 3)
+    result, inverse = root_mean_square(site, total, (site.rank() - 1,), _epsilon(site))
+    if len(site.outputs) > 1 and site.outputs[1]:
+        raise UnsupportedError(f"{site.op} gives no mean")
+    result = _scaled(site, site.cast(result, summed.dtype), 2)
+    return [result, inverse, inverse, _apart(site, summed)]
+
+
+def _apart(site: Site, value: Node) -> Node:
+    """The value as an output of its own."""
+    return site.apply("identity", value)
+
+
+def _simplified(site: Site) -> list[Node]:
+    """RMSNormalization, of the dtype of its scale."""
+    value, scale = site.input(0), site.input(1)
+    if site.attribute("stash_type", 1) != DType.F32.onnx:
+        raise UnsupportedError(f"{site.op} computes in a type that is not float32")
+    first = site.axis(site.attribute("axis", -1), len(value.shape))
+    wide = site.cast(value, value.dtype.compute)
+    result, inverse = root_mean_square(site, wide, tuple(range(first, len(value.shape))), _epsilon(site, 1e-5))
+    return [site.apply("multiply", site.cast(result, scale.dtype), scale), inverse]
+
+
+def _epsilon(site: Site, default: float = _LEAST_EPSILON) -> float:
+    return float(site.attribute("epsilon", default))
+
+
+def _scaled(site: Site, value: Node, scale: int, shift: int | None = None) -> Node:
+    value = site.apply("multiply", value, site.input(scale))
+    return site.apply("add", value, site.input(shift)) if shift is not None and site.has(shift) else value
+
+
+def _embed_layer_normalization(site: Site) -> list[Node]:
+    """Rows of tables for words, positions and segments, summed and normalised; how many of each row the mask has."""
+    ids, rows = site.input(0), site.input(2)
+    if len(ids.shape) != 2:
+        raise UnsupportedError(f"{site.op} needs ids of rank 2")
+    total = site.cast(_row_of(site, rows, ids), rows.dtype.compute)
+    places = site.input(8) if site.has(8) else site.expand(site.iota("#0", (ids.shape[1],)), ids.shape)
+    total = site.apply("add", total, site.cast(_row_of(site, site.input(3), places), total.dtype))
+    if site.has(1) and site.has(4):
+        total = site.apply("add", total, site.cast(_row_of(site, site.input(4), site.input(1)), total.dtype))
+    result, _, _ = normalised_rows(site, total, (2,), _epsilon(site))
+    result = _scaled(site, site.cast(result, rows.dtype), 5, 6)
+    return [result, _mask_index(site, ids), site.cast(_apart(site, total), rows.dtype)]
+
+
+def _row_of(site: Site, table: Node, places: Node) -> Node:
+    """table[places[b, s]] for each b and s."""
+    if len(table.shape) != 2 or len(places.shape) != 2:
+        raise UnsupportedError(f"{site.op} needs tables and ids of rank 2")
+    at = indices(3)
+    return looked_up(site, table, [(places, at[:2]), at[2]], (*places.shape, table.shape[1]))
+
+
+def _mask_index(site: Site, ids: Node) -> Node:
+    if not site.has(7):
+        return site.expand(site.scalar(0, DType.I32), ids.shape[:1])
+    mask = site.input(7)
+    if site.attribute("mask_index_type", 0):
+        raise UnsupportedError(f"{site.op} gives a mask of another kind")
+    ones = site.cast(site.apply("equal", mask, site.like(1, mask)), DType.I32)
+    return site.reduce("sum", ones, [1])
+
+
+def _rotary_embedding(site: Site) -> Node:
+    """Pairs of cells turned by the angle of their position: (a, b) becomes (a cos - b sin, a sin + b cos)."""
+    value, tables = site.input(0), [site.input(2), site.input(3)]
+    if site.attribute("scale", 1.0) != 1 or site.attribute("is_packed_batching", 0):
+        raise UnsupportedError(f"{site.op} is scaled or packed")
+    if len(value.shape) not in (3, 4) or any(len(table.shape) != 2 for table in tables):
+        raise UnsupportedError(f"{site.op} needs a value of rank 3 or 4, and tables of rank 2")
+    heads = _heads(site, value, tables[0].shape[1] * 2)
+    batch, length = heads.shape[0], heads.shape[2]
+    places = _places(site, batch, length)
+    cos, sin = (site.restore_axes(_row_of(site, table, places), [1]) for table in tables)
+    turned = _turned(site, heads, cos, sin)
+    if len(value.shape) == 4:
+        return turned
+    return site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
+
+
+def _heads(site: Site, value: Node, width: Dim) -> Node:
+    """The value as [batch, heads, length, width of a head]."""
+    if len(value.shape) == 4:
+        return value
+    count, partial = site.attribute("num_heads", 0), site.attribute("rotary_embedding_dim", 0)
+    if partial and not count:
+        raise UnsupportedError(f"{site.op} turns a part of each head, and does not say how many heads there are")
+    each = value.shape[2] // count if partial else width
+    split = site.reshape(value, (*value.shape[:2], value.shape[2] // each, each))
+    return site.transpose(split, (0, 2, 1, 3))
+
+
+def _places(site: Site, batch: Dim, length: Dim) -> Node:
+    """The position of each cell, as [batch, length]: given, or counted from a start."""
+    given = site.input(1)
+    if len(given.shape) == 2:
+        site.demand_equal(given.shape[0], batch)
+        site.demand_equal(given.shape[1], length)
+        return given
+    start = site.drop_axes(given, range(len(given.shape)))
+    return site.expand(site.apply("add", start, site.iota("#0", (length,))), (batch, length))
+
+
+def _turned(site: Site, heads: Node, cos: Node, sin: Node) -> Node:
+    """A pair is a cell and the one half a width on; or, interleaved, two neighbours. What is beyond stays."""
+    half, near = cos.shape[3], bool(site.attribute("interleaved", 0))
+    low = site.slice(heads, 3, 0, half, 2 if near else 1)
+    high = site.slice(heads, 3, 1 if near else half, half, 2 if near else 1)
+    real = site.apply("subtract", site.apply("multiply", low, cos), site.apply("multiply", high, sin))
+    imaginary = site.apply("add", site.apply("multiply", low, sin), site.apply("multiply", high, cos))
+    rest = heads.shape[3] - half * 2
+    tail = [site.slice(heads, 3, half * 2, rest)] if rest != Dim.of(0) else []
+    if near:
+        pairs = site.concat([site.restore_axes(real, [4]), site.restore_axes(imaginary, [4])], 4)
+        return site.concat([site.reshape(pairs, (*heads.shape[:3], half * 2)), *tail], 3)
+    return site.concat([real, imaginary, *tail], 3)
+
+
+CONTRIBUTED: dict[str, Importer] = {
+    "BiasGelu": _known(_gelu),
+    "EmbedLayerNormalization": _known(_embed_layer_normalization, "epsilon", "mask_index_type"),
+    "FastGelu": _known(_fast_gelu),
+    "Gelu": _known(_gelu),
+    "QuickGelu": _known(_quick_gelu, "alpha"),
+    "RotaryEmbedding": _known(
+        _rotary_embedding, "interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim", "scale"
+    ),
+    "SkipLayerNormalization": _known(_skip_layer_normalization, "epsilon"),
+    "SkipSimplifiedLayerNormalization": _known(_skip_simplified, "epsilon"),
+    "Trilu": _known(INDEXING["Trilu"], "upper"),
+}
+# What onnxruntime has in the default domain, where ONNX has no such operator, or a later one.
+IN_DEFAULT_DOMAIN: dict[str, Importer] = {
+    "SimplifiedLayerNormalization": _known(_simplified, "axis", "epsilon", "stash_type"),
+}

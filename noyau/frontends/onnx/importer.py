@@ -1,0 +1,385 @@
+"""From an ONNX model to a graph: node by node, and what has no meaning becomes a boundary with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+
+from noyau.dtypes import DType, from_onnx
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.boundary_shapes import Outcome, Settling, outcome_of
+from noyau.frontends.onnx.contrib_operators import CONTRIBUTED, IN_DEFAULT_DOMAIN
+from noyau.frontends.onnx.elementwise import ELEMENTWISE, QUANTIZING
+from noyau.frontends.onnx.emitter import Contents, Demand, Emitter, Values, renamed
+from noyau.frontends.onnx.function_bodies import (
+    COMPOSITES,
+    Body,
+    canonical,
+    conform,
+    model_body,
+    opsets_of,
+    resolved,
+    schema_body,
+)
+from noyau.frontends.onnx.gathers import INDEXING, SCATTERING
+from noyau.frontends.onnx.model_checks import Inference, verify
+from noyau.frontends.onnx.opaque import (
+    Boundary,
+    Run,
+    Surroundings,
+    attribute_texts,
+    captured,
+    reason_for,
+)
+from noyau.frontends.onnx.reductions import CONTRACTING, REDUCTIONS
+from noyau.frontends.onnx.resize import RESIZING
+from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic
+from noyau.frontends.onnx.sites import FOLDED, Site, folded
+from noyau.frontends.onnx.tensors import Initializers, array_of
+from noyau.frontends.onnx.views import PADDING, VIEWS
+from noyau.ir.dims import Dim, product, shape_of
+from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
+
+_FAMILIES = {
+    **ELEMENTWISE,
+    **REDUCTIONS,
+    **VIEWS,
+    **INDEXING,
+    **PADDING,
+    **RESIZING,
+    **SCATTERING,
+    **COMPOSITES,
+    **QUANTIZING,
+    **CONTRACTING,
+    **IN_DEFAULT_DOMAIN,
+}
+_DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
+_DEEPEST, _MOST_NODES = 16, 4096
+_SMALL = 64
+_FEW = 8  # cells that a parameter of floats has, such as the scales of Resize
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A model as a graph.
+
+    `places`: for each value that an ONNX node made, the node's position. `arithmetic`: positions of shape arithmetic.
+    `opaque`: why a position is a boundary. `folded`: why it stays as it is, though it is none. `sizes`: what the model
+    calls each size. `initializers`: the inputs of the graph that are tensors of the model. `demands`: what must hold of
+    extents when it runs, where it is not certain."""
+
+    graph: Graph
+    places: Mapping[str, int]
+    arithmetic: frozenset[int]
+    opaque: Mapping[int, str]
+    folded: Mapping[int, str]
+    initializers: Initializers
+    sizes: Mapping[str, str]
+    demands: tuple[Demand, ...]
+
+    def load_initializer(self, name: str) -> np.ndarray:
+        """The array of an initializer, read-only; external data is mapped."""
+        return self.initializers.load(name)
+
+
+def import_model(model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None) -> Imported:
+    """The graph of a model; ModelError where it is not well formed. `folder` is where its external data lies.
+
+    `run(model, inputs)` runs a model of one node for the interpreter, and raises UnsupportedError where it cannot;
+    then, and without it, ONNX's reference evaluator does."""
+    with Inference() as inference:
+        return _Importing(verify(model), folder, run, inference).imported()
+
+
+class _Importing:
+    def __init__(self, model: onnx.ModelProto, folder: Path | None, run: Run | None, inference: Inference) -> None:
+        self.model, self.folder, self.run_node = model, folder, run
+        self.values = Values(_all_names(model.graph))
+        self.opsets = opsets_of(list(model.opset_import))
+        self.functions = {(canonical(f.domain), f.name): f for f in model.functions}
+        self.around = Surroundings(list(model.opset_import), list(model.functions), model.ir_version)
+        declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
+        tensors = model.graph.initializer
+        types = {t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in tensors}
+        types.update((value.name, value.type) for value in declared)
+        self.settling = Settling(self.values, types, self.around, inference)
+        self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
+        self.tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
+        self.arithmetic: set[int] = set()
+        self.opaque: dict[int, str] = {}
+
+    def imported(self) -> Imported:
+        self._name_sizes()
+        for value in self.model.graph.input:
+            self._input(value)
+        for tensor in self.model.graph.initializer:
+            self._tensor(tensor.name, tensor, place=None, sources=())
+        for sparse in self.model.graph.sparse_initializer:
+            self._sparse(sparse)
+        for place, node in enumerate(self.model.graph.node):
+            self._node(place, node)
+        outputs = tuple(value.name for value in self.model.graph.output)
+        for name in outputs:
+            self.values.node(name)
+        return Imported(
+            Graph(tuple(self.values.nodes), outputs),
+            self.values.places,
+            frozenset(self.arithmetic),
+            self.opaque,
+            self._folded(),
+            Initializers(self.tensors, self.folder),
+            self.values.sizes.originals,
+            tuple(dict.fromkeys(self.values.demands)),
+        )
+
+    def _folded(self) -> dict[int, str]:
+        """What is computed once. Scalars are not among it: they are parts of formulas."""
+        places, found = folded(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
+        for node in self.values.nodes:
+            place = self.values.places.get(node.output, -1)
+            if place in places and product(node.shape) != Dim.of(1):
+                found[place] = FOLDED
+        return found
+
+    def _name_sizes(self) -> None:
+        """Plain names of extents come first: `past + sequence` may stand before an input that has `past`."""
+        for value in self.model.graph.input:
+            for dim in value.type.tensor_type.shape.dim:
+                if dim.dim_param.isidentifier():
+                    self.values.sizes.named(dim.dim_param)
+
+    def _input(self, value: onnx.ValueInfoProto) -> None:
+        if value.name in self.defaults:
+            if self.model.ir_version < 4:  # there every initializer is listed as an input, and is none
+                return
+            self.tensors[value.name] = self.defaults[value.name]
+        tensor = value.type.tensor_type
+        dtype = from_onnx(tensor.elem_type) if value.type.HasField("tensor_type") else None
+        if dtype in (None, DType.OTHER) or not tensor.HasField("shape"):
+            self.values.add(Node(value.name, Input(), (), DType.OTHER, ()))
+            return
+        assert dtype is not None
+        shape = tuple(self._declared_dim(dim) for dim in tensor.shape.dim)
+        self.values.add(Node(value.name, Input(), (), dtype, shape))
+
+    def _declared_dim(self, dim: onnx.TensorShapeProto.Dimension) -> Dim:
+        if dim.HasField("dim_value"):
+            return Dim.of(dim.dim_value)
+        return self.values.sizes.named(dim.dim_param) if dim.dim_param else self.values.sizes.fresh()
+
+    def _tensor(self, name: str, tensor: onnx.TensorProto, place: int | None, sources: tuple[str, ...]) -> None:
+        """A tensor of the model as a value. Scalars and small integers are constants; weights, however small, are
+        inputs and stay in the file, so that the kernels of two layers are one."""
+        if name in self.values.by_name:
+            return
+        dtype, count = from_onnx(tensor.data_type), int(np.prod(tensor.dims, dtype=np.int64))
+        if place is not None:
+            self.values.places[name] = place
+        if dtype is None or dtype is DType.OTHER:
+            self.tensors[name] = tensor
+            self.values.add(Node(name, Input(), (), DType.OTHER, (), sources))
+        elif count == 1 or (count <= _SMALL and not dtype.is_float):
+            array = array_of(tensor, self.folder)
+            assert array is not None
+            self._constant(name, array, sources)
+        else:
+            self.tensors[name] = tensor
+            self.values.add(Node(name, Input(), (), dtype, shape_of(tensor.dims), sources))
+            if count <= _FEW and (array := array_of(tensor, self.folder)) is not None:
+                self.values.few[name] = array
+
+    def _sparse(self, tensor: onnx.SparseTensorProto) -> None:
+        name, dtype = tensor.values.name, from_onnx(tensor.values.data_type) or DType.OTHER
+        self.tensors[name] = tensor
+        self.values.add(Node(name, Input(), (), dtype, () if dtype is DType.OTHER else shape_of(tensor.dims)))
+
+    def _constant(self, name: str, array: np.ndarray, sources: tuple[str, ...]) -> None:
+        node = self.values.add(constant(name, array, sources))
+        contents = constant_contents(array, node.dtype)
+        if contents is not None:
+            self.values.contents[name] = contents
+
+    def _node(self, place: int, proto: onnx.NodeProto) -> None:
+        sources = (f"{proto.op_type}#{place}", *([proto.name] if proto.name else []))
+        stem = next((name for name in proto.output if name), f"node{place}")
+        emitter = Emitter(self.values, stem, place, sources)
+        demands = len(self.values.demands)
+        try:
+            if self._constant_node(place, proto, sources):
+                return
+            scope = {name: name for name in proto.input if name}
+            results = self.convert(proto, scope, self.opsets, emitter, depth=0)
+            self._finish(place, proto, results, emitter)
+        except UnsupportedError as refusal:
+            self.values.forget(emitter.first)
+            del self.values.demands[demands:]
+            self._opaque(place, proto, sources, str(refusal))
+
+    def _constant_node(self, place: int, proto: onnx.NodeProto, sources: tuple[str, ...]) -> bool:
+        """A Constant of a tensor, which may be large and stay where it is."""
+        if proto.op_type != "Constant" or proto.domain not in ("", "ai.onnx"):
+            return False
+        tensor = next((a.t for a in proto.attribute if a.name == "value" and a.type == a.TENSOR), None)
+        if tensor is None or from_onnx(tensor.data_type) in (None, DType.OTHER):
+            return False
+        self._tensor(proto.output[0], tensor, place, sources)
+        if proto.output[0] in self.values.contents:
+            self.arithmetic.add(place)
+        return True
+
+    def convert(
+        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: Emitter, depth: int
+    ) -> list[str]:
+        """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
+        domain, site = canonical(proto.domain), self._site(proto, scope, opsets, emitter)
+        if domain == "":
+            found = shape_arithmetic(site)
+            if found is not None:
+                return [self._keep(contents, emitter) for contents in found]
+        family = _DOMAINS.get(domain, {}).get(proto.op_type)
+        if family is not None and (domain == "" or (domain, proto.op_type) not in self.functions):
+            made = family(site)
+            return [made.output] if isinstance(made, Node) else [node.output for node in made]
+        body = self._body(proto, site, domain)
+        if body is None:
+            raise UnsupportedError(reason_for(proto))
+        return self._inlined(body, proto, site, depth)
+
+    def _site(
+        self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: Emitter
+    ) -> Site:
+        """A node as the families see it; UnsupportedError where it is not what its schema says."""
+        domain = canonical(proto.domain)
+        opset = opsets.get(domain, 0)
+        conform(proto, domain, opset)
+        inputs = [scope.get(name, "") for name in proto.input]
+        attributes = {a.name: _attribute(a, self.folder) for a in proto.attribute}
+        return Site(self.values, proto.op_type, opset, inputs, list(proto.output), attributes, emitter)
+
+    def _keep(self, contents: Contents, emitter: Emitter) -> str:
+        name = self.values.inner_name(emitter.stem)
+        self.values.contents[name] = contents
+        self.values.origins[name] = (emitter.place, emitter.sources)
+        return name
+
+    def _body(self, proto: onnx.NodeProto, site: Site, domain: str) -> Body | None:
+        if (domain, proto.op_type) in self.functions:
+            return model_body(self.functions[domain, proto.op_type], proto)
+        if reason_for(proto) != f"no meaning for operator {proto.op_type} yet":
+            return None
+        return schema_body(proto, site.opset, [site.input(k) if site.has(k) else None for k in range(len(site.inputs))])
+
+    def _inlined(self, body: Body, proto: onnx.NodeProto, site: Site, depth: int) -> list[str]:
+        """The outputs of a function's body, all of which must have a meaning."""
+        if depth >= _DEEPEST:
+            raise UnsupportedError(f"the functions of {proto.op_type} are nested too deep")
+        function, names = body.function, [*site.inputs, *[""] * len(body.function.input)]
+        scope = {inner: outer for inner, outer in zip(function.input, names, strict=False) if outer}
+        for node in function.node:
+            site.steps[0] += 1
+            if site.steps[0] > _MOST_NODES or len(self.values.nodes) - site.first > _MOST_NODES:
+                raise UnsupportedError(f"the body of {proto.op_type} is too large")
+            try:
+                results = self.convert(resolved(node, body.attributes), scope, body.opsets, site, depth + 1)
+            except UnsupportedError as refusal:
+                raise UnsupportedError(f"in the body of {proto.op_type}: {refusal}") from refusal
+            scope.update((name, made) for name, made in zip(node.output, results, strict=False) if name)
+        missing = [name for name in function.output[: len(proto.output)] if name not in scope]
+        if missing:
+            raise UnsupportedError(f"the body of {proto.op_type} does not make {missing[0]}")
+        return [scope[name] for name in function.output[: len(proto.output)]]
+
+    def _finish(self, place: int, proto: onnx.NodeProto, results: list[str], emitter: Emitter) -> None:
+        """Give the results the names of the outputs, and drop what no output needs."""
+        wanted = [(name, made) for name, made in zip(proto.output, results, strict=False) if name]
+        if len(results) < len([name for name in proto.output if name]):
+            raise UnsupportedError(f"only {len(results)} outputs of {proto.op_type} have a meaning")
+        known = [(name, made) for name, made in wanted if made in self.values.contents]
+        for name, made in known:
+            self.values.contents[name] = self.values.contents[made]
+            self.values.origins[name] = (place, emitter.sources)
+        if len(known) == len(wanted):
+            self.arithmetic.add(place)
+        self._rename({name: made for name, made in wanted if made not in self.values.contents}, emitter)
+
+    def _rename(self, wanted: Mapping[str, str], emitter: Emitter) -> None:
+        """Each wanted name becomes the name of the node that makes it, or a copy of it."""
+        own = {node.output for node in self.values.nodes[emitter.first :]}
+        names: dict[str, str] = {}
+        for name, source in wanted.items():
+            if source in own and source not in names:
+                names[source] = name
+            else:
+                value = self.values.node(source)
+                names[emitter.emit(Map("identity"), [value], value.dtype, value.shape).output] = name
+        kept = self._needed(emitter.first, set(names))
+        places = {node.output: self.values.places.get(node.output) for node in kept}
+        self.values.forget(emitter.first)
+        for node in kept:
+            made = self.values.add(renamed(node, names))
+            place = places[node.output]
+            if place is not None:
+                self.values.places[made.output] = place
+
+    def _needed(self, first: int, results: set[str]) -> list[Node]:
+        """The nodes from `first` on that the results, or later nodes, can need."""
+        kept, needed = list[Node](), set(results)
+        for node in reversed(self.values.nodes[first:]):
+            if node.output in needed or node.output in self.values.contents:
+                needed.update(node.inputs)
+                kept.append(node)
+        return kept[::-1]
+
+    def _opaque(self, place: int, proto: onnx.NodeProto, sources: tuple[str, ...], reason: str) -> None:
+        """A boundary: one node, and a Part for each output where there are several."""
+        self.opaque[place] = reason
+        names = [*(name for name in proto.input if name), *captured(proto)]
+        inputs = tuple(self.values.node(name).output for name in names)
+        kind = Opaque(proto.op_type, Boundary(proto, names, self.around, self.run_node), attribute_texts(proto, place))
+        outcomes = self.settling.of(proto, names, self._ruled(proto, place))
+        wanted = [(name, outcome) for name, outcome in zip(proto.output, outcomes, strict=True) if name]
+        if len(wanted) == 1:
+            (name, (dtype, shape)), whole = wanted[0], ""
+            self.values.add(Node(name, kind, inputs, dtype, shape, sources))
+        else:
+            whole = self.values.inner_name(wanted[0][0] if wanted else f"node{place}")
+            self.values.add(Node(whole, kind, inputs, DType.OTHER, (), sources))
+            for k, (name, (dtype, shape)) in enumerate(wanted):
+                self.values.add(Node(name, Part(k), (whole,), dtype, shape, sources))
+        for name in [*([whole] if whole else []), *(name for name, _ in wanted)]:
+            self.values.places[name] = place
+
+    def _ruled(self, proto: onnx.NodeProto, place: int) -> list[Outcome]:
+        """What a rule says of a well-formed boundary."""
+        scope = {name: name for name in proto.input if name}
+        try:
+            site = self._site(proto, scope, self.opsets, Emitter(self.values, "", place, ()))
+        except UnsupportedError:
+            return []
+        return outcome_of(site, canonical(proto.domain))
+
+
+def _attribute(attribute: onnx.AttributeProto, folder: Path | None) -> Any:
+    """The value of an attribute: text for bytes, an array for a tensor."""
+    value = onnx.helper.get_attribute_value(attribute)
+    match value:
+        case bytes():
+            return value.decode("utf-8", "replace")
+        case onnx.TensorProto():
+            array = array_of(value, folder)
+            return value if array is None else array
+        case int() | float() | onnx.GraphProto():
+            return value
+        case _:
+            return list(value) if hasattr(value, "__iter__") else value
+
+
+def _all_names(graph: onnx.GraphProto) -> set[str]:
+    """Every name of a value of the graph."""
+    names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    return names | {name for node in graph.node for name in node.output}

@@ -1,0 +1,202 @@
+"""What a model must be before it is imported: named once, in order, complete, and of a size that exists.
+
+ONNX's shape inference in a process of its own: on some malformed nodes it ends the process that it runs in.
+"""
+
+from __future__ import annotations
+
+import select
+import struct
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from types import TracebackType
+
+import onnx
+
+from noyau.errors import ModelError
+from noyau.frontends.onnx.function_bodies import opsets_of
+from noyau.frontends.onnx.opaque import captured
+from noyau.frontends.onnx.tensors import check_dims
+
+_LONGEST_S = 30.0
+_PROGRAM = """
+import struct, sys
+sys.path[:] = sys.argv[1:]
+import onnx
+source, sink = sys.stdin.buffer, sys.stdout.buffer
+while True:
+    head = source.read(8)
+    if len(head) < 8:
+        break
+    model = onnx.ModelProto.FromString(source.read(struct.unpack("<q", head)[0]))
+    try:
+        found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
+    except Exception:
+        found = []
+    text = onnx.GraphProto(value_info=found).SerializeToString()
+    sink.write(struct.pack("<q", len(text)) + text)
+    sink.flush()
+"""
+
+
+class Inference:
+    """A worker that starts when first asked, and again where a node has ended it. Use it in a `with`."""
+
+    def __init__(self) -> None:
+        self._worker: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Inference:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+
+    def types(self, model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
+        """The types of the values that the nodes of a model make; nothing where inference fails."""
+        try:
+            return {value.name: value.type for value in onnx.GraphProto.FromString(self._asked(model)).value_info}
+        except (OSError, EOFError, TimeoutError):
+            self._end()
+            return {}
+
+    def _asked(self, model: onnx.ModelProto) -> bytes:
+        worker = self._worker or self._started()
+        assert worker.stdin is not None
+        text = model.SerializeToString()
+        worker.stdin.write(struct.pack("<q", len(text)) + text)
+        worker.stdin.flush()
+        return self._read(worker, struct.unpack("<q", self._read(worker, 8))[0])
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", _PROGRAM, *sys.path]
+        self._worker = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
+        )
+        return self._worker
+
+    def _read(self, worker: subprocess.Popen[bytes], count: int) -> bytes:
+        assert worker.stdout is not None
+        found = b""
+        while len(found) < count:
+            if not select.select([worker.stdout], [], [], _LONGEST_S)[0]:
+                raise TimeoutError
+            piece = worker.stdout.read(count - len(found))
+            if not piece:
+                raise EOFError
+            found += piece
+        return found
+
+    def _end(self) -> None:
+        if self._worker is None:
+            return
+        worker, self._worker = self._worker, None
+        worker.kill()
+        worker.wait()
+        for pipe in (worker.stdin, worker.stdout):
+            if pipe is not None:
+                pipe.close()
+
+
+OLDEST_OPSET = 13
+
+
+def verify(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model itself; ModelError with one line where it is not well formed."""
+    opset = opsets_of(list(model.opset_import)).get("", OLDEST_OPSET)
+    if opset < OLDEST_OPSET:
+        raise ModelError(
+            f"the model has opset {opset}; noyau reads {OLDEST_OPSET} and later: convert it with "
+            f"onnx.version_converter.convert_version(model, {OLDEST_OPSET})"
+        )
+    for value in model.graph.input:
+        dims = [dim.dim_value for dim in value.type.tensor_type.shape.dim if dim.HasField("dim_value")]
+        check_dims(f"the input {value.name!r}", dims)
+    for tensor in model.graph.initializer:
+        check_dims(f"the initializer {tensor.name!r}", list(tensor.dims))
+    for sparse in model.graph.sparse_initializer:
+        check_dims(f"the initializer {sparse.values.name!r}", list(sparse.dims))
+    _check_names(model.graph)
+    _check_order(model.graph)
+    return model
+
+
+def _given(graph: onnx.GraphProto) -> Iterator[str]:
+    """The names of the values that no node makes; initializers may be listed as inputs too."""
+    yield from dict.fromkeys(
+        [*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]
+        + [tensor.values.name for tensor in graph.sparse_initializer]
+    )
+
+
+def _check_names(graph: onnx.GraphProto) -> None:
+    for what, values in (("input", graph.input), ("initializer", graph.initializer), ("output", graph.output)):
+        name, count = max(Counter(value.name for value in values).items(), key=lambda item: item[1], default=("", 0))
+        if count > 1:
+            raise ModelError(f"{count} {what}s are called {name!r}")
+    seen = set(_given(graph))
+    if "" in seen:
+        raise ModelError("an input or an initializer has no name")
+    for place, node in enumerate(graph.node):
+        for name in node.output:
+            if name in seen:
+                raise ModelError(f"{name!r} is made twice; the second time by {_spell(place, node)}")
+            if name:
+                seen.add(name)
+
+
+def _check_order(graph: onnx.GraphProto) -> None:
+    ready = set(_given(graph))
+    makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
+    for place, node in enumerate(graph.node):
+        for name in [*node.input, *captured(node)]:
+            if not name or name in ready:
+                continue
+            if name not in makers:
+                raise ModelError(f"{_spell(place, node)} uses {name!r}, which nothing makes")
+            cycle = _cycle(graph, makers)
+            if cycle:
+                raise ModelError(f"the graph has a cycle through {' -> '.join(cycle)}")
+            raise ModelError(
+                f"the nodes are not in order: {_spell(place, node)} uses {name!r}, which "
+                f"{_spell(makers[name], graph.node[makers[name]])} makes later; sort them topologically"
+            )
+        ready.update(node.output)
+    absent = next((value.name for value in graph.output if value.name not in ready), None)
+    if absent is not None:
+        raise ModelError(f"the output {absent!r} is never made")
+
+
+def _cycle(graph: onnx.GraphProto, makers: dict[str, int]) -> list[str]:
+    """The places of one cycle, or nothing: what is left when every node that can run has run."""
+    needs = {
+        place: {makers[name] for name in [*node.input, *captured(node)] if name in makers}
+        for place, node in enumerate(graph.node)
+    }
+    left = set(needs)
+    users: dict[int, list[int]] = {}
+    for place, sources in needs.items():
+        for source in sources:
+            users.setdefault(source, []).append(place)
+    waiting = {place: len(sources) for place, sources in needs.items()}
+    free = [place for place, count in waiting.items() if not count]
+    while free:
+        place = free.pop()
+        left.discard(place)
+        for user in users.get(place, []):
+            waiting[user] -= 1
+            if not waiting[user]:
+                free.append(user)
+    if not left:
+        return []
+    path = [min(left)]
+    while path[-1] not in path[:-1]:
+        path.append(min(needs[path[-1]] & left))
+    return [_spell(place, graph.node[place]) for place in path[path.index(path[-1]) :]]
+
+
+def _spell(place: int, node: onnx.NodeProto) -> str:
+    return f"{node.op_type}#{place}"

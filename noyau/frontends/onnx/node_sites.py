@@ -1,0 +1,23 @@
+"""The operators of a model as the partition sees them."""
+
+from __future__ import annotations
+
+import onnx
+
+from noyau.compiler.partition.cut import Model, Place
+from noyau.frontends.onnx.importer import Imported
+from noyau.frontends.onnx.opaque import captured
+from noyau.ir.sizes import Demand
+
+
+def wired(model: onnx.ModelProto, imported: Imported) -> Model:
+    """A model and its graph, ready to be cut into groups."""
+    places = [
+        Place(position, node.op_type, (*node.input, *captured(node)), tuple(filter(None, node.output)))
+        for position, node in enumerate(model.graph.node)
+    ]
+    demands: dict[int, list[Demand]] = {}
+    for demand in imported.demands:
+        demands.setdefault(demand.place, []).append(Demand(demand.left, demand.right, demand.relation))
+    left = {**imported.opaque, **imported.folded}
+    return Model(imported.graph, places, imported.places, imported.arithmetic, left, demands)

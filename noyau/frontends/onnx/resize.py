@@ -1,0 +1,193 @@
+"""Resize by nearest cells, where the places that they come from are fractions that anyone rounds alike.
+
+A cell i of an axis is read at x = (slope i + start) / step of the original one. ONNX tells x in floats; what is told
+here is exact, and refused where floats of 32 or 64 bits would choose other cells.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.gathers import minimum
+from noyau.frontends.onnx.sites import Importer, Site
+from noyau.ir.dims import Dim, index_name, indices, maximum
+from noyau.ir.graph import Node
+
+LARGEST = 64  # of the numerator and the denominator of a scale that is no quotient of known extents
+PLACES = ("half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "asymmetric", "align_corners")
+PERIODS = 8  # of a rule that are looked at, where an extent is symbolic
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """One axis: its extents before and after, and the scale between them."""
+
+    before: Dim
+    after: Dim
+    scale: Fraction
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """x = (slope i + start) / step, of a cell i."""
+
+    slope: int
+    start: int
+    step: int
+
+    def numerator(self, at: Dim) -> Dim:
+        return at * self.slope + self.start
+
+
+def _resize(site: Site) -> Node:
+    value, mode = site.input(), site.attribute("mode", "nearest")
+    for name, plain in (("antialias", 0), ("exclude_outside", 0), ("keep_aspect_ratio_policy", "stretch")):
+        if site.attribute(name, plain) != plain:
+            raise UnsupportedError(f"Resize with {name} has no meaning here")
+    if mode != "nearest" or _how(site) not in PLACES:
+        raise UnsupportedError(f"Resize of mode {mode!r} with coordinates {_how(site)!r} has no meaning here")
+    made = value
+    for number, axis in _axes(site, value).items():
+        if axis.scale != 1:
+            made = _nearest(site, made, number, axis, _place(site, axis))
+    return made if made is not value else site.apply("identity", value)
+
+
+def _how(site: Site) -> str:
+    """How the coordinates of a cell before and after belong together."""
+    return str(site.attribute("coordinate_transformation_mode", "half_pixel"))
+
+
+def _axes(site: Site, value: Node) -> dict[int, Axis]:
+    """What becomes of each axis that is resized."""
+    rank = len(value.shape)
+    axes = [site.axis(axis, rank) for axis in site.attribute("axes", None) or range(rank)]
+    extents = [value.shape[axis] for axis in axes]
+    if site.has(3):
+        after = site.known(3, "the sizes").dims
+        made = [Axis(a, b, _quotient(a, b)) for a, b in zip(extents, after, strict=False)]
+    else:
+        scales = site.array(2, "the scale").ravel().tolist()
+        made = [_scaled(extent, scale) for extent, scale in zip(extents, scales, strict=False)]
+    if len(made) != len(set(axes)):
+        raise UnsupportedError(f"Resize is told of {len(made)} axes, and has {len(axes)}")
+    return dict(zip(axes, made, strict=True))
+
+
+def _quotient(before: Dim, after: Dim) -> Fraction:
+    if before == after:
+        return Fraction(1)
+    if not before.constant or not after.constant:
+        raise UnsupportedError(f"Resize from {before} to {after} has a scale that is only known when the model runs")
+    return Fraction(after.constant, before.constant)
+
+
+def _scaled(before: Dim, scale: float) -> Axis:
+    """The axis under a scale that is told in float32."""
+    exact = Fraction(scale).limit_denominator(LARGEST) if np.isfinite(scale) else Fraction(0)
+    if exact <= 0 or exact.numerator > LARGEST or np.float32(exact) != np.float32(scale):
+        raise UnsupportedError(f"Resize by {scale} is by no fraction of numbers up to {LARGEST}")
+    after = before * exact.numerator // exact.denominator
+    if before.constant is None:
+        if exact.denominator & (exact.denominator - 1):  # a power of two divides floats exactly
+            raise UnsupportedError(f"Resize of {before} by {exact} has an extent that floats may round")
+        return Axis(before, after, exact)
+    told = {int(before.constant * np.float32(scale)), int(before.constant * float(np.float32(scale)))}
+    if told != {after.constant}:
+        raise UnsupportedError(f"Resize of {before} by {scale} has an extent that floats round to and fro")
+    return Axis(before, after, exact)
+
+
+def _place(site: Site, axis: Axis) -> Place:
+    """Where cells come from, as the transformation of coordinates has it."""
+    how, scale = _how(site), axis.scale
+    whole = axis.before * scale.numerator == axis.after * scale.denominator
+    if how in ("align_corners", "half_pixel_symmetric") and not whole:
+        raise UnsupportedError(f"Resize with {how} of {axis.before} by {scale} ends between cells")
+    match how:
+        case "asymmetric":
+            return Place(scale.denominator, 0, scale.numerator)
+        case "align_corners" if axis.before.constant and axis.after.constant:
+            return Place(axis.before.constant - 1, 0, max(1, axis.after.constant - 1))
+        case "pytorch_half_pixel" if (axis.after.constant or 1) == 1 and axis.after.constant != 0:
+            raise UnsupportedError(f"Resize to {axis.after} cells may be to one, of which frameworks think differently")
+        case "half_pixel" | "half_pixel_symmetric" | "pytorch_half_pixel":
+            return Place(2 * scale.denominator, scale.denominator - scale.numerator, 2 * scale.numerator)
+        case _:
+            raise UnsupportedError(f"Resize of {axis.before} with {how} has a scale that is only known when it runs")
+
+
+def _nearest(site: Site, value: Node, number: int, axis: Axis, place: Place) -> Node:
+    """Each cell as it is at the nearest place."""
+    rounding, at = site.attribute("nearest_mode", "round_prefer_floor"), Dim.of(index_name(number))
+    x = place.numerator(at)
+    match rounding:
+        case "floor":
+            chosen = x // place.step
+        case "ceil":
+            chosen = -(-x // place.step)
+        case "round_prefer_floor":
+            chosen = -((place.step - 2 * x) // (2 * place.step))
+        case "round_prefer_ceil":
+            chosen = (2 * x + place.step) // (2 * place.step)
+        case _:
+            raise UnsupportedError(f"Resize has no rounding {rounding!r}")
+    _require_agreement(site, axis, place, chosen, rounding, index_name(number))
+    short = at * axis.scale.denominator // axis.scale.numerator
+    chosen = short if _alike(short, chosen, axis, index_name(number)) else minimum(maximum(chosen, 0), axis.before - 1)
+    return _read(site, value, number, axis, chosen)
+
+
+def _read(site: Site, value: Node, number: int, axis: Axis, place: Dim) -> Node:
+    shape = (*value.shape[:number], axis.after, *value.shape[number + 1 :])
+    return site.view(value, shape, [place if k == number else at for k, at in enumerate(indices(len(shape)))])
+
+
+def _rounds(axis: Axis) -> range:
+    """The cells of a rule that are looked at: all, or some periods of it."""
+    return range(axis.after.constant if axis.after.constant is not None else 2 * PERIODS * axis.scale.numerator)
+
+
+def _alike(short: Dim, chosen: Dim, axis: Axis, name: str) -> bool:
+    """Whether a rule that needs no bounds gives the same cells."""
+    most = axis.before.constant
+    for i in _rounds(axis):
+        wanted = max(0, int(chosen.evaluate({name: i})))
+        if int(short.evaluate({name: i})) != (wanted if most is None else min(wanted, most - 1)):
+            return False
+    return most is not None or axis.before * axis.scale.numerator == axis.after * axis.scale.denominator
+
+
+def _require_agreement(site: Site, axis: Axis, place: Place, chosen: Dim, rounding: str, name: str) -> None:
+    """UnsupportedError where floats would choose other cells."""
+    i = np.arange(len(_rounds(axis)))
+    exact = np.array([int(chosen.evaluate({name: int(k)})) for k in i], np.int64)
+    for dtype in (np.float32, np.float64):
+        told = _round(_told(_how(site), i.astype(dtype), axis, dtype), rounding)
+        if (np.maximum(told, 0) != np.maximum(exact, 0)).any():
+            raise UnsupportedError(f"Resize by {axis.scale} chooses cells that floats may round to and fro")
+
+
+def _told(how: str, i: np.ndarray, axis: Axis, dtype: type) -> np.ndarray:
+    """Where cells come from, in floats."""
+    half, last = dtype(0.5), max(1, (axis.after.constant or 1) - 1)
+    match how:
+        case "asymmetric":
+            return np.asarray(i / dtype(axis.scale))
+        case "align_corners":
+            return np.asarray(i * dtype((axis.before.constant or 1) - 1) / dtype(last))
+        case _:
+            return np.asarray((i + half) / dtype(axis.scale) - half)
+
+
+def _round(x: np.ndarray, rounding: str) -> np.ndarray:
+    half = x.dtype.type(0.5)
+    whole = {"floor": np.floor(x), "ceil": np.ceil(x), "round_prefer_floor": np.ceil(x - half)}
+    return np.asarray(whole.get(rounding, np.floor(x + half)))
+
+
+RESIZING: dict[str, Importer] = {"Resize": _resize}

@@ -1,0 +1,351 @@
+"""Integer shape arithmetic: what Shape, Gather, Concat, Mul... of known cells give, as Dims.
+
+A function takes the contents of the inputs it reads and gives those of the outputs, or None where it cannot tell.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy, from_onnx
+from noyau.frontends.onnx.emitter import Contents, light
+from noyau.frontends.onnx.gathers import constant_array, minimum
+from noyau.frontends.onnx.sites import Site
+from noyau.ir.dims import Dim, equal, maximum, never_negative, product
+
+_MOST_CELLS, _MOST_ROW = 256, 1
+Results: TypeAlias = "list[Contents] | None"
+
+
+def shape_arithmetic(site: Site) -> Results:
+    """The contents of a node's outputs, or None where it is no shape arithmetic."""
+    function = ARITHMETIC.get(site.op)
+    try:
+        found = function(site) if function else None
+    except (ValueError, IndexError):  # NumPy's, where the cells do not fit; the operator itself then says why
+        return None
+    useful = found and all(len(contents.dims) <= _MOST_CELLS and light(contents.dims) for contents in found)
+    return found if useful else None
+
+
+def constant_contents(array: np.ndarray, dtype: DType | None) -> Contents | None:
+    """The contents of a small integer or bool array."""
+    if dtype is None or dtype.kind not in ("int", "uint", "bool") or array.size > _MOST_CELLS:
+        return None
+    return Contents(tuple(Dim.of(int(cell)) for cell in array.flat), array.shape, dtype)
+
+
+def _held(cells: Any, dtype: DType) -> Contents:
+    """The contents that are the cells of an array of Dims."""
+    array = np.asarray(cells, dtype=object)
+    return Contents(tuple(array.flat), array.shape, dtype)
+
+
+def _all_known(site: Site) -> list[Contents] | None:
+    found = [site.contents(k) for k in range(len(site.inputs))]
+    return [contents for contents in found if contents is not None] if found and None not in found else None
+
+
+def _moved(function: Callable[[Site, np.ndarray], np.ndarray | None]) -> Callable[[Site], Results]:
+    """An operator that only moves the cells of its first input."""
+
+    def call(site: Site) -> Results:
+        known = site.contents(0)
+        cells = None if known is None else function(site, known.cells)
+        return None if known is None or cells is None else [_held(cells, known.dtype)]
+
+    return call
+
+
+def _dims_of(site: Site) -> tuple[Dim, ...]:
+    """The shape of the first input, without making a node of it."""
+    contents = site.contents(0)
+    return site.input().shape if contents is None else contents.extents
+
+
+def _shape(site: Site) -> Results:
+    dims = _dims_of(site)
+    dims = dims[site.attribute("start", 0) : site.attribute("end", len(dims))]
+    return [Contents(tuple(dims), (len(dims),), DType.I64)]
+
+
+def _size(site: Site) -> Results:
+    return [Contents((product(_dims_of(site)),), (), DType.I64)]
+
+
+def _cellwise(
+    function: Callable[..., Dim | None], *, result: DType | None = None, operands: slice = slice(None)
+) -> Callable[[Site], Results]:
+    """A function of cells, broadcast; `result` is the dtype where it is not that of the operands."""
+
+    def call(site: Site) -> Results:
+        known = _all_known(site)
+        if known is None or len({contents.dtype for contents in known[operands]}) != 1:
+            return None
+        arrays = np.broadcast_arrays(*(contents.cells for contents in known))
+        if arrays[0].size > max(_MOST_ROW, *(len(contents.dims) for contents in known)):  # a table is no shape
+            return None
+        cells = [function(*cell) for cell in zip(*(array.flat for array in arrays), strict=True)]
+        if any(cell is None for cell in cells):
+            return None
+        found = tuple(cell for cell in cells if cell is not None)
+        return [Contents(found, arrays[0].shape, result or known[operands][0].dtype)]
+
+    return call
+
+
+def _integer(function: Callable[..., Dim | None]) -> Callable[[Site], Results]:
+    """A cellwise function of integers (bools have no sum)."""
+    call = _cellwise(function)
+
+    def checked(site: Site) -> Results:
+        found = call(site)
+        return found if found and found[0].dtype in (DType.I32, DType.I64) else None
+
+    return checked
+
+
+def _divide(left: Dim, right: Dim) -> Dim | None:
+    """Division that truncates, which is floor division where nothing is negative."""
+    a, b = left.constant, right.constant
+    if a is not None and b:
+        return Dim.of(abs(a) // abs(b) * (1 if (a < 0) == (b < 0) else -1))
+    return left // right if _is_positive(right) and never_negative(left) else None
+
+
+def _is_positive(dim: Dim) -> bool:
+    """Whether it is surely above 0; a size that is 0 divides nothing when the model runs."""
+    return never_negative(dim) if dim.constant is None else dim.constant > 0
+
+
+def _modulo_of(site: Site) -> Results:
+    return None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site)
+
+
+def _modulo(left: Dim, right: Dim) -> Dim | None:
+    a, b = left.constant, right.constant
+    if a is not None and b:
+        return Dim.of(a % b)
+    return left % right if _is_positive(right) and never_negative(left) else None
+
+
+def _fold(function: Callable[[Dim, Dim], Dim]) -> Callable[..., Dim]:
+    def fold(*cells: Dim) -> Dim:
+        result = cells[0]
+        for cell in cells[1:]:
+            result = function(result, cell)
+        return result
+
+    return fold
+
+
+def _truth(value: bool | None) -> Dim | None:
+    return None if value is None else Dim.of(int(value))
+
+
+def _less(left: Dim, right: Dim) -> bool | None:
+    if never_negative(right - left - 1):
+        return True
+    return False if never_negative(left - right) else None
+
+
+def _not(value: Dim) -> Dim:
+    return 1 - value
+
+
+def _negated(value: bool | None) -> bool | None:
+    return None if value is None else not value
+
+
+def _choose(condition: Dim, left: Dim, right: Dim) -> Dim | None:
+    if left == right:
+        return left
+    return None if condition.constant is None else left if condition.constant else right
+
+
+def _abs(value: Dim) -> Dim | None:
+    return value if never_negative(value) else -value if never_negative(-value) else None
+
+
+def _cast(site: Site) -> Results:
+    known, dtype = site.contents(0), from_onnx(site.attribute("to", 0))
+    return None if known is None or dtype is None else _cast_to(known, dtype)
+
+
+def _cast_to(known: Contents, dtype: DType) -> Results:
+    if dtype.kind not in ("int", "uint", "bool"):
+        return None
+    if known.integers is not None:
+        cells = np.array(known.integers).astype(dtype.numpy)
+        return [Contents(tuple(Dim.of(int(cell)) for cell in cells), known.shape, dtype)]
+    return [Contents(known.dims, known.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
+
+
+def _cast_like(site: Site) -> Results:
+    known = site.contents(0)
+    return None if known is None or not site.has(1) else _cast_to(known, site.input(1).dtype)
+
+
+def _gather(site: Site) -> Results:
+    table, at = site.contents(0), site.contents(1)
+    if table is None or at is None or at.integers is None or not table.shape:
+        return None
+    places = np.array(at.integers, np.int64).reshape(at.shape)
+    return [_held(np.take(table.cells, places, site.attribute("axis", 0)), table.dtype)]
+
+
+def _slice(site: Site, cells: np.ndarray) -> np.ndarray | None:
+    known = [site.contents(k) for k in range(1, len(site.inputs)) if site.has(k)]
+    numbers = [contents.integers for contents in known if contents is not None]
+    if len(numbers) != len(known) or None in numbers or len(site.inputs) < 3:
+        return None
+    starts, ends = site.integers(1, "the starts"), site.integers(2, "the ends")
+    axes = site.integers(3, "the axes") if site.has(3) else tuple(range(len(starts)))
+    steps = site.integers(4, "the steps") if site.has(4) else (1,) * len(starts)
+    index = [slice(None)] * cells.ndim
+    for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        index[axis] = slice(start, end, step)
+    return cells[tuple(index)]
+
+
+def _concat(site: Site) -> Results:
+    known = _all_known(site)
+    if known is None or len({contents.dtype for contents in known}) != 1:
+        return None
+    return [_held(np.concatenate([contents.cells for contents in known], site.attribute("axis", 0)), known[0].dtype)]
+
+
+def _transpose(site: Site, cells: np.ndarray) -> np.ndarray:
+    return np.transpose(cells, site.attributes.get("perm"))
+
+
+def _squeeze(site: Site, cells: np.ndarray) -> np.ndarray:
+    return np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)
+
+
+def _unsqueeze(site: Site, cells: np.ndarray) -> np.ndarray:
+    return np.expand_dims(cells, site.integers(1, "the axes"))
+
+
+def _reshape(site: Site, cells: np.ndarray) -> np.ndarray | None:
+    target = site.contents(1)
+    if target is None or target.integers is None:
+        return None
+    keep = site.attribute("allowzero", 0)
+    wanted = [cells.shape[k] if n == 0 and not keep else n for k, n in enumerate(target.integers)]
+    return cells.reshape(wanted)
+
+
+def _split(site: Site) -> Results:
+    known, count = site.contents(0), len(site.outputs)
+    if known is None or len(known.shape) != 1 or not count:
+        return None
+    total, chunk = len(known.dims), -(-len(known.dims) // count)
+    even = (chunk,) * (count - 1) + (total - chunk * (count - 1),)
+    lengths = site.integers(1, "the lengths") if site.has(1) else even
+    if sum(lengths) != total or min(lengths) < 0 or len(lengths) != count:
+        return None
+    ends = np.cumsum(lengths)
+    return [_held(known.cells[end - n : end], known.dtype) for end, n in zip(ends, lengths, strict=True)]
+
+
+def _constant(site: Site) -> Results:
+    array = constant_array(site)
+    known = constant_contents(array, from_numpy(array.dtype))
+    return None if known is None else [known]
+
+
+def _extents(site: Site, position: int) -> tuple[int, ...] | None:
+    """Constant extents of a scalar or a small vector."""
+    target = site.contents(position)
+    found = None if target is None else target.integers
+    return found if found is not None and len(found) <= 1 and 0 <= min(found, default=0) <= _MOST_CELLS else None
+
+
+def _constant_of_shape(site: Site) -> Results:
+    extents, value = _extents(site, 0), site.attribute("value", None)
+    if extents is None or not isinstance(value, np.ndarray) or value.size != 1:
+        return None
+    filled = constant_contents(np.full(extents, value.flat[0], value.dtype), from_numpy(value.dtype))
+    return None if filled is None else [filled]
+
+
+def _expand(site: Site, cells: np.ndarray) -> np.ndarray | None:
+    extents = _extents(site, 1)
+    if extents is None:
+        return None
+    return np.broadcast_to(cells, np.broadcast_shapes(cells.shape, extents))
+
+
+def _range(site: Site) -> Results:
+    known = _all_known(site)
+    if known is None or any(contents.integers is None for contents in known):
+        return None
+    start, end, step = (contents.dims[0].constant or 0 for contents in known)
+    if not step or abs((end - start) // step) > _MOST_CELLS:
+        return None
+    cells = tuple(Dim.of(k) for k in range(start, end, step))
+    return [Contents(cells, (len(cells),), known[0].dtype)]
+
+
+def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[Site], Results]:
+    def reduce(site: Site) -> Results:
+        known = site.contents(0)
+        if known is None or len(known.shape) != 1 or not known.dims or known.dtype not in (DType.I32, DType.I64):
+            return None
+        if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
+            return [known]
+        shape = (1,) if site.attribute("keepdims", 1) == 1 else ()
+        return [Contents((function(known.dims),), shape, known.dtype)]
+
+    return reduce
+
+
+def _sum(dims: Sequence[Dim]) -> Dim:
+    return sum(dims, Dim.of(0))
+
+
+ARITHMETIC: dict[str, Callable[[Site], Results]] = {
+    "Abs": _integer(_abs),
+    "Add": _integer(lambda a, b: a + b),
+    "And": _cellwise(lambda a, b: a * b),
+    "Cast": _cast,
+    "CastLike": _cast_like,
+    "Concat": _concat,
+    "Constant": _constant,
+    "ConstantOfShape": _constant_of_shape,
+    "Div": _integer(_divide),
+    "Equal": _cellwise(lambda a, b: _truth(equal(a, b)), result=DType.BOOL),
+    "Expand": _moved(_expand),
+    "Gather": _gather,
+    "Greater": _cellwise(lambda a, b: _truth(_less(b, a)), result=DType.BOOL),
+    "GreaterOrEqual": _cellwise(lambda a, b: _truth(_negated(_less(a, b))), result=DType.BOOL),
+    "Identity": _moved(lambda site, cells: cells),
+    "Less": _cellwise(lambda a, b: _truth(_less(a, b)), result=DType.BOOL),
+    "LessOrEqual": _cellwise(lambda a, b: _truth(_negated(_less(b, a))), result=DType.BOOL),
+    "Max": _integer(_fold(maximum)),
+    "Min": _integer(_fold(minimum)),
+    "Mod": _modulo_of,
+    "Mul": _integer(lambda a, b: a * b),
+    "Neg": _integer(lambda a: -a),
+    "Not": _cellwise(_not),
+    "Or": _cellwise(lambda a, b: a + b - a * b),
+    "Range": _range,
+    "ReduceMax": _reduction(lambda dims: _fold(maximum)(*dims)),
+    "ReduceMin": _reduction(lambda dims: _fold(minimum)(*dims)),
+    "ReduceProd": _reduction(product),
+    "ReduceSum": _reduction(_sum),
+    "Reshape": _moved(_reshape),
+    "Shape": _shape,
+    "Size": _size,
+    "Slice": _moved(_slice),
+    "Split": _split,
+    "Squeeze": _moved(_squeeze),
+    "Sub": _integer(lambda a, b: a - b),
+    "Transpose": _moved(_transpose),
+    "Unsqueeze": _moved(_unsqueeze),
+    "Where": _cellwise(_choose, operands=slice(1, None)),
+}

@@ -1,0 +1,327 @@
+"""A graph of ATen operators into the graph IR, node by node; what has no meaning here is a boundary with its reason.
+
+What composite ATen operators are made of: the bodies that torch's own decompositions give them.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
+from typing import Any
+
+import torch
+from torch import fx
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.torch import elementwise, gathers, reductions, views  # noqa: F401  they fill ATEN
+from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from, told_strange
+from noyau.frontends.torch.sites import ATEN, Made, Site, evaluator
+from noyau.ir.dims import Dim, indices, shape_of
+from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part, View
+from noyau.ir.graph_verifier import check
+from noyau.ir.sizes import Demand
+
+# What a library does better whole: products, convolutions and attention. Their bodies would be imported as boundaries.
+WHOLE = (
+    *("mm", "bmm", "addmm", "baddbmm", "addmv", "mv", "dot", "_linalg", "linalg", "conv", "_conv", "cudnn", "mkldnn"),
+    *("_scaled_dot_product", "scaled_dot_product", "_efficient_attention", "_flash_attention"),
+)
+# What draws numbers at random: a body would draw others.
+RANDOM = ("bernoulli", "native_dropout", "rand", "normal", "uniform", "exponential", "multinomial", "poisson")
+
+
+@cache
+def table() -> Any:
+    """torch's decompositions by operator."""
+    from torch._decomp import core_aten_decompositions, decomposition_table
+
+    return {**decomposition_table, **core_aten_decompositions()}
+
+
+def body(node: fx.Node) -> fx.Graph | None:
+    """The body of an operator: a graph of ATen operators over the tensors and sizes that it is given, in the order of
+    `all_input_nodes`. None where torch has none, or a library does it better whole. UnsupportedError where it cannot
+    be traced."""
+    name = str(node.target).removeprefix("aten.").removeprefix("_")
+    if not isinstance(node.target, torch._ops.OpOverload) or name.startswith((*WHOLE, *RANDOM)):
+        return None
+    decomposition = table().get(node.target)
+    if decomposition is None:
+        return None
+    given = node.all_input_nodes
+
+    def call(*values: Any) -> Any:
+        known = dict(zip(given, values, strict=True))
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
+        made = decomposition(*args, **kwargs)
+        return tuple(made) if isinstance(made, tuple) else made  # a named tuple would be a node of its own
+
+    values = [each.meta["val"] for each in given]
+    tensor = next((each for each in values if isinstance(each, torch.Tensor)), None)
+    mode = getattr(tensor, "fake_mode", None)
+    if mode is None:
+        raise UnsupportedError(f"{node.target} is given no tensor, so it has no body")
+    try:
+        with mode:
+            made = make_fx(call)(*values)
+    except Exception as fault:
+        raise UnsupportedError(f"the body of {node.target} cannot be traced: {type(fault).__name__}") from fault
+    return made.graph
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    """A graph, its inputs named after torch's placeholders. `made_by`: torch's node of each value that it made;
+    `opaque`: why a node is a boundary; `sizes`: the placeholders that are sizes, as Dims; `results`: the values that a
+    node of torch's gives, each node values of its own; `demands`: what a node needs of sizes."""
+
+    graph: Graph
+    made_by: Mapping[str, str]
+    opaque: Mapping[str, str]
+    sizes: Mapping[str, Dim] = field(default_factory=dict)
+    results: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
+
+
+def import_graph(program: fx.Graph) -> Imported:
+    """A graph of torch's whose nodes carry fake tensors (`meta["val"]`). What reads complex numbers, float8, or what is
+    sparse or quantised, is a boundary.
+
+    UnsupportedError where an input is neither a tensor nor a size."""
+    work = _Importing(_Unbounded())
+    for node in program.nodes:
+        work.enter(node)
+    return work.finished()
+
+
+class _Unbounded(Tape):
+    """A tape of any length: torch's graph is there already, and nothing is unrolled."""
+
+    most_nodes = 1 << 40
+
+    def begin(self) -> None:
+        """Another node of torch's: what it makes is its own, though another one makes the same."""
+        self.made.clear()
+
+    def apart(self, value: Node) -> Node:
+        """The same value under a name of its own."""
+        return self.add(
+            replace(value, output=self.fresh(), kind=View(indices(len(value.shape))), inputs=(value.output,))
+        )
+
+
+class _Importing:
+    def __init__(self, tape: _Unbounded) -> None:
+        self.tape = tape
+        self.values: dict[fx.Node, Made] = {}
+        self.names: dict[str, str] = {}  # of a value, the name of torch's node
+        self.made_by: dict[str, str] = {}
+        self.opaque: dict[str, str] = {}
+        self.sizes: dict[str, Dim] = {}
+        self.results: dict[str, tuple[str, ...]] = {}
+        self.demands: dict[str, tuple[Demand, ...]] = {}
+        self.outputs: list[str] = []
+
+    def enter(self, node: fx.Node) -> None:
+        before, demanded = len(self.tape.nodes), set(self.tape.demands)
+        self.tape.begin()
+        match node.op:
+            case "placeholder" | "get_attr":
+                self.values[node] = self.placed(node)
+            case "call_function" if "val" in node.meta:
+                self.values[node] = self.called(node)
+            case "call_function":
+                pass  # it asserts what torch knows already
+            case "output":
+                self.outputs = [self.returned(each) for each in _flat(node.args[0])]
+            case other:
+                raise UnsupportedError(f"{node.name} is a {other}, which no graph of ATen operators has")
+        self.told(node, before)
+        self.demands[node.name] = tuple(demand for demand in self.tape.demands if demand not in demanded)
+
+    def told(self, node: fx.Node, before: int) -> None:
+        """Note what a node has made; a result that is another node's value gets a name of its own."""
+        made = self.values.get(node)
+        own = {value.output for value in self.tape.nodes[before:]}
+        if isinstance(made, Node) and made.output not in own and node.target is not operator.getitem:
+            made = self.values[node] = self.tape.apart(made)
+        self.made_by |= {value.output: node.name for value in self.tape.nodes[before:]}
+        match made:
+            case Node():
+                self.names.setdefault(made.output, node.name)
+                self.results[node.name] = (made.output,)
+            case tuple():
+                self.results[node.name] = tuple(each.output for each in made if each is not None)
+            case _:
+                pass
+
+    def placed(self, node: fx.Node) -> Made:
+        value = node.meta.get("val")
+        if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
+            self.sizes[node.name] = dim_of(value)
+            return dim_of(value)
+        if node.op == "get_attr" and value is None:
+            takers = ", ".join(sorted({str(user.target) for user in node.users}))
+            raise UnsupportedError(f"{takers} takes a graph of its own, {node.name}, which noyau does not look into")
+        if not isinstance(value, torch.Tensor):
+            raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
+        name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the tape names values
+        return self.tape.input(name, _dtype(value), shape_from(value))
+
+    def called(self, node: fx.Node) -> Made:
+        if node.target is operator.getitem:
+            source, place = node.args
+            assert isinstance(source, fx.Node)
+            if isinstance(node.meta.get("val"), torch.SymInt | int):
+                return self.sized(node)  # as attention has them beside its tensors
+            whole = self.values[source]
+            if not isinstance(whole, tuple) or not isinstance(place, int):
+                raise UnsupportedError(f"{node.name} takes {place!r} of {source.name}; noyau knows results by numbers")
+            return whole[place]
+        if isinstance(node.meta.get("val"), torch.SymInt | int):
+            return self.sized(node)
+        if isinstance(node.meta.get("val"), torch.SymFloat | torch.SymBool | float):
+            return None
+        marks = len(self.tape.nodes), dict(self.tape.demands)
+        try:
+            return self.meant(node)
+        except UnsupportedError as reason:
+            for value in self.tape.nodes[marks[0] :]:
+                del self.tape.by_name[value.output]
+            del self.tape.nodes[marks[0] :]
+            self.tape.made.clear()
+            self.tape.demands = marks[1]
+            self.opaque[node.name] = str(reason)
+            return self.boundary(node)
+
+    def meant(self, node: fx.Node) -> Made:
+        """What an operator means, by the table, or by the body that torch gives it. UnsupportedError where neither
+        tells."""
+        name = str(node.target).removeprefix("aten.")
+        if name in ATEN:
+            return self.fitted(node, ATEN[name](Site(self.tape, node, self.values)))
+        inner = body(node)
+        if inner is None:
+            raise UnsupportedError(f"noyau does not know {node.target}")
+        return self.fitted(node, self.within(node, inner))
+
+    def within(self, node: fx.Node, inner: fx.Graph) -> Made:
+        """What a composite operator means: its body, node by node."""
+        given = iter(node.all_input_nodes)
+        for each in inner.nodes:
+            if each.op == "placeholder":
+                self.values[each] = self.values[next(given)]
+            elif each.op == "call_function" and "val" not in each.meta:
+                raise UnsupportedError(f"the body of {node.target} has {each.target}, of which torch tells nothing")
+            elif each.op == "call_function" and (each.target is operator.getitem or not _is_tensor(each)):
+                self.values[each] = self.called(each)
+            elif each.op == "call_function":
+                self.values[each] = self.meant(each)
+            elif each.op == "output":
+                return self.given_back(each.args[0])
+        raise UnsupportedError(f"{node.target} has a body without a result")
+
+    def given_back(self, results: Any) -> Made:
+        """The results of a body."""
+        many = isinstance(results, tuple | list)
+        found = [None if each is None else self.values.get(each) for each in (results if many else [results])]
+        values = tuple(each if isinstance(each, Node) else None for each in found)
+        if values.count(None) > list(results if many else [results]).count(None):
+            raise UnsupportedError("a result of its body is no tensor")
+        if many:
+            return values
+        assert values[0] is not None
+        return values[0]
+
+    def sized(self, node: fx.Node) -> Made:
+        """A size that the graph computes; torch has its formula."""
+        return dim_of(node.meta["val"])
+
+    def fitted(self, node: fx.Node, made: Made) -> Made:
+        """Results of the very dtypes and shapes that torch gives them."""
+        if isinstance(made, Node):
+            return self.fit(made, node.meta["val"])
+        if isinstance(made, tuple):
+            pairs = zip(made, node.meta["val"], strict=True)
+            return tuple(None if each is None or meta is None else self.fit(each, meta) for each, meta in pairs)
+        return made
+
+    def fit(self, value: Node, meta: torch.Tensor) -> Node:
+        return self.tape.shaped(self.tape.cast(value, dtype_of(meta.dtype)), shape_from(meta))
+
+    def boundary(self, node: fx.Node) -> Made:
+        """An operator that torch evaluates, over the tensors among its arguments; None where it makes none."""
+        found = [self.values[each] for each in node.all_input_nodes]
+        operands = list({value.output: value for value in found if isinstance(value, Node)}.values())
+        kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(_plain(node)),))
+        results = node.meta["val"]
+        if isinstance(results, torch.Tensor):
+            return self.tape.emit(kind, operands, _dtype(results), shape_from(results))
+        if results is None:
+            return None
+        whole = self.tape.emit(kind, operands, DType.OTHER, shape_of([]))
+        return tuple(
+            self.tape.emit(Part(at), [whole], _dtype(one), shape_from(one)) if isinstance(one, torch.Tensor) else None
+            for at, one in enumerate(results)
+        )
+
+    def returned(self, given: Any) -> str:
+        """The name of a result; a size, a number or an input is a value of its own."""
+        made = self.values.get(given) if isinstance(given, fx.Node) else given
+        match made:
+            case Node() if not isinstance(made.kind, Input | Constant) and made.output not in self.outputs:
+                return made.output
+            case Node():
+                return self.tape.emit(*_same(made)).output
+            case Dim():
+                return self.tape.size(made, DType.I64).output
+            case int():
+                return self.tape.size(Dim.of(made), DType.I64).output
+            case _:
+                raise UnsupportedError(f"the result {given} is no tensor and no size")
+
+    def finished(self) -> Imported:
+        """The graph, its values under torch's names."""
+        names = self.names
+        nodes = tuple(
+            replace(
+                node,
+                output=names.get(node.output, node.output),
+                inputs=tuple(names.get(name, name) for name in node.inputs),
+            )
+            for node in self.tape.nodes
+        )
+        outputs = tuple(names.get(name, name) for name in self.outputs)
+        graph = check(Graph(nodes, outputs, tuple(self.tape.demands)))
+        made_by = {names.get(value, value): name for value, name in self.made_by.items()}
+        results = {name: tuple(names.get(each, each) for each in made) for name, made in self.results.items()}
+        return Imported(graph, made_by, self.opaque, self.sizes, results, self.demands)
+
+
+def _same(node: Node) -> tuple[Any, list[Node], DType, Any]:
+    return View(indices(len(node.shape))), [node], node.dtype, node.shape
+
+
+def _dtype(value: torch.Tensor) -> DType:
+    """The dtype of an input, or of what a boundary makes; OTHER where noyau has no cells for it."""
+    return DType.OTHER if told_strange(value) else FROM_TORCH[value.dtype]
+
+
+def _is_tensor(node: fx.Node) -> bool:
+    """Whether a node makes tensors, as far as torch tells."""
+    return isinstance(node.meta.get("val"), torch.Tensor | tuple | list)
+
+
+def _plain(node: fx.Node) -> Any:
+    """The arguments of an operator that are no tensors: what tells two of one name apart."""
+    return fx.node.map_arg((node.args, node.kwargs), lambda each: "%")
+
+
+def _flat(results: Any) -> list[Any]:
+    return [each for each in (results if isinstance(results, tuple | list) else [results]) if each is not None]

@@ -1,0 +1,189 @@
+"""The runtime's own C: built once, tried, and handed what it needs of Python and of NumPy.
+
+How many threads a call of a kernel may have. Results do not depend on it, to the bit.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from time import monotonic
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import BuildError, InputError, OutputError
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.workers.resources import processors
+
+_POINTER = ctypes.c_void_p
+_PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)  # of our own: others declare types on ctypes.pythonapi
+_MAKE, _ADDRESS = _PYTHON.PyCFunction_NewEx, _PYTHON.PyCapsule_GetPointer  # their types are declared once: threads call
+_MAKE.restype, _MAKE.argtypes = ctypes.py_object, (_POINTER, ctypes.py_object, _POINTER)
+_ADDRESS.restype, _ADDRESS.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
+_FUNCTIONS = tuple(
+    "PyTuple_Size PyTuple_GetItem PyTuple_New PyTuple_SetItem PyLong_AsVoidPtr PyLong_FromLongLong PyLong_AsLongLong "
+    "PyLong_AsUnsignedLongLong PyFloat_AsDouble PyErr_Occurred PyErr_Clear PyErr_SetObject PyObject_Call "
+    "PyObject_GetItem PyObject_RichCompareBool Py_IncRef Py_DecRef PyEval_SaveThread PyEval_RestoreThread".split()
+)
+_NEW_FROM_DESCR = 94  # the place of PyArray_NewFromDescr in NumPy's table, of its stable ABI
+FILES = (
+    ("codegen", "c", "noyau.h"),
+    ("hosts", "shares.h"),
+    *(("hosts", "numpy", name) for name in ("threads.c", "arguments.c", "door.c")),
+)
+AGAIN_S = 30.0  # after which what there was no room for is tried again
+_NOTHING: tuple[()] = ()
+_OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
+
+
+class _Fields(ctypes.Structure):
+    """What NumPy's documentation says lies behind the head of an array: PyArrayObject_fields."""
+
+    _fields_ = (
+        ("data", _POINTER),
+        ("nd", ctypes.c_int),
+        ("dimensions", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("strides", ctypes.POINTER(ctypes.c_ssize_t)),
+        ("parent", _POINTER),
+        ("descr", _POINTER),
+        ("flags", ctypes.c_int),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """The loaded C. `doors`: whether it reads arguments here, so that doors may be made of it."""
+
+    loaded: ctypes.CDLL
+    doors: bool
+
+    def door(self, held: tuple[Any, ...], name: str = "noyau_door") -> Callable[..., Any]:
+        """A function of Python's, `door(arguments, out=None)`, that is given what it holds at every call."""
+        method = ctypes.addressof(ctypes.c_char.in_dll(self.loaded, f"{name}_method"))
+        made: Callable[..., Any] = _MAKE(method, held, None)
+        return made
+
+
+class Loading:
+    """The C that `make` gives, made at the first call; None where it cannot be built. Where there was no room for it,
+    that is said, and a call tries again, but not each one."""
+
+    def __init__(self, what: str, make: Callable[[], Library | None]) -> None:
+        self.what, self.make, self.again = what, cache(make), 0.0
+
+    def __call__(self) -> Library | None:
+        if monotonic() < self.again:
+            return None
+        try:
+            made = self.make()
+        except OutputError as error:
+            self.again = monotonic() + AGAIN_S
+            told = f"noyau's own C, which {self.what} are read by, cannot be built now: {error}"
+            warnings.warn(f"{told}; Python reads them, and after {AGAIN_S:g} s a call tries again", RuntimeWarning, 2)
+            return None
+        self.again = 0.0
+        return made
+
+    def awaits_room(self) -> bool:
+        """Whether there was no room and is none now: what is made without the C is not to be kept."""
+        return self.again != 0 and self() is None
+
+
+def opened(*paths: tuple[str, ...]) -> Library | None:
+    """The texts of these files of the package as one library of its own; None where it cannot be built, OutputError
+    where there is no room."""
+    try:
+        return _opened(*paths)
+    except (BuildError, OSError) as error:
+        if isinstance(error, OutputError) and error.lacks_room:
+            raise
+        return None
+
+
+library = Loading("arguments", lambda: opened(*FILES))
+
+
+def _opened(*paths: tuple[str, ...]) -> Library:
+    texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
+    texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
+    loaded = ctypes.CDLL(str(c_compiler.compile_library(["\n".join(texts)])))
+    loaded.noyau_threads_open()
+    loaded.noyau_threads_limit(processors())
+    return Library(loaded, reads_arrays() and _open(loaded))
+
+
+def _open(loaded: ctypes.CDLL) -> bool:
+    """Hand over the table that arguments.c calls `python`."""
+    functions = [ctypes.cast(getattr(_PYTHON, name), _POINTER).value for name in _FUNCTIONS]
+    words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
+    table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
+    opened: int = loaded.noyau_door_open(table, ctypes.c_int64(ctypes.sizeof(table)))
+    return bool(opened)
+
+
+def reads_arrays(head_bytes: int = object.__basicsize__) -> bool:
+    """Whether arrays of this Python and this NumPy are laid out as the C reads them, behind heads of so many bytes."""
+    if ctypes.sizeof(_POINTER) != 8 or head_bytes + ctypes.sizeof(_Fields) > np.ndarray.__basicsize__:
+        return False
+    whole = np.zeros((7, 5), np.float32)
+    return all(_is_read(array, head_bytes) for array in (whole, whole[::-2, 1:4], whole.astype(np.int64)[3, 2:]))
+
+
+def _is_read(array: np.ndarray, head_bytes: int) -> bool:
+    """The parts that lie in the object itself come first: what they point to is read once they are right."""
+    fields = _Fields.from_address(id(array) + head_bytes)
+    kind = _POINTER.from_address(id(array) + head_bytes - ctypes.sizeof(_POINTER)).value
+    parts = (kind, fields.data, fields.nd, fields.descr, fields.flags)
+    if parts != (id(np.ndarray), array.ctypes.data, array.ndim, id(array.dtype), array.flags.num):
+        return False
+    axes = range(array.ndim)
+    return [fields.dimensions[axis] for axis in axes] == [*array.shape] and [fields.strides[axis] for axis in axes] == [
+        *array.strides
+    ]
+
+
+def reads_scalars(dtype: np.dtype) -> bool:
+    """Whether a NumPy scalar of this dtype is its bytes, right behind the head."""
+    scalar = np.frombuffer(bytes(range(1, 1 + dtype.itemsize)), np.uint8).view(dtype)[0]
+    if type(scalar).__basicsize__ < object.__basicsize__ + dtype.itemsize or dtype == np.bool_:
+        return bool(dtype == np.bool_) and all(_payload(each) == each.tobytes() for each in (np.True_, np.False_))
+    return bool(_payload(scalar) == scalar.tobytes())
+
+
+def _payload(scalar: np.generic) -> bytes:
+    return ctypes.string_at(id(scalar) + object.__basicsize__, scalar.dtype.itemsize)
+
+
+def _new_array() -> int:
+    """Where NumPy's PyArray_NewFromDescr is, or 0."""
+    capsule = getattr(_multiarray(), "_ARRAY_API", None)
+    if capsule is None:
+        return 0
+    table = _ADDRESS(capsule, None)
+    return int(_POINTER.from_address(table + _NEW_FROM_DESCR * ctypes.sizeof(_POINTER)).value or 0)
+
+
+def _multiarray() -> ModuleType | None:
+    """NumPy's module of C, whose place differs between its releases."""
+    core = getattr(np, "_core", None) or getattr(np, "core", None)
+    return getattr(core, "_multiarray_umath", None)
+
+
+def threads(count: int | None = None) -> int:
+    """How many threads a call has from now on, its own among them; without a count, those that it has now.
+
+    At first, as many as the process may use processors. One: no thread of noyau's does anything. InputError for less.
+    """
+    made = library()
+    if count is not None:
+        if type(count) is not int or count < 1:
+            raise InputError(f"a call runs on at least 1 thread, and threads({count!r}) asks for something else")
+        if made is not None:
+            made.loaded.noyau_threads_limit(min(count, 1 << 20))
+    return 1 if made is None else int(made.loaded.noyau_threads_wanted())

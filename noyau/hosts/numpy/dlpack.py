@@ -1,0 +1,297 @@
+"""Arrays of other packages as NumPy arrays of the same memory, and results as arrays of their kind, by DLPack.
+
+No such package is imported: an object says by DLPack (https://dmlc.github.io/dlpack), by `__array_interface__` or by
+Python's buffers where its cells lie, and the package of an argument is there already.
+
+What lies in a capsule of DLPack, read with ctypes: for dtypes that NumPy does not take out of one.
+
+The structures are those of dlpack.h 1.1, with and without a version.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import sys
+from collections.abc import Iterable
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from noyau.errors import UnsupportedError
+
+_PLAIN, _VERSIONED = b"dltensor", b"dltensor_versioned"
+_READ_ONLY = 1
+_NEWEST = 1  # the major version from which on nothing but flags and dtypes may be new
+
+# Numbers of DLDataTypeCode, and the dtypes of so many bits.
+_NUMPY = {0: "i", 1: "u", 2: "f", 5: "c"}
+_SHORT = {
+    (4, 16): ml_dtypes.bfloat16,
+    (7, 8): ml_dtypes.float8_e3m4,
+    (8, 8): ml_dtypes.float8_e4m3,
+    (9, 8): ml_dtypes.float8_e4m3b11fnuz,
+    (10, 8): ml_dtypes.float8_e4m3fn,
+    (11, 8): ml_dtypes.float8_e4m3fnuz,
+    (12, 8): ml_dtypes.float8_e5m2,
+    (13, 8): ml_dtypes.float8_e5m2fnuz,
+    (14, 8): ml_dtypes.float8_e8m0fnu,
+}
+
+
+class _Tensor(ctypes.Structure):
+    """`DLTensor`."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("code", ctypes.c_uint8),
+        ("bits", ctypes.c_uint8),
+        ("lanes", ctypes.c_uint16),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    )
+
+
+# The interpreter's lock is kept: a deleter may belong to a Python object.
+_Deleter = ctypes.PYFUNCTYPE(None, ctypes.c_void_p)
+
+
+class _Managed(ctypes.Structure):
+    """`DLManagedTensor`."""
+
+    _fields_ = (("tensor", _Tensor), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p))
+
+
+class _ManagedVersioned(ctypes.Structure):
+    """`DLManagedTensorVersioned`."""
+
+    _fields_ = (
+        ("major", ctypes.c_uint32),
+        ("minor", ctypes.c_uint32),
+        ("context", ctypes.c_void_p),
+        ("deleter", ctypes.c_void_p),
+        ("flags", ctypes.c_uint64),
+        ("tensor", _Tensor),
+    )
+
+
+_python = ctypes.pythonapi
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _python))
+_pointer = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _python))
+_rename = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _python))
+
+# A capsule keeps the pointer to its name: these live as long as the process.
+_USED = {name: ctypes.create_string_buffer(b"used_" + name) for name in (_PLAIN, _VERSIONED)}
+
+
+class _Owner:
+    """Who keeps the memory of a capsule: its deleter is called once, with the last array that looks at it."""
+
+    def __init__(self, capsule: object, name: bytes, address: int, deleter: int | None) -> None:
+        self.address, self.deleter = address, deleter
+        _rename(capsule, ctypes.cast(_USED[name], ctypes.c_char_p))
+        self.__array_interface__: dict[str, Any] = {}
+
+    def __del__(self) -> None:
+        deleter, self.deleter = self.deleter, None
+        if deleter:
+            _Deleter(deleter)(self.address)
+
+
+def array_of(capsule: object, called: str) -> np.ndarray:
+    """The array in a fresh capsule, which is used up; it is read-only where the capsule says so, or cannot say.
+
+    UnsupportedError for a version, a device or a dtype that it cannot be; the capsule is left as it was then."""
+    name = next((name for name in (_VERSIONED, _PLAIN) if _is_valid(capsule, name)), None)
+    if name is None:
+        raise UnsupportedError(f"{called} hands over {capsule!r}, which is no unused capsule of DLPack")
+    address = _pointer(capsule, name)
+    managed = (_ManagedVersioned if name == _VERSIONED else _Managed).from_address(address)
+    if isinstance(managed, _ManagedVersioned) and managed.major > _NEWEST:
+        raise UnsupportedError(f"{called} speaks DLPack {managed.major}, and only versions up to {_NEWEST} are known")
+    tensor = managed.tensor
+    dtype: np.dtype = _dtype(tensor, called)
+    shape = tuple(tensor.shape[: tensor.ndim])
+    if min(shape, default=0) < 0:
+        raise UnsupportedError(f"{called} hands over an array of shape {list(shape)}, and no axis is below 0")
+    writable = isinstance(managed, _ManagedVersioned) and not managed.flags & _READ_ONLY
+    owner = _Owner(capsule, name, address, managed.deleter)
+    if not math.prod(shape):
+        made = np.empty(shape, dtype)
+        made.flags.writeable = writable
+        return made
+    bits = np.dtype(f"u{dtype.itemsize}") if dtype.itemsize <= 8 else dtype
+    owner.__array_interface__ = {
+        "version": 3,
+        "data": (tensor.data + tensor.byte_offset, not writable),
+        "shape": shape,
+        "strides": _strides(tensor, shape, dtype.itemsize),
+        "typestr": bits.str,
+    }
+    return np.asarray(owner).view(dtype)
+
+
+def _dtype(tensor: _Tensor, called: str) -> np.dtype:
+    code, bits, lanes = tensor.code, tensor.bits, tensor.lanes
+    if tensor.device_type not in (1, 3, 11):
+        raise UnsupportedError(f"{called} lies on a device of type {tensor.device_type}, not in memory of the CPU")
+    if lanes == 1 and (code, bits) == (6, 8):
+        return np.dtype(np.bool_)
+    if lanes == 1 and (code, bits) in _SHORT:
+        short: np.dtype = np.dtype(_SHORT[code, bits])
+        return short
+    if lanes == 1 and code in _NUMPY and bits in (8, 16, 32, 64, 128):
+        try:
+            return np.dtype(f"{_NUMPY[code]}{bits // 8}")
+        except TypeError:
+            pass
+    told = f"code {code}, {bits} bits, {lanes} lanes"
+    raise UnsupportedError(f"{called} has a dtype of DLPack that NumPy cannot hold ({told}); cast it first")
+
+
+def _strides(tensor: _Tensor, shape: tuple[int, ...], item: int) -> tuple[int, ...] | None:
+    """In bytes; None for a packed array."""
+    if not tensor.strides:
+        return None
+    return tuple(stride * item for stride in tensor.strides[: len(shape)])
+
+
+_ON_THE_CPU = frozenset({1, 3, 11})  # kDLCPU, kDLCUDAHost, kDLROCMHost
+_DEVICES = {2: "cuda", 7: "vulkan", 8: "metal", 10: "rocm", 13: "cuda, managed", 14: "oneapi"}
+_SPOKEN = ("__dlpack__", "__array_interface__", "__array_struct__", "__cuda_array_interface__")
+
+
+def speaks(thing: object) -> bool:
+    """Whether `as_array` takes it, as far as is known before it is asked: numbers, lists and texts it does not."""
+    return isinstance(thing, np.ndarray) or any(hasattr(thing, name) for name in _SPOKEN) or _buffer(thing) is not None
+
+
+def is_foreign(thing: object) -> bool:
+    """Whether it is an array of another package than NumPy."""
+    return not isinstance(thing, np.ndarray | np.generic) and hasattr(thing, "__dlpack__")
+
+
+def leading(arguments: Iterable[object]) -> Any:
+    """The argument whose kind the results have: the first array of another package, or None where all are NumPy's."""
+    return next((thing for thing in arguments if is_foreign(thing)), None)
+
+
+def as_array(thing: Any, called: str = "an argument") -> np.ndarray:
+    """The same cells as a NumPy array: nothing is copied, strides stay, and what is read-only there is so here. The
+    memory is given back once, when the last view of the array is gone. bfloat16 and float8 are those of ml_dtypes.
+
+    Without DLPack's version 1 nothing tells whether an object may be written to; the array is read-only then. A NumPy
+    array is returned as it is. UnsupportedError for what lies on a GPU, requires a gradient, has a dtype that NumPy
+    cannot hold, or is no array; `called` is its name in the message."""
+    if isinstance(thing, np.ndarray):
+        return thing
+    if hasattr(thing, "__dlpack__"):
+        _require_plain(thing, called)
+        return _exchanged(thing, called)
+    if hasattr(thing, "__cuda_array_interface__"):
+        raise _elsewhere(called, "cuda")
+    if hasattr(thing, "__array_interface__") or hasattr(thing, "__array_struct__"):
+        return np.asarray(thing)
+    view = _buffer(thing)
+    if view is None:
+        told = "speaks neither DLPack nor Python's buffers"
+        raise UnsupportedError(f"{called} is no array: {type(thing).__name__} {told}; give a NumPy array")
+    return np.asarray(view)
+
+
+def as_targets(out: Any) -> Any:
+    """What results are to be written to, each array of another package as `as_array` gives it, on the same memory; what
+    speaks no such protocol as it is. `out` itself where there is nothing to take."""
+    targets = out if isinstance(out, tuple) else (out,)
+    if not any(_is_target(each) for each in targets):
+        return out
+    taken = tuple(as_array(each, "out") if _is_target(each) else each for each in targets)
+    return taken if isinstance(out, tuple) else taken[0]
+
+
+def _is_target(thing: object) -> bool:
+    return not isinstance(thing, np.ndarray | np.generic) and speaks(thing)
+
+
+def given_back(result: np.ndarray, like: Any) -> Any:
+    """A result as an array of the package of `like`, on the same memory, which lives as long as either is used.
+
+    The package is that of the array API's `__array_namespace__`, else that of the type; where it has no `from_dlpack`,
+    or `like` is None or NumPy's, the NumPy array is returned, which speaks DLPack itself."""
+    package = _package(like)
+    taken = getattr(package, "from_dlpack", None)
+    if taken is None:
+        return result
+    name = result.dtype.name
+    if not hasattr(ml_dtypes, name):
+        return taken(result)
+    # NumPy's exporter lacks these: the bits are exchanged, and read as what they are in the other package.
+    bits = taken(result.view(f"u{result.itemsize}"))
+    return bits.view(getattr(package, name)) if hasattr(package, name) else result
+
+
+def _package(like: Any) -> Any:
+    if not is_foreign(like):
+        return None
+    if hasattr(like, "__array_namespace__"):
+        return like.__array_namespace__()
+    return sys.modules.get(type(like).__module__.partition(".")[0])
+
+
+def _exchanged(thing: Any, called: str) -> np.ndarray:
+    """By NumPy where it has the dtype, else by what it was handed."""
+    try:
+        return np.from_dlpack(thing)
+    except Exception:  # noqa: BLE001  what is wrong is found, and told, below
+        return array_of(_capsule(thing, called), called)
+
+
+def _capsule(thing: Any, called: str) -> object:
+    try:
+        return thing.__dlpack__(max_version=(1, 1))
+    except TypeError:
+        pass  # it is of a time before versions
+    except Exception as error:
+        raise _unwilling(thing, called, error) from error
+    try:
+        return thing.__dlpack__()
+    except Exception as error:
+        raise _unwilling(thing, called, error) from error
+
+
+def _require_plain(thing: Any, called: str) -> None:
+    """UnsupportedError for what NumPy has no way to read as it is."""
+    if getattr(thing, "requires_grad", False):
+        told = "it requires a gradient, which a kernel called from NumPy would lose"
+        raise UnsupportedError(f"{called} cannot be taken: {told}; give {called}.detach()")
+    negated = getattr(thing, "is_neg", None)
+    if callable(negated) and negated():
+        told = "it is a view that negates its memory as it is read"
+        raise UnsupportedError(f"{called} cannot be taken: {told}; give {called}.resolve_neg()")
+    try:
+        kind, number = thing.__dlpack_device__() if hasattr(thing, "__dlpack_device__") else (1, 0)
+    except Exception as error:
+        raise _unwilling(thing, called, error) from error
+    if int(kind) not in _ON_THE_CPU:
+        raise _elsewhere(called, f"{_DEVICES.get(int(kind), f'device type {int(kind)}')}:{int(number)}")
+
+
+def _elsewhere(called: str, device: str) -> UnsupportedError:
+    return UnsupportedError(f"{called} lies on {device}, and this kernel runs on the CPU; copy it there first")
+
+
+def _unwilling(thing: Any, called: str, error: Exception) -> UnsupportedError:
+    told = " ".join(str(error).split())[:300] or type(error).__name__
+    return UnsupportedError(f"{called} does not hand over its memory, as {type(thing).__name__} says: {told}")
+
+
+def _buffer(thing: Any) -> memoryview | None:
+    try:
+        return memoryview(thing)
+    except TypeError:
+        return None

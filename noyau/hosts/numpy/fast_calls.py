@@ -1,0 +1,238 @@
+"""The way from a call in Python to a kernel: arguments that are of its key go through C, and all others miss."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from noyau.compiler.lowering.input_layouts import PACKED, Layout, Order
+from noyau.dtypes import DType
+from noyau.errors import CheckError, InputError, OutsideError
+from noyau.hosts.numpy import python_calls
+from noyau.hosts.numpy.c_library import Library, library, reads_scalars
+from noyau.hosts.numpy.memory import LEAST_BYTES, empty
+from noyau.toolchain.c.library import Native
+
+_ORDERS = (Order.PACKED, Order.PERMUTED, Order.INNER, Order.STRIDED)  # as arguments.c counts them
+_ARRAYS, _NUMBERS = 1, {bool: 2, int: 4, float: 8}
+_PATIENCE: Any = 10_000  # attempts to find a cell that two arrays share
+_FAILURES = (
+    (CheckError, "returned the status 0"),
+    (OutsideError, "an index is outside the axis that it looks into"),
+    (MemoryError, "there is not enough memory for its scratch"),
+    (CheckError, "returned a status that has no meaning"),
+)
+
+
+class _Miss:
+    """The one value that says: these arguments are not of the door's key."""
+
+    def __repr__(self) -> str:
+        return "MISS"
+
+    def __bool__(self) -> bool:
+        return False
+
+
+MISS: Final = _Miss()
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What a door takes in one place.
+
+    `arrays`: NumPy arrays, and for rank 0 NumPy's scalars, of the very dtype; `numbers`: the types of Python numbers
+    that are taken for rank 0, where they are in range; `ones`: which axes have one cell, where the kernel was made for
+    that; `equals`: the one value that it may have, of rank 0."""
+
+    dtype: DType
+    rank: int
+    layout: Layout = PACKED
+    arrays: bool = True
+    numbers: tuple[type, ...] = ()
+    ones: tuple[bool, ...] | None = None
+    equals: int | None = None
+
+
+class Door:
+    """A kernel of a built library as `door(arguments, out=None)`: a tuple of arguments to a result, or to a tuple of
+    several; MISS where the arguments are not as `arguments` says, or the kernel refuses their sizes.
+
+    `scalars`: which results are NumPy scalars. `call` is the same function without a frame of Python, `out` by place.
+    Results are written to `out` where it is given, an array or a tuple of them, of the very dtypes and shapes; it is
+    what is returned. Where one is not packed, the kernel writes to memory of its own, which is then copied.
+
+    A call raises InputError where `out` does not fit, shares memory with an argument or may not be written,
+    OutsideError where an index is out of bounds; MemoryError; CheckError for a status without a meaning. Making it
+    raises BuildError where the library cannot be loaded, CheckError where the kernel takes or gives something else.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        symbol: str,
+        arguments: Sequence[Argument],
+        scalars: Sequence[bool] = (),
+        called: str | None = None,
+    ) -> None:
+        self.path, self.symbol = path, symbol
+        self.native = Native(path, symbol)
+        self.arguments = tuple(arguments)
+        self.scalars = tuple(scalars) or (False,) * self.native.outputs
+        self.called = called or self.native.name
+        require_fitting(self.called, self.native, self.arguments, len(self.scalars))
+        made = library()
+        self.in_c = made is not None and made.doors
+        self.call: Callable[..., Any] = in_c(self, made) if made is not None and made.doors else in_python(self)
+
+    def __call__(self, arguments: tuple[Any, ...], out: Any = None) -> Any:
+        return self.call(arguments, out)
+
+    @property
+    def results(self) -> tuple[DType, ...]:
+        """The dtype of each result."""
+        return self.native.dtypes[self.native.inputs :]
+
+
+def require_fitting(called: str, native: Native, arguments: Sequence[Argument], results: int) -> None:
+    """CheckError where the arguments, or the number of results, are not those of the kernel."""
+    wanted = list(zip(native.dtypes, native.ranks, strict=True))[: native.inputs]
+    if [(end.dtype, end.rank) for end in arguments] != wanted or results != native.outputs:
+        raise CheckError(f"{called}: its door has other arguments or results than its kernel, {native.name}")
+
+
+class ArgumentEnd(ctypes.Structure):
+    """`argument_end` of arguments.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("descr", "scalar", "convert", "equals", "axes")),
+        ("ones", ctypes.c_int64),
+        *((name, ctypes.c_int32) for name in ("onnx", "item", "rank", "layout", "takes")),
+    )
+
+
+class ResultEnd(ctypes.Structure):
+    """`result_end` of arguments.c."""
+
+    _fields_ = (("descr", ctypes.c_void_p), ("item", ctypes.c_int32), ("scalar", ctypes.c_int32))
+
+
+class DoorEnds(ctypes.Structure):
+    """`door` of arguments.c."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("kernel", "arguments", "results")),
+        *((name, ctypes.c_int64) for name in ("dims", "most_dims", "made_apart")),
+    )
+
+
+def in_c(door: Door, library: Library) -> Callable[..., Any]:
+    """The call of a door as a function in C."""
+    results = [
+        ResultEnd(id(dtype.numpy), dtype.bytes, scalar)
+        for dtype, scalar in zip(door.results, door.scalars, strict=True)
+    ]
+    made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
+    kept.append([dtype.numpy for dtype in door.results])
+    held = (ctypes.addressof(made), MISS, empty, partial(write, door.called), failures(door.called), kept)
+    return library.door(held)
+
+
+def ends_of(
+    path: Path, symbol: str, native: Native, arguments: Sequence[Argument], results: Sequence[ResultEnd]
+) -> tuple[DoorEnds, list[Any]]:
+    """What a door in C is told of a kernel; and what must live as long as the door does."""
+    kept, kernel = list[Any](), ctypes.CDLL(str(path))
+    ends = (
+        (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, kept) for end in arguments)),
+        (ResultEnd * max(1, len(results)))(*results),
+    )
+    dims = sum(2 * end.rank for end in arguments)
+    most = max(native.ranks[native.inputs :], default=0)
+    address = ctypes.addressof(ctypes.c_char.in_dll(kernel, symbol))
+    made = DoorEnds(address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES)
+    return made, [*kept, made, *ends, kernel]
+
+
+def failures(called: str) -> tuple[tuple[type[Exception], str], ...]:
+    """The error for each status of a kernel."""
+    return tuple((kind, f"{called}: {told}") for kind, told in _FAILURES)
+
+
+def in_python(door: Door) -> Callable[..., Any]:
+    """The same, where there is no C for it."""
+    call = partial(python_calls.call, door.native, door.arguments, door.scalars)
+
+    def called(arguments: tuple[Any, ...], out: Any = None) -> Any:
+        made = call(arguments)
+        if made is None:
+            return MISS
+        return made if out is None else write(door.called, made, out, arguments)
+
+    return called
+
+
+def _argument(end: Argument, kept: list[Any]) -> ArgumentEnd:
+    """An argument for C; what it points to goes to `kept`."""
+    dtype, integral = end.dtype.numpy, end.dtype.kind in ("int", "uint", "bool")
+    axes = (ctypes.c_int32 * max(1, end.rank))(*(end.layout.axes or range(end.rank)))
+    equals = None if end.equals is None else np.array(end.equals, dtype)
+    by_python = None if integral or end.dtype in (DType.F32, DType.F64) else partial(python_calls.number, dtype)
+    kept += [dtype, axes, equals, by_python]
+    return ArgumentEnd(
+        id(dtype),
+        id(dtype.type) if end.rank == 0 and reads_scalars(dtype) else None,
+        None if by_python is None else id(by_python),
+        None if equals is None else equals.ctypes.data,
+        ctypes.addressof(axes),
+        -1 if end.ones is None else sum(one << axis for axis, one in enumerate(end.ones)),
+        end.dtype.onnx,
+        dtype.itemsize,
+        end.rank,
+        _ORDERS.index(end.layout.order),
+        _ARRAYS * end.arrays + sum(_NUMBERS[kind] for kind in end.numbers),
+    )
+
+
+def write(called: str, made: Any, out: Any, arguments: Sequence[Any]) -> Any:
+    """Copy results to the arrays of `out`, and return it. InputError where one does not fit, or shares memory with an
+    argument or with another."""
+    results, targets = (each if isinstance(each, tuple) else (each,) for each in (made, out))
+    if len(targets) != len(results):
+        counted = f"has {len(results)} result{'' if len(results) == 1 else 's'}, and out= has {len(targets)}"
+        raise InputError(f"{called} {counted}; give an array, or a tuple of one for each result")
+    for at, (result, target) in enumerate(zip(results, targets, strict=True)):
+        name = "out" if len(results) == 1 else f"out[{at}]"
+        fault = misfit(np.asarray(result), target)
+        if fault is not None:
+            raise InputError(f"{called}: {name} {fault}")
+        if any(shares_memory(target, other) for other in (*arguments, *targets[:at])):
+            raise InputError(f"{called}: {name} shares memory with an argument or another result; give it its own")
+    for result, target in zip(results, targets, strict=True):
+        target[...] = result
+    return out
+
+
+def misfit(result: np.ndarray, target: object) -> str | None:
+    """Why a result cannot be written to this, or None."""
+    if not isinstance(target, np.ndarray):
+        return f"is {type(target).__name__}, and results are written to NumPy arrays"
+    if target.dtype != result.dtype or target.shape != result.shape:
+        return f"is {target.dtype}{list(target.shape)}, and the result is {result.dtype}{list(result.shape)}"
+    return None if target.flags.writeable else "may not be written; give an array that may"
+
+
+def shares_memory(target: np.ndarray, other: object) -> bool:
+    """Whether a cell of one may be a cell of the other: exactly, unless that takes long to find out."""
+    if not isinstance(other, np.ndarray) or not np.may_share_memory(target, other):
+        return False
+    try:
+        return np.shares_memory(target, other, max_work=_PATIENCE)
+    except np.exceptions.TooHardError:
+        return True

@@ -1,0 +1,1 @@
+"""onnxruntime: custom operators, sessions, models written back."""

@@ -1,0 +1,269 @@
+"""Kernels as onnxruntime operators: the library that registers them, and sessions that use it.
+
+The only file that imports onnxruntime.
+
+A model's bytes as a file beside links to its external data, for a runtime that looks for it nowhere else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import platform
+import re
+import secrets
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import ml_dtypes
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import (
+    BuildError,
+    GraphError,
+    InputError,
+    MissingExtraError,
+    ModelError,
+    OutputError,
+    UnsupportedError,
+)
+from noyau.toolchain.c import compiler as c_compiler
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+_MARK = b"location"  # the key under which a tensor names its file
+
+
+@contextlib.contextmanager
+def beside_its_data(content: bytes, folder: Path) -> Iterator[Path | bytes]:
+    """The path of a file with these bytes, in a temporary folder with links to what they name of `folder`; both are
+    gone afterwards. The bytes themselves where they name no data. OutputError where there is no room for the file."""
+    if _MARK not in content:
+        yield content
+        return
+    try:
+        with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+            for entry in os.scandir(folder):
+                if os.fsencode(entry.name) in content:
+                    os.symlink(os.path.abspath(entry.path), os.path.join(name, entry.name))
+            path = Path(name, f"{secrets.token_hex(8)}.onnx")
+            path.write_bytes(content)
+            yield path
+    except OSError as error:
+        raise OutputError(f"a copy of the model for onnxruntime cannot be written: {error.strerror}") from error
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+OPTIMIZED, WEIGHTS = "optimized.onnx", "weights.bin"
+
+
+def shim_text(operators: Sequence[str], simulated_level: int | None = None) -> str:
+    """The C text that registers operators with onnxruntime; compile it for the oldest CPU of the machine.
+
+    Each operator NAME is defined by an object that has `const noyau_kernel NAME_kernel`, visible in the library.
+    `simulated_level` (1, 2 or 3, for tests) makes it believe that the CPU is of that x86-64 level.
+    """
+    for name in operators:
+        if not _IDENTIFIER.fullmatch(name):
+            raise GraphError(f"{name!r} cannot name an operator: letters, digits and _ alone make a C name")
+    if not operators or len(set(operators)) < len(operators):
+        raise GraphError("a library needs one operator or more, each once")
+    table = [f'extern __attribute__((visibility("hidden"))) const noyau_kernel {name}_kernel;' for name in operators]
+    table += ["static const noyau_kernel *const noyau_kernels[] = {", *(f"    &{name}_kernel," for name in operators)]
+    simulated = [] if simulated_level is None else [f"#define NOYAU_SIMULATED_LEVEL {simulated_level:d}"]
+    headers = [_text("codegen/c/noyau.h"), _text("hosts/shares.h"), _text("hosts/onnxruntime/onnxruntime.h")]
+    return "\n".join(
+        [
+            *headers,
+            *simulated,
+            _text("hosts/onnxruntime/cpu_check.h"),
+            *table,
+            "};",
+            "",
+            _text("hosts/onnxruntime/onnxruntime.c"),
+        ]
+    )
+
+
+def cpu_needs_text() -> str:
+    """The C text that records what its compiler may use; compile it with the kernels' own options."""
+    return _text("hosts/onnxruntime/cpu_needs.c")
+
+
+def build_library(
+    kernels: Mapping[str, str],
+    output: Path,
+    options: c_compiler.Options = c_compiler.DEFAULTS,
+    simulated_level: int | None = None,
+) -> None:
+    """Write the shared library that gives onnxruntime these kernels: operator name -> C text.
+
+    BuildError where the compiler is missing or refuses a text, OutputError where `output` cannot be written.
+    """
+    c_compiler.link(_objects(kernels, options, simulated_level), output, options)
+
+
+def cached_library(kernels: Mapping[str, str], options: c_compiler.Options = c_compiler.DEFAULTS) -> Path:
+    """As `build_library`, but in the disk cache: the result is where it lies there."""
+    return c_compiler.shared_library(_objects(kernels, options, None), options)
+
+
+def _objects(kernels: Mapping[str, str], options: c_compiler.Options, simulated_level: int | None) -> list[Path]:
+    oldest = replace(options, target=c_compiler.level_of(platform.machine(), frozenset()), export=False)
+    objects = [c_compiler.compile_object(text, options) for text in (*kernels.values(), cpu_needs_text())]
+    return [*objects, c_compiler.compile_object(shim_text(tuple(kernels), simulated_level), oldest)]
+
+
+def open_session(
+    model: Path | bytes,
+    library: Path | None = None,
+    *,
+    threads: int = 0,
+    spinning: bool = False,
+    optimized: bool = True,
+    folder: Path | None = None,
+    prepacked: bool = True,
+    trace: Path | None = None,
+) -> onnxruntime.InferenceSession:
+    """A CPU session of a model file, or of a model's bytes, with a library's operators where one is given.
+
+    `folder` is where the external data of a model's bytes lies. `prepacked` False leaves weights as they are in the
+    file: opening is quick and takes no memory, running is slower. `trace` is a folder: what onnxruntime made of the
+    model is left there (OPTIMIZED, with the tensors of 1 KiB or more in WEIGHTS), and `session.end_profiling()` writes
+    a file there on when each node ran.
+
+    `threads` 0 leaves the number to onnxruntime. `spinning` lets idle threads wait without sleep: sessions in one
+    process then slow each other. ModelError where onnxruntime refuses the model, BuildError where the library.
+    """
+    runtime = _import()
+    options = _options(threads, spinning, optimized, folder, prepacked)
+    if trace is not None:
+        _leave_traces(options, trace.absolute())
+    if library is not None:
+        try:
+            options.register_custom_ops_library(str(library.absolute()))
+        except Exception as error:
+            raise BuildError(f"onnxruntime does not load {str(library)!r}: {one_line(error)}") from error
+    with _with_data(model, folder, runtime.__version__) as given:
+        try:
+            return runtime.InferenceSession(
+                given if isinstance(given, bytes) else str(given), options, providers=["CPUExecutionProvider"]
+            )
+        except Exception as error:
+            raise ModelError(f"onnxruntime does not open {_title(model)}: {one_line(error)}") from error
+
+
+def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
+    """What this release of onnxruntime opens: before 1.22, it finds external data beside a file alone."""
+    if isinstance(model, bytes) and folder is not None and _minor(release) < 22:
+        return beside_its_data(model, folder)
+    return nullcontext(model)
+
+
+def _minor(release: str) -> int:
+    """17 of 1.17.3; of another major release one that is newer than all that are known."""
+    major, minor, *_ = [int(part) for part in re.findall(r"\d+", release)] + [0, 0]
+    return minor if major == 1 else 1000
+
+
+def _options(threads: int, spinning: bool, optimized: bool, folder: Path | None, prepacked: bool) -> Any:
+    """The options of `open_session` as onnxruntime takes them."""
+    runtime = _import()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4  # what it would print is in the exception
+    for pool in ("intra_op", "inter_op"):
+        options.add_session_config_entry(f"session.{pool}.allow_spinning", "1" if spinning else "0")
+    if folder is not None:
+        options.add_session_config_entry("session.model_external_initializers_file_folder_path", str(folder.absolute()))
+    if not prepacked:
+        options.add_session_config_entry("session.disable_prepacking", "1")
+    levels = runtime.GraphOptimizationLevel
+    options.graph_optimization_level = levels.ORT_ENABLE_ALL if optimized else levels.ORT_DISABLE_ALL
+    return options
+
+
+def _leave_traces(options: Any, folder: Path) -> None:
+    options.enable_profiling, options.profile_file_prefix = True, str(folder / "trace")
+    options.optimized_model_filepath = str(folder / OPTIMIZED)
+    for key, entry in (("file_name", WEIGHTS), ("min_size_in_bytes", "1024")):
+        options.add_session_config_entry(f"session.optimized_model_external_initializers_{key}", entry)
+
+
+def run(
+    session: onnxruntime.InferenceSession, feeds: Mapping[str, np.ndarray], names: Sequence[str] = ()
+) -> dict[str, np.ndarray]:
+    """The outputs of a session, or those of some names, by name, for arrays by name; bfloat16 goes in and comes out as
+    ml_dtypes.bfloat16.
+
+    InputError where onnxruntime refuses the arrays, UnsupportedError where an output is no array that noyau has.
+    """
+    names = names or [output.name for output in session.get_outputs()]
+    try:
+        values = session.run_with_ort_values(names, {name: ort_value(array) for name, array in feeds.items()})
+    except UnsupportedError:
+        raise
+    except Exception as error:
+        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+    return {name: _array(name, value) for name, value in zip(names, values, strict=True)}
+
+
+def ort_value(array: np.ndarray) -> onnxruntime.OrtValue:
+    """An array as onnxruntime takes it; it shares the memory of a contiguous array."""
+    runtime = _import()
+    packed = np.require(array, requirements="C")  # ascontiguousarray would make a scalar one-dimensional
+    if packed.dtype != _BFLOAT16:
+        return runtime.OrtValue.ortvalue_from_numpy(packed)
+    if not hasattr(runtime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        raise UnsupportedError(f"onnxruntime {runtime.__version__} takes no bfloat16 from Python; install a newer one")
+    return runtime.OrtValue.ortvalue_from_numpy_with_onnx_type(packed.view(np.uint16), DType.BF16.onnx)
+
+
+def version() -> str:
+    """The version of the onnxruntime that is installed; MissingExtraError where there is none."""
+    return str(_import().__version__)
+
+
+def _array(name: str, value: Any) -> np.ndarray:
+    if not value.is_tensor():
+        raise UnsupportedError(f"the output {name!r} is {value.data_type()}, not a tensor; remove it from the outputs")
+    if value.data_type() != "tensor(bfloat16)":
+        return np.asarray(value.numpy())
+    shape = tuple(value.shape())
+    if 0 in shape:
+        return np.empty(shape, _BFLOAT16)
+    size_bytes = int(np.prod(shape, dtype=np.int64)) * _BFLOAT16.itemsize
+    return np.frombuffer(ctypes.string_at(value.data_ptr(), size_bytes), _BFLOAT16).reshape(shape).copy()
+
+
+def _import() -> Any:
+    try:
+        import onnxruntime
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("onnxruntime is not installed; run: pip install 'noyau[onnx]'") from error
+    except ImportError as error:
+        raise MissingExtraError(f"onnxruntime is installed and does not load: {one_line(error)}") from error
+    return onnxruntime
+
+
+def _text(path: str) -> str:
+    return files("noyau").joinpath(*path.split("/")).read_text(encoding="utf-8")
+
+
+def _title(model: Path | bytes) -> str:
+    return "the model" if isinstance(model, bytes) else repr(str(model))
+
+
+def one_line(error: Exception) -> str:
+    """The message of onnxruntime as one line that is safe to print: names of the model are in it."""
+    told = " ".join(str(error).split()) or type(error).__name__
+    return "".join(letter if letter.isprintable() else "?" for letter in told)[:600]

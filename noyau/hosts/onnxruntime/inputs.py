@@ -1,0 +1,200 @@
+"""Inputs for a model: loaded, or made up so that they obey its graph; small ones to check with, others to time with.
+
+What flows through a model that runs: what its kernels read, to check and to time them with.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noyau.codegen.plan import Planned
+from noyau.compiler.partition.cut import Group
+from noyau.dtypes import DType
+from noyau.errors import InputError
+from noyau.hosts.onnxruntime.capture import Capturing
+from noyau.hosts.onnxruntime.sizing_rules import fitted
+from noyau.hosts.onnxruntime.source_model import Original, foreign
+from noyau.ir.dims import Shape
+from noyau.ir.graph import Graph, names_of
+from noyau.text import printable
+from noyau.verify.inputs import Inputs, load_inputs, make_inputs
+
+if TYPE_CHECKING:
+    from noyau.frontends.onnx import Imported
+
+USUAL = 128  # what a size is where nobody says
+SMALL = 64  # the most that a size is where kernels are checked on made-up inputs
+CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, where the fixed sizes leave room for that
+
+
+@dataclass(frozen=True, slots=True)
+class Feeds:
+    """What a model is run with: `small` to check its kernels, `asked` to time them. A user's arrays are both.
+
+    `missing`: inputs of types that cannot be made up."""
+
+    small: Inputs
+    asked: Inputs
+    made_up: bool
+    missing: tuple[str, ...] = ()
+
+
+def feeds_for(
+    imported: Imported, graphs: Sequence[Graph], dims: Mapping[str, int], file: str | Path | None, seed: int
+) -> Feeds:
+    """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
+
+    A size that is not given is 1 where it is the leading one of an input, else 128, or what fits the others; the small
+    inputs have sizes of at most 64, less where a value of one of `graphs`, those of the kernels, would be large.
+    Initializers keep their values; without kernels nothing is needed. InputError for a size that the model does not
+    have, for arrays that do not fit, or where both sizes and arrays are given."""
+    given = frozenset(imported.initializers)
+    if file is not None and dims:
+        raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
+    if file is not None:
+        loaded = load_inputs(Path(file), imported.graph, given=given)
+        return Feeds(loaded, loaded, made_up=False)
+    called = {original: name for name, original in imported.sizes.items()}
+    asked = fitted(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
+    inputs = [node for node in imported.graph.inputs if node.output not in given]
+    missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
+    left_out = {*given, *missing} if graphs else {node.output for node in imported.graph.inputs}
+    small, large = (
+        make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=left_out)
+        for sizes in (fitted(small_sizes(asked, graphs), imported), asked)
+    )
+    return Feeds(small, large, True, missing)
+
+
+def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:
+    """A number for each size that the inputs of a model have."""
+    called = {original: name for name, original in imported.sizes.items()}
+    sizes: dict[str, int] = {}
+    for node in imported.graph.inputs:
+        if node.output not in imported.initializers:
+            for axis, dim in enumerate(node.shape):
+                for name in dim.names:
+                    sizes[name] = min(sizes.get(name, USUAL), 1 if axis == 0 and len(node.shape) > 1 else USUAL)
+    for name, value in dims.items():
+        if called.get(name, name) not in sizes:
+            known = ", ".join(sorted(printable(imported.sizes.get(size, size)) for size in sizes)) or "none"
+            raise InputError(f"the model has no size {printable(name)}; its sizes are: {known}")
+        if value < 0:
+            raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
+        sizes[called.get(name, name)] = value
+    return sizes
+
+
+def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, int]:
+    """The sizes, none above 64; all halved until no value of a graph has more than 2^20 cells, where that is known. A
+    value of which the shape is fixed does not count: a table of weights is as large with small sizes."""
+    known = [graph for graph in graphs if all(dim.names <= sizes.keys() for node in graph.nodes for dim in node.shape)]
+    shapes = {node.shape for graph in known for node in graph.nodes if any(dim.names for dim in node.shape)}
+    most = SMALL
+    while most > 1 and any(_extent(shape, _capped(sizes, most)) > CELLS for shape in shapes):
+        most //= 2
+    return _capped(sizes, most)
+
+
+def _extent(shape: Shape, sizes: Mapping[str, int]) -> int:
+    """How many cells a shape has; 0 where an extent would be divided by 0."""
+    try:
+        return math.prod(int(dim.evaluate(sizes)) for dim in shape)
+    except ZeroDivisionError:
+        return 0
+
+
+def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
+    return {name: min(size, most) for name, size in sizes.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What was seen in a run: arrays by the model's names, its inputs and tensors among them.
+
+    `made_up`: the inputs of the model were. What could not be captured is not there."""
+
+    arrays: Mapping[str, np.ndarray]
+    sizes: Mapping[str, int]
+    made_up: bool
+
+    def of(self, graph: Graph) -> tuple[np.ndarray, ...] | None:
+        """The arrays of a graph's inputs, in order, or None where one is not known."""
+        names = [node.output for node in graph.inputs]
+        return tuple(self.arrays[name] for name in names) if self.arrays.keys() >= set(names) else None
+
+    def sizes_of(self, graph: Graph) -> dict[str, int]:
+        """The sizes of a graph, as far as they are known. InputError where an array has not the shape of its value."""
+        found, arrays = dict(self.sizes), self.of(graph)
+        if arrays is not None:
+            found |= graph.bind([array.shape for array in arrays])
+        wanted = names_of(graph)
+        return {name: size for name, size in found.items() if name in wanted}
+
+
+def look(
+    original: Original, kernels: Sequence[Planned], feeds: Feeds, capturing: Capturing | None = None
+) -> tuple[Seen, Seen]:
+    """What kernels read with small inputs, in their first and last places, and with those asked for, in their first.
+
+    A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
+    InputError where it does not run."""
+    try:
+        return _look_twice(original, kernels, feeds, capturing or capturing_of(original))
+    except InputError as error:
+        advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
+        raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
+
+
+def look_again(
+    original: Original,
+    kernels: Sequence[Planned],
+    inputs: Inputs,
+    made_up: bool,
+    capturing: Capturing | None = None,
+) -> Seen:
+    """What kernels read in their first places, with other inputs. ModelError or InputError where it does not run."""
+    first = [kernel.groups[0] for kernel in kernels]
+    return _look(original, first, inputs, capturing or capturing_of(original), made_up)
+
+
+def capturing_of(original: Original) -> Capturing:
+    """What captures values of a model, but those that need operators which only a library of the user's own has."""
+    return Capturing(original.model, original.folder, foreign(original.model))
+
+
+def _look_twice(
+    original: Original, kernels: Sequence[Planned], feeds: Feeds, capturing: Capturing
+) -> tuple[Seen, Seen]:
+    first = [kernel.groups[0] for kernel in kernels]
+    ends = [group for kernel in kernels for group in ends_of(kernel)]
+    if feeds.small.sizes != feeds.asked.sizes:
+        try:
+            small = _look(original, ends, feeds.small, capturing, feeds.made_up)
+        except InputError:
+            small = None
+        if small is not None:
+            return small, _look(original, first, feeds.asked, capturing, feeds.made_up)
+    seen = _look(original, ends, feeds.asked, capturing, feeds.made_up)
+    return seen, seen
+
+
+def ends_of(kernel: Planned) -> tuple[Group, ...]:
+    """The first and the last place of a kernel."""
+    return kernel.groups if len(kernel.groups) < 2 else (kernel.groups[0], kernel.groups[-1])
+
+
+def _look(original: Original, groups: Sequence[Group], inputs: Inputs, capturing: Capturing, made_up: bool) -> Seen:
+    """What some groups read: captured in a run on these inputs, or tensors of the model."""
+    nodes, tensors = original.model.graph.node, original.imported.initializers
+    wanted = {name for group in groups for name in group.inputs}
+    wanted |= {name for group in groups for position in group.positions for name in nodes[position].input}
+    captured = capturing.capture(inputs.arrays, sorted(wanted))
+    stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
+    return Seen({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)

@@ -1,0 +1,110 @@
+"""A model as it came, opened: its message, where it lies, its graph."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noyau.compiler.partition.cut import Partition, partition
+from noyau.dtypes import from_onnx
+from noyau.frontends import onnx as frontend
+from noyau.hosts.onnxruntime.custom_ops import open_session
+from noyau.hosts.onnxruntime.function_bodies import subgraphs
+from noyau.hosts.onnxruntime.provenance import Provenance, provenance_of, taken_apart
+
+if TYPE_CHECKING:
+    import onnx
+    import onnxruntime
+
+# What onnxruntime brings; operators of other domains come in libraries that noyau does not have.
+DOMAINS = ("ai.onnx", "com.microsoft", "com.ms", "noyau")
+OUTSIDE = "it is not on the path that is asked for"
+OPTIMIZED = ("com.microsoft", "com.microsoft.nchwc")  # what its optimizer makes others into
+IN_DEFAULT_DOMAIN = ("SimplifiedLayerNormalization",)  # of its optimizer's too, for its kernels stand there
+LARGE = 1 << 30  # bytes of external data from which weights are not copied into the layout that a runtime likes best
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """A model that is to be optimised. `folder` is where its external data lies; `written` is what it says of where it
+    comes from, where noyau has written it: its kernels were then taken apart, and it is as it was before them."""
+
+    name: str
+    folder: Path
+    model: onnx.ModelProto
+    imported: frontend.Imported
+    written: Provenance | None = None
+
+    @property
+    def path(self) -> Path:
+        return self.folder / self.name
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """The type of each node, by position."""
+        return tuple(node.op_type for node in self.model.graph.node)
+
+    @property
+    def prepacked(self) -> bool:
+        """Whether sessions may copy the weights: not where they are large."""
+        return external_bytes(self.model) < LARGE
+
+    def cut(self, within: Collection[int] | None = None) -> Partition:
+        """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""
+        wired = frontend.wired(self.model, self.imported)
+        if within is None:
+            return partition(wired)
+        others = {place.position for place in wired.places} - set(within) - wired.arithmetic
+        return partition(replace(wired, opaque={**wired.opaque, **dict.fromkeys(sorted(others), OUTSIDE)}))
+
+    def session(
+        self, model: onnx.ModelProto, library: Path | None = None, *, threads: int = 0
+    ) -> onnxruntime.InferenceSession:
+        """A session of the model itself, of a part or of a fused twin. ModelError where onnxruntime refuses it."""
+        content = model.SerializeToString()
+        return open_session(content, library, threads=threads, folder=self.folder, prepacked=self.prepacked)
+
+
+def open_model(path: Path) -> Original:
+    """The model of a file, read and imported; ModelError where it is none that can be used."""
+    model = frontend.read(path)
+    plain = taken_apart(model)
+    if plain is not model:
+        frontend.verify(plain)
+    return Original(path.name, path.parent, plain, frontend.import_model(plain, path.parent), provenance_of(model))
+
+
+def external_bytes(model: onnx.ModelProto) -> int:
+    """What the initializers that lie in other files take."""
+    outside = (tensor for tensor in model.graph.initializer if tensor.data_location == tensor.EXTERNAL)
+    sizes = ((math.prod(tensor.dims), from_onnx(tensor.data_type)) for tensor in outside)
+    return sum(count * dtype.bytes for count, dtype in sizes if dtype is not None)
+
+
+def foreign(model: onnx.ModelProto) -> dict[int, str]:
+    """The operators that only a library of the user's own can run, by the positions of their nodes."""
+    own = {(function.domain, function.name) for function in model.functions}
+    found: dict[int, str] = {}
+    for position, node in enumerate(model.graph.node):
+        for each in _inside(node):
+            brought = not each.domain or f"{each.domain}.".startswith(tuple(f"{domain}." for domain in DOMAINS))
+            if not brought and (each.domain, each.op_type) not in own:
+                found.setdefault(position, f"{each.domain}::{each.op_type}")
+    return found
+
+
+def already_fused(model: onnx.ModelProto) -> dict[str, int]:
+    """How many nodes there are of each operator that onnxruntime's optimizer made."""
+    names = [node.op_type for node in model.graph.node if node.domain in OPTIMIZED or node.op_type in IN_DEFAULT_DOMAIN]
+    return {name: names.count(name) for name in dict.fromkeys(names)}
+
+
+def _inside(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """A node and those of its subgraphs."""
+    yield node
+    for graph in subgraphs(node):
+        for each in graph.node:
+            yield from _inside(each)

@@ -1,0 +1,287 @@
+"""What lies between the ends of a path: its operators, and whether they enclose a graph.
+
+The ends of a path: `A,B:C`, the values that it begins at and those that it leads to.
+"""
+
+from __future__ import annotations
+
+import difflib
+import itertools
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from noyau.compiler.partition.cut import Partition
+from noyau.errors import InputError
+from noyau.hosts.onnxruntime.source_model import Original
+from noyau.ir.graph import Constant, Input, Iota, Node
+from noyau.text import printable
+
+LONGEST = 1 << 14  # letters of a text that is taken apart
+SHOWN = 3  # names that are suggested
+_FORM = "the ends of a path are A,B:C, the values that it begins at and those that it leads to"
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The values of a model that a path begins at, and those that it leads to; prints as `--between` takes it."""
+
+    sources: tuple[str, ...]
+    results: tuple[str, ...]
+
+    def __str__(self) -> str:
+        return ":".join(",".join(map(_escaped, names)) for names in (self.sources, self.results))
+
+
+Letter = tuple[str, bool]  # and whether a backslash stands before it
+Between = str | tuple[Sequence[str], Sequence[str]] | Ends
+
+
+def ends_of(between: Between, known: Collection[str]) -> Ends:
+    """The ends of a path as a user gives them, among the `known` values of a model.
+
+    A text is split at a colon and at commas. Names may have both in them: of all ways to split, the one in which every
+    name is known is taken; a backslash before a comma, a colon or a backslash makes it a part of a name. InputError
+    where a name is not known (the closest are suggested), is there twice, or where several ways would do."""
+    match between:
+        case str():
+            ends = _parsed(between, frozenset(known))
+        case Ends():
+            ends = between
+        case (sources, results) if not isinstance(sources, str) and not isinstance(results, str):
+            ends = Ends(tuple(sources), tuple(results))
+        case _:
+            raise InputError(f'between={between!r} is not (["A", "B"], ["C"])')
+    _require(ends, known)
+    return ends
+
+
+def closest(name: str, known: Collection[str], *, cutoff: float = 0.0) -> list[str]:
+    """The known names that are most like one: at most three, the best first."""
+    if len(known) > 20_000 or len(name) > 500:
+        known = [each for each in known if name.lower() in each.lower()][:2000]
+    short = [each for each in known if len(each) <= 500]
+    return difflib.get_close_matches(name, short, SHOWN, cutoff)
+
+
+def no_value(name: str, known: Collection[str]) -> InputError:
+    """The error that names the values that are most like it."""
+    like = ", ".join(map(printable, closest(name, known)))
+    return InputError(f"the model has no value {printable(name)}{f'; close to it are: {like}' if like else ''}")
+
+
+def _require(ends: Ends, known: Collection[str]) -> None:
+    everything = (*ends.sources, *ends.results)
+    if not ends.sources or not ends.results or not all(everything):
+        raise InputError(f"a path needs a value that it begins at and one that it leads to: {_FORM}")
+    for name in everything:
+        if name not in known:
+            raise no_value(name, known)
+        if everything.count(name) > 1:
+            raise InputError(f"{printable(name)} is there twice: each end of a path is named once")
+
+
+def _escaped(name: str) -> str:
+    return "".join(f"\\{letter}" if letter in "\\,:" else letter for letter in name)
+
+
+def _parsed(text: str, known: frozenset[str]) -> Ends:
+    """The one way to split the text into known names; else the plain way, for its names to be complained of."""
+    letters = list(_letters(text))
+    if len(letters) > LONGEST:
+        raise InputError(f"--between has {len(letters)} letters, more than {LONGEST}: give fewer ends")
+    found = dict.fromkeys(_readings(letters, known))
+    if len(found) > 1:
+        first, second, *_ = found
+        raise InputError(f"{printable(text)} can be read as {first} and as {second}: give one of these")
+    if found:
+        return next(iter(found))
+    colons = _places(letters, ":")
+    if not colons:
+        raise InputError(f"--between {printable(text)} has no colon: {_FORM}")
+    return Ends(_plain(letters[: colons[-1]]), _plain(letters[colons[-1] + 1 :]))
+
+
+def _places(letters: Sequence[Letter], separator: str) -> list[int]:
+    """Where a separator stands that no backslash makes a part of a name."""
+    return [at for at, letter in enumerate(letters) if letter == (separator, False)]
+
+
+def _plain(letters: Sequence[Letter]) -> tuple[str, ...]:
+    """The names between the commas."""
+    stops = [-1, *_places(letters, ","), len(letters)]
+    return tuple(_text(letters[start + 1 : end]) for start, end in itertools.pairwise(stops))
+
+
+def _text(letters: Sequence[Letter]) -> str:
+    return "".join(letter for letter, _ in letters)
+
+
+def _letters(text: str) -> Iterator[Letter]:
+    quoted = False
+    for letter in text:
+        if letter == "\\" and not quoted:
+            quoted = True
+            continue
+        if quoted and letter not in "\\,:":
+            yield "\\", False
+        yield letter, quoted and letter in "\\,:"
+        quoted = False
+    if quoted:
+        yield "\\", False
+
+
+def _readings(letters: Sequence[Letter], known: frozenset[str]) -> Iterator[Ends]:
+    for at in _places(letters, ":"):
+        for sources in _lists(letters[:at], known):
+            for results in _lists(letters[at + 1 :], known):
+                yield Ends(sources, results)
+
+
+def _lists(letters: Sequence[Letter], known: frozenset[str]) -> list[tuple[str, ...]]:
+    """At most two ways to split at commas into known names."""
+    text = _text(letters)
+    ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # up to where -> the names before it
+    for end in (*_places(letters, ","), len(letters)):
+        made = [
+            (*names, text[start:end]) for start, before in ways.items() if text[start:end] in known for names in before
+        ]
+        if made:
+            ways[end + 1] = made[:2]
+    return ways.get(len(letters) + 1, [])
+
+
+LEAKS_SHOWN = 4  # values that are told to leak
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    """The operators between the sources and the results, by their positions in the model."""
+
+    ends: Ends
+    positions: frozenset[int]
+
+
+def path_between(original: Original, between: Between) -> Path:
+    """The path between some values of a model: what its results need, cut at its sources.
+
+    Tensors of the model, what is computed of them alone, and integer arithmetic on shapes may enter anywhere: the first
+    are the same whatever the model reads, the last follow from sizes. InputError where a value that depends on an input
+    of the model enters beside the sources (which one leaks, and from which input), where no way leads from a source to
+    the results, and for a name that is not a value of the model."""
+    ends = ends_of(between, names_of(original))
+    ways = _Ways(original, ends)
+    for name in ends.results:
+        if name in original.imported.initializers or not ways.reaches(name):
+            sources = ", ".join(map(printable, ends.sources))
+            raise InputError(f"no path leads from {sources} to {printable(name)}")
+    positions = ways.positions()
+    ways.require_used(positions)
+    ways.require_closed(positions)
+    return Path(ends, positions)
+
+
+def cut_of(original: Original, between: Between | None, taken: Collection[int] = ()) -> Partition:
+    """The groups of a model, or of a path through it alone, without the operators at positions that are `taken`.
+
+    InputError as `path_between` has it."""
+    if between is None and not taken:
+        return original.cut()
+    everything = range(len(original.operators)) if between is None else path_between(original, between).positions
+    return original.cut(set(everything).difference(taken))
+
+
+def names_of(original: Original) -> frozenset[str]:
+    """Every value of a model that a user can name."""
+    graph = original.model.graph
+    given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    return frozenset(given.union(*(node.output for node in graph.node)) - {""})
+
+
+@dataclass(slots=True)
+class _Ways:
+    """`needed` are the values that the results need, cut at the sources. Of all values, `reached` depend on a source,
+    `counted` on sizes alone, and `alive` on an input of the model: the first one is told."""
+
+    original: Original
+    ends: Ends
+    by_name: Mapping[str, Node] = field(default_factory=dict)
+    reached: set[str] = field(default_factory=set)
+    counted: set[str] = field(default_factory=set)
+    constants: set[str] = field(default_factory=set)
+    needed: set[str] = field(default_factory=set)
+    alive: dict[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        imported = self.original.imported
+        self.by_name = imported.graph.by_name
+        for node in imported.graph.nodes:
+            if node.output in self.ends.sources or not self.reached.isdisjoint(node.inputs):
+                self.reached.add(node.output)
+            if isinstance(node.kind, Input) and node.output not in imported.initializers:
+                self.alive[node.output] = node.output
+            for name in node.inputs:
+                if name in self.alive:
+                    self.alive.setdefault(node.output, self.alive[name])
+            if isinstance(node.kind, Iota) or (node.inputs and self.is_counted(node)):
+                self.counted.add(node.output)
+            elif isinstance(node.kind, Constant) or (node.inputs and self.constants.issuperset(node.inputs)):
+                self.constants.add(node.output)
+        waiting = list(self.ends.results)
+        while waiting:
+            name = waiting.pop()
+            if name not in self.needed and name not in self.ends.sources and name in self.by_name:
+                self.needed.add(name)
+                waiting += self.by_name[name].inputs
+
+    def is_counted(self, node: Node) -> bool:
+        counted = [name for name in node.inputs if name not in self.constants]
+        return bool(counted) and self.counted.issuperset(counted)
+
+    def reaches(self, name: str) -> bool:
+        return name in self.reached
+
+    def positions(self) -> frozenset[int]:
+        """The operators on the ways from a source to a result, and those that count what these need."""
+        places, arithmetic = self.original.imported.places, self.original.imported.arithmetic
+        on_the_way = {places[name] for name in self.needed & self.reached if name in places}
+        counting = {places[name] for name in self.needed & self.counted if name in places}
+        others = {place for name, place in places.items() if name not in self.counted and name not in self.constants}
+        return frozenset(on_the_way | (counting - others)) - arithmetic
+
+    def entering(self, positions: Iterable[int]) -> Iterator[tuple[str, str]]:
+        """The values that operators of the path read from outside, each with one that is made of it."""
+        places, inside = self.original.imported.places, set(positions)
+        for node in self.original.imported.graph.nodes:
+            if node.output in self.needed and places.get(node.output) in inside:
+                for name in node.inputs:
+                    if name in self.ends.sources or places.get(name) not in inside:
+                        yield name, node.output
+
+    def require_used(self, positions: Iterable[int]) -> None:
+        entering = {name for name, _ in self.entering(positions)}
+        for name in self.ends.sources:
+            if name not in entering:
+                results = ", ".join(map(printable, self.ends.results))
+                raise InputError(
+                    f"{printable(name)} leads to {results} through other ends alone, if at all: leave it out"
+                )
+
+    def require_closed(self, positions: Iterable[int]) -> None:
+        leaks: dict[str, str] = {}
+        for name, reader in self.entering(positions):
+            if name in self.alive and name not in self.ends.sources:
+                leaks.setdefault(name, reader.partition("~")[0] or reader)
+        if not leaks:
+            return
+        told = [
+            f"{printable(reader)} reads {printable(name)}, which {self._origin(name)}"
+            for name, reader in list(leaks.items())[:LEAKS_SHOWN]
+        ]
+        more = f" (and {len(leaks) - LEAKS_SHOWN} more leak)" if len(leaks) > LEAKS_SHOWN else ""
+        added = Ends((*self.ends.sources, *leaks), self.ends.results)
+        fault = f"{printable(str(self.ends))} encloses no graph: {'; '.join(told)}{more}"
+        raise InputError(f"{fault}; with what leaks among its ends it is {printable(str(added))}")
+
+    def _origin(self, name: str) -> str:
+        root = self.alive[name]
+        return "is an input of the model" if root == name else f"comes from the input {printable(root)} by another way"

@@ -1,0 +1,116 @@
+"""A part of a model as a model of its own: to time it, or to evaluate a node that noyau does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from noyau.dtypes import DType
+from noyau.errors import GraphError
+from noyau.hosts.onnxruntime.function_bodies import Values, ValueType, reads, recomputed, used_functions
+from noyau.hosts.onnxruntime.write_back import value_info
+
+if TYPE_CHECKING:
+    import onnx
+
+_IR_OF_LOOSE_INITIALIZERS, _IR_OF_FUNCTIONS = 4, 8
+
+
+def extract(
+    model: onnx.ModelProto,
+    nodes: Sequence[int],
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    types: Mapping[str, ValueType] | None = None,
+) -> onnx.ModelProto:
+    """The nodes at some positions as a model with these inputs and outputs.
+
+    Initializers that it reads come along unless they are among the inputs, external ones by reference, so that such a
+    model must lie in the original's folder; so do constants, shape arithmetic and the functions that it calls. `types`
+    goes before what the model says of a value. GraphError where a node reads something else, or an input has no type.
+    """
+    values = Values.of(model)
+    positions, initializers = _closure(values, model.graph, nodes, inputs)
+    made = {name for position in positions for name in values.nodes[position].output}
+    lost = [name for name in outputs if name not in made]
+    if lost:
+        raise GraphError(f"the part does not make its output {lost[0]!r}")
+    result = type(model)()
+    result.producer_name = "noyau"
+    result.opset_import.extend(model.opset_import)
+    result.functions.extend(used_functions([values.nodes[position] for position in positions], model))
+    least = _IR_OF_FUNCTIONS if result.functions else _IR_OF_LOOSE_INITIALIZERS
+    result.ir_version = max(model.ir_version, least)
+    result.graph.name = "part"
+    result.graph.node.extend(values.nodes[position] for position in sorted(positions))
+    result.graph.initializer.extend(each for each in model.graph.initializer if each.name in initializers)
+    result.graph.sparse_initializer.extend(
+        each for each in model.graph.sparse_initializer if each.values.name in initializers
+    )
+    _write_ends(result.graph, model.graph, inputs, outputs, types or {})
+    ends = {*inputs, *outputs}
+    result.graph.value_info.extend(
+        each for each in model.graph.value_info if each.name in made and each.name not in ends
+    )
+    return result
+
+
+def _closure(
+    values: Values, graph: onnx.GraphProto, nodes: Sequence[int], inputs: Sequence[str]
+) -> tuple[set[int], set[str]]:
+    """All node positions and the initializers that the part needs."""
+    stored = {each.name for each in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
+    positions, initializers = set(nodes), set[str]()
+    known = set(inputs).union(*(values.nodes[position].output for position in nodes))
+    for name in sorted(_reads_of(values, nodes) - known):
+        found = None if name in stored else recomputed(name, values, known | stored)
+        if name in stored:
+            initializers.add(name)
+        elif found is not None:
+            positions |= found[0]
+            initializers |= (_reads_of(values, found[0]) & stored) - set(inputs)
+        else:
+            raise GraphError(f"the part reads {name!r}, which is not among its inputs")
+    return positions, initializers
+
+
+def _reads_of(values: Values, positions: Iterable[int]) -> set[str]:
+    return set[str]().union(*(reads(values.nodes[position]) for position in positions))
+
+
+def _write_ends(
+    graph: onnx.GraphProto,
+    original: onnx.GraphProto,
+    inputs: Sequence[str],
+    outputs: Sequence[str],
+    types: Mapping[str, ValueType],
+) -> None:
+    """Write the inputs and outputs with their types; onnxruntime infers the type of an output that has none."""
+    told = {value.name: value for value in (*original.value_info, *original.output, *original.input)}
+    stored = {tensor.name: tensor for tensor in original.initializer}
+    types = {name: kind for name, kind in types.items() if kind.dtype is not DType.OTHER}
+    for name in inputs:
+        if name in types:
+            graph.input.append(value_info(original, name, types[name]))
+        elif name in told and told[name].HasField("type"):
+            graph.input.append(told[name])
+        elif name in stored:
+            graph.input.append(_type_of_tensor(original, stored[name]))
+        else:
+            raise GraphError(f"the type of the input {name!r} is not known; give it in `types`")
+    for name in outputs:
+        if name in types:
+            graph.output.append(value_info(original, name, types[name]))
+        elif name in told:
+            graph.output.append(told[name])
+        else:
+            graph.output.add(name=name)
+
+
+def _type_of_tensor(graph: onnx.GraphProto, tensor: onnx.TensorProto) -> onnx.ValueInfoProto:
+    value = type(graph)().value_info.add(name=tensor.name)
+    value.type.tensor_type.elem_type = tensor.data_type
+    value.type.tensor_type.shape.SetInParent()
+    for size in tensor.dims:
+        value.type.tensor_type.shape.dim.add(dim_value=size)
+    return value

@@ -1,0 +1,282 @@
+"""Fused nodes put back into the model they came from; what no part covers stays as it was.
+
+A fused node is an operator of the domain "noyau" and a model-local function of the same name, whose body is the
+original subgraph: with the library onnxruntime runs the kernel, without it the body.
+
+Planned kernels put into a model: their nodes, and the library that onnxruntime loads.
+"""
+
+from __future__ import annotations
+
+import heapq
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noyau.dtypes import DType
+from noyau.errors import GraphError, ModelError
+from noyau.hosts.onnxruntime.function_bodies import (
+    DOMAIN,
+    Body,
+    Fused,
+    Values,
+    ValueType,
+    body_of,
+    cleaned,
+    function_of,
+    reads,
+    refusal,
+    spelled_alike,
+    subgraphs,
+    unused,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
+_FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
+
+
+def refusals(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None = None) -> dict[int, str]:
+    """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
+    values = Values.of(model, folder)
+    used = _used_operators(model, fused)
+    found: dict[int, str] = {}
+    for place, part in enumerate(fused):
+        reason = _name_refusal(part, used) or refusal(part, values)
+        if reason:
+            found[place] = reason
+    right = [place for place in range(len(fused)) if place not in found]
+    found |= _twice_made(fused, right)
+    bodies = {place: body_of(fused[place], values) for place in right if place not in found}
+    chosen = _chosen({place: fused[place].operator for place in bodies}, bodies)
+    for place, body in bodies.items():
+        if not _fits(body, bodies[chosen[fused[place].operator]]):
+            found[place] = "another place of its operator reads other values from outside, so they cannot share a body"
+    return found
+
+
+def write_back(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None = None) -> onnx.ModelProto:
+    """The model with one node in place of each part; `model` itself is unchanged.
+
+    A covered node whose results something outside still reads stays beside the fused node. Constants and shape
+    arithmetic that lose their last reader go. `folder` is where the model's external data lies: onnxruntime wants small
+    constants of a body in the body. GraphError where a part cannot become a node (see `refusals`).
+    """
+    for place, reason in sorted(refusals(model, fused, folder).items()):
+        raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
+    values = Values.of(model, folder)
+    bodies = {place: body_of(part, values) for place, part in enumerate(fused)}
+    chosen = _chosen({place: part.operator for place, part in enumerate(fused)}, bodies)
+    extras = [bodies[place].extras if bodies[chosen[part.operator]].extras else () for place, part in enumerate(fused)]
+    result = type(model)()
+    result.CopyFrom(model)
+    if fused:
+        _replace_nodes(result, model, fused, extras)
+        _add_functions(result, {name: bodies[place] for name, place in chosen.items()})
+    return result
+
+
+def _name_refusal(part: Fused, used: set[str]) -> str | None:
+    if not _IDENTIFIER.fullmatch(part.operator):
+        return "its operator's name is not made of letters, digits and _"
+    return "the model has an operator of this name already" if part.operator in used else None
+
+
+def _used_operators(model: onnx.ModelProto, fused: Sequence[Fused]) -> set[str]:
+    """The operators of noyau's domain that no part covers."""
+    covered = {position for part in fused for position in part.nodes}
+    rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
+    rest += [node for function in model.functions for node in function.node]
+    return {node.op_type for node in _all_nodes(rest) if node.domain == DOMAIN}
+
+
+def _twice_made(fused: Sequence[Fused], right: Iterable[int]) -> dict[int, str]:
+    """The parts with an output that an earlier one gives already."""
+    made: set[str] = set()
+    found: dict[int, str] = {}
+    for place in right:
+        double = made.intersection(fused[place].outputs)
+        if double:
+            found[place] = f"another operator gives {min(double)!r} already"
+        made.update(fused[place].outputs)
+    return found
+
+
+def _chosen(operators: Mapping[int, str], bodies: Mapping[int, Body]) -> dict[str, int]:
+    """The place whose body each operator's function has: the first that reads what the kernel reads, or the first."""
+    chosen: dict[str, int] = {}
+    for place, operator in operators.items():
+        if operator not in chosen or (bodies[chosen[operator]].extras and not bodies[place].extras):
+            chosen[operator] = place
+    return chosen
+
+
+def _fits(body: Body, chosen: Body) -> bool:
+    """Whether a place can call the function of another: it has the same inputs, and the extras where there are any."""
+    alike = len(body.inputs) == len(chosen.inputs) and len(body.outputs) == len(chosen.outputs)
+    return alike and (not chosen.extras or body is chosen or spelled_alike(body, chosen))
+
+
+def _replace_nodes(
+    result: onnx.ModelProto, model: onnx.ModelProto, fused: Sequence[Fused], extras: Sequence[tuple[str, ...]]
+) -> None:
+    graph = model.graph
+    covered = {position for part in fused for position in part.nodes}
+    provided = {name for part in fused for name in part.outputs}
+    names = {node.name for node in graph.node} | _value_names(graph)
+    nodes = [(max(part.nodes), _fused_node(part, more, graph, names)) for part, more in zip(fused, extras, strict=True)]
+    made = len(nodes)
+    nodes += [
+        (position, _without(node, provided, names) if position in covered else node)
+        for position, node in enumerate(graph.node)
+    ]
+    always = _live(list(graph.node), {value.name for value in graph.output})
+    roots = {value.name for value in graph.output}.union(*(reads(node) for _, node in nodes[:made]))
+    dead = [position for position, alive in enumerate(always) if not alive and position not in covered]
+    roots.update(name for position in dead for name in (*graph.node[position].output, *reads(graph.node[position])))
+    alive = _live([node for _, node in nodes], roots)
+    kept = [entry for number, entry in enumerate(nodes) if number < made or alive[number] or not any(entry[1].output)]
+    _check_operators(kept, made)
+    ordered = _in_order(kept)
+    del result.graph.node[:]
+    result.graph.node.extend(ordered)
+    _drop_unread(result.graph, graph)
+    _write_types(result.graph, fused)
+
+
+def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], made: int) -> None:
+    """GraphError where a node that was there before would now call the function of one of the first `made` nodes."""
+    operators = {node.op_type for _, node in nodes[:made]}
+    for _, node in nodes[made:]:
+        if node.domain == DOMAIN and node.op_type in operators:
+            raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
+
+
+def _fused_node(part: Fused, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]) -> onnx.NodeProto:
+    name = unused(part.operator, names)
+    names.add(name)
+    node = type(graph)().node.add(op_type=part.operator, domain=DOMAIN, name=name)
+    node.input.extend((*part.inputs, *extras))
+    node.output.extend(part.outputs)
+    return node
+
+
+def _without(node: onnx.NodeProto, provided: set[str], names: set[str]) -> onnx.NodeProto:
+    """The node with other names for the outputs that a fused node gives."""
+    if provided.isdisjoint(node.output):
+        return node
+    copy = type(node)()
+    copy.CopyFrom(node)
+    for number, name in enumerate(node.output):
+        if name in provided:
+            copy.output[number] = unused(f"{name}_unread", names)
+            names.add(copy.output[number])
+    return copy
+
+
+def _live(nodes: Sequence[onnx.NodeProto], roots: Iterable[str]) -> list[bool]:
+    """For each node, whether one of the values `roots` needs it."""
+    producers = {name: number for number, node in enumerate(nodes) for name in node.output if name}
+    alive, pending = [False] * len(nodes), list(roots)
+    while pending:
+        number = producers.get(pending.pop())
+        if number is not None and not alive[number]:
+            alive[number] = True
+            pending.extend(reads(nodes[number]))
+    return alive
+
+
+def _in_order(nodes: Sequence[tuple[int, onnx.NodeProto]]) -> list[onnx.NodeProto]:
+    """The nodes, producers before readers, otherwise by their positions. GraphError where a part is not convex."""
+    producers = {name: number for number, (_, node) in enumerate(nodes) for name in node.output if name}
+    needs = [{producers[name] for name in reads(node) if name in producers} for _, node in nodes]
+    readers: list[list[int]] = [[] for _ in nodes]
+    for number, needed in enumerate(needs):
+        for producer in needed:
+            readers[producer].append(number)
+    missing = [len(needed) for needed in needs]
+    ready = [(nodes[number][0], number) for number, count in enumerate(missing) if count == 0]
+    heapq.heapify(ready)
+    ordered = []
+    while ready:
+        _, number = heapq.heappop(ready)
+        ordered.append(nodes[number][1])
+        for reader in readers[number]:
+            missing[reader] -= 1
+            if missing[reader] == 0:
+                heapq.heappush(ready, (nodes[reader][0], reader))
+    if len(ordered) < len(nodes):
+        stuck = [node for number, (_, node) in enumerate(nodes) if missing[number]]
+        fused = next((node for node in stuck if node.domain == DOMAIN), None)
+        if fused is None:
+            raise ModelError(f"the model has a cycle through a node of type {stuck[0].op_type!r}")
+        raise GraphError(f"{fused.op_type!r} cannot be put back: a path leaves it and comes back to it")
+    return ordered
+
+
+def _drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
+    """Remove the initializers and types that only nodes which are gone have used."""
+    was_read = {name for node in before.node for name in reads(node)}
+    was_made = {name for node in before.node for name in node.output}
+    kept = {value.name for value in (*graph.output, *graph.input)}
+    kept.update(name for node in graph.node for name in reads(node))
+    made = {name for node in graph.node for name in node.output}
+    for number in reversed(range(len(graph.initializer))):
+        name = graph.initializer[number].name
+        if name in was_read and name not in kept:
+            del graph.initializer[number]
+    for number in reversed(range(len(graph.value_info))):
+        name = graph.value_info[number].name
+        if name in was_made and name not in made:
+            del graph.value_info[number]
+
+
+def _write_types(graph: onnx.GraphProto, fused: Sequence[Fused]) -> None:
+    typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
+    for part in fused:
+        for name, kind in zip(part.outputs, part.output_types, strict=False):
+            if name not in typed and kind.dtype is not DType.OTHER:
+                graph.value_info.append(value_info(graph, name, kind))
+
+
+def value_info(graph: onnx.GraphProto, name: str, kind: ValueType) -> onnx.ValueInfoProto:
+    """A value's type as a message of the same kind as those of `graph`."""
+    value = type(graph)().value_info.add(name=name)
+    value.type.tensor_type.elem_type = kind.dtype.onnx
+    value.type.tensor_type.shape.SetInParent()
+    for dim in kind.shape:
+        entry = value.type.tensor_type.shape.dim.add()
+        if isinstance(dim, int):
+            entry.dim_value = dim
+        elif dim is not None:
+            entry.dim_param = dim
+    return value
+
+
+def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, Body]) -> None:
+    """Add one function an operator; one of the same name that nothing uses any more makes room for it."""
+    for number in reversed(range(len(result.functions))):
+        if result.functions[number].domain == DOMAIN and result.functions[number].name in bodies:
+            del result.functions[number]
+    for operator, body in bodies.items():
+        result.functions.append(function_of(body, operator, result, cleaned()))
+    if not any(entry.domain == DOMAIN for entry in result.opset_import):
+        result.opset_import.add(domain=DOMAIN, version=1)
+    result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)
+
+
+def _all_nodes(nodes: Iterable[onnx.NodeProto]) -> Iterable[onnx.NodeProto]:
+    """Nodes, and those of their subgraphs."""
+    for node in nodes:
+        yield node
+        for graph in subgraphs(node):
+            yield from _all_nodes(graph.node)
+
+
+def _value_names(graph: onnx.GraphProto) -> set[str]:
+    names = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
+    names.update(tensor.name for tensor in graph.initializer)
+    return names.union(*(node.output for node in graph.node))

@@ -1,0 +1,17 @@
+"""Kernels on tensors of PyTorch, and ops as operators of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from noyau.errors import MissingExtraError
+
+
+def require_torch(called: str) -> Any:
+    """What takes arrays on a GPU. MissingExtraError where torch is not installed."""
+    try:
+        from noyau.hosts.torch.cuda import dlpack as cuda_dlpack
+    except ImportError as error:
+        told = "kernels on a GPU are launched by torch and triton; run: pip install 'noyau[triton]'"
+        raise MissingExtraError(f"{called}: {told}") from error
+    return cuda_dlpack

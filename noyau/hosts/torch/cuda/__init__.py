@@ -1,0 +1,1 @@
+"""CUDA tensors of PyTorch: launches, clocks, errors, DLPack."""

@@ -1,0 +1,132 @@
+"""A kernel of language `triton` on NumPy's arrays, by way of tensors: what certificates are made by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from noyau.errors import BuildError, CheckError
+from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.hosts.torch.cuda.errors import lacking, told
+from noyau.hosts.torch.cuda.launch import TAPE, function_of, guard
+from noyau.hosts.torch.tensors import tensor_of
+from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.toolchain.c.library import Empty, Order
+from noyau.toolchain.guard_zones import PLAIN, poison_of
+from noyau.toolchain.triton.module import array_of, interprets
+
+Array = np.ndarray
+Tensor: TypeAlias = torch.Tensor
+NO_TILES: Mapping[str, int] = MappingProxyType({})
+OTHER = 1  # the poison of a second look
+ROOM = 64  # cells before and behind what a kernel may write
+
+
+class DeviceKernel:
+    """A kernel of a text, on `device`, or where that is the CPU, on the current CUDA device or in Triton's interpreter;
+    `tiles`: sizes that differ from the usual ones. BuildError where there is no such device."""
+
+    def __init__(self, text: str, kernel: Kernel, device: str = "cpu", tiles: Mapping[str, int] = NO_TILES) -> None:
+        self.kernel, self.name, self.text = kernel, kernel.name, text
+        self.device = torch.device(device if device != "cpu" or interprets() else "cuda")
+        if lacks := lacking(self.device):
+            raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
+        self.outputs = kernel.of(Role.OUTPUT)
+        self.function: Callable[..., Any] = partial(function_of(text, kernel), **tiles)
+
+    def __call__(
+        self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
+    ) -> list[Array]:
+        """The outputs for these inputs, which lie as the kernel takes them; `threads` and `empty` are of the CPU."""
+        made = self.run([self.tensor(array) for array in arrays])
+        if out is None:
+            return made
+        for target, result in zip(out, made, strict=True):
+            target[...] = result
+        return list(out)
+
+    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
+        """As a call, its outputs poisoned before, between guard zones; programs run in whatever order they do.
+
+        `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten, an input was
+        changed, or a cell of an output was never written."""
+        given, poison = [self.tensor(array) for array in arrays], PLAIN if pieces > 1 else 0
+        made = self.run_in(Room(self.name, poison), given)
+        for number, (tensor, buffer) in enumerate(zip(given, self.kernel.of(Role.INPUT), strict=True)):
+            if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
+                raise CheckError(f"{self.name} changed its input {number}")
+        suspects = [_holds(array, buffer, poison) for array, buffer in zip(made, self.outputs, strict=True)]
+        if any(suspect.any() for suspect in suspects):
+            # As noyau.toolchain.c.library has it: a right value has the bits of one poison at most.
+            again = self.run_in(Room(self.name, OTHER), given)
+            for number, (suspect, array, buffer) in enumerate(zip(suspects, again, self.outputs, strict=True)):
+                missed = suspect & _holds(array, buffer, OTHER)
+                if missed.any():
+                    where = [int(index) for index in np.argwhere(missed)[0]]
+                    raise CheckError(
+                        f"{self.name} never wrote {missed.sum()} cells of its output {number}; the first is {where}"
+                    )
+        return made
+
+    def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
+        """The results as arrays, of memory of a room. CheckError where something was written beside what was asked
+        for."""
+        made = self.run(tensors, room.empty)
+        room.require_untouched()
+        return made
+
+    def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
+        """The results as arrays, in tensors that `empty` makes."""
+        before, TAPE.empty = TAPE.empty, empty
+        try:
+            with told(self.name, self.device), guard(self.device):
+                made = self.function(*tensors)
+        finally:
+            TAPE.empty = before
+        results = made if isinstance(made, tuple) else (made,)
+        return [array_of(t, b.dtype) for t, b in zip(results, self.outputs, strict=True)]
+
+    def tensor(self, array: Array) -> Tensor:
+        """A tensor on the device with the strides of an array, as far as torch has them."""
+        base = tensor_of(np.asarray(array))
+        reach = 1 + sum((extent - 1) * stride for extent, stride in zip(base.shape, base.stride(), strict=True))
+        if not base.numel():
+            return torch.empty(base.shape, dtype=base.dtype, device=self.device)
+        flat = base.as_strided((reach,), (1,))
+        return flat.to(self.device, copy=True).as_strided(base.shape, base.stride())
+
+
+def _holds(array: Array, buffer: Buffer, poison: int) -> Array:
+    """Which cells of an output have the bits of one of its type's poisons."""
+    cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, buffer.dtype.bytes)
+    found: Array = (cells == np.frombuffer(poison_of(buffer.dtype, poison), np.uint8)).all(-1)
+    return found
+
+
+class Room:
+    """Memory whose cells hold a poison, with room before and behind."""
+
+    def __init__(self, called: str, poison: int) -> None:
+        self.called, self.poison = called, poison
+        self.rooms: list[Tensor] = []
+
+    def empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        cells = torch.Size(shape).numel()
+        own = next(ours for ours, theirs in TO_TORCH.items() if theirs is dtype)
+        poisoned = np.frombuffer(poison_of(own, self.poison) * (cells + 2 * ROOM), own.numpy)
+        room = tensor_of(poisoned).to(device)
+        self.rooms.append(room)
+        return room[ROOM : ROOM + cells].view(shape)
+
+    def require_untouched(self) -> None:
+        """CheckError where something was written beside what was asked for."""
+        for room in self.rooms:
+            bits = room.view(torch.uint8).view(-1, room.element_size()).cpu()
+            for side, ends in (("before", bits[:ROOM]), ("behind", bits[-ROOM:])):
+                if bool((ends != bits[0]).any()):
+                    raise CheckError(f"{self.called} wrote {side} an output")

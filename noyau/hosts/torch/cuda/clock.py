@@ -1,0 +1,118 @@
+"""The clock on CUDA: the current stream of a device as a queue, events as marks, a kernel that spins to hold it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+
+from noyau.errors import MissingExtraError
+from noyau.timing.queue_clock import BlockedClock, Call, Times, interleaved, ratio
+from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions
+
+try:
+    import torch
+except ImportError as error:
+    raise MissingExtraError("torch is not installed; run: pip install torch") from error
+
+__all__ = ["Stream", "Times", "clock_of", "conditions_of", "device_text", "ratio", "time_calls"]
+
+FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
+SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
+
+# As they are when this is imported: what a candidate puts in their place later is found, and not used.
+EVENT, SYNCHRONIZE, SPIN = torch.cuda.Event, torch.cuda.synchronize, getattr(torch.cuda, "_sleep", None)
+ELAPSED, RECORD = torch.cuda.Event.elapsed_time, torch.cuda.Event.record
+
+
+class Event:
+    """A mark on a stream."""
+
+    __slots__ = ("event",)
+
+    def __init__(self) -> None:
+        self.event = EVENT(enable_timing=True)
+        RECORD(self.event)
+
+    def is_reached(self) -> bool:
+        return bool(self.event.query())
+
+    def wait(self) -> None:
+        self.event.synchronize()
+
+    def seconds_since(self, earlier: Event) -> float:
+        return float(ELAPSED(earlier.event, self.event)) / 1e3
+
+
+class Stream:
+    """The current stream of a device, as a queue that is timed."""
+
+    def __init__(self, device: int | None = None) -> None:
+        self.device = torch.cuda.current_device() if device is None else device
+        self.flushed: torch.Tensor | None = None
+
+    def settle(self) -> None:
+        SYNCHRONIZE(self.device)
+
+    def overwrite(self) -> None:
+        if self.flushed is None:
+            self.flushed = torch.empty(FLUSH_BYTES // 4, dtype=torch.int32, device=f"cuda:{self.device}")
+        self.flushed.zero_()
+
+    def hold(self, cycles: int) -> None:
+        assert SPIN is not None
+        SPIN(cycles)
+
+    def mark(self) -> Event:
+        return Event()
+
+
+@cache
+def clock_of(device: int) -> BlockedClock:
+    """The clock of a device, made once: the overhead of an empty pair is of this process."""
+    with torch.cuda.device(device):
+        return BlockedClock(Stream(device))
+
+
+def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True, seed: int = 0) -> dict[str, Times]:
+    """Each call once a round, in a new order each round; `cold`: after the L2 was overwritten, not in what is timed.
+
+    Each is called three times beforehand, in the same way."""
+    return interleaved(clock_of(torch.cuda.current_device()), calls, rounds=rounds, cold=cold, seed=seed)
+
+
+def conditions_of(device: int) -> GpuConditions:
+    """How a device is now; its clock from a kernel that spins for a fixed number of cycles."""
+    assert SPIN is not None
+    with torch.cuda.device(device):
+        SYNCHRONIZE(device)
+        start = Event()
+        SPIN(SPIN_CYCLES)
+        end = Event()
+        end.wait()
+        took_s = end.seconds_since(start)
+    return gpu_conditions(f"GPU-{uuid_of(device)}", SPIN_CYCLES / took_s / 1e6 if took_s > 0 else None)
+
+
+def uuid_of(device: int) -> str:
+    """What tells a GPU from others, or nothing where torch does not say."""
+    return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
+
+
+@cache
+def device_text(device: int = 0) -> str:
+    """What a record of times on a device depends on: the GPU, the driver, and who compiles for it."""
+    properties = torch.cuda.get_device_properties(device)
+    versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, triton {triton_version()}"
+    return f"{properties.name}, {properties.multi_processor_count} SMs, driver {driver_version()}, {versions}"
+
+
+@cache
+def triton_version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    for name in ("triton", "pytorch-triton"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "none"

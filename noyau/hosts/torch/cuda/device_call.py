@@ -1,0 +1,38 @@
+"""Kernels of language triton as functions of tensors that lie on a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, TypeAlias
+
+import torch
+
+from noyau.compiler.lowering.input_layouts import Layout
+from noyau.ir.loops import Kernel
+
+Tensor: TypeAlias = torch.Tensor
+
+
+class DeviceCall:
+    """A kernel as a function of tensors of a GPU that lie as it was made for them: a new tensor, or a tuple of several.
+
+    Errors are those of noyau.hosts.torch.cuda.launch.Launcher."""
+
+    def __init__(self, text: str, kernel: Kernel, layouts: Sequence[Layout]) -> None:
+        from noyau.hosts.torch.cuda.launch import Launcher
+
+        self.__name__ = self.__qualname__ = self.name = kernel.name
+        self.launcher = Launcher(text, kernel, kernel.name, {})
+        self.axes = tuple(layout.axes for layout in layouts)
+        self.turns = any(self.axes)
+
+    def __call__(self, *tensors: Tensor) -> Any:
+        made = self.launcher(self.in_memory(tensors))
+        return made if len(made) > 1 else made[0]
+
+    def in_memory(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        """The tensors as the kernel takes them: their axes in the order of memory."""
+        if not self.turns:
+            return tensors
+        pairs = zip(tensors, self.axes, strict=True)
+        return [tensor.permute(axes) if axes else tensor for tensor, axes in pairs]

@@ -1,0 +1,79 @@
+"""Memory of a GPU in which a kernel is tried, and what is asked about it: the answers come to the host together, for
+each of them would wait for all that the GPU has to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from noyau.frontends.torch.dtypes import FROM_TORCH
+from noyau.hosts.torch.tensors import array_of
+from noyau.toolchain.guard_zones import poison_of
+
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+Flag = tuple[str, Tensor]  # a fault, and whether it is there
+
+
+def bits_of(tensor: Tensor) -> Tensor:
+    """The cells of a tensor in the order of its axes, as integers."""
+    flat = tensor.contiguous().reshape(-1)
+    return flat.view(_BITS[tensor.element_size()])
+
+
+def differ(one: Tensor, other: Tensor) -> Tensor:
+    """Whether two tensors of one dtype and shape hold other bits."""
+    return (bits_of(one) != bits_of(other)).any()
+
+
+def answers(flags: Sequence[Flag]) -> list[str]:
+    """The faults that are there."""
+    if not flags:
+        return []
+    there = torch.stack([flag for _, flag in flags]).tolist()
+    return [fault for (fault, _), is_there in zip(flags, there, strict=True) if is_there]
+
+
+def brought(tensors: Sequence[Tensor]) -> list[np.ndarray]:
+    """Tensors of one device as arrays on the host."""
+    if not tensors or tensors[0].device.type == "cpu":
+        return [array_of(each) for each in tensors]
+    sizes = [each.numel() * each.element_size() for each in tensors]
+    together = torch.cat([bits_of(each).view(torch.uint8) for each in tensors]).cpu()
+    pieces = zip(together.split(sizes), tensors, strict=True)
+    return [array_of(piece.clone().view(each.dtype).reshape(each.shape)) for piece, each in pieces]
+
+
+def holds_poison(tensor: Tensor, which: int) -> Tensor:
+    """Which cells of a tensor, in the order of its axes, have the bits of a poison of its dtype."""
+    return bits_of(tensor) == _poison_bits(tensor.dtype, which)
+
+
+def _poison_bits(dtype: torch.dtype, which: int) -> int:
+    return int(np.frombuffer(poison_of(FROM_TORCH[dtype], which), f"i{dtype.itemsize}")[0])
+
+
+class Room:
+    """Memory for results whose cells hold a poison, with room before and behind."""
+
+    around = 64  # cells
+
+    def __init__(self, poison: int) -> None:
+        self.poison, self.rooms = poison, list[Tensor]()
+
+    def empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
+        """As torch.empty."""
+        cells = torch.Size(shape).numel()
+        room = torch.empty(cells + 2 * self.around, dtype=dtype, device=device)
+        bits_of(room).fill_(_poison_bits(dtype, self.poison))
+        self.rooms.append(room)
+        return room[self.around : self.around + cells].view(shape)
+
+    def flags(self) -> Iterator[Flag]:
+        """What may have been written beside what was asked for."""
+        for room in self.rooms:
+            bits, poison = bits_of(room), _poison_bits(room.dtype, self.poison)
+            for side, ends in (("before", bits[: self.around]), ("behind", bits[-self.around :])):
+                yield f"wrote {side} an output", (ends != poison).any()

@@ -1,0 +1,206 @@
+"""What a CUDA device can do, measured with torch: copies, reads and fills by size, products by dtype, launches, and
+transfers between the host and it."""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+from collections.abc import Callable, Iterator, Mapping
+
+import torch
+
+from noyau.errors import BuildError, MissingExtraError
+from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, triton_version
+from noyau.hosts.torch.cuda.errors import absence
+from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curves, Gpu, GpuMeasured, keep, recalled
+from noyau.timing.queue_clock import BlockedClock
+from noyau.version import __version__
+from noyau.workers.nvml import driver_version
+from noyau.workers.tamper_detection import seconds
+
+Call = Callable[[], object]
+
+_SAMPLES = 12
+_PRODUCT = 8192
+_SLOW_PRODUCT = 4096  # of dtypes that the matrix units do not have, or slowly
+_TRANSFERS = (1 << 16, 1 << 20, 1 << 24, 1 << 28)
+_LAUNCHES = 200
+
+
+def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuMeasured:
+    """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
+
+    BuildError where there is no CUDA device; takes some seconds."""
+    if lacks := absence(device):
+        raise BuildError(lacks)
+    found = None if refresh else recalled(device_text(device))
+    if found is None:
+        with torch.cuda.device(device):
+            found = _measured_now(device)
+        keep(device_text(device), found)
+    return found
+
+
+def gpu_of(device: int) -> Gpu:
+    """A device, as torch and the driver tell of it."""
+    told = torch.cuda.get_device_properties(device)
+    versions = {"noyau": __version__, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
+    return Gpu(
+        told.name,
+        told.multi_processor_count,
+        int(getattr(told, "L2_cache_size", 0)),
+        told.total_memory,
+        f"{told.major}.{told.minor}",
+        driver_version(),
+        {**versions, "triton": triton_version()},
+    )
+
+
+def _measured_now(device: int) -> GpuMeasured:
+    clock, start = clock_of(device), conditions_of(device)
+    room = torch.cuda.mem_get_info(device)[0]
+    sizes = [size for size in SIZES if 2 * size < room]
+    curves = {
+        name: {temperature: _curve(clock, calls, sizes, temperature) for temperature in (HOT, COLD)}
+        for name, calls in (("copy", _copies), ("read", _reads), ("fill", _fills))
+    }
+    read: Curves = {name: curve for name, curve in curves["read"].items() if curve}
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    return GpuMeasured(
+        gpu_of(device),
+        curves["copy"],
+        read,
+        curves["fill"],
+        dict(_products(clock)),
+        _launches(clock),
+        _transfers(),
+        _flush(clock, device),
+        (start, conditions_of(device)),
+        today,
+    )
+
+
+def _curve(
+    clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str
+) -> dict[int, float]:
+    """Bytes per second by the bytes that move: of the best of some kernels."""
+    found = {}
+    for size in sizes:
+        rates = [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)]
+        if rates:
+            found[size] = max(rates)
+    return found
+
+
+def _median_s(clock: BlockedClock, call: Call, *, cold: bool, samples: int = _SAMPLES) -> float:
+    for _ in range(3):
+        clock.sample(call, cold=cold)
+    took_s = statistics.median(clock.sample(call, cold=cold).took_s for _ in range(samples))
+    return max(took_s, 1e-9)
+
+
+def _words(count_bytes: int) -> torch.Tensor:
+    return torch.randint(0, 1 << 30, (max(count_bytes // 4, 1),), dtype=torch.int32, device="cuda")
+
+
+def _copies(moved_bytes: int) -> list[Call]:
+    source = _words(moved_bytes // 2)
+    target = torch.empty_like(source)
+    return [lambda: target.copy_(source), lambda: torch.bitwise_not(source, out=target)]
+
+
+def _fills(moved_bytes: int) -> list[Call]:
+    target = _words(moved_bytes)
+    return [target.zero_, lambda: target.fill_(7)]
+
+
+def _reads(moved_bytes: int) -> list[Call]:
+    try:
+        from noyau.hosts.torch.cuda.read_kernel import reader
+    except MissingExtraError:
+        return []
+    return [reader(_words(moved_bytes))]
+
+
+def _products(clock: BlockedClock) -> Iterator[tuple[str, float]]:
+    """Flops per second of a product of random matrices, by dtype."""
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    for name, dtype, size in (
+        ("float64", torch.float64, _SLOW_PRODUCT),
+        ("float32", torch.float32, _SLOW_PRODUCT),
+        ("tf32", torch.float32, _PRODUCT),
+        ("float16", torch.float16, _PRODUCT),
+        ("bfloat16", torch.bfloat16, _PRODUCT),
+    ):
+        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+        try:
+            yield name, _flops(clock, dtype, size)
+        finally:
+            torch.backends.cuda.matmul.allow_tf32 = allowed
+
+
+def _flops(clock: BlockedClock, dtype: torch.dtype, size: int) -> float:
+    a, b = (torch.randn(size, size, device="cuda").to(dtype) for _ in range(2))
+    out = torch.empty_like(a)
+    return 2 * size**3 / _median_s(clock, lambda: torch.mm(a, b, out=out), cold=False, samples=8)
+
+
+def _launches(clock: BlockedClock) -> dict[str, float]:
+    """Seconds of what a launch costs."""
+    cell = torch.zeros(1, dtype=torch.int32, device="cuda")
+    calls: dict[str, Call] = {"torch": lambda: cell.fill_(1)}
+    try:
+        from noyau.hosts.torch.cuda.read_kernel import idler
+
+        calls["triton"] = idler(cell)
+    except MissingExtraError:
+        pass
+    found = {"empty_pair": clock.overhead_s}
+    for name, call in calls.items():
+        found[f"kernel, {name}"] = _median_s(clock, call, cold=False)
+        found[f"host, {name}"] = statistics.median(clock.sample(call, cold=False).host_s for _ in range(_SAMPLES))
+        found[f"row of launches, {name}"] = _in_a_row(call)
+    found["until the host knows"] = statistics.median(_until_known(calls["torch"]) for _ in range(_SAMPLES))
+    return found
+
+
+def _in_a_row(call: Call) -> float:
+    """Seconds of one launch of many."""
+    torch.cuda.synchronize()
+    begin_s = seconds()
+    for _ in range(_LAUNCHES):
+        call()
+    torch.cuda.synchronize()
+    return (seconds() - begin_s) / _LAUNCHES
+
+
+def _until_known(call: Call) -> float:
+    torch.cuda.synchronize()
+    begin_s = seconds()
+    call()
+    torch.cuda.synchronize()
+    return seconds() - begin_s
+
+
+def _transfers() -> Mapping[str, Mapping[int, float]]:
+    """Bytes per second between host and device, by the clock of the host, until both are done."""
+    found: dict[str, dict[int, float]] = {}
+    for size in _TRANSFERS:
+        there = torch.empty(size, dtype=torch.uint8, device="cuda")
+        for kind in ("pageable", "pinned"):
+            here = torch.ones(size, dtype=torch.uint8, pin_memory=kind == "pinned")
+            for way, target, source in (("to device", there, here), ("to host", here, there)):
+
+                def call(target: torch.Tensor = target, source: torch.Tensor = source) -> object:
+                    return target.copy_(source, non_blocking=True)
+
+                took_s = min(_until_known(call) for _ in range(4))
+                found.setdefault(f"{way}, {kind}", {})[size] = size / took_s
+    return found
+
+
+def _flush(clock: BlockedClock, device: int) -> dict[str, float]:
+    """Seconds of a copy of what fits in the L2, hot and cold."""
+    fits = max(gpu_of(device).l2_bytes // 4, 1 << 20)
+    call = _copies(fits)[1]
+    return {HOT: _median_s(clock, call, cold=False), COLD: _median_s(clock, call, cold=True)}

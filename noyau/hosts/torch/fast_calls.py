@@ -1,0 +1,191 @@
+"""The way from a call on tensors to a kernel, in C where torch lets C read its tensors.
+
+The C that calls kernels on tensors: built once, and handed what it needs of torch.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from noyau.dtypes import DType
+from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.hosts.numpy import memory
+from noyau.hosts.numpy.c_library import FILES, Library, Loading, opened
+from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, ResultEnd, ends_of, failures, require_fitting
+from noyau.hosts.torch.tensors import array_of, tensor_of
+from noyau.toolchain.c.library import Native
+
+_MAJOR = 1  # of DLPack, whose tables only grow within one
+_READ = 5  # the word of DLPackExchangeAPI that reads a tensor, behind version, older table and three functions
+_POINTER = ctypes.c_void_p
+_PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
+
+
+def _opened() -> Library | None:
+    """The C, opened; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
+    read = reads_tensors()
+    made = opened(*FILES, ("hosts", "torch", "door.c")) if read else None
+    if made is None or not made.doors:
+        return None
+    tensor_doors = made.loaded.noyau_tensor_door_open
+    tensor_doors.argtypes = (_POINTER, _POINTER, _POINTER)
+    tensor_doors(read, id(torch.Tensor), id(torch.nn.Parameter))
+    share_threads(made.loaded)
+    return made
+
+
+library = Loading("tensors", _opened)
+
+
+def reads_tensors() -> int:
+    """Where DLPack's function for reading a tensor is, or 0."""
+    capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if capsule is None:
+        return 0
+    pointer = _PYTHON.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = _POINTER, (ctypes.py_object, ctypes.c_char_p)
+    table = pointer(capsule, b"dlpack_exchange_api")
+    if ctypes.c_uint32.from_address(table).value != _MAJOR:
+        return 0
+    return int(_POINTER.from_address(table + _READ * ctypes.sizeof(_POINTER)).value or 0)
+
+
+def share_threads(loaded: ctypes.CDLL) -> bool:
+    """Let launches run on the threads of the OpenMP that torch has loaded, as many as torch may have; without one, on
+    threads of noyau's. The result: whether there is one."""
+    team = openmp()
+    if team is None:
+        return False
+    loaded.noyau_team_open(ctypes.cast(team.GOMP_parallel, _POINTER), ctypes.cast(team.omp_get_max_threads, _POINTER))
+    return True
+
+
+@cache
+def openmp() -> ctypes.CDLL | None:
+    """The library that gives torch its threads, by way of torch's own: never a second copy."""
+    folder = Path(torch.__file__).parent / "lib"
+    path = next((each for name in ("libtorch_cpu.so", "libtorch_cpu.dylib") if (each := folder / name).exists()), None)
+    if path is None:
+        return None
+    torch.get_num_threads()  # sets their number, as torch does before its own first use
+    loaded = ctypes.CDLL(str(path))
+    return loaded if hasattr(loaded, "GOMP_parallel") and hasattr(loaded, "omp_get_max_threads") else None
+
+
+MAPPED_BYTES = 32 << 20  # from which glibc's malloc maps each block anew, always
+_CPU = torch.device("cpu")
+Large: TypeAlias = Callable[[tuple[int, ...], torch.dtype, torch.device], torch.Tensor]
+
+
+class TensorDoor:
+    """A kernel of a built library on tensors of the CPU: `call(arguments)` takes a tuple of them, and Python numbers
+    where `arguments` says so, and gives a new tensor, or a tuple of several. MISS where an argument is not as
+    `arguments` says: of another dtype, rank or layout, of a subclass, elsewhere than on the CPU; or the kernel refuses
+    the sizes.
+
+    Gradients, modes of torch and views that negate are the caller's business: the door sees memory alone. Launches run
+    on torch's own threads, as many as `torch.get_num_threads()`; results of 1 MiB or more lie in memory that earlier
+    ones have left, or are made by `large`.
+
+    A call raises InputError where an index is out of bounds, MemoryError, CheckError for a status without a meaning.
+    Making it raises BuildError where the library cannot be loaded, CheckError where the kernel takes something else."""
+
+    def __init__(
+        self,
+        path: Path,
+        symbol: str,
+        arguments: Sequence[Argument],
+        called: str | None = None,
+        large: Large | None = None,
+    ) -> None:
+        self.path, self.symbol, self.large = path, symbol, large or pooled
+        self.native = Native(path, symbol)
+        self.arguments = tuple(arguments)
+        self.called = called or self.native.name
+        require_fitting(self.called, self.native, self.arguments, self.native.outputs)
+        made = library()
+        self.in_c = made is not None
+        otherwise = _Waiting if library.awaits_room() else in_python
+        self.call: Callable[[tuple[Any, ...]], Any] = otherwise(self) if made is None else in_c(self, made)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        return self.call(arguments)
+
+    @property
+    def results(self) -> tuple[DType, ...]:
+        """The dtype of each result."""
+        return self.native.dtypes[self.native.inputs :]
+
+
+def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]:
+    """The call of a door as a function in C."""
+    said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in door.results]
+    results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, door.results, strict=True)]
+    made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
+    held = (ctypes.addressof(made), MISS, torch.empty, None, failures(door.called), door.large, [*kept, said])
+    return library.door(held, "noyau_tensor_door")
+
+
+def in_python(door: TensorDoor) -> Callable[[tuple[Any, ...]], Any]:
+    """The same where C cannot read tensors: on NumPy arrays of their memory, by a door of the NumPy runtime."""
+    return partial(through_arrays, Door(door.path, door.symbol, door.arguments, called=door.called).call)
+
+
+class _Waiting:
+    """The call of a door in Python for as long as there is no room for the C, whoever holds it."""
+
+    def __init__(self, door: TensorDoor) -> None:
+        self.door, self.call = door, in_python(door)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        if not self.door.in_c and (made := library()) is not None:
+            self.call = self.door.call = in_c(self.door, made)
+            self.door.in_c = True
+        return self.call(arguments)
+
+
+def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    """What a door for arrays makes of tensors, as tensors; or MISS."""
+    if any(isinstance(each, torch.Tensor | np.ndarray | np.generic) and not is_plain(each) for each in arguments):
+        return MISS
+    made = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))
+    if made is MISS:
+        return MISS
+    return tuple(map(_tensor, made)) if isinstance(made, tuple) else _tensor(made)
+
+
+def _tensor(result: Any) -> torch.Tensor:
+    return tensor_of(np.asarray(result))
+
+
+def is_plain(tensor: Any) -> bool:
+    """Whether it is a tensor, of no subclass but Parameter, that is cells of the CPU's memory, of a dtype that noyau
+    has."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
+        return False
+    dense = tensor.device.type == "cpu" and tensor.layout is torch.strided
+    return dense and not tensor.is_neg() and not tensor._is_zerotensor() and tensor.dtype in TO_TORCH.values()
+
+
+def pooled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """As torch.empty, for a large result: in memory that may have been used before. MemoryError as there."""
+    del device  # that of the memory
+    return tensor_of(memory.empty(shape, _NUMPY[dtype]))
+
+
+def mapped(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """As `pooled` from MAPPED_BYTES on, and else as torch.empty: what torch lets go of serves what it makes next."""
+    if math.prod(shape) * dtype.itemsize < MAPPED_BYTES:
+        return torch.empty(shape, dtype=dtype, device=device)
+    return pooled(shape, dtype, device)
+
+
+_NUMPY: dict[torch.dtype, np.dtype] = {spelling: dtype.numpy for dtype, spelling in TO_TORCH.items()}

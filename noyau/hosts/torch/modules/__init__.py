@@ -1,0 +1,1 @@
+"""Graphs of ATen operators: rewritten, run, captured as CUDA graphs."""

@@ -1,0 +1,357 @@
+"""A flat function whose launches are recorded once and given to the GPU again as one: a CUDA graph.
+
+A step of one token is some hundred small launches, each of which takes the host longer than the GPU. What is recorded
+reads and writes where its arguments lay then: it is used again where they lie there still (parameters, caches), and
+those that lie elsewhere in each call (tokens) are copied, where they are small. Results are copied out of the memory
+of the recording. Where the GPU is at work for longer than the host, nothing is recorded: there is nothing to win.
+
+CUDA graphs that other threads capture, and what is compiled, recorded or dropped here beside them.
+
+While a thread captures as torch does by default, CUDA fails what allocates, frees or waits in any other thread, and
+that capture with it, but for threads that have asked to be held to captures of their own alone. What torch itself runs
+for the first time beside a capture may still end it: the driver loads it then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import operator
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from threading import Lock
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor, fx
+
+from noyau.hosts.torch.cuda.capture_guard import beside_captures
+from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.modules.common_values import KNOWN
+from noyau.toolchain.python_modules import without_collections
+
+log = logging.getLogger("noyau")
+MOST_COPIED = 1 << 20  # bytes of arguments that lie elsewhere in each call
+MOST_GIVEN = 1 << 22  # bytes of results
+MOST_HELD = 1 << 28  # bytes that a recording may hold between its arguments and results
+WARM = 3  # calls before a recording
+MOST_TRIES = 4  # recordings of a function
+SLOWER = 1.5  # times what the host takes: from there on it is the GPU that takes the time
+Known = Callable[[list[Any]], Any]
+Place: TypeAlias = tuple[int, tuple[int, ...]]
+_ONE = Lock()  # of recordings in the process: what collects garbage is one too
+_SIDES: dict[torch.device, Any] = {}
+
+
+def is_repeatable(graph: fx.Graph) -> bool:
+    """Whether a graph does the same whenever it is given the same, all of it on one GPU: nothing in it draws numbers,
+    keeps a state of its own, or reads what the host has."""
+    found = {device for node in graph.nodes for device in _devices(node)}
+    return len(found) == 1 and found.pop().type == "cuda" and all(map(_is_recordable, graph.nodes))
+
+
+def _devices(node: fx.Node) -> Iterator[torch.device]:
+    """Where the tensors are that a node gives; that of the host for an argument that is none."""
+    value = node.meta.get("val")
+    if node.op == "get_attr" and value is None and node.graph.owning_module is not None:
+        value = operator.attrgetter(node.target)(node.graph.owning_module)
+    for each in torch.utils._pytree.tree_leaves(value):
+        if isinstance(each, Tensor):
+            yield each.device
+        elif node.op in ("placeholder", "get_attr"):
+            yield torch.device("cpu")
+
+
+def _is_recordable(node: fx.Node) -> bool:
+    """Whether a call is of torch's own operators or of noyau's kernels, and gives the same another time."""
+    target = node.target
+    if node.op != "call_function" or target is operator.getitem or isinstance(target, DeviceCall):
+        return node.op not in ("call_method", "call_module")
+    if not isinstance(target, torch._ops.OpOverload) or target.namespace not in KNOWN:
+        return False
+    is_apart = target in (torch.ops.aten.as_strided.default, torch.ops.aten.as_strided_.default)  # cells of nobody
+    return not (is_apart or torch.Tag.cudagraph_unsafe in target.tags or _draws(node))
+
+
+def _draws(node: fx.Node) -> bool:
+    """Whether an operator of torch's draws numbers: attention does where it drops some."""
+    target = node.target
+    if torch.Tag.nondeterministic_seeded not in target.tags:
+        return False
+    names = [each.name for each in target._schema.arguments]
+    if "dropout_p" not in names:
+        return True
+    at = names.index("dropout_p")
+    return bool(node.args[at] if at < len(node.args) else node.kwargs.get("dropout_p", 0.0))
+
+
+def lies_at(tensor: Tensor) -> Place:
+    """Where a tensor begins, and how it lies from there on."""
+    return tensor.data_ptr(), tensor.stride()
+
+
+def is_small(results: Any) -> bool:
+    """Whether results are on a GPU, and so small that they are copied in no time."""
+    tensors = tensors_in(results)
+    on_gpu = bool(tensors) and all(each.is_cuda for each in tensors)
+    return on_gpu and sum(each.nbytes for each in tensors) <= MOST_GIVEN
+
+
+def tensors_in(results: Any) -> list[Tensor]:
+    """The tensors among the results of a function."""
+    return [each for each in (results if isinstance(results, tuple | list) else (results,)) if isinstance(each, Tensor)]
+
+
+class Replaying:
+    """A function of a list of tensors on a GPU, which is recorded when it was called a few times. `changed`: the
+    places of arguments that it changes, which are never copied."""
+
+    def __init__(self, known: Known, given: Sequence[Any], changed: frozenset[int] = frozenset()) -> None:
+        self.known, self.changed = known, changed
+        self.places = [at for at, each in enumerate(given) if isinstance(each, Tensor)]
+        self.before: list[Place] = []
+        self.moving: set[int] = set()
+        self.calls, self.tries, self.is_over = 0, 0, not self.places
+        self.clock = Clock()
+        self.recorded: Recorded | None = None
+        self.lock = Lock()
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        """As `known`."""
+        if self.is_over or not self.lock.acquire(blocking=False):  # what another thread replays is its own
+            return self.known(arguments)
+        try:
+            return self.tried(arguments)
+        finally:
+            self.lock.release()
+
+    def tried(self, arguments: list[Any]) -> Any:
+        """A call, from the recording where it fits."""
+        if is_capturing():
+            return self.known(arguments)
+        lies = [lies_at(arguments[at]) for at in self.places]
+        recorded = self.recorded
+        if recorded is not None and recorded.fits(lies):
+            return recorded.again(arguments)
+        if not self.counted(lies, arguments):
+            return self.clock.timed(self.known, arguments)
+        self.record(lies, arguments)
+        return self.known(arguments) if self.recorded is None else self.recorded.again(arguments)
+
+    def counted(self, lies: list[Place], arguments: Sequence[Any]) -> bool:
+        """Whether it is time to record."""
+        pairs = zip(self.places, lies, self.before or lies, strict=True)
+        self.moving |= {at for at, now, before in pairs if now != before}
+        self.before, self.calls = lies, self.calls + 1
+        if self.moving & self.changed or sum(arguments[at].nbytes for at in self.moving) > MOST_COPIED:
+            self.moving, self.calls = set(), 0
+            self.tries += 1
+        elif self.calls <= WARM:
+            return False
+        if self.tries >= MOST_TRIES:
+            self.drop("its arguments lie elsewhere too often")
+        elif self.calls and self.clock.waits_for_the_gpu():
+            self.drop("the GPU takes longer than its launches")
+        return self.calls > WARM and not self.is_over and self.clock.is_decided()
+
+    def record(self, lies: list[Place], arguments: Sequence[Any]) -> None:
+        """Record the function; where that fails, it is launched as before."""
+        self.forget()
+        self.tries += 1
+        fixed = {at: now for at, now in zip(self.places, lies, strict=True) if at not in self.moving}
+        try:
+            with beside_captures():
+                self.recorded = recording(self.known, arguments, sorted(self.moving), fixed, self.places)
+        except Exception as error:  # noqa: BLE001  of the driver, or of a function that is not for recordings
+            self.drop(next(iter(str(error).splitlines()), type(error).__name__))
+
+    def drop(self, reason: str) -> None:
+        """Record nothing any more, and give back what a recording held."""
+        log.info("a graph is launched step by step: %s", reason)
+        self.forget()
+        self.is_over = True
+        self.before, self.clock = [], Clock()
+
+    def forget(self) -> None:
+        """Let go of what was recorded, and of its memory, which torch would keep for other recordings alone."""
+        recorded, self.recorded = self.recorded, None
+        if recorded is not None:
+            recorded.close()
+
+
+class Clock:
+    """What the launches of a function take the host, and how long the GPU is at work for them: of the first calls."""
+
+    def __init__(self) -> None:
+        self.host_s = float("inf")
+        self.marks: list[tuple[Any, Any]] = []
+
+    def timed(self, known: Known, arguments: list[Any]) -> Any:
+        """A call, between two marks where it is one of the first."""
+        if len(self.marks) > WARM:
+            return known(arguments)
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start_s = time.perf_counter()
+        start.record()
+        made = known(arguments)
+        end.record()
+        self.host_s = min(self.host_s, time.perf_counter() - start_s)
+        self.marks.append((start, end))
+        return made
+
+    def spans_s(self) -> list[float]:
+        """How long the GPU took between marks that it has passed."""
+        return [start.elapsed_time(end) / 1e3 for start, end in self.marks if end.query()]
+
+    def is_decided(self) -> bool:
+        """Whether the GPU has passed the marks of two calls: one may have waited for what others gave it to do."""
+        return len(self.spans_s()) > 1
+
+    def waits_for_the_gpu(self) -> bool:
+        """Whether the GPU was at work for longer than the host: then launches are not what takes the time."""
+        return self.is_decided() and min(self.spans_s()) > SLOWER * self.host_s
+
+
+class Recorded:
+    """A recording. `rooms`: by the place of an argument, where it is copied to; `fixed`: where each other one lay."""
+
+    def __init__(self, graph: Any, rooms: dict[int, Tensor], fixed: dict[int, Place], places: list[int]) -> None:
+        self.graph, self.rooms = graph, rooms
+        self.numbers = [number for number, at in enumerate(places) if at in fixed]
+        self.lay = [fixed[at] for at in places if at in fixed]
+        self.stream = stream_now()
+        self.results: Any = ()
+
+    def fits(self, lies: Sequence[Place]) -> bool:
+        """Whether all that is not copied lies where it lay, on the stream on which it was recorded."""
+        return [lies[number] for number in self.numbers] == self.lay and stream_now() == self.stream
+
+    def close(self) -> None:
+        """Give the memory of the recording back to the device: no other recording has a part in it. While another
+        thread captures, torch gives back none, and this with what is given back next."""
+        graph, self.graph, self.results, self.rooms = self.graph, None, (), {}
+        if graph is not None:
+            with beside_captures(), contextlib.suppress(RuntimeError):
+                graph.reset()
+                torch.cuda.empty_cache()
+
+    def __del__(self) -> None:
+        """As `close`: who held it has let go of it. Not while this very thread captures."""
+        with contextlib.suppress(Exception):
+            if not sys.is_finalizing() and not is_capturing():
+                self.close()
+
+    def again(self, arguments: list[Any]) -> Any:
+        """What the function gives for these arguments."""
+        for at, room in self.rooms.items():
+            room.copy_(arguments[at])
+        self.graph.replay()
+        arguments.clear()  # not before: another thread might be given their memory
+        if isinstance(self.results, tuple | list):
+            return tuple([each.clone() if isinstance(each, Tensor) else each for each in self.results])
+        return self.results.clone()
+
+
+def recording(
+    known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, Place], places: list[int]
+) -> Recorded:
+    """A function as it was recorded with these arguments, those of `moving` copied. RuntimeError where they are not on
+    the current GPU, where it gives memory of its arguments, or where it holds too much."""
+    (device, *others) = {arguments[at].device for at in places}
+    if others or (device.type, device.index) != ("cuda", stream_now()[0]):
+        raise RuntimeError("not all of its arguments are on the current GPU")
+    with torch.inference_mode(False), torch.no_grad():
+        rooms = {at: room_of(arguments[at]) for at in moving}
+    given = [rooms.get(at, each) for at, each in enumerate(arguments)]
+    own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
+    made = Recorded(torch.cuda.CUDAGraph(), rooms, fixed, places)
+    held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
+    try:
+        made.results = captured(made.graph, known, given, device)
+        require_apart(tensors_in(made.results), own)
+        held = torch.cuda.memory_reserved(device) - held
+        if held > MOST_HELD:
+            raise RuntimeError(f"its recording holds {held} bytes")
+    except BaseException:
+        made.close()
+        raise
+    return made
+
+
+def room_of(tensor: Tensor) -> Tensor:
+    """A copy of a tensor that lies as it does, gaps too: the strides of arguments are numbers in what is recorded.
+    RuntimeError where cells lie upon each other, or far apart."""
+    cells = 1
+    for stride, extent in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if extent > 1 and stride < cells:
+            raise RuntimeError("cells of an argument that moves lie upon each other")
+        cells += max(extent - 1, 0) * stride
+    if cells * tensor.element_size() > MOST_COPIED:
+        raise RuntimeError("cells of an argument that moves lie far apart")
+    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return made.copy_(tensor)
+
+
+def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
+    """RuntimeError where copies of results would not be what they are: memory of arguments or of each other, or cells
+    that are not side by side."""
+    taken = [each.untyped_storage().data_ptr() for each in results]
+    if own & set(taken) or len(set(taken)) < len(taken):
+        raise RuntimeError("what it gives shares memory with its arguments, or with other results")
+    if any(torch.empty_like(each, device="meta").stride() != each.stride() for each in results):
+        raise RuntimeError("the cells of what it gives are not side by side")
+
+
+def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:
+    """What a function gives while a CUDA graph records it: nothing is run."""
+    with _ONE:
+        current, side = torch.cuda.current_stream(device), _side(device)
+        torch.cuda.synchronize(device)
+        side.wait_stream(current)
+        try:
+            with without_collections(), torch.cuda.stream(side):  # what is let go of meanwhile may be of the driver
+                _forget_memory_of_blas()  # so that it is taken anew, where this recording has its memory
+                return between(graph, known, given)
+        finally:
+            _forget_memory_of_blas()  # so that no other recording writes there
+            current.wait_stream(side)
+
+
+def between(graph: Any, known: Known, given: list[Any]) -> Any:
+    """What a function gives between the beginning and the end of a recording. Its error is the one that is raised: the
+    end of what went wrong is one more."""
+    graph.capture_begin(capture_error_mode="thread_local")
+    try:
+        made = known(given)
+    except BaseException:
+        with contextlib.suppress(RuntimeError):
+            graph.capture_end()
+        raise
+    graph.capture_end()
+    return made
+
+
+def _forget_memory_of_blas() -> None:
+    """Let go of what BLAS keeps to work in, as torch's own recordings do: it goes back to where it was taken from."""
+    forget = getattr(torch._C, "_cuda_clearCublasWorkspaces", None)
+    if forget is not None:
+        forget()
+
+
+def _side(device: torch.device) -> Any:
+    """The stream of a GPU on which all recordings are made, one after another."""
+    if device not in _SIDES:
+        _SIDES[device] = torch.cuda.Stream(device)
+    return _SIDES[device]
+
+
+def stream_now() -> tuple[int, int]:
+    """The current device, and its current stream."""
+    current = torch.cuda.current_stream()
+    return current.device_index, current.cuda_stream
+
+
+def is_capturing() -> bool:
+    """Whether launches are recorded now: then nothing is recorded beside."""
+    return bool(torch.cuda.is_current_stream_capturing())

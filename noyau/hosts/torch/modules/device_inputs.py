@@ -1,0 +1,223 @@
+"""Inputs of a part of a graph, drawn on the device where it runs: as large as torch saw them, awkward ones too."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from itertools import count
+from math import isqrt
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from noyau.compiler.partition.cut import Group
+from noyau.errors import InputError
+from noyau.frontends.torch.dtypes import hinted
+from noyau.hosts.torch.modules.sites import Traced, alone, sizes_of
+from noyau.hosts.torch.tensors import tensor_of
+from noyau.ir.graph import Map, Node, Select, View
+from noyau.verify.inputs import ROOTS, Maker, Use
+
+Pattern = Callable[[Tensor, torch.Generator], Tensor]
+Sized = Callable[[Any], int]
+_BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
+_ODD = 50  # of so many cells, one is odd
+
+
+def normal(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """As they were drawn, from the standard normal."""
+    del noise
+    return drawn
+
+
+def mixed(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """Many magnitudes, zeros of either sign among them, and a few infinities and NaN."""
+    exponents = torch.empty_like(drawn).normal_(generator=noise) * 2
+    made = drawn * torch.exp2(exponents)
+    for number in (0.0, -0.0):
+        made = made.masked_fill(_some(drawn, noise, _ODD), number)
+    for number in (float("inf"), float("-inf"), float("nan")):
+        made = made.masked_fill(_some(drawn, noise, max(drawn.numel() // 2, 4 * _ODD)), number)
+    return made
+
+
+def far(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """Far from zero, beside how far apart they are."""
+    del noise
+    return drawn * 0.01 + 100
+
+
+def equal(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """All alike."""
+    del noise
+    return drawn.reshape(-1)[:1].expand(drawn.numel()).reshape(drawn.shape).clone() if drawn.numel() else drawn
+
+
+def outlier(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """One large number in some rows."""
+    return drawn.masked_fill(_some(drawn, noise, 1000), 300.0)
+
+
+def alternating(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """Signs that alternate, so that sums cancel."""
+    del noise
+    flat = drawn.abs().reshape(-1)
+    signs = 1 - 2 * (torch.arange(flat.numel(), device=flat.device) % 2)
+    return (flat * signs).reshape(drawn.shape)
+
+
+def denormals(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """Below what is normal in float32."""
+    del noise
+    return drawn * torch.finfo(torch.float32).tiny / 4
+
+
+def zeros(drawn: Tensor, noise: torch.Generator) -> Tensor:
+    """Nothing but zeros."""
+    del noise
+    return torch.zeros_like(drawn)
+
+
+_MADE: Mapping[str, Pattern] = {
+    "normal numbers": normal,
+    "many magnitudes, infinities and NaN mixed in": mixed,
+    "far from zero": far,
+    "one large number a row": outlier,
+    "alternating signs": alternating,
+    "all equal": equal,
+    "zeros": zeros,
+    "denormals": denormals,
+}
+PATTERNS = tuple(_MADE)
+
+
+def _some(like: Tensor, noise: torch.Generator, one_in: int) -> Tensor:
+    return torch.rand(like.shape, generator=noise, device=like.device) < 1 / one_in
+
+
+class Drawer:
+    """What a group reads, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
+    where these do not fit together."""
+
+    def __init__(self, group: Group, found: Traced, device: torch.device, sized: Sized = hinted) -> None:
+        self.group, self.found, self.device, self.sized = group, found, device, sized
+        self.maker = Maker(group.original, sizes_of(group, found, sized), np.random.default_rng(0), frozenset())
+        self.reads = alone(found, group)[1]
+
+    def drawn(self, pattern: str, seed: int) -> dict[str, Any]:
+        """A value for each node that is read, by its name, and for each input of the graph, by its."""
+        noise = torch.Generator(self.device).manual_seed(seed)
+        self.maker.rng = np.random.default_rng(seed)
+        made: dict[str, Any] = {}
+        integers: dict[str, np.ndarray] = {}
+        known = {node.output: node for node in self.group.original.inputs}
+        for node in sorted(known.values(), key=lambda node: bool(self.maker.tables(node))):
+            giver = self.found.givers.get(node.output)
+            if giver is None:
+                raise InputError(f"{node.output} is no value of torch's")
+            made[node.output] = made[giver.name] = self.tensor(node, giver.meta["val"], pattern, noise, integers)
+        for read in self.reads:
+            if read.name not in made:
+                made[read.name] = self.beside(read)
+        return made
+
+    def beside(self, read: fx.Node) -> Any:
+        """What a node gives that the graph of the group knows, as positions, or asks for its shape alone."""
+        fake = read.meta["val"]
+        if not isinstance(fake, Tensor):
+            return self.sized(fake)
+        if read.op == "call_function" and all(each.op == "call_function" for each in read.all_input_nodes):
+            known = {each: self.beside(each) for each in read.all_input_nodes}
+            args, kwargs = fx.node.map_arg((read.args, read.kwargs), lambda each: known[each])
+            return read.target(*args, **kwargs)
+        return self.room(fake).expand([self.sized(extent) for extent in fake.shape])
+
+    def tensor(
+        self, node: Node, fake: Tensor, pattern: str, noise: torch.Generator, integers: dict[str, np.ndarray]
+    ) -> Tensor:
+        """One input, lying as torch's does."""
+        room, shape = self.room(fake), [self.sized(extent) for extent in fake.shape]
+        if fake.dtype.is_floating_point:
+            wide = torch.float64 if fake.dtype is torch.float64 else torch.float32
+            drawn = torch.empty(room.shape, dtype=wide, device=self.device).normal_(generator=noise)
+            made = _MADE[pattern](drawn, noise)
+            room.copy_(made.abs() if self.is_under_a_root(node) else made)
+        elif fake.dtype is torch.bool:
+            room.copy_(torch.rand(room.shape, generator=noise, device=self.device) < 0.7)
+        else:
+            integers[node.output] = self.maker.make(node, integers)[0]
+            cut = tuple(slice(0, extent) for extent in room.shape)
+            room.copy_(tensor_of(integers[node.output][cut]))
+        return room.expand(shape)
+
+    def room(self, fake: Tensor) -> Tensor:
+        """Memory as torch's tensor has it, of zeros; axes along which it is expanded have one cell."""
+        strides = [self.sized(step) for step in fake.stride()]
+        shape = [self.sized(n) if step else min(self.sized(n), 1) for n, step in zip(fake.shape, strides, strict=True)]
+        return torch.empty_strided(shape, strides, dtype=fake.dtype, device=self.device).zero_()
+
+    def is_under_a_root(self, node: Node) -> bool:
+        """Whether a root or a logarithm is taken of an input."""
+        return any(
+            isinstance(use.node.kind, Map) and use.node.kind.function in ROOTS
+            for use in self.maker.reached(node, _stays_positive)
+        )
+
+
+def _stays_positive(use: Use) -> bool:
+    match use.node.kind:
+        case View() | Select() | Map("cast" | "identity" | "add"):
+            return True
+        case _:
+            return False
+
+
+def other_sizes(found: Traced) -> list[Sized]:
+    """Sizes that torch did not see, where sizes of its graph are names: about half of each, and primes above them; no
+    two names have the same. None where a name stands in no size alone."""
+    seen: dict[Any, int] = {}
+    for node in found.program.nodes:
+        fake = node.meta.get("val") if node.op == "placeholder" else None
+        for size in (*fake.shape, *fake.stride()) if isinstance(fake, Tensor) else (fake,):
+            if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
+                seen[size.node.expr] = hinted(size)
+    if not seen:
+        return []
+    halves, primes = set[int](), set[int]()
+    half = {name: _beyond(max(1, size // 2), halves, lambda _: True) for name, size in seen.items()}
+    prime = {name: _beyond(size, primes, _is_prime) for name, size in seen.items()}
+    return [partial(_size_at, half), partial(_size_at, prime)]
+
+
+def _beyond(size: int, taken: set[int], fits: Callable[[int], bool]) -> int:
+    """The first number above a size that fits and is not taken, which then it is."""
+    made = next(number for number in count(size + 1) if fits(number) and number not in taken)
+    taken.add(made)
+    return made
+
+
+def _is_prime(number: int) -> bool:
+    return number > 1 and all(number % step for step in range(2, isqrt(number) + 1))
+
+
+def _size_at(numbers: Mapping[Any, int], size: Any) -> int:
+    """A size of torch's where its names are these numbers. InputError where it has names that are none of them."""
+    if isinstance(size, int):
+        return int(size)
+    told = size.node.expr.subs(numbers)
+    if not told.is_Integer:
+        raise InputError(f"the size {told} has names that stand in no size alone")
+    return int(told)
+
+
+def moved(value: Any, noise: torch.Generator) -> Any:
+    """A float tensor of which each cell is moved by -1, 0 or +1 ulp; anything else, and what is 0 or not finite, as it
+    is."""
+    if not isinstance(value, Tensor) or not value.dtype.is_floating_point or value.element_size() not in _BITS:
+        return value
+    bits = value.view(_BITS[value.element_size()])
+    steps = torch.randint(-1, 2, bits.shape, generator=noise, device=bits.device, dtype=torch.int8)
+    after = (bits + steps).view(value.dtype)
+    return torch.where(after.isfinite() & value.isfinite() & (value != 0), after, value)

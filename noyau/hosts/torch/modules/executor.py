@@ -1,0 +1,183 @@
+"""What runs a graph of torch's: its own kernels, node by node, or inductor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.hosts.torch.modules.common_values import merge_equal
+from noyau.hosts.torch.tensors import in_memory
+
+Boxed = Callable[[list[Any]], Any]
+_ATEN = torch.ops.aten
+_METHODS = {  # of the same arguments, in the same order
+    _ATEN.view.default: "view",
+    _ATEN._unsafe_view.default: "view",
+    _ATEN.reshape.default: "reshape",
+    _ATEN.expand.default: "expand",
+    _ATEN.permute.default: "permute",
+    _ATEN.transpose.int: "transpose",
+    _ATEN.t.default: "t",
+    _ATEN.unsqueeze.default: "unsqueeze",
+    _ATEN.squeeze.dim: "squeeze",
+    _ATEN.select.int: "select",
+    _ATEN.detach.default: "detach",
+}
+_FUNCTIONS = {
+    _ATEN.linear.default: torch.nn.functional.linear,
+    _ATEN.mm.default: torch.mm,
+    _ATEN.bmm.default: torch.bmm,
+}
+
+
+def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
+    """The nodes of a graph one by one, by torch's own kernels. A value is let go of after its last use, those that are
+    given too: the list of arguments is emptied."""
+    del inputs
+    shorten(module.graph)
+    names = [node for node in module.graph.nodes if node.op == "placeholder"]
+    codegen = getattr(fx.graph, "_BoxedCodeGen", None)
+    if codegen is None or not names:
+        return _unboxed(module.forward)
+    graph = fx.Graph()
+    known: dict[fx.Node, fx.Node] = {}
+    graph.output(graph.graph_copy(module.graph, known))
+    for node in graph.nodes:
+        node.meta = {}  # what torch found of shapes is large, and lives as long as the function
+        call_bound(node)
+    graph.set_codegen(codegen())
+    return _boxed(fx.GraphModule(module, graph).forward)
+
+
+def copied(graph: fx.Graph) -> fx.Graph:
+    """A graph of the same nodes."""
+    made = fx.Graph()
+    made.output(made.graph_copy(graph, {}))
+    return made
+
+
+def is_static(graph: fx.Graph) -> bool:
+    """Whether every size in a graph is a number."""
+    return not any(is_symbolic(node.meta.get("val")) for node in graph.nodes)
+
+
+def is_symbolic(value: Any) -> bool:
+    """Whether a size in what a node makes, or in a list of such, is a name."""
+    if isinstance(value, tuple | list):
+        return any(map(is_symbolic, value))
+    if isinstance(value, torch.Tensor):
+        sizes = (*value.shape, *value.stride(), value.storage_offset())
+        return any(not isinstance(size, int) for size in sizes)
+    return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
+
+
+def told_as(called: str, function: Boxed) -> Boxed:
+    """A function on a GPU whose errors of memory and of the device are one line each."""
+
+    def run(arguments: list[Any]) -> Any:
+        try:
+            return function(arguments)
+        except Exception:
+            from noyau.hosts.torch.cuda.errors import told
+
+            with told(called, "the GPU"):
+                raise
+
+    return _marked(run)
+
+
+def in_memory_at(places: Sequence[int], function: Boxed) -> Boxed:
+    """The function, some of whose arguments nobody has looked at before: a gradient may come as a view that negates, or
+    as zeros that have no memory, which kernels do not see."""
+
+    def run(arguments: list[Any]) -> Any:
+        for at in places:
+            arguments[at] = in_memory(arguments[at])
+        return function(arguments)
+
+    return _marked(run)
+
+
+def shorten(graph: fx.Graph) -> None:
+    """Let torch make in one call what the graph spells in several: what there is already is not made again, and a
+    product with a transposed matrix is a linear layer, which calls the same function of BLAS."""
+    merge_equal(graph)
+    aten = torch.ops.aten
+    for node in list(graph.nodes):
+        if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
+            continue
+        *bias, value, turned = node.args
+        if turned.target is aten.t.default and all(_is_vector(each) for each in bias):
+            node.target, node.args = aten.linear.default, (value, turned.args[0], *bias)
+            if not turned.users:
+                graph.erase_node(turned)
+
+
+def call_bound(node: fx.Node) -> None:
+    """Let a node call what torch has bound to Python, where it calls the same operator by torch's registry, which takes
+    twice as long to read its arguments."""
+    if node.op != "call_function" or node.kwargs:
+        return
+    if node.target in _METHODS:
+        node.op, node.target = "call_method", _METHODS[node.target]
+    else:
+        node.target = _FUNCTIONS.get(node.target, node.target)
+
+
+def _is_vector(node: fx.Node) -> bool:
+    """Whether a node is known to make a tensor of one axis."""
+    fake = node.meta.get("val")
+    return isinstance(fake, torch.Tensor) and fake.dim() == 1
+
+
+def _boxed(function: Callable[[list[Any]], Any]) -> Boxed:
+    def run(arguments: list[Any]) -> Any:
+        return function(arguments)
+
+    return _marked(run)
+
+
+def _unboxed(function: Callable[..., Any]) -> Boxed:
+    def run(arguments: list[Any]) -> Any:
+        given = tuple(arguments)
+        arguments.clear()
+        return function(*given)
+
+    return _marked(run)
+
+
+def _marked(run: Boxed) -> Boxed:
+    run._boxed_call = True  # type: ignore[attr-defined]  # AOTAutograd asks for it
+    return run
+
+
+def inductor(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
+    """The graph compiled by inductor."""
+    from torch._inductor.compile_fx import compile_fx_inner
+
+    made: Boxed = compile_fx_inner(module, list(inputs))
+    return made
+
+
+def _eager_part(module: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+    del given
+    run: Callable[..., Any] = module.forward
+    return run
+
+
+def _inductor_part(module: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+    """A part as inductor compiles it for these tensors."""
+    with torch._dynamo.utils.preserve_rng_state():
+        compiled: Callable[..., Any] = torch.compile(module, backend="inductor", fullgraph=True, dynamic=False)
+        compiled(*given)
+    return compiled
+
+
+RESTS: Mapping[str, Callable[[fx.GraphModule, Sequence[Any]], Boxed]] = {"eager": eager, "inductor": inductor}
+RIVALS: Mapping[str, Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]] = {
+    "eager": _eager_part,
+    "inductor": _inductor_part,
+}

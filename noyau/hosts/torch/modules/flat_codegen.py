@@ -1,0 +1,418 @@
+"""The text of a flat function: lines in order, what each reads and makes, and when each value is let go of.
+
+A graph on a GPU as one flat Python function, made as it first runs: launches, allocations and views by numbers that
+are known, so that little is done by Python between two of them.
+
+A graph whose sizes are numbers does the same in every call but for addresses. So the first call runs node by node and
+is noted: what a kernel launches (triton_launching), what torch's own functions are called with, and how views lie. The
+text that is made of the notes does that again. Views are made where a function of torch asks for them; kernels get
+addresses.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, fx
+
+from noyau.compiler.lowering.input_layouts import packed_strides
+from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.modules.cuda_graph import Replaying, is_repeatable, is_small
+from noyau.hosts.torch.modules.device_simplification import changed, join_updates, update_in_place
+from noyau.hosts.torch.modules.executor import Boxed, copied, eager, is_static, told_as
+
+_ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
+_GUARDS = getattr(torch._C._dynamo, "guards", None)
+aten = torch.ops.aten
+# Functions of torch that do what an operator does, and take less long to be called.
+DIRECT: dict[Any, Callable[..., Any]] = {
+    aten.mm.default: torch.mm,
+    aten.addmm.default: torch.addmm,
+    aten.bmm.default: torch.bmm,
+    aten.linear.default: torch._C._nn.linear,
+    aten.add.Tensor: torch.add,
+    aten.mul.Tensor: torch.mul,
+    aten.sub.Tensor: torch.sub,
+    aten.clone.default: torch.clone,
+    aten.cat.default: torch.cat,
+    aten.index_select.default: torch.index_select,
+    aten.index_copy_.default: torch.Tensor.index_copy_,
+    aten.copy_.default: torch.Tensor.copy_,
+    aten.arange.default: torch.arange,
+    aten.embedding.default: torch.embedding,
+    aten.pow.Tensor_Scalar: torch.pow,
+    aten.mean.dim: torch.mean,
+    aten.rsqrt.default: torch.rsqrt,
+    aten.cos.default: torch.cos,
+    aten.sin.default: torch.sin,
+    aten._foreach_add_.Scalar: torch._foreach_add_,
+    aten._scaled_dot_product_cudnn_attention.default: torch._scaled_dot_product_cudnn_attention,
+    aten._scaled_dot_product_efficient_attention.default: torch._scaled_dot_product_efficient_attention,
+    aten._scaled_dot_product_flash_attention.default: torch._scaled_dot_product_flash_attention,
+}
+
+
+def as_shown(tensor: Tensor, size: Sequence[int], stride: Sequence[int], begins: int) -> Tensor:
+    """A view that begins some cells after a tensor does."""
+    return tensor.as_strided(size, stride, tensor.storage_offset() + begins)
+
+
+_SHOWS = getattr(_GUARDS, "_reinterpret_tensor", as_shown)
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """A value that shows the memory of another, `root`, or is all of it where `lies` is None: sizes, strides, and by
+    how many cells it begins later; `cell` is bytes."""
+
+    root: str
+    lies: tuple[tuple[int, ...], tuple[int, ...], int] | None = None
+    cell: int = 1
+
+
+@dataclass(slots=True)
+class Line:
+    """A line, the names that it reads, and the one that it makes."""
+
+    words: str
+    reads: tuple[str, ...]
+    makes: str = ""
+
+
+@dataclass(slots=True)
+class Text:
+    """What is noted of a call. `values`: what stands for a node; `made`: views that were made, by name; `placed`: the
+    arguments whose address a kernel gets; `stands`: the argument where the result of a function of torch's begins, None
+    where it lies elsewhere in one; `mutates`: whether a function of torch's changes what it is given."""
+
+    placeholders: Sequence[str]
+    given: Sequence[Any]
+    lines: list[Line] = field(default_factory=list)
+    values: dict[str, Any] = field(default_factory=dict)
+    made: dict[Shown, str] = field(default_factory=dict)
+    names: dict[str, Any] = field(default_factory=dict)
+    placed: set[str] = field(default_factory=set)
+    stands: dict[str, str | None] = field(default_factory=dict)
+    owners: dict[int, list[int]] = field(default_factory=dict)
+    results: str = "()"
+    count: int = 0
+    device: int = 0
+    mutates: bool = False
+
+    def __post_init__(self) -> None:
+        for at, name in enumerate(self.placeholders):
+            self.values[name] = Shown(f"a{at}")
+        for at, each in enumerate(self.given):
+            self.owners.setdefault(_memory(each), []).append(at)
+
+    def fresh(self, letter: str = "v") -> str:
+        """A name that no value has."""
+        self.count += 1
+        return f"{letter}{self.count}"
+
+    def held(self, value: Any, letter: str = "c") -> str:
+        """The name of an object that the text holds."""
+        for name, known in self.names.items():
+            if known is value:
+                return name
+        name = self.fresh(letter)
+        self.names[name] = value
+        return name
+
+    def constant(self, node: fx.Node, value: Any) -> None:
+        """A tensor that the graph holds."""
+        self.values[node.name] = Shown(self.held(value))
+
+    def view(self, node: fx.Node, base: Tensor, made: Tensor) -> None:
+        """A value that shows another one."""
+        source = self.values[node.args[0].name]
+        before = source.lies[2] if source.lies else 0
+        begins = before + made.storage_offset() - base.storage_offset()
+        lies = tuple(made.shape), tuple(made.stride()), begins
+        same = source.lies is None and (tuple(base.shape), tuple(base.stride()), 0) == lies
+        self.values[node.name] = source if same else Shown(source.root, lies, made.element_size())
+
+    def noted(self, name: str, made: Any) -> None:
+        """Note a result that lies in memory of an argument."""
+        if isinstance(made, tuple | list):
+            for each in made:
+                self.noted(name, each)
+        elif memory := _memory(made):
+            begin = (at for at in self.owners.get(memory, ()) if self.given[at].data_ptr() == made.data_ptr())
+            if memory in self.owners:
+                self.stands[name] = next((f"a{at}" for at in begin), None)
+
+    def picked(self, node: fx.Node, made: Any) -> None:
+        """One of several results."""
+        source, at = node.args
+        found = self.values[source.name]
+        if isinstance(found, tuple):
+            self.values[node.name] = found[at]
+            return
+        name = self.fresh()
+        self.lines.append(Line(f"{name} = {found.root}[{at!r}]", (found.root,), name))
+        self.noted(name, made)
+        self.values[node.name] = Shown(name)
+
+    def called(self, node: fx.Node, made: Any) -> None:
+        """A call of a function of torch's, or of a kernel that is not launched by numbers."""
+        reads: list[str] = []
+        self.mutates |= bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
+        function = self.held(DIRECT.get(node.target, node.target), "f")
+        words = [self.spelt(each, reads) for each in node.args]
+        words += [f"{key}={self.spelt(each, reads)}" for key, each in node.kwargs.items()]
+        name = self.fresh()
+        self.lines.append(Line(f"{name} = {function}({', '.join(words)})", tuple(reads), name))
+        self.noted(name, made)
+        self.values[node.name] = Shown(name)
+
+    def spelt(self, value: Any, reads: list[str]) -> str:
+        """An argument."""
+        match value:
+            case fx.Node():
+                name = self.there(self.values[value.name])
+                reads.append(name)
+                return name
+            case list() | tuple():
+                inner = ", ".join(self.spelt(each, reads) for each in value)
+                return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
+            case dict():
+                return f"{{{', '.join(f'{self.spelt(k, reads)}: {self.spelt(v, reads)}' for k, v in value.items())}}}"
+            case slice():
+                return f"slice({', '.join(self.spelt(each, reads) for each in (value.start, value.stop, value.step))})"
+            case bool() | int() | None:
+                return repr(value)
+            case float() if math.isfinite(value):
+                return repr(value)
+            case _:
+                return self.held(value)
+
+    def there(self, shown: Any) -> str:
+        """The name of a value that is made if it is a view and not there yet."""
+        if isinstance(shown, tuple):
+            names = [self.there(each) for each in shown]
+            return f"({', '.join(names)},)"
+        if shown.lies is None:
+            return str(shown.root)
+        if shown not in self.made:
+            size, stride, begins = shown.lies
+            name = self.made[shown] = self.fresh()
+            self.lines.append(Line(f"{name} = shows({shown.root}, {size}, {stride}, {begins})", (shown.root,), name))
+        return self.made[shown]
+
+    def launched(self, node: fx.Node, plan: Any, results: Any) -> bool:
+        """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
+        from noyau.hosts.torch.cuda.launch import direct
+
+        given = [self.values[each.name] for each in node.args]
+        if not all(self.begins_well(shown) for shown in given):
+            return False
+        self.device = plan.index
+        places = list(given)
+        for shape, dtype in plan.made:
+            name = self.fresh("b")
+            words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
+            self.lines.append(Line(f"{name} = {words}", (), name))
+            places.append(Shown(name))
+        for run, grid, function, packed, _, arguments, at_places in plan.launched:
+            where = {at: places[place] for at, place in at_places}
+            given_to = [self.address(where[at]) if at in where else self.told(one) for at, one in enumerate(arguments)]
+            run, more = direct(run)
+            head = [*map(str, grid), "stream", self.told(function), *map(self.told, more)]
+            head += [self.held(packed), "None, None, None"]
+            reads = tuple(shown.root for shown in where.values())
+            self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
+        made = tuple(places[at] for at in plan.results)
+        self.values[node.name] = made if isinstance(results, tuple) else made[0]
+        return True
+
+    def begins_well(self, shown: Shown) -> bool:
+        """Whether the address of a value is known to be a multiple of 16 bytes; of an argument, that is asked in each
+        call."""
+        late = (shown.lies[2] if shown.lies else 0) * shown.cell
+        root = self.stands.get(shown.root, shown.root)
+        if root is None:
+            return False
+        if root.startswith("a"):
+            if self.given[int(root[1:])].data_ptr() & _ALIGNED:
+                return False
+            self.placed.add(root)
+        elif shown.root in self.names and self.names[shown.root].data_ptr() & _ALIGNED:
+            return False
+        return not late & _ALIGNED
+
+    def address(self, shown: Shown) -> str:
+        late = (shown.lies[2] if shown.lies else 0) * shown.cell
+        return f"{shown.root}.data_ptr(){f' + {late}' if late else ''}"
+
+    def told(self, value: Any) -> str:
+        """A number or a word in a launch."""
+        return repr(value) if type(value) in (int, bool, str) or value is None else self.held(value)
+
+    def returned(self, results: Any) -> None:
+        """What the graph gives."""
+        many = results if isinstance(results, tuple | list) else (results,)
+        names = [self.there(self.values[each.name]) if isinstance(each, fx.Node) else repr(each) for each in many]
+        self.results = f"({', '.join(names)}{',' if len(names) == 1 else ''})" if many is results else names[0]
+
+    def finished(self) -> str:
+        """The text."""
+        arguments = [f"a{at}" for at in range(len(self.placeholders))]
+        body = [f"{', '.join(arguments)}, = arguments"] if arguments else []
+        body += self.asked()
+        body += ["arguments.clear()", "stream = raw_stream(device)"]
+        head, body = body, []
+        last = {name: at for at, line in enumerate(self.lines) for name in (*line.reads, line.makes) if name}
+        kept = set(self.results.replace("(", " ").replace(")", " ").replace(",", " ").split()) | set(self.names)
+        body += (
+            [f"del {', '.join(free)}"] if (free := [n for n in arguments if n not in last and n not in kept]) else []
+        )
+        for at, line in enumerate(self.lines):
+            body.append(line.words)
+            free = sorted({n for n in (*line.reads, line.makes) if n and last[n] == at and n not in kept})
+            body += [f"del {', '.join(free)}"] if free else []
+        body.append(f"return {self.results}")
+        if not self.mutates:  # nothing here is recorded, and no count of changes goes on
+            body = ["with below():", *(f"    {line}" for line in body)]
+        inner = "\n".join(f"    {line}" for line in [*head, *body])
+        return f"def call(arguments):\n{inner}\n"
+
+    def asked(self) -> list[str]:
+        """What arguments must be like."""
+        placed = sorted(self.placed, key=lambda name: int(name[1:]))
+        parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
+        is_backward = any(name.startswith("tangents") for name in self.placeholders)
+        if is_backward:  # what was saved may lie otherwise another time
+            tensors = ((at, each) for at, each in enumerate(self.given) if isinstance(each, Tensor))
+            parts += [f"a{at}.stride() != {tuple(each.stride())}" for at, each in tensors]
+        if any(line.words.startswith("k") for line in self.lines):
+            parts += ["current_device() != device", "watched()"]
+        return [f"if {' or '.join(parts)}:", "    return slowly(arguments)"] if parts else []
+
+    def function(self, slowly: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
+        """The function of the text; `slowly` is what it calls where arguments are otherwise."""
+        from noyau.hosts.torch.cuda.launch import current_device, raw_stream, watched
+
+        names = {
+            **self.names,
+            "shows": _SHOWS,
+            "empty": getattr(_GUARDS, "_empty_strided_cuda", None),
+            "raw_stream": raw_stream,
+            "current_device": current_device,
+            "watched": watched,
+            "device": self.device,
+            "below": torch._C._AutoDispatchBelowAutograd,
+            "slowly": slowly,
+        }
+        exec(compile(self.finished(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names
+        made: Callable[[list[Any]], Any] = names["call"]
+        return made
+
+
+def _memory(value: Any) -> int:
+    """Where the memory of a tensor is; 0 for what has none."""
+    is_dense = isinstance(value, Tensor) and value.layout is torch.strided
+    return value.untyped_storage().data_ptr() if is_dense else 0
+
+
+def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) -> Boxed:
+    """A graph as a function of a list of tensors, which it empties. Where sizes are names, node by node. `replays`:
+    whether its launches are recorded once they are known, and given to the GPU again as one. The function raises
+    torch.OutOfMemoryError, and DeviceError where the device's context is lost."""
+    update_in_place(module.graph)
+    join_updates(module.graph)
+    made = Flat(module, replays) if is_static(module.graph) else eager(module, inputs)
+
+    run = told_as("a compiled graph", made)
+    run.flat = made  # type: ignore[attr-defined]
+    return run
+
+
+class Flat:
+    """A graph whose sizes are numbers. `known` is the function that the first call on a GPU made; `slowly` does the
+    same node by node, for arguments that lie otherwise than those did."""
+
+    def __init__(self, module: fx.GraphModule, replays: bool = True) -> None:
+        self.module: fx.GraphModule | None = module  # until it is known
+        self.replays = replays and is_repeatable(module.graph)
+        self.slowly = eager(fx.GraphModule(module, copied(module.graph)), [])
+        self.known: Callable[[list[Any]], Any] | None = None
+        self.text = ""
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        return self.first(arguments) if self.known is None else self.known(arguments)
+
+    def first(self, arguments: list[Any]) -> Any:
+        """A call that is noted."""
+        module = self.module
+        if module is None:  # another thread was first
+            return self.slowly(arguments)
+        given = list(arguments)
+        arguments.clear()
+        noting = Noting(module, given)
+        results = noting.run(*given)
+        self.text = noting.text.finished()
+        known = noting.text.function(self.slowly)
+        self.known = Replaying(known, given, changed(module.graph)) if self.replays and is_small(results) else known
+        self.module = None
+        return results
+
+
+class Noting(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+    """The nodes of a graph one by one, each noted in a text."""
+
+    def __init__(self, module: fx.GraphModule, given: Sequence[Any]) -> None:
+        super().__init__(module)
+        names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+        self.text = Text(names, given)
+        self.now: fx.Node | None = None
+
+    def run_node(self, n: fx.Node) -> Any:
+        """A node, noted by how it is run."""
+        self.now = n
+        made = super().run_node(n)
+        match n.op:
+            case "get_attr":
+                self.text.constant(n, made)
+            case "call_function":
+                self.note(n, made)
+            case "output":
+                self.text.returned(n.args[0])
+            case _:
+                pass
+        return made
+
+    def note(self, node: fx.Node, made: Any) -> None:
+        """A call of a function."""
+        target, text = node.target, self.text
+        if isinstance(target, DeviceCall):
+            tensors = target.in_memory([self.env_of(each) for each in node.args])
+            plan = target.launcher.known(tensors)
+            if plan is not None and text.launched(node, plan, made):
+                return
+        elif target is operator.getitem:
+            text.picked(node, made)
+            return
+        elif self.is_view(node, made):
+            text.view(node, self.env_of(node.args[0]), made)
+            return
+        text.called(node, made)
+
+    def is_view(self, node: fx.Node, made: Any) -> bool:
+        """Whether a node shows the memory of its first argument, in the same dtype."""
+        base = self.env_of(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
+        if not isinstance(made, Tensor) or not isinstance(base, Tensor) or base.dtype is not made.dtype:
+            return False
+        changes = getattr(getattr(node.target, "_schema", None), "is_mutable", True)
+        if base.is_neg() is not made.is_neg():
+            return False
+        same = base.numel() and base.untyped_storage().data_ptr() == made.untyped_storage().data_ptr()
+        return bool(same) and not changes
+
+    def env_of(self, node: Any) -> Any:
+        return self.env[node] if isinstance(node, fx.Node) else node

@@ -1,0 +1,220 @@
+"""Kernels put into a graph of torch's in the place of the nodes that they compute.
+
+Kernels as operators of torch's registry: what inductor, and whatever else reads graphs, calls them by.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.compiler.partition.cut import Group, scalars_of
+from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.hosts.torch.modules.sites import is_size, order_of
+from noyau.hosts.torch.operator_registry import DEVICES
+from noyau.ir.graph import Graph
+from noyau.ir.sizes import plan
+from noyau.toolchain.cache import digest
+
+_LIBRARY = torch.library.Library("noyau", "FRAGMENT")
+_LOCK = threading.Lock()
+_KNOWN: dict[str, Any] = {}
+_DIGITS = 8
+
+
+def operator_of(name: str, group: Group, kernel: Callable[..., Any]) -> Any:
+    """The overload `noyau::<name>_<digest>` of a kernel in a place; the digest is of the numbers that the kernel is
+    given there, so that equal places share one."""
+    scalars = scalars_of(group)
+    fixed = [scalars.get(node.output) for node in group.graph.inputs]
+    told = ["none" if each is None else f"{each.dtype} {each.tobytes().hex()}" for each in fixed]
+    called = f"{name}_{digest(*told)[:_DIGITS]}"
+    with _LOCK:
+        if called not in _KNOWN:
+            given = [node is None for node in fixed]
+            _KNOWN[called] = _registered(called, given, group.graph, kernel)
+        return _KNOWN[called]
+
+
+def _registered(name: str, given: Sequence[bool], graph: Graph, kernel: Callable[..., Any]) -> Any:
+    count, results = sum(given), len(graph.outputs)
+    made = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
+    _LIBRARY.define(f"{name}({', '.join(f'Tensor x{at}' for at in range(count))}) -> {made}")
+    for device in DEVICES:
+        _LIBRARY.impl(name, kernel, device)
+    torch.library.register_fake(f"noyau::{name}", fake_of(graph, given), lib=_LIBRARY)
+    return getattr(torch.ops.noyau, name).default
+
+
+def fake_of(graph: Graph, given: Sequence[bool]) -> Callable[..., Any]:
+    """What a kernel makes of tensors without cells: new tensors, packed, of the shapes that follow from theirs. Inputs
+    that are not `given` are numbers."""
+    shapes = [node.shape for node in graph.inputs]
+    bindings = plan(shapes)
+    places = [at for at, is_given in enumerate(given) if is_given]
+    outputs = [graph[name] for name in graph.outputs]
+
+    def fake(*tensors: torch.Tensor) -> Any:
+        known = dict(zip(places, tensors, strict=True))
+        sizes: dict[str, Any] = {}
+        for each in bindings:
+            extent = known[each.input].shape[each.axis]
+            sizes[each.size] = (extent - each.offset.evaluate(sizes)) // each.factor
+        made = [
+            tensors[0].new_empty([dim.evaluate(sizes) for dim in node.shape], dtype=TO_TORCH[node.dtype])
+            for node in outputs
+        ]
+        return made[0] if len(made) == 1 else tuple(made)
+
+    return fake
+
+
+Target = Callable[..., Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """A kernel in one place: the names of the nodes that it replaces, of those that it reads, in order, and of those
+    whose values it makes, in order. `stand_ins`: nodes that are replaced and of which the shape is still asked for,
+    and nodes of the same shape."""
+
+    target: Target
+    nodes: tuple[str, ...]
+    reads: tuple[str, ...]
+    makes: tuple[str, ...]
+    stand_ins: Mapping[str, str] = field(default_factory=dict)
+
+
+def rewritten(program: fx.Graph, swaps: Sequence[Swap]) -> fx.Graph:
+    """The graph with calls of kernels; what nothing needs any more is gone. Values lie in memory as they did before."""
+    return _Rewriting(program, swaps).made()
+
+
+class _Rewriting:
+    """The new graph, made in the order of the old one; a kernel stands where the last of its nodes stood, or before
+    what needs it earlier."""
+
+    def __init__(self, program: fx.Graph, swaps: Sequence[Swap]) -> None:
+        self.program, self.graph = program, fx.Graph()
+        self.by_name = {node.name: node for node in program.nodes}
+        self.orders = {node.name: at for at, node in enumerate(program.nodes)}
+        self.swap_of = {name: swap for swap in swaps for name in swap.nodes}
+        self.last = {id(swap): max(self.orders[name] for name in swap.nodes) for swap in swaps}
+        self.new: dict[fx.Node, fx.Node] = {}
+        self.resolved: dict[fx.Node, fx.Node] = {}
+        self.placed: set[int] = set()
+        self.gone = self.within()
+
+    def within(self) -> set[fx.Node]:
+        """The sizes that only nodes in a kernel ask for: of values that are nowhere else, and what is computed of
+        them."""
+        found: set[fx.Node] = set()
+        for node in filter(is_size, self.program.nodes):
+            if any(each in found or self.is_inside(each) for each in node.all_input_nodes):
+                found.add(node)
+        return found
+
+    def is_inside(self, node: fx.Node) -> bool:
+        """Whether a value stays in a kernel, and none that leaves it has its shape."""
+        swap = self.swap_of.get(node.name)
+        return swap is not None and node.name not in swap.makes and node.name not in swap.stand_ins
+
+    def made(self) -> fx.Graph:
+        for node in self.program.nodes:
+            swap = self.swap_of.get(node.name)
+            if node in self.gone:
+                continue
+            if swap is None and self.swap_behind(node) is None:
+                self.require(node)
+            elif swap is not None and self.orders[node.name] == self.last[id(swap)]:
+                self.place(swap)
+        self.graph.lint()
+        _drop_unused(self.graph)
+        return self.graph
+
+    def swap_behind(self, node: fx.Node) -> Swap | None:
+        """The kernel that makes what a node picks, where it picks a result of one that is replaced."""
+        source = node.args[0] if node.target is operator.getitem else None
+        return self.swap_of.get(source.name) if isinstance(source, fx.Node) else None
+
+    def require(self, node: fx.Node) -> fx.Node:
+        """The node of the new graph that stands for one of the old."""
+        if node not in self.new:
+            swap = self.swap_of.get(node.name) or self.swap_behind(node)
+            if swap is not None:
+                self.place(swap, node)
+            else:
+                for each in node.all_input_nodes:
+                    self.require(self.shown(node, each))
+                self.new[node] = self.copied(node)
+        return self.new[node]
+
+    def shown(self, reader: fx.Node, read: fx.Node) -> fx.Node:
+        """What is read in the place of a node: where the shape is all that is asked for, one of the same shape."""
+        swap = self.swap_of.get(read.name)
+        if swap is None or read.name in swap.makes or not is_size(reader):
+            return read
+        return self.by_name[swap.stand_ins[read.name]]
+
+    def copied(self, node: fx.Node) -> fx.Node:
+        return self.graph.node_copy(node, lambda each: self.new[self.shown(node, each)])
+
+    def place(self, swap: Swap, wanted: fx.Node | None = None) -> None:
+        """The call of a kernel, after what it reads."""
+        if id(swap) in self.placed:
+            assert wanted is None or wanted in self.new, f"{wanted} is made inside a kernel alone"
+            return
+        self.placed.add(id(swap))
+        given = tuple(self.in_memory(self.by_name[name]) for name in swap.reads)
+        call = self.graph.call_function(swap.target, given)
+        fakes = [_laid(self.by_name[name].meta["val"]) for name in swap.makes]
+        if len(fakes) == 1:
+            call.meta["val"] = fakes[0]
+            self.new[self.by_name[swap.makes[0]]] = self.shown_as_before(call, swap.makes[0])
+            return
+        call.meta["val"] = tuple(fakes)
+        for at, (name, fake) in enumerate(zip(swap.makes, fakes, strict=True)):
+            part = self.graph.call_function(operator.getitem, (call, at))
+            part.meta["val"] = fake
+            self.new[self.by_name[name]] = self.shown_as_before(part, name)
+
+    def in_memory(self, node: fx.Node) -> fx.Node:
+        """What a kernel reads in the place of a node: of a view that negates, which it would not see, a copy."""
+        found, fake = self.require(node), node.meta.get("val")
+        if not isinstance(fake, torch.Tensor) or not fake.is_neg():
+            return found
+        if node not in self.resolved:
+            self.resolved[node] = self.graph.call_function(torch.ops.aten.resolve_neg.default, (found,))
+            self.resolved[node].meta["val"] = torch.empty_like(fake)
+        return self.resolved[node]
+
+    def shown_as_before(self, made: fx.Node, name: str) -> fx.Node:
+        """What a kernel wrote in the order of memory, its axes in the order that they had."""
+        order = order_of(self.by_name[name].meta["val"])
+        if order is None:
+            return made
+        back = [order.index(axis) for axis in range(len(order))]
+        shown = self.graph.call_function(torch.ops.aten.permute.default, (made, back))
+        shown.meta["val"] = made.meta["val"].permute(back)
+        return shown
+
+
+def _laid(fake: torch.Tensor) -> torch.Tensor:
+    """What a kernel makes of a result: new, its axes in the order of memory."""
+    order = order_of(fake)
+    shape = fake.shape if order is None else [fake.shape[axis] for axis in order]
+    with fake.fake_mode if hasattr(fake, "fake_mode") else torch.no_grad():
+        return torch.empty(shape, dtype=fake.dtype, device=fake.device)
+
+
+def _drop_unused(graph: fx.Graph) -> None:
+    """Without the nodes that compute what nobody reads; what acts stays."""
+    for node in reversed(list(graph.nodes)):
+        if node.op == "call_function" and not node.users and not node.is_impure():
+            graph.erase_node(node)

@@ -1,0 +1,307 @@
+"""A graph of ATen operators as the partition sees it: torch's nodes are its places.
+
+A part of a graph of torch's as a graph of its own, and tensors to run it with.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.compiler.partition.cut import (
+    Cut,
+    Group,
+    Model,
+    Partition,
+    Place,
+    Spelt,
+    group_of,
+    partition,
+    with_kernel,
+    worth,
+)
+from noyau.compiler.partition.sites import Positions, Wires
+from noyau.compiler.partition.structural_keys import Likeness, Told
+from noyau.compiler.passes.normal_form import normalise
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.dtypes import hinted
+from noyau.frontends.torch.importer import Imported, import_graph
+from noyau.ir.dims import Dim, index_name
+from noyau.ir.graph import Constant, Graph, Input, Node, View
+from noyau.ir.sizes import bind
+
+RESULT = "it is what the graph returns"
+_LAID = "_as_laid_out"
+ELSEWHERE = "it is not on the device that the graph runs on, or noyau has no kernels for modules there"
+CPU = torch.device("cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class Traced:
+    """A graph of torch's and what noyau sees in it: `nodes` are torch's by position, `givers` torch's node of each
+    value, by its name."""
+
+    program: fx.Graph
+    imported: Imported
+    model: Model
+    nodes: tuple[fx.Node, ...]
+    givers: Mapping[str, fx.Node]
+    device: torch.device = CPU
+
+    @property
+    def operators(self) -> tuple[str, ...]:
+        """What torch calls each."""
+        return tuple(place.operator for place in self.model.places)
+
+
+def traced(program: fx.Graph) -> Traced:
+    """A graph whose nodes carry fake tensors. UnsupportedError where an input is no dense tensor of noyau's dtypes."""
+    imported, device = import_graph(program), device_of(program)
+    nodes = tuple(node for node in program.nodes if _is_place(node))
+    places = [
+        Place(at, told(node), tuple(_read(node, imported)), _made(node, imported)) for at, node in enumerate(nodes)
+    ]
+    at = {node.name: position for position, node in enumerate(nodes) if node.op == "call_function"}
+    made_at = {value: at[name] for value, name in imported.made_by.items() if name in at}
+    arithmetic = frozenset(at[node.name] for node in nodes if is_size(node))
+    opaque = {at[name]: reason for name, reason in imported.opaque.items() if name in at}
+    for position, node in enumerate(nodes):
+        reason = _apart(node, device)
+        if reason:
+            opaque[position] = reason
+    demands = {at[name]: each for name, each in imported.demands.items() if name in at and each}
+    givers = {value: node for node in program.nodes for value in imported.results.get(node.name, ())[:2]}
+    givers = {value: node for value, node in givers.items() if imported.results[node.name] == (value,)}
+    model = Model(imported.graph, places, made_at, arithmetic, opaque, demands)
+    return Traced(program, imported, model, nodes, givers, device)
+
+
+def device_of(program: fx.Graph) -> torch.device:
+    """The GPU that the tensors of a graph are on, the first of several; the CPU where there is none."""
+    found = [node.meta.get("val") for node in program.nodes if node.op == "placeholder"]
+    found += [node.meta.get("val") for node in program.nodes if node.op == "call_function"]
+    gpus = (each.device for each in found if isinstance(each, torch.Tensor) and each.device.type == "cuda")
+    return next(gpus, CPU)
+
+
+def cut(found: Traced, spelt: Spelt | None = None, *, reasons: bool = True) -> Partition:
+    """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
+    another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
+    made = partition(found.model, spelt=spelt, reasons=reasons)
+    groups, cuts, laying = list[Group](), list(made.cuts), _Laying(found, Wires(found.model))
+    for group in made.groups:
+        positions = trimmed(found, frozenset(group.positions), laying.wires)
+        reason = "torch shows a value in another way, which is free"
+        if positions:
+            try:
+                whole = laying.group(positions, group)
+                if whole is not None:
+                    groups.append(whole)
+                    continue
+            except UnsupportedError as error:
+                reason = str(error)
+        cuts += [Cut(position, None, reason) for position in group.positions]
+    return Partition(tuple(groups), tuple(cuts))
+
+
+class _Laying:
+    """Groups as torch lays them out; one that is like another is made after that."""
+
+    def __init__(self, found: Traced, wires: Wires) -> None:
+        self.found, self.wires, self.likeness = found, wires, Likeness(wires)
+        self.made: dict[Hashable, tuple[Told, Group]] = {}
+
+    def group(self, positions: Positions, whole: Group) -> Group | None:
+        """The group of what is left of a whole one, or None where that is not worth a kernel. UnsupportedError where
+        there is none."""
+        told = self.likeness.told(positions)
+        orders = [order_of(self.found.givers[name].meta["val"]) for name in self.wires.ends(positions)[0]]
+        key = told and (told.key, str(orders))
+        if told and key in self.made:
+            (first, group), graph = self.made[key], self.found.model.graph
+            names = dict(zip(first.names, told.names, strict=True))
+            made = group.at(positions, names | {laid(old): laid(new) for old, new in names.items()}, graph)
+            if made is not None:
+                return made
+        if positions != frozenset(whole.positions):
+            whole = group_of(self.found.model, positions, self.wires)
+        if not worth(positions, whole.graph) or is_shown(whole.graph):
+            return None
+        whole = as_torch_lays_it(whole, self.found)
+        if told:
+            self.made[key] = told, whole
+        return whole
+
+
+def as_torch_lays_it(group: Group, found: Traced) -> Group:
+    """The group whose kernel writes its values in the order that they have in torch's memory: what reads them may
+    depend on that. UnsupportedError where they are not side by side there, or no kernel writes so."""
+    orders = {name: order_of(found.givers[name].meta["val"]) for name in group.outputs}
+    if all(order is None for order in orders.values()):
+        return group
+    nodes, outputs = list(group.original.nodes), list[str]()
+    for name in group.outputs:
+        order, node = orders[name], group.original[name]
+        if order is not None:
+            index = tuple(Dim.of(index_name(order.index(axis))) for axis in range(len(order)))
+            shape = tuple(node.shape[axis] for axis in order)
+            nodes.append(Node(laid(name), View(index), (name,), node.dtype, shape))
+        outputs.append(name if order is None else laid(name))
+    turned = replace(group.original, nodes=tuple(nodes), outputs=tuple(outputs))
+    graph = normalise(turned)
+    return with_kernel(replace(group, original=replace(turned, outputs=graph.outputs), graph=graph))
+
+
+def laid(name: str) -> str:
+    """What a value is called in the order of memory."""
+    return f"{name}{_LAID}"
+
+
+def plain(name: str) -> str:
+    """The value that something shows in the order of memory, or the name itself."""
+    return name.removesuffix(_LAID)
+
+
+def order_of(fake: torch.Tensor) -> list[int] | None:
+    """The axes of a tensor from the outermost in memory to the innermost; None where that is their own order.
+
+    UnsupportedError where its cells are not side by side."""
+    if fake.is_contiguous():
+        return None
+    order = sorted(range(fake.dim()), key=lambda axis: (-hinted(fake.stride(axis)), axis))
+    expected = 1
+    for axis in reversed(order):
+        extent = hinted(fake.shape[axis])
+        if extent > 1 and hinted(fake.stride(axis)) != expected:
+            raise UnsupportedError("the cells of a value are not side by side in torch's memory")
+        expected *= extent
+    return order
+
+
+def trimmed(found: Traced, positions: frozenset[int], wires: Wires) -> frozenset[int]:
+    """The positions of a group without the views at its ends: those that only what is outside reads, or that show what
+    comes from outside to others too."""
+    left = set(positions)
+    while True:
+        gone = {position for position in left if is_view(found, position) and _is_loose(wires, position, left)}
+        if not gone:
+            return frozenset(left)
+        left -= gone
+
+
+def _is_loose(wires: Wires, position: int, positions: set[int]) -> bool:
+    """Whether a view at an end of a group can leave it, and something outside reads it."""
+    readers = set(wires.read_by(position))
+    makers = set(wires.makers(position))
+    return bool(readers - positions) and (not readers & positions or not makers & positions)
+
+
+def is_view(found: Traced, position: int) -> bool:
+    """Whether torch makes a view there, which takes no time."""
+    target = found.nodes[position].target
+    if not isinstance(target, torch._ops.OpOverload):
+        return False
+    return any(each.alias_info is not None and not each.alias_info.is_write for each in target._schema.returns) or (
+        target in (torch.ops.aten._unsafe_view.default, torch.ops.aten.alias.default)
+    )
+
+
+def is_shown(graph: Graph) -> bool:
+    """Whether a graph computes nothing: it shows its inputs in another way."""
+    return all(isinstance(node.kind, Input | Constant | View) for node in graph.nodes)
+
+
+def is_size(node: fx.Node) -> bool:
+    """Whether a node makes a size, or says something of sizes, and no tensor."""
+    value = node.meta.get("val")
+    return node.op == "call_function" and isinstance(value, torch.SymInt | torch.SymBool | torch.SymFloat | int | float)
+
+
+def told(node: fx.Node) -> str:
+    """What a node does, in torch's words: `aten.mul.Tensor`."""
+    return (
+        "the result"
+        if node.op == "output"
+        else str(getattr(node.target, "__name__", node.target)).replace("<built-in function ", "")
+    )
+
+
+def _is_place(node: fx.Node) -> bool:
+    return node.op in ("call_function", "output") and node.target is not operator.getitem
+
+
+def _read(node: fx.Node, imported: Imported) -> list[str]:
+    """The values that a node reads; a size that another node makes is one."""
+    found: list[str] = []
+    for each in node.all_input_nodes:
+        found += imported.results.get(each.name, (each.name,) if is_size(each) else ())
+    return found
+
+
+def _made(node: fx.Node, imported: Imported) -> tuple[str, ...]:
+    if node.op == "output":
+        return ()
+    return imported.results.get(node.name, (node.name,) if is_size(node) else ())
+
+
+def _apart(node: fx.Node, device: torch.device) -> str:
+    """Why a node is in no group whatever it means, or nothing."""
+    if node.op == "output":
+        return RESULT
+    if "val" not in node.meta:
+        return "it makes no tensor"
+    fakes = [each.meta.get("val") for each in (node, *node.all_input_nodes)]
+    tensors = [each for fake in fakes for each in (fake if isinstance(fake, tuple | list) else [fake])]
+    devices = {each.device for each in tensors if isinstance(each, torch.Tensor)}
+    return ELSEWHERE if devices - {device} else ""
+
+
+def alone(found: Traced, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:
+    """The nodes of a group as a module, and the nodes outside that it reads, in the order of its arguments."""
+    inside = {found.nodes[position] for position in group.positions}
+    inside |= {user for node in inside for user in node.users if user.op == "call_function" and _picks(user)}
+    graph, new, reads = fx.Graph(), dict[fx.Node, fx.Node](), list[fx.Node]()
+    for node in found.program.nodes:
+        if node in inside:
+            reads += [each for each in node.all_input_nodes if each not in inside and each not in reads]
+    for node in reads:
+        new[node] = graph.placeholder(node.name)
+        new[node].meta["val"] = node.meta["val"]
+    for node in found.program.nodes:
+        if node in inside:
+            new[node] = graph.node_copy(node, lambda each: new[each])
+    graph.output(tuple(new[found.givers[plain(name)]] for name in group.outputs))
+    return fx.GraphModule({}, graph), reads
+
+
+def _picks(node: fx.Node) -> bool:
+    """Whether a node takes one of several results."""
+    return getattr(node.target, "__name__", "") == "getitem"
+
+
+def drawn(node: fx.Node) -> Any:
+    """A value for a node that no group tells the use of: numbers at random, zeros for integers; a size as it was."""
+    fake = node.meta["val"]
+    if not isinstance(fake, torch.Tensor):
+        return hinted(fake)
+    shape, strides = [hinted(extent) for extent in fake.shape], [hinted(stride) for stride in fake.stride()]
+    made = torch.empty_strided(shape, strides, dtype=fake.dtype)
+    return made.normal_() if fake.dtype.is_floating_point else made.zero_()
+
+
+def sizes_of(group: Group, found: Traced, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+    """The sizes of a group as torch saw them when it traced, or as `sized` has them. InputError where they do not fit
+    together."""
+    return sizes_in(group.original, found, sized)
+
+
+def sizes_in(graph: Graph, found: Traced, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+    """The sizes of a graph over values of torch's, as `sizes_of` has them."""
+    inputs = [node for node in graph.inputs if node.output in found.givers]
+    shapes = [[sized(extent) for extent in found.givers[node.output].meta["val"].shape] for node in inputs]
+    return bind([node.shape for node in inputs], shapes, [node.output for node in inputs])

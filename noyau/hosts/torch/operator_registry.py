@@ -1,0 +1,97 @@
+"""Operators of torch: one definition each in torch's registry, so that compilers, modes and transforms see it whole."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from noyau.compiler.lowering.names import identifier
+from noyau.toolchain.cache import digest
+
+NAMESPACE = "noyau"
+DEVICES = ("CPU", "CUDA")  # whose tensors operators run on, as torch's dispatcher calls them
+LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+_LOCK = threading.RLock()
+_TAKEN: set[str] = set()
+_DIGITS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """What torch is told of an operator. `inputs` and `constants`: the type of each in the schema; constants are given
+    by keyword, as `c0`, `c1`..., for their own names need be none of torch's. `run`: on tensors of a device; `fake`: on
+    tensors without cells; `record`: on what autograd records; `batch`: under vmap, as torch.library.register_vmap has
+    it; `promote`: what autocast makes of the inputs."""
+
+    stem: str
+    told: str  # what tells it from others of its stem
+    inputs: tuple[str, ...]
+    constants: tuple[str, ...]
+    results: int
+    run: Callable[..., Any]
+    fake: Callable[..., Any]
+    record: Callable[..., Any]
+    batch: Callable[..., Any]
+    promote: Callable[[Sequence[Any]], Sequence[Any]] | None = None
+
+    @property
+    def schema(self) -> str:
+        inputs = [f"{kind} x{at}" for at, kind in enumerate(self.inputs)]
+        constants = [f"{kind} c{at}" for at, kind in enumerate(self.constants)]
+        results = "Tensor" if self.results == 1 else f"({', '.join(['Tensor'] * self.results)})"
+        return f"({', '.join([*inputs, *(['*', *constants] if constants else [])])}) -> {results}"
+
+
+def register(operator: Operator) -> Any:
+    """The overload of a new operator, `torch.ops.noyau.<stem>_<digest>.default`. One that was made of another function
+    before has the name that comes next."""
+    with _LOCK:
+        name = _free(f"{identifier(operator.stem)}_{digest(operator.stem, operator.told)[:_DIGITS]}")
+        qualified = f"{NAMESPACE}::{name}"
+        LIBRARY.define(f"{name}{operator.schema}", tags=_TAGS)
+        overload = getattr(getattr(torch.ops, NAMESPACE), name).default
+        for device in DEVICES:
+            LIBRARY.impl(name, operator.run, device)
+        torch.library.register_fake(qualified, operator.fake, lib=LIBRARY)
+        torch.library.register_vmap(qualified, operator.batch, lib=LIBRARY)
+        LIBRARY.impl(name, _autograd(operator, overload), "Autograd", with_keyset=True)
+        if operator.promote is not None:
+            for device in DEVICES:
+                promoted = _autocast(operator.promote, overload, f"Autocast{device}")
+                LIBRARY.impl(name, promoted, f"Autocast{device}", with_keyset=True)
+        return overload
+
+
+def _free(name: str) -> str:
+    found, number = name, 1
+    while found in _TAKEN:
+        number += 1
+        found = f"{name}_{number}"
+    _TAKEN.add(found)
+    return found
+
+
+def _autograd(operator: Operator, overload: Any) -> Callable[..., Any]:
+    def autograd(keyset: Any, *args: Any, **constants: Any) -> Any:
+        made = operator.record(args, constants)
+        if made is not None:
+            return made
+        with torch._C._AutoDispatchBelowAutograd():
+            return overload.redispatch(keyset & torch._C._after_autograd_keyset, *args, **constants)
+
+    return autograd
+
+
+def _autocast(promote: Callable[[Sequence[Any]], Sequence[Any]], overload: Any, key: str) -> Callable[..., Any]:
+    keys = torch._C.DispatchKeySet(getattr(torch._C.DispatchKey, key))
+
+    def autocast(keyset: Any, *args: Any, **constants: Any) -> Any:
+        with torch._C._ExcludeDispatchKeyGuard(keys):
+            return overload(*promote(args), **constants)
+
+    return autocast

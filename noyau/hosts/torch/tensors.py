@@ -1,0 +1,229 @@
+"""What a call on tensors was given: whether it is plain memory of the CPU, and a clear error where it cannot be.
+
+Arrays as tensors of torch, for peers that take those: the same memory, so that both see what is new in it.
+
+Tensors of the CPU as NumPy arrays of the same memory, and back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import torch
+from numpy.lib.stride_tricks import as_strided
+from torch.autograd import forward_ad
+
+from noyau.dtypes import DType
+from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
+from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.hosts.numpy.dlpack import given_back
+from noyau.signatures.types import Signature
+
+
+def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Arrays as tensors; all else as it is. MissingExtraError without torch."""
+    try:
+        import torch
+    except ImportError:
+        raise MissingExtraError("a peer that takes tensors needs torch: pip install 'noyau[torch]'") from None
+    like = torch.empty(0)
+    return tuple(given_back(value, like) if isinstance(value, np.ndarray) else value for value in values)
+
+
+_OF_TENSORS = {theirs: ours for ours, theirs in TO_TORCH.items()}
+_BITS = {1: torch.uint8, 2: torch.int16}  # in which the cells of a dtype that NumPy lacks are handed over
+
+
+def from_torch(dtype: torch.dtype) -> DType | None:
+    """The DType of a dtype of torch, or None where noyau has none (complex, quantised)."""
+    return _OF_TENSORS.get(dtype)
+
+
+@cache
+def _numpy(dtype: torch.dtype) -> np.dtype | None:
+    """What NumPy calls a dtype that it has by ml_dtypes alone."""
+    name = str(dtype).removeprefix("torch.")
+    return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else None
+
+
+@cache
+def _torch(dtype: np.dtype) -> torch.dtype | None:
+    """The same from the other side."""
+    return getattr(torch, dtype.name, None) if hasattr(ml_dtypes, dtype.name) else None
+
+
+def array_of(tensor: torch.Tensor) -> np.ndarray:
+    """The cells of a tensor on the CPU where they lie, without its gradient. TypeError for a dtype that NumPy cannot
+    hold."""
+    plain = tensor.detach()
+    own = _numpy(plain.dtype)
+    found: np.ndarray = plain.numpy() if own is None else plain.view(_BITS[plain.itemsize]).numpy().view(own)
+    return found
+
+
+def shown(tensor: torch.Tensor) -> np.ndarray:
+    """An array of the dtype, the shape and the strides of a tensor, wherever that lies; its cells are all one zero."""
+    dtype = from_torch(tensor.dtype)
+    assert dtype is not None
+    strides = tuple(stride * tensor.element_size() for stride in tensor.stride())
+    return as_strided(np.zeros((), dtype.numpy), tuple(tensor.shape), strides)
+
+
+def shown_or_number(each: Any) -> Any:
+    """`shown` of a tensor; a number stays."""
+    return shown(each) if isinstance(each, torch.Tensor) else each
+
+
+def seen(tensor: torch.Tensor) -> np.ndarray:
+    """`array_of` on the CPU, `shown` elsewhere: what tells how a tensor lies."""
+    return array_of(tensor) if tensor.device.type == "cpu" else shown(tensor)
+
+
+def tensor_of(array: np.ndarray) -> torch.Tensor:
+    """An array as a tensor of the same memory, which lives as long as either is used. What may not be written, or has
+    negative strides, is copied."""
+    if not array.flags.writeable or min(array.strides, default=0) < 0:
+        array = np.array(array)
+    own = _torch(array.dtype)
+    return torch.from_numpy(array) if own is None else torch.from_numpy(array.view(f"i{array.itemsize}")).view(own)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_dispatch_modes = torch._C._len_torch_dispatch_stack
+_function_modes = torch._C._len_torch_function_stack
+_transforms = torch._C._are_functorch_transforms_active
+_tracing = torch._C._get_tracing_state
+_records = torch._C.is_grad_enabled
+_QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
+
+
+def is_unwatched(given: Sequence[Any]) -> bool:
+    """Whether nothing of torch but autograd wants to see a call on these: no mode, transform, trace or forward-mode
+    level, and no tensor of a class of its own."""
+    if _dispatch_modes() or _function_modes() or _transforms() or forward_ad._current_level >= 0 or _tracing():
+        return False
+    for each in given:  # noqa: SIM110  a generator costs more than the rest
+        if type(each) not in _PLAIN and isinstance(each, torch.Tensor):
+            return False
+    return True
+
+
+def is_recorded(given: Sequence[Any]) -> bool:
+    """Whether autograd records a call on these."""
+    if not _records():
+        return False
+    for each in given:  # noqa: SIM110  as above
+        if isinstance(each, torch.Tensor) and each.requires_grad:
+            return True
+    return False
+
+
+def is_negated(given: Sequence[Any]) -> bool:
+    """Whether a tensor is a view that negates its memory as it is read."""
+    for each in given:  # noqa: SIM110  as above
+        if isinstance(each, torch.Tensor) and each.is_neg():
+            return True
+    return False
+
+
+def in_memory(each: Any) -> Any:
+    """An argument whose cells are as memory has them: in place of a view that negates them, or of zeros that have no
+    memory, a copy."""
+    if not isinstance(each, torch.Tensor):
+        return each
+    return each.clone() if each._is_zerotensor() else each.resolve_neg()
+
+
+def has_tangent(given: Sequence[Any]) -> bool:
+    """Whether a tensor carries a forward-mode derivative."""
+    if forward_ad._current_level < 0:
+        return False
+    tensors = (each for each in given if isinstance(each, torch.Tensor))
+    return any(forward_ad.unpack_dual(each).tangent is not None for each in tensors)
+
+
+def require_taken(called: str, names: Sequence[str], given: Sequence[Any]) -> None:
+    """UnsupportedError for the first tensor that no kernel takes, SignatureError for an array of NumPy."""
+    tensors = [(name, each) for name, each in zip(names, given, strict=True) if isinstance(each, torch.Tensor)]
+    for name, each in zip(names, given, strict=True):
+        if isinstance(each, np.ndarray | np.generic):
+            told = f"{name} is of NumPy, and {tensors[0][0]} a tensor" if tensors else f"{name} is of NumPy"
+            device = device_of(given)
+            there = "" if device == "cpu" else f', device="{device}"'
+            raise SignatureError(f"{called}: {told}{there and f' on {device}'}; give torch.as_tensor({name}{there})")
+    for name, tensor in tensors:
+        fault = fault_of(name, tensor)
+        if fault:
+            raise UnsupportedError(f"{called}: {fault}")
+    devices = {str(tensor.device): name for name, tensor in tensors if tensor.dim()}
+    if len(devices) > 1:
+        told = " and ".join(f"{name} on {device}" for device, name in devices.items())
+        raise UnsupportedError(f"{called}: {told}; tensors of one call lie on one device")
+    for name, tensor in tensors:
+        if tensor.device.type not in ("cpu", "cuda", "meta"):
+            told = f"{name} lies on {tensor.device}, and noyau has kernels for tensors on the CPU and on CUDA"
+            raise UnsupportedError(f"{called}: {told}; copy it there: {name}.cpu()")
+
+
+def device_of(given: Sequence[Any]) -> str:
+    """Where a call runs: on the device of its tensors; those without axes may lie on the CPU all the same."""
+    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    first = next((each for each in tensors if each.dim()), None)
+    if first is None:
+        first = next((each for each in tensors if each.device.type != "cpu"), None)
+    return "cpu" if first is None else str(first.device)
+
+
+def fault_of(name: str, tensor: torch.Tensor) -> str:
+    """Why no kernel takes a tensor, wherever it lies, or nothing."""
+    if tensor.is_nested:
+        return f"{name} is a nested tensor; give its parts, or {name}.to_padded_tensor(0.0)"
+    if tensor.dtype in _QUANTISED:
+        return f"{name} is quantised ({tensor.dtype}); give {name}.dequantize()"
+    if tensor.layout is not torch.strided:
+        return f"{name} is laid out as {tensor.layout}, not as cells at strides; give {name}.to_dense()"
+    if tensor.dtype.is_complex:
+        return f"{name} is {_short(tensor.dtype)}, and noyau computes on real numbers; give torch.view_as_real({name})"
+    if from_torch(tensor.dtype) is None:
+        return f"{name} is {_short(tensor.dtype)}, which noyau does not compute on; give {name}.float()"
+    return ""
+
+
+def arrays_of(given: Sequence[Any]) -> list[Any]:
+    """The cells of tensors as arrays, copied where they lie on another device or are not in memory as they are; numbers
+    stay."""
+    return [array_of(in_memory(each).cpu()) if isinstance(each, torch.Tensor) else each for each in given]
+
+
+def dtype_of(tensor: torch.Tensor) -> DType:
+    """The DType of a tensor that was let in."""
+    found = from_torch(tensor.dtype)
+    assert found is not None
+    return found
+
+
+def promoted(signature: Signature, given: Sequence[Any]) -> list[Any]:
+    """The arguments, those of the family float in the widest dtype that any of them has: what torch does under autocast
+    with operators that want one dtype. Without a difference they are as they were."""
+    from noyau.signatures.types import Family
+
+    pairs = list(zip(signature.inputs, given, strict=True))
+    floats = [each.dtype for term, each in pairs if term.element is Family.FLOAT and _is_float(each)]
+    if len(set(floats)) < 2:
+        return list(given)
+    widest = floats[0]
+    for dtype in floats:
+        widest = torch.promote_types(widest, dtype)
+    return [each.to(widest) if term.element is Family.FLOAT and _is_float(each) else each for term, each in pairs]
+
+
+def _is_float(each: Any) -> bool:
+    return isinstance(each, torch.Tensor) and each.dtype.is_floating_point
+
+
+def _short(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

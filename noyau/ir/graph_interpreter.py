@@ -1,0 +1,314 @@
+"""The interpreter of the graph IR: its executable definition, in NumPy, at any float width."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, assert_never
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import GraphError, InputError, OutsideError
+from noyau.ir.dims import Dim
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.monoids import MONOIDS, Monoid, State
+from noyau.ir.operators import OPERATORS
+from noyau.ir.sizes import bind, extend, require
+
+Array = np.ndarray
+Arrays = Mapping[str, Array]
+
+
+def evaluate(
+    graph: Graph, inputs: Arrays, *, wide: bool = False, sizes: Mapping[str, int] | None = None
+) -> dict[str, Array]:
+    """The outputs of a graph, by name.
+
+    As it is, each node computes and rounds in its own dtype (float16 and bfloat16 compute in float32). `wide`: every
+    float is float64, casts among floats are dropped, casts to integers and to float8 are obeyed: this is the truth.
+    `sizes` are those that no input binds. Raises InputError where an input is missing or does not fit."""
+    missing = [node.output for node in graph.inputs if node.output not in inputs]
+    if missing:
+        raise InputError(f"no array is given for the input {missing[0]}")
+    typed = [node for node in graph.inputs if node.dtype is not DType.OTHER]
+    shapes, names = [node.shape for node in typed], [node.output for node in typed]
+    bound = {**(sizes or {}), **bind(shapes, [np.shape(inputs[name]) for name in names], names)}
+    require(graph.demands, bound)
+    return Evaluator(wide, bound).run(graph, inputs)
+
+
+def rearranged(value: Array, index: Sequence[Dim], shape: tuple[int, ...]) -> Array | None:
+    """A view that puts axes into another order, repeats along others, and reads along one at a fixed place; None for
+    any other, and where an axis is not as long as it is read."""
+    places: list[Any] = []
+    read: list[int] = []
+    for dim, extent in zip(index, value.shape, strict=True):
+        axis, at = AXES.get(dim), dim.constant
+        if axis is not None and axis not in read and shape[axis] == extent:
+            read.append(axis)
+            places.append(slice(None))
+        elif at is not None and 0 <= at < extent:
+            places.append(at)
+        else:
+            return None
+    kept = value[(*places, ...)].transpose(np.argsort(read))
+    missing = tuple(axis for axis in range(len(shape)) if axis not in read)
+    return np.array(np.broadcast_to(np.expand_dims(kept, missing), shape), order="C")
+
+
+AXES = {Dim.of(f"#{axis}"): axis for axis in range(8)}
+
+
+class Numeric:
+    """The algebra of arrays: operator table applied to NumPy arrays."""
+
+    def call(self, name: str, *operands: Any) -> Any:
+        with np.errstate(all="ignore"):
+            return np.asarray(OPERATORS[name].evaluate(*operands))
+
+    def like(self, value: float, other: Any) -> Any:
+        return np.full_like(other, value)
+
+    def cast(self, value: Any, dtype: DType) -> Any:
+        return np.asarray(value).astype(dtype.numpy)
+
+
+class Evaluator:
+    """One evaluation: a width, and the values of the sizes."""
+
+    def __init__(self, wide: bool, sizes: Mapping[str, int]) -> None:
+        self.wide, self.sizes, self.algebra = wide, sizes, Numeric()
+
+    def run(self, graph: Graph, inputs: Arrays) -> dict[str, Array]:
+        values: dict[str, Any] = {}
+        last = {name: at for at, node in enumerate(graph.nodes) for name in node.inputs}
+        for at, node in enumerate(graph.nodes):
+            operands = [values[name] for name in node.inputs]
+            values[node.output] = self.value(node, operands, inputs)
+            if isinstance(node.kind, Opaque | Part) and node.dtype is not DType.OTHER:
+                values[node.output] = np.asarray(values[node.output]).astype(self.dtype(node.dtype), copy=False)
+                self.sizes = extend(self.sizes, node.shape, values[node.output].shape, node.output)
+            for name in set(node.inputs):
+                if last[name] == at and name not in graph.outputs:
+                    del values[name]
+        return {name: values[name] for name in graph.outputs}
+
+    def dtype(self, dtype: DType) -> np.dtype:
+        """The NumPy dtype in which values of a dtype are kept."""
+        return np.dtype(np.float64) if self.wide and dtype.is_float else dtype.numpy
+
+    def compute(self, dtype: DType) -> np.dtype:
+        """The NumPy dtype in which values of a dtype are computed."""
+        return self.dtype(dtype.compute)
+
+    @np.errstate(all="ignore")
+    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+        match node.kind:
+            case Input() if node.dtype is DType.OTHER:
+                return inputs[node.output]
+            case Input():
+                return np.asarray(inputs[node.output]).astype(self.dtype(node.dtype), copy=False)
+            case Constant(value):
+                return value.astype(self.dtype(node.dtype), copy=False)
+            case Iota(index):
+                return np.broadcast_to(self.index(index, node), self.shape(node)).astype(self.dtype(node.dtype))
+            case Map("cast"):
+                return self.cast(operands[0], node)
+            case Map(function):
+                wide = [np.asarray(x).astype(self.widened(x), copy=False) for x in operands]
+                return self.algebra.call(function, *wide).astype(self.dtype(node.dtype), copy=False)
+            case Reduce(monoid, axes):
+                return self.reduce(MONOIDS[monoid], axes, node, operands[0])
+            case Scan():
+                return self.scan(node.kind, node, operands[0])
+            case View(index):
+                return self.viewed(operands[0], index, node)
+            case Select(axis, _):
+                return np.concatenate(operands, axis)
+            case Gather(index):
+                return operands[0][self.gathered(index, node.shape, operands)]
+            case Scatter():
+                return self.scatter(node.kind, node, operands)
+            case Contract(equation):
+                return self.contract(equation, node, operands)
+            case Opaque():
+                return self.opaque(node.kind, node, operands)
+            case Part(position):
+                return operands[0][position]
+            case _:
+                assert_never(node.kind)
+
+    def viewed(self, value: Array, index: Sequence[Dim], node: Node) -> Any:
+        shape = self.shape(node)
+        spread = rearranged(value, index, shape)
+        if spread is not None:
+            return spread
+        axes = self.axes(node.shape)
+        return self.looked_at(value, tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index), node)
+
+    def looked_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Any:
+        try:
+            return value[where]
+        except IndexError as fault:
+            shapes = f"{list(value.shape)} as {list(self.shape(node))}"
+            raise InputError(
+                f"{node.inputs[0]} cannot be read by {node.output}: {shapes}: the inputs do not fit"
+            ) from fault
+
+    def widened(self, value: Array) -> np.dtype:
+        """float16 and bfloat16 compute in float32."""
+        return np.dtype(np.float32) if value.dtype.itemsize == 2 and value.dtype.kind in "fV" else value.dtype
+
+    def shape(self, node: Node) -> tuple[int, ...]:
+        return tuple(int(dim.evaluate(self.sizes)) for dim in node.shape)
+
+    def axes(self, shape: tuple[Dim, ...]) -> dict[str, Any]:
+        """The sizes, and the indices of a shape as open grids."""
+        found, rank = dict[str, Any](self.sizes), len(shape)
+        for axis, dim in enumerate(shape):
+            extent = int(dim.evaluate(self.sizes))
+            found[f"#{axis}"] = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
+        return found
+
+    def index(self, dim: Dim, node: Node) -> Any:
+        return dim.evaluate(self.axes(node.shape))
+
+    def cast(self, value: Array, node: Node) -> Any:
+        with np.errstate(all="ignore"):
+            if self.wide and node.dtype.is_float and value.dtype == np.float64:
+                return value
+            if node.dtype is DType.BOOL:
+                return np.not_equal(value, 0)
+            return value.astype(self.dtype(node.dtype))
+
+    def gathered(
+        self, index: Sequence[Dim | Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
+    ) -> tuple[Array, ...]:
+        """Index arrays into operand 0; GraphError where a looked-up index is outside."""
+        axes, target = self.axes(shape), tuple(int(dim.evaluate(self.sizes)) for dim in shape)
+        found = []
+        for axis, entry in enumerate(index):
+            if isinstance(entry, Lookup):
+                at = tuple(np.broadcast_to(dim.evaluate(axes), target) for dim in entry.at)
+                where = operands[entry.input][at] if at else np.broadcast_to(operands[entry.input], target)
+                extent = operands[0].shape[axis]
+                if where.size and (where.min() < 0 or where.max() >= extent):
+                    raise OutsideError(f"an index is outside [0, {extent}) along axis {axis} of a gather")
+            else:
+                where = np.broadcast_to(entry.evaluate(axes), target)
+            found.append(where)
+        return tuple(found)
+
+    def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: Node, value: Array) -> Array:
+        """Pairwise: by numpy where it has the monoid, else by halves; one by one where the order is part of it."""
+        moved = np.moveaxis(value.astype(self.widened(value), copy=False), axes, tuple(range(-len(axes), 0)))
+        kept = moved.shape[: moved.ndim - len(axes)]
+        rows = np.ascontiguousarray(moved).reshape(*kept, math.prod(moved.shape[len(kept) :]))
+        with np.errstate(all="ignore"):
+            result = self.numpy_reduce(monoid, rows)
+            if result is None:
+                merged = self.in_order if monoid.ordered else self.merged
+                result = monoid.finish(self.algebra, merged(monoid, np.moveaxis(rows, -1, 0)))
+        return np.asarray(result).astype(self.dtype(node.dtype), copy=False)
+
+    def numpy_reduce(self, monoid: Monoid, rows: Array) -> Any:
+        match monoid.name:
+            case "sum":
+                return np.add.reduce(rows, -1, dtype=rows.dtype)
+            case "prod":
+                return np.multiply.reduce(rows, -1, dtype=rows.dtype)
+            case "max" | "min" if rows.shape[-1] and rows.dtype != bool:
+                return (np.maximum if monoid.name == "max" else np.minimum).reduce(rows, -1)
+            case "any" | "all":
+                return (np.logical_or if monoid.name == "any" else np.logical_and).reduce(rows, -1)
+            case _:
+                return None
+
+    def merged(self, monoid: Monoid, flat: Array) -> State:
+        """The state of all rows of `flat`, merged two neighbours at a time."""
+        if not len(flat):
+            return self.empty(monoid, flat)
+        positions = np.broadcast_to(np.arange(len(flat)).reshape(-1, *([1] * (flat.ndim - 1))), flat.shape)
+        state = monoid.lift(self.algebra, flat, positions)
+        while len(state[0]) > 1:
+            odd = tuple(part[-1:] for part in state) if len(state[0]) % 2 else None
+            even = len(state[0]) // 2 * 2
+            state = monoid.merge(
+                self.algebra, tuple(part[0:even:2] for part in state), tuple(part[1:even:2] for part in state)
+            )
+            if odd:
+                state = tuple(np.concatenate([part, last]) for part, last in zip(state, odd, strict=True))
+        return tuple(part[0] for part in state)
+
+    def in_order(self, monoid: Monoid, flat: Array) -> State:
+        """The state of all rows of `flat`, the first one taken in first."""
+        state = self.empty(monoid, flat)
+        for at, row in enumerate(flat):
+            state = monoid.merge(self.algebra, state, monoid.lift(self.algebra, row, np.full(row.shape, at)))
+        return state
+
+    def empty(self, monoid: Monoid, flat: Array) -> State:
+        """The state of none of the rows of `flat`."""
+        source = _source_dtype(flat)
+        return tuple(
+            np.full(flat.shape[1:], value, self.compute(state))
+            for value, state in zip(monoid.init(source), monoid.states(source), strict=True)
+        )
+
+    def scan(self, kind: Scan, node: Node, value: Array) -> Array:
+        monoid = MONOIDS[kind.monoid]
+        rows = np.moveaxis(value.astype(self.widened(value), copy=False), kind.axis, 0)
+        rows = rows[::-1] if kind.reverse else rows
+        state = self.empty(monoid, rows)
+        result = np.empty(rows.shape, self.dtype(node.dtype))
+        for at, row in enumerate(rows):
+            after = monoid.merge(self.algebra, state, monoid.lift(self.algebra, row, np.full(row.shape, at)))
+            result[at] = monoid.finish(self.algebra, state if kind.exclusive else after)
+            state = after
+        return np.moveaxis(result[::-1] if kind.reverse else result, 0, kind.axis)
+
+    def scatter(self, kind: Scatter, node: Node, operands: Sequence[Array]) -> Array:
+        result, updates = operands[0].copy(), operands[2]
+        shape = tuple(Dim.of(extent) for extent in updates.shape)
+        where = self.gathered(kind.index, shape, [operands[0], operands[1]])
+        names = {None: None, "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+        ufunc = names[kind.monoid]
+        if ufunc is None:
+            result[where] = updates
+        else:
+            ufunc.at(result, where, updates)
+        return result
+
+    def contract(self, equation: str, node: Node, operands: Sequence[Array]) -> Array:
+        wide = [x.astype(self.widened(x), copy=False) for x in operands]
+        return np.asarray(np.einsum(equation, *wide, optimize=True)).astype(self.dtype(node.dtype), copy=False)
+
+    def opaque(self, kind: Opaque, node: Node, operands: Sequence[Any]) -> Any:
+        if kind.evaluate is None:
+            raise GraphError(f"{node.output} is made by {kind.name}, which cannot be evaluated here")
+        results = kind.evaluate(*operands)
+        return results if len(results) != 1 else results[0]
+
+
+def _source_dtype(array: Array) -> DType:
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None
+    return dtype

@@ -1,0 +1,240 @@
+"""The interpreter of the loop IR: its executable definition, in plain Python, one cell at a time.
+
+It runs scheduled kernels too: loops bound to THREADS and LANES in shuffled order, Syncs as barriers, memory unset at
+first. A missing Sync, a cell that is read too early, or an index outside its buffer is an error or a wrong number here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
+from random import Random
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType, extents_and_strides, from_numpy
+from noyau.errors import GraphError, InputError, OutsideError
+from noyau.ir.dims import Shape
+from noyau.ir.loop_translator import PRIVATE, Translator
+from noyau.ir.loops import Alloc, Kernel, Role, Space
+from noyau.ir.operators import OPERATORS
+
+Array = np.ndarray
+Touched = dict[tuple[int, int], int]  # a memory and a cell: who touched it, -1 for several
+Launches = list[Callable[[], Iterator[Space] | None]]
+
+
+def run(
+    kernel: Kernel, inputs: Sequence[Array], *, seed: int = 0, sizes: Mapping[str, int] | None = None
+) -> list[Array]:
+    """The outputs of a kernel, in the order of its OUTPUT buffers.
+
+    `inputs` are in the order of its INPUT buffers; `seed` orders the loops that may run in any order; `sizes` are those
+    that no input binds. InputError where the inputs do not fit, or a looked-up index is out of bounds; GraphError where
+    the kernel reads a cell that is not set, goes outside a buffer, or leaves a cell of an output unwritten."""
+    bound = bind_sizes(kernel, inputs, sizes or {})
+    running = Running(kernel, inputs, bound, seed)
+    text, objects = translated(kernel)
+    scope: dict[str, Any] = {"R": running, "K": objects}
+    with np.errstate(all="ignore"):
+        try:
+            exec(text, scope)  # noqa: S102  made by Translator, which spells every name itself
+            launches: Launches = scope["launches"]
+            for launch in launches:
+                for _ in launch() or ():
+                    pass
+        except ZeroDivisionError:
+            raise GraphError(f"{kernel.name} divides by a size that is 0, where {_spell(bound)}") from None
+    return [running.memories[at].result() for at, b in enumerate(kernel.buffers) if b.role is Role.OUTPUT]
+
+
+@lru_cache(maxsize=64)
+def translated(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
+    """The code of a kernel, and the objects that it refers to."""
+    translator = Translator(kernel)
+    text = translator.text()
+    return compile(text, f"<{kernel.name}>", "exec"), tuple(translator.objects)
+
+
+def bind_sizes(kernel: Kernel, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
+    """The sizes, as the kernel's own binding says; InputError where an input has another dtype or shape, or where the
+    sizes do not obey a guard."""
+    wanted, sizes = kernel.of(Role.INPUT), dict(given)
+    if len(wanted) != len(inputs):
+        raise InputError(f"{kernel.name} takes {len(wanted)} inputs, not {len(inputs)}")
+    for buffer, array in zip(wanted, inputs, strict=True):
+        if from_numpy(array.dtype) is not buffer.dtype or array.ndim != len(buffer.shape):
+            raise InputError(
+                f"{buffer.name} is {buffer.dtype.value} of rank {len(buffer.shape)}, not {array.dtype} of {array.shape}"
+            )
+    for binding in kernel.binding:
+        array = inputs[binding.input]
+        extent = array.shape[binding.axis] if binding.axis < array.ndim else extents_and_strides(array)[binding.axis]
+        sizes[binding.size] = (extent - int(binding.offset.evaluate(sizes))) // binding.factor
+    for buffer, array in zip(wanted, inputs, strict=True):
+        for dim, extent in zip(buffer.shape, array.shape, strict=True):
+            natural = all(sizes.get(size, 0) >= 0 for size in dim.names)
+            if not natural or (dim.names <= sizes.keys() and dim.evaluate(sizes) != extent):
+                raise InputError(f"{buffer.name} has shape {array.shape}, which does not fit where {_spell(sizes)}")
+    for guard in kernel.guards:
+        if not guard.holds(sizes):
+            raise InputError(f"{kernel.name} needs {guard.left} <= {guard.right}, but {_spell(sizes)}")
+    return sizes
+
+
+def _spell(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{size}={value}" for size, value in sizes.items())
+
+
+class Memory:
+    """A buffer, or what an Alloc gives: cells of the type that is computed in, None where nothing is set."""
+
+    def __init__(self, name: str, dtype: DType, shape: Sequence[int], array: Array | None = None) -> None:
+        self.name, self.dtype, self.shape = name, dtype, tuple(shape)
+        self.size = int(np.prod(self.shape, dtype=np.int64))
+        self.rounds = dtype.numpy.type if dtype is not dtype.compute else None
+        self.cells: list[Any] = [None] * self.size
+        if array is not None:
+            self.cells = list(np.ravel(array).astype(dtype.compute.numpy))
+
+    def unset(self) -> Memory:
+        """Another memory like this one."""
+        return Memory(self.name, self.dtype, self.shape)
+
+    def load(self, *index: int) -> Any:
+        value = self.cells[self.offset(index)]
+        if value is None:
+            raise GraphError(f"{self.name}{list(index)} is read before it is set")
+        return value
+
+    def store(self, value: Any, *index: int) -> None:
+        """The value, rounded once to the buffer's dtype."""
+        if self.rounds is not None:
+            value = np.float32(self.rounds(value))
+        self.cells[self.offset(index)] = value
+
+    def offset(self, index: tuple[int, ...]) -> int:
+        """The cell of an index; a lone index into another rank counts elements."""
+        shape = self.shape if len(index) == len(self.shape) else (self.size,)
+        at = 0
+        for position, extent in zip(index, shape, strict=True):
+            if not 0 <= position < extent:
+                raise GraphError(f"{self.name}{list(index)} is outside {list(shape)}")
+            at = at * extent + position
+        return at
+
+    def result(self) -> Array:
+        """The array; GraphError names the first cell that nothing was stored in."""
+        if None in self.cells:
+            missing = np.unravel_index(self.cells.index(None), self.shape)
+            raise GraphError(f"{self.name}{[int(at) for at in missing]} is never written")
+        return np.array(self.cells, self.dtype.numpy).reshape(self.shape)
+
+
+class Apart:
+    """Which index of a parallel loop touched each cell since its last Sync. No two may meet in one: GraphError, unless
+    all read, or all are threads that merge."""
+
+    def __init__(self, lanes: bool) -> None:
+        self.lanes = lanes
+        self.readers: Touched = {}
+        self.writers: Touched = {}
+        self.mergers: Touched = {}
+
+    def forget(self) -> None:
+        """A Sync: what comes after it meets nothing that was before."""
+        self.readers, self.writers, self.mergers = {}, {}, {}
+
+    def loads(self, who: int, memory: Memory, *index: int) -> None:
+        key = self.meet(who, memory, index, self.writers, self.mergers)
+        self.readers[key] = who if self.readers.get(key, who) == who else -1
+
+    def stores(self, who: int, memory: Memory, *index: int) -> None:
+        key = self.meet(who, memory, index, self.readers, self.writers, self.mergers)
+        self.writers[key] = who
+
+    def merges(self, who: int, memory: Memory, *index: int) -> None:
+        """Threads may merge into one cell; lanes do it side by side, and all but one would be lost."""
+        others = (self.mergers,) if self.lanes else ()
+        key = self.meet(who, memory, index, self.readers, self.writers, *others)
+        self.mergers[key] = who if self.mergers.get(key, who) == who else -1
+
+    def meet(self, who: int, memory: Memory, index: tuple[int, ...], *others: Touched) -> tuple[int, int]:
+        key = id(memory), memory.offset(index)
+        for touched in others:
+            if touched.get(key, who) != who:
+                kind = "lanes" if self.lanes else "threads"
+                raise GraphError(f"two {kind} meet in {memory.name}{list(index)} without a Sync")
+        return key
+
+
+class Running:
+    """One run: the sizes, the memories of the buffers, the order of parallel loops; and the algebra of scalars."""
+
+    int64 = np.int64
+
+    def __init__(self, kernel: Kernel, inputs: Sequence[Array], sizes: Mapping[str, int], seed: int) -> None:
+        self.kernel, self.sizes, self.random = kernel, sizes, Random(seed)  # noqa: S311
+        arrays = iter(inputs)
+        self.memories = [
+            Memory(b.name, b.dtype, self.extents(b.shape), next(arrays) if b.role is Role.INPUT else None)
+            for b in kernel.buffers
+        ]
+
+    def extents(self, shape: Shape) -> list[int]:
+        for name in sorted(name for dim in shape for name in dim.names):
+            self.size(name)
+        return [max(0, int(dim.evaluate(self.sizes))) for dim in shape]
+
+    def size(self, name: str) -> int:
+        if name not in self.sizes:
+            raise InputError(f"{self.kernel.name}: the size {name} does not follow from the inputs; give it in `sizes`")
+        return self.sizes[name]
+
+    def memory(self, alloc: Alloc, extents: Sequence[int]) -> Memory:
+        return Memory(alloc.name, alloc.dtype, extents)
+
+    def shuffled(self, count: int) -> list[int]:
+        return self.random.sample(range(count), max(0, count))
+
+    def apart(self, lanes: bool) -> Apart:
+        return Apart(lanes)
+
+    def together(self, body: Callable[[int], Iterator[Space]], count: int, apart: Apart) -> Iterator[Space]:
+        """Every index up to its next Sync, in shuffled order, and then on; yields what threads further out wait at.
+
+        GraphError where one comes to a Sync and another does not."""
+        running = [body(index) for index in range(count)]
+        while running:
+            self.random.shuffle(running)
+            apart.forget()
+            met = {next(step, None) if apart.lanes else _next_shared(step) for step in running}
+            if len(met) > 1:
+                raise GraphError(f"{self.kernel.name}: a Sync that not every thread comes to")
+            scope = met.pop()
+            if scope is None:
+                return
+            if scope not in PRIVATE:
+                yield scope
+
+    def require(self, index: int, extent: int) -> None:
+        if not 0 <= index < extent:
+            raise OutsideError(f"{self.kernel.name}: index out of bounds: {index} is not in [0, {extent})")
+
+    def cast(self, value: Any, dtype: DType) -> Any:
+        return value != 0 if dtype is DType.BOOL else value.astype(dtype.compute.numpy)
+
+    def call(self, name: str, *operands: Any) -> Any:
+        return np.asarray(OPERATORS[name].evaluate(*operands))[()]
+
+    def like(self, value: float, other: Any) -> Any:
+        return other.dtype.type(value)
+
+
+def _next_shared(step: Iterator[Space]) -> Space | None:
+    """Up to the next Sync of more than one thread: one of its own lanes is no matter to the others."""
+    scope = next(step, None)
+    while scope in PRIVATE:
+        scope = next(step, None)
+    return scope

@@ -1,0 +1,1 @@
+"""The jobs that users run, one folder each: optimize, check, bench, profile, show, extract, machine."""

@@ -1,0 +1,206 @@
+"""`noyau.tune`: which kernel of an op is the fastest on this machine, timed, and recorded for later calls."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from noyau.errors import InputError, SignatureError
+from noyau.jobs.bench.inputs import usual_numbers
+from noyau.jobs.bench.record import Benched
+from noyau.jobs.bench.run import Numbers, bench, combined, device_of
+from noyau.jobs.bench.tasks import largest
+from noyau.jobs.bench.winners import is_able, winner_of
+from noyau.jobs.check.run import check
+from noyau.kernels.programs.generate import CPU, wanted_by
+from noyau.kernels.trust import ineligible
+from noyau.kernels.user_kernel import HandKernel, settled
+from noyau.ops.dispatch.winners import Winner, record
+from noyau.ops.op import Op
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.types import Signature
+from noyau.text import Printed
+from noyau.timing.comparison import spell_s
+
+Say = Callable[[str], None]
+
+_CELLS = (1 << 10, 1 << 14, 1 << 18, 1 << 22)  # of the largest input, where nobody says sizes
+_MOST_VARIANTS = 64
+_CHECK_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Tuned(Printed):
+    """What was timed, a bench for each set of sizes, and what won there; prints itself. `left_out`: why an attached
+    kernel was not timed."""
+
+    benched: tuple[Benched, ...]
+    winners: tuple[Winner, ...]
+    left_out: Mapping[str, str]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every candidate that ran is right."""
+        return all(each.ok for each in self.benched)
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first candidate that is wrong, unless `ok`."""
+        for each in self.benched:
+            each.raise_if_bad()
+
+    def to_json(self) -> dict[str, Any]:
+        told = [{name: getattr(each, name) for name in Winner.__slots__} for each in self.winners]
+        benched = [each.to_json() for each in self.benched]
+        return {"winners": told, "benched": benched, "left_out": dict(self.left_out)}
+
+    def __str__(self) -> str:
+        lines = [
+            f"from now on at {each.cells} cells: {each.called}, {spell_s(each.median_s)} a call"
+            for each in self.winners
+        ]
+        left = [f"{name} was not timed: {reason}" for name, reason in self.left_out.items()]
+        return "\n".join([*(f"{each}\n" for each in self.benched), *lines, *left])
+
+
+def tune(
+    op: Op[..., Any],
+    *args: Any,
+    sizes: Numbers | None = None,
+    budget_s: float = 1.0,
+    seed: int = 0,
+    say: Say | None = None,
+    device: str = "",
+) -> Tuned:
+    """Time every kernel of an op that may run, generated and attached, and its reference, and record the fastest for
+    calls of this kind: these dtypes, ranks, constants and layouts, by how many cells the largest array has.
+
+    On the inputs that are given; else on made-up ones of the `sizes`, each with each; else at four sizes, from a
+    thousand to four million cells. Constants that are lists are tried each with each, once such a kernel has passed its
+    check. What is not faster than what runs by default does not take its place. Calls of this process know at once.
+    Tensors on a GPU are timed there, and made-up inputs where `device` says "cuda": then the generated kernel is tried
+    with a few sizes of tiles and numbers of warps, each told with its reason.
+    SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
+    kernel."""
+    signature = _signature_of(op)
+    told: Say = say or (lambda step: None)
+    place = device_of(args, device)
+    if place:
+        return _tuned_on(op, args, sizes, place, Timing(budget_s, seed, told))
+    found: list[Benched] = []
+    winners: list[Winner] = []
+    left_out: dict[str, str] = {}
+    for given, numbers in _wishes(op, args, sizes):
+        bound = _bound(op, given, numbers, seed)
+        tried, left = _with_variants(op, bound, told)
+        left_out |= left
+        found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told, record=False))
+        wanted = wanted_by(signature, bound, op.description.reference.constants)
+        winner = winner_of(tried, found[-1].at[0], wanted, largest(bound))
+        record(op.description, wanted, [winner])
+        winners.append(winner)
+    op.calls.forget()
+    return Tuned(tuple(found), tuple(winners), left_out)
+
+
+def _signature_of(op: object) -> Signature:
+    if not isinstance(op, Op):
+        raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    return op.signature
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """How it is timed, and who is told of it."""
+
+    budget_s: float
+    seed: int
+    say: Say
+
+
+def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place: str, how: Timing) -> Tuned:
+    """As `tune`, on a GPU. UnsupportedError while a CUDA graph is captured."""
+    from noyau.hosts.torch.cuda.errors import require_free
+    from noyau.jobs.bench.torch_cuda import Wishes, bench_on_device, remember
+
+    require_free(op.name)
+    wishes, found, winners = Wishes(how.budget_s, None, None, how.seed, searches=True), [], []
+    left_out: dict[str, str] = {}
+    for given, numbers in _wishes(op, args, sizes):
+        tried, left = _with_variants(op, _bound(op, given, numbers, how.seed), how.say, place)
+        left_out |= left
+        timed = bench_on_device(tried, given or None, place, wishes, peers={}, sizes=[numbers], say=how.say)
+        found.append(timed.benched)
+        remember(tried, timed)
+        (wanted, cells), own = timed.wanted[0], timed.benched.at[0]
+        if any(is_able(row.name, tried, wanted) for row in own.ranked):
+            winners.append(winner_of(tried, own, wanted, cells))
+    op.calls.forget()
+    return Tuned(tuple(found), tuple(winners), left_out)
+
+
+def _wishes(
+    op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None
+) -> Iterator[tuple[Sequence[Any], dict[str, int]]]:
+    """The inputs that are given, or the sizes, of each set that is to be timed."""
+    if args and sizes:
+        raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
+    if args:
+        yield op.arguments(args, {})[0], {}
+    elif sizes or op.inputs is not None:
+        yield from (((), numbers) for numbers in combined(sizes or {}))
+    else:
+        assert op.signature is not None
+        known = op.known(op.description.reference.constants)
+        yield from (((), usual_numbers(op.signature, known, {}, cells)) for cells in _CELLS)
+
+
+def _bound(op: Op[..., Any], given: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
+    assert op.signature is not None
+    arguments = [on_host(each) for each in given] if given else op.make(seed, **numbers)
+    return bind(op.signature, arguments, op.known(op.description.reference.constants), op.name)
+
+
+def on_host(given: Any) -> Any:
+    """A tensor on a GPU as an array; all else as it is."""
+    if not getattr(given, "is_cuda", False):
+        return given
+    from noyau.jobs.bench.torch_candidates import on_host as copied
+
+    return copied(given)
+
+
+def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str = CPU) -> tuple[Op[..., Any], dict[str, str]]:
+    """The op with those attached kernels that may run, one for each choice of their constants; why others may not."""
+    reference, kernels, left_out = op.description.reference, [], {}
+    for kernel in op.kernels.values():
+        reason = ineligible(kernel, reference, bound.instance, reference.constants, device)
+        if reason:
+            left_out[kernel.name] = reason
+            continue
+        for variant in variants(kernel):
+            if variant is not kernel and not variant.usage.trust:
+                say(f"checking {variant.name}")
+                if not check(Op(replace(op.description, kernels=(variant,))), budget_s=_CHECK_S).ok:
+                    left_out[variant.name] = "noyau.check finds it wrong"
+                    continue
+            kernels.append(variant)
+    return Op(replace(op.description, kernels=tuple(kernels))), left_out
+
+
+def variants(kernel: HandKernel) -> Iterator[HandKernel]:
+    """A kernel with each choice of those of its constants that are lists, named by them; itself where none is."""
+    lists = {name: value for name, value in kernel.usage.constants.items() if isinstance(value, list)}
+    if not lists:
+        yield kernel
+        return
+    choices = list(itertools.product(*lists.values()))
+    if len(choices) > _MOST_VARIANTS:
+        raise InputError(f"{kernel.called} has {len(choices)} choices of constants, and {_MOST_VARIANTS} are the most")
+    for choice in choices:
+        chosen = tuple(zip(lists, choice, strict=True))
+        named = ", ".join(f"{name}={value}" for name, value in chosen)
+        yield replace(settled(kernel, chosen), name=f"{kernel.name} ({named})")

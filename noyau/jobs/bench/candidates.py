@@ -1,0 +1,215 @@
+"""The candidates: an op's reference, its kernels and its peers, or plain functions, as the clock calls them."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import NoyauError, SignatureError
+from noyau.hosts.numpy.dlpack import as_array, is_foreign
+from noyau.hosts.torch.tensors import as_tensors
+from noyau.jobs.bench.inputs import Views
+from noyau.kernels.call import CALLED_HERE, FunctionKernel
+from noyau.kernels.programs.generate import GENERATED, Wanted, key_of, wanted_by
+from noyau.kernels.reference import empty_outputs
+from noyau.kernels.user_kernel import HandKernel
+from noyau.ops.dispatch.choice import REFERENCE, Choice, Choosing, Chosen
+from noyau.ops.dispatch.fast_entries import entry
+from noyau.ops.op import Op
+from noyau.signatures.binding import Bound
+from noyau.signatures.types import Instance
+from noyau.timing.pairwise import Candidate
+
+Array = np.ndarray
+Arrays = tuple[Array, ...]
+Function = Callable[..., object]
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One who takes part. `returning`: called as users call it; `filling`: called with `out=`, where it takes that;
+    `other`: called on tensors instead, where it does not take arrays; `skipped`: why it cannot run here;
+    `fault`: why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked;
+    `is_judge`: its values are what the others are judged by."""
+
+    name: str
+    language: str = ""
+    returning: Candidate | None = None
+    filling: Candidate | None = None
+    other: Entry | None = None
+    skipped: str = ""
+    fault: str = ""
+    is_peer: bool = False
+    is_judge: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """How arrays become arguments. `views`: from memory to arguments; `scalars`: which are given as numbers; `dtypes`:
+    of the results, for Python's own numbers."""
+
+    views: Views
+    scalars: tuple[bool, ...]
+    dtypes: tuple[np.dtype[Any], ...] = ()
+
+    def plain(self, arrays: Arrays) -> tuple[Any, ...]:
+        """The arguments as users give them."""
+        given = self.views.arguments(arrays)
+        return tuple(g[()] if s and isinstance(g, Array) else g for g, s in zip(given, self.scalars, strict=True))
+
+    def gives(self, result: object) -> object:
+        """Results as arrays: numbers and arrays of other packages become such; all else stays what it is."""
+        parts = result if isinstance(result, tuple | list) else (result,)
+        dtypes = self.dtypes if len(self.dtypes) == len(parts) else (None,) * len(parts)
+        return tuple(_as_array(*each) for each in zip(parts, dtypes, strict=True))
+
+
+def of_functions(functions: Mapping[str, Function], calling: Calling) -> Iterator[Entry]:
+    """Plain functions. One whose name begins with `torch` is given tensors, and so is one that does not take arrays
+    while torch is loaded."""
+    for name, function in functions.items():
+        usual, tensors = _entry(name, function, calling), _entry(name, function, calling, tensors=True)
+        if name.startswith("torch"):
+            yield tensors
+        else:
+            yield Entry(name, "", usual.returning, usual.filling, tensors if "torch" in sys.modules else None)
+
+
+def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling: Calling) -> Iterator[Entry]:
+    """An op's reference as it is written, then each attached kernel, then each generated one."""
+    assert op.signature is not None
+    yield _reference(op, bound.instance, constants, calling)
+    wanted = wanted_by(op.signature, bound, constants)
+    for kernel in op.kernels.values():
+        try:
+            yield _attached(op, kernel, wanted, bound, calling)
+        except SignatureError as error:
+            yield Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
+        except NoyauError as error:
+            yield Entry(kernel.name, kernel.language, fault=str(error))
+    choosing = Choosing(op.description)
+    for language in GENERATED:
+        name, made = f"generated {language}", choosing.program(wanted, key_of(wanted), language)
+        if isinstance(made, str):
+            yield Entry(name, language, skipped=made)
+        else:
+            yield _through_door(op, name, Choice(language, language, "", made), wanted, calling)
+
+
+def _entry(name: str, function: Function, calling: Calling, *, tensors: bool = False) -> Entry:
+    def takes(arrays: Arrays) -> tuple[Any, ...]:
+        return as_tensors(calling.plain(arrays)) if tensors else calling.plain(arrays)
+
+    def takes_out(arrays: Arrays) -> Any:
+        return _one_or_all(as_tensors(arrays) if tensors else arrays)
+
+    returning = Candidate(name, function, takes=takes, gives=calling.gives)
+    filling = Candidate(name, function, True, takes, takes_out, calling.gives) if takes_an_out(function) else None
+    return Entry(name, "", returning, filling)
+
+
+def takes_an_out(function: Function) -> bool:
+    """Whether a function has a parameter `out`, as far as it can be told."""
+    if isinstance(function, np.ufunc | Op):
+        return True
+    try:
+        return "out" in inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        return False
+
+
+def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any], calling: Calling) -> Entry:
+    reference = op.description.reference
+    function, fills = reference.function, bool(reference.outputs)
+
+    def returning(*arguments: Any) -> object:
+        if not fills:
+            return _own(function(*arguments, **constants), arguments)
+        made = empty_outputs(instance, [np.asarray(each) for each in arguments])
+        function(*arguments, *made, **constants)
+        return made
+
+    def filling(*arguments: Any, out: Arrays) -> object:
+        return function(*arguments, *out, **constants)
+
+    called = Candidate(REFERENCE, returning, takes=calling.plain, gives=calling.gives)
+    into = Candidate(REFERENCE, filling, True, calling.plain) if fills else None
+    return Entry(REFERENCE, "", called, into, is_judge=True)
+
+
+def _own(result: Any, arguments: Sequence[Any]) -> Any:
+    """What a reference returned, views of its arguments copied: an op gives memory of its own."""
+    if isinstance(result, tuple | list):
+        return tuple(_own(part, arguments) for part in result)
+    is_view = isinstance(result, Array) and any(
+        np.may_share_memory(result, each) for each in arguments if isinstance(each, Array)
+    )
+    return result.copy() if is_view else result
+
+
+def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Wanted, calling: Calling) -> Entry:
+    """A kernel as a call of the op runs it."""
+    assert op.signature is not None
+    door = entry(op.name, op.signature, Chosen(wanted, ((choice, math.inf),), ()))
+    assert door is not None
+
+    def returning(*arguments: Any) -> object:
+        return door(arguments, None)
+
+    def filling(*arguments: Any, out: Any) -> object:
+        return door(arguments, out)
+
+    takes = calling.plain
+    into = Candidate(name, filling, True, takes, _one_or_all)
+    return Entry(name, choice.language, Candidate(name, returning, takes=takes, gives=calling.gives), into)
+
+
+def _attached(op: Op[..., Any], kernel: HandKernel, wanted: Wanted, bound: Bound, calling: Calling) -> Entry:
+    """An attached kernel: in C as a call of the op runs it, in Python as it is called itself. BuildError and
+    SignatureError as it is built."""
+    if kernel.language not in CALLED_HERE:
+        return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
+    if kernel.language == "c":
+        return _through_door(op, kernel.name, Choice(kernel.name, "c", "", kernel), wanted, calling)
+    called = FunctionKernel(kernel, wanted.instance, wanted.constants)
+    takes = calling.views.memory_as_given
+    if kernel.usage.returns or kernel.usage.updates:
+        return Entry(kernel.name, kernel.language, Candidate(kernel.name, called, takes=takes))
+    likes = [(shape, value.dtype.numpy) for shape, value in zip(bound.shapes, bound.instance.outputs, strict=True)]
+    filling = _direct(called) or (lambda *given, out: called.run(given, out))
+
+    def returning(*given: Array) -> object:
+        made = [np.empty(*like) for like in likes]
+        filling(*given, out=made)
+        return made
+
+    usual = Candidate(kernel.name, returning, takes=takes)
+    return Entry(kernel.name, kernel.language, usual, Candidate(kernel.name, filling, True, takes))
+
+
+def _one_or_all(arrays: Arrays) -> Any:
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
+def _direct(called: FunctionKernel) -> Function | None:
+    """The kernel's own function on inputs, then outputs, where nothing else is said of it: as quick as it is."""
+    usage, function = called.kernel.usage, called.kernel.function
+    scalars = any(value.scalar for value in called.instance.inputs)
+    if function is None or usage.args is not None or usage.init or scalars or called.named_constants():
+        return None
+    plain = function
+    return lambda *given, out: plain(*given, *out)
+
+
+def _as_array(part: object, dtype: np.dtype[Any] | None) -> object:
+    if type(part) in (bool, int, float):
+        return np.asarray(part, dtype)
+    if isinstance(part, np.generic):
+        return np.asarray(part)
+    return as_array(part) if is_foreign(part) else part

@@ -1,0 +1,206 @@
+"""What came of timing some candidates side by side; the record prints itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from noyau.errors import CheckError
+from noyau.jobs.bench.work import Work
+from noyau.jobs.report.text import Record, number
+from noyau.timing.comparison import Comparison, Series, Verdict
+from noyau.timing.conditions import Conditions, unsteady
+from noyau.timing.machine import Machine
+
+SCHEMA_VERSION = 1
+RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called
+HOT, COLD = "hot", "cold"
+
+_TOLD = ("name", "language", "fault", "skipped", "first_s", "peak_bytes", "verified", "host_s")
+
+Side = tuple[str, str]  # a candidate's name, and a way of calling it
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One candidate. `language`: of a kernel, else nothing; `fault`: what is wrong with it; `skipped`: why it cannot
+    run here; either keeps it out of the ranking. `notes`: what makes its times doubtful; `first_s`: of its first call,
+    which is what compiles; `peak_bytes`: what a call allocates through Python and NumPy, or on a GPU; `verified`: how
+    many of the runs that were timed were checked; `host_s`: on a GPU, what Python takes to launch a call."""
+
+    name: str
+    language: str = ""
+    fault: str = ""
+    skipped: str = ""
+    notes: tuple[str, ...] = ()
+    first_s: float | None = None
+    peak_bytes: int | None = None
+    verified: int = 0
+    host_s: float | None = None
+
+    @property
+    def out(self) -> str:
+        """Why it is not ranked, or nothing."""
+        return self.fault or self.skipped
+
+    @property
+    def title(self) -> str:
+        return self.name if not self.language or self.name.endswith(self.language) else f"{self.name} [{self.language}]"
+
+
+@dataclass(frozen=True, slots=True)
+class Race:
+    """What was timed together, round by round: each candidate in each of the ways in which it can be called."""
+
+    sides: tuple[Side, ...]
+    series: Series
+
+    def median_s(self, side: Side) -> float | None:
+        return self.series.median_s(self.sides.index(side)) if side in self.sides else None
+
+    def comparison(self, before: Side, after: Side) -> Comparison:
+        return self.series.comparison(self.sides.index(before), self.sides.index(after))
+
+
+@dataclass(frozen=True)
+class At:
+    """What came of one set of sizes. `races`: hot, on inputs that stay in a core's cache where they fit, and cold, on
+    inputs that went through twice the last-level cache, where that was timed too; none where no candidate is right.
+    `against`: the candidate that all are compared with, the first that is right. `floor_s`: of the usual
+    temperature, None where it cannot be measured. `notes`: on the inputs."""
+
+    sizes: Mapping[str, int]
+    inputs: tuple[str, ...]
+    rows: tuple[Row, ...]
+    races: Mapping[str, Race]
+    work: Work
+    floor_s: float | None
+    conditions: tuple[Conditions, Conditions]
+    cores: int
+    notes: tuple[str, ...] = ()
+
+    @property
+    def against(self) -> str:
+        return next((row.name for row in self.rows if not row.out), "")
+
+    @property
+    def ranked(self) -> tuple[Row, ...]:
+        """The candidates that are right, the fastest first."""
+        right = [row for row in self.rows if not row.out]
+        return tuple(sorted(right, key=lambda row: self.time_s(row.name) or 0.0))
+
+    @property
+    def best(self) -> str:
+        """The fastest candidate, as users call it; nothing where none is right."""
+        return self.ranked[0].name if self.ranked else ""
+
+    @property
+    def doubts(self) -> str:
+        """What happened on the machine meanwhile, or nothing."""
+        return unsteady(*self.conditions, self.cores)
+
+    @property
+    def usual(self) -> str:
+        """The temperature that times are told at: cold where that was timed, for no cache is promised to a user."""
+        return COLD if COLD in self.races else HOT
+
+    def time_s(self, name: str, way: str = RETURNING, temperature: str = "") -> float | None:
+        """The median seconds of a call, or None where it was not timed so."""
+        race = self.races.get(temperature or self.usual)
+        return None if race is None else race.median_s((name, way))
+
+    def least_s(self, name: str, temperature: str = "") -> float | None:
+        """The median seconds of the faster of the ways in which it was called."""
+        found = [self.time_s(name, way, temperature) for way in (RETURNING, FILLING)]
+        return min((each for each in found if each is not None), default=None)
+
+    def comparison(self, name: str, against: str = "", *, way: str = RETURNING, temperature: str = "") -> Comparison:
+        """How a candidate compares with another, called alike; KeyError or ValueError where one was not timed so."""
+        return self.races[temperature or self.usual].comparison((against or self.against, way), (name, way))
+
+    def deciding(self, name: str) -> tuple[str, Comparison]:
+        """The temperature that a verdict rests on, and the comparison there: the usual one, or hot where that is
+        AMBIGUOUS."""
+        found = {each: self.comparison(name, temperature=each) for each in (COLD, HOT) if each in self.races}
+        clear = [each for each, comparison in found.items() if comparison.verdict is not Verdict.AMBIGUOUS]
+        temperature = (clear or list(found))[0]
+        return temperature, found[temperature]
+
+    def verdict(self, name: str) -> Verdict:
+        """How a candidate compares with the one that all are compared with."""
+        return self.deciding(name)[1].verdict
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sizes": dict(self.sizes),
+            "inputs": list(self.inputs),
+            "work": self.work.to_json(),
+            "floor_s": number(self.floor_s),
+            "against": self.against,
+            "best": self.best,
+            "candidates": [self._row_json(row) for row in self.rows],
+            "conditions": [each.to_json() for each in self.conditions],
+            "notes": list(self.notes),
+            "doubts": self.doubts,
+        }
+
+    def _row_json(self, row: Row) -> dict[str, Any]:
+        told = {name: getattr(row, name) for name in _TOLD}
+        timed = [
+            self._timed_json(row.name, way, temperature)
+            for temperature, race in self.races.items()
+            for name, way in race.sides
+            if name == row.name
+        ]
+        return {**told, "notes": list(row.notes), "timed": timed}
+
+    def _timed_json(self, name: str, way: str, temperature: str) -> dict[str, Any]:
+        race = self.races[temperature]
+        at = race.sides.index((name, way))
+        told = {"way": way, "temperature": temperature, "median_s": race.series.median_s(at)}
+        if (self.against, way) in race.sides:
+            found = self.comparison(name, way=way, temperature=temperature)
+            told |= {"verdict": found.verdict.value, "speedup": number(found.speedup)}
+            told |= {"low": number(found.low), "high": number(found.high)}
+        return {**told, "calls": race.series.calls[at], "samples_s": list(race.series.seconds[at])}
+
+
+@dataclass(frozen=True, repr=False)
+class Benched(Record):
+    """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded;
+    `gpu`: the one that they ran on, with its clocks before and after, None where that was the processor."""
+
+    name: str
+    machine: Machine
+    threads: Mapping[str, int]
+    at: tuple[At, ...]
+    gpu: Mapping[str, Any] | None = None
+    schema_version: int = field(default=SCHEMA_VERSION, init=False)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every candidate that ran is right."""
+        return not any(row.fault for at in self.at for row in at.rows)
+
+    @property
+    def best(self) -> str:
+        """The fastest candidate at the first sizes."""
+        return self.at[0].best
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first candidate that is wrong, unless `ok`."""
+        for row in (row for at in self.at for row in at.rows if row.fault):
+            raise CheckError(f"{self.name}: {row.title} is not ranked: {row.fault}")
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order, with every sample; a number that is not known, or not finite, is None."""
+        return {
+            "schema_version": self.schema_version,
+            "name": self.name,
+            "ok": self.ok,
+            "machine": self.machine.to_json(),
+            "threads": dict(self.threads),
+            **({} if self.gpu is None else {"gpu": dict(self.gpu)}),
+            "at": [at.to_json() for at in self.at],
+        }

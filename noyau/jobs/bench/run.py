@@ -1,0 +1,165 @@
+"""`noyau.bench`: what is to be timed, the race, the record."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import operator
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, SupportsIndex, TypeAlias
+
+from noyau.errors import BuildError, InputError
+from noyau.jobs.bench.candidates import Function
+from noyau.jobs.bench.inputs import as_arguments
+from noyau.jobs.bench.race import Say, pools, race
+from noyau.jobs.bench.record import At, Benched
+from noyau.jobs.bench.tasks import Arguments, Task, function_tasks, op_tasks
+from noyau.jobs.bench.winners import record_winner
+from noyau.jobs.command_line import progress
+from noyau.ops.op import Op
+from noyau.timing.machine import this_machine, usable_cores
+
+Numbers: TypeAlias = Mapping[str, int | Sequence[int]]
+MOST_SIZES = 16
+
+
+def bench(
+    what: Op[..., Any] | Mapping[str, Function],
+    args: Arguments | None = None,
+    *,
+    peers: Mapping[str, Function] | None = None,
+    sizes: Numbers | None = None,
+    budget_s: float = 1.0,
+    cold: bool | None = None,
+    flops: float | None = None,
+    seed: int = 0,
+    say: Say | None = None,
+    record: bool = True,
+    device: str = "",
+) -> Benched:
+    """Time the ways to compute one thing against each other, in rounds, and against the floor: the bytes that must move
+    at the rate at which this machine copies and reads as many.
+
+    `what`: an op, whose reference as it is written, attached kernels and generated kernels are timed, and `peers`
+    besides; or plain functions by name, the first of which is what the others are compared with and judged by.
+    `args`: the inputs, or a function of `rng` and sizes that makes them (where it is one, the clock finds out what
+    remembers earlier calls); of an op they are made from its signature where none are given, and `sizes` are theirs.
+    Several numbers of a size are taken in turn, each with each. A peer whose name begins with `torch` is given tensors.
+    `budget_s`: seconds of timing at each sizes, which slow candidates overrun: six calls of each are timed. `cold`:
+    whether to time on inputs in no cache too (default: where it may differ). `flops`: of a call of plain functions.
+    `say`: takes a line for each step; else stderr does, if it is a terminal. `record`: later calls of the op that are
+    like these run what was surely the fastest kernel of those that may run. `device`: "cuda" or "cuda:1", where inputs
+    are copied to; tensors that lie there are timed there anyway, and peers are given such.
+
+    Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
+    and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
+    numbers, place = _wished(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
+    if place:
+        return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
+    cores, found = usable_cores(), []
+    with _progress(say) as told:
+        for task in _tasks(what, args, peers or {}, numbers, flops, seed):
+            found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))
+            _remember(what, task, found[-1], record)
+    return Benched(_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
+
+
+def _there(
+    what: Op[..., Any] | Mapping[str, Function],
+    args: Arguments | None,
+    place: str,
+    peers: Mapping[str, Function],
+    numbers: list[dict[str, int]],
+    wishes: tuple[float, bool | None, float | None, int],
+    say: Say | None,
+    record: bool,
+) -> Benched:
+    """The same on a GPU."""
+    from noyau.jobs.bench.torch_cuda import Wishes, bench_on_device, remember
+
+    with _progress(say) as told:
+        timed = bench_on_device(what, args, place, Wishes(*wishes), peers=peers, sizes=numbers, say=told)
+    if record:
+        remember(what, timed)
+    return timed.benched
+
+
+def _tasks(
+    what: object,
+    args: Arguments | None,
+    peers: Mapping[str, Function],
+    numbers: list[dict[str, int]],
+    flops: float | None,
+    seed: int,
+) -> Iterator[Task]:
+    if isinstance(what, Op):
+        return op_tasks(what, args, peers, numbers, seed)
+    if not isinstance(what, Mapping):
+        told = f"and this is of the type {type(what).__name__}"
+        raise InputError(f"noyau.bench takes an op, or functions by name, {told}: bench({{'a': f, 'b': g}}, args)")
+    return function_tasks({**what, **peers}, args, numbers, flops, seed)
+
+
+def _each(numbers: object) -> Iterable[object]:
+    return numbers if isinstance(numbers, Iterable) and not isinstance(numbers, str) else (numbers,)
+
+
+def _size(name: str, given: object) -> int:
+    if isinstance(given, bool) or not isinstance(given, SupportsIndex) or operator.index(given) < 0:
+        raise InputError(f"{name} is {given!r}, and a size is an integer from 0")
+    return operator.index(given)
+
+
+def _wished(sizes: Numbers | None, budget_s: object, peers: object) -> list[dict[str, int]]:
+    """The sizes in turn. InputError for what is none, for what is no time, and for peers without names."""
+    if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s > 0:
+        raise InputError(f"budget_s={budget_s!r} is no number of seconds above 0: budget_s=1")
+    if peers is not None and not isinstance(peers, Mapping):
+        raise InputError(f"peers={peers!r} has no names: peers={{'torch': f}}")
+    return combined({} if sizes is None else sizes)
+
+
+def device_of(args: Arguments | None, device: str) -> str:
+    """The GPU to time on, or nothing. InputError for a device that there is not."""
+    if device not in ("", "cpu") and not re.fullmatch(r"cuda(:\d{1,3})?", device):
+        raise InputError(f"device={device!r}: what can be timed on is cpu, cuda, or cuda:1 and the like")
+    given = args if isinstance(args, list | tuple) else ()
+    if device.startswith("cuda") or any(hasattr(each, "is_cuda") and each.is_cuda for each in given):
+        from noyau.hosts.torch.cuda.errors import absence
+
+        if lacks := absence(int(device.partition(":")[2] or 0)):
+            raise BuildError(lacks)
+        from noyau.jobs.bench.torch_candidates import lies_on
+
+        return device or lies_on(given)
+    return ""
+
+
+def _named(what: Op[..., Any] | Mapping[str, Function]) -> str:
+    return what.name if isinstance(what, Op) else ", ".join(what)
+
+
+def _remember(what: object, task: Task, at: At, record: bool) -> None:
+    """Record which kernel of an op won."""
+    if record and isinstance(what, Op) and task.wanted is not None:
+        record_winner(what, at, task.wanted, task.cells)
+
+
+def _progress(say: Say | None) -> contextlib.AbstractContextManager[Say]:
+    """What is told of each step goes to `say`, else to stderr where that is a terminal."""
+    if say is None and sys.stderr is not None and sys.stderr.isatty():
+        return progress()
+    return contextlib.nullcontext(say or (lambda step: None))
+
+
+def combined(sizes: Numbers) -> list[dict[str, int]]:
+    """Each number of each size with each of the others. InputError for what is no size."""
+    if not isinstance(sizes, Mapping):
+        raise InputError(f"sizes={sizes!r} names no size: give {{'n': 1024}}, or several numbers of each")
+    several = [[_size(name, each) for each in _each(numbers)] for name, numbers in sizes.items()]
+    found = [dict(zip(sizes, numbers, strict=True)) for numbers in itertools.product(*several)]
+    if not found or len(found) > MOST_SIZES:
+        raise InputError(f"{len(found)} sets of sizes are asked for; give from 1 to {MOST_SIZES}")
+    return found

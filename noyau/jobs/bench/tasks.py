@@ -1,0 +1,180 @@
+"""What is to be timed at each set of sizes: inputs, candidates, and what they are judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import InputError, NoyauError, SignatureError
+from noyau.jobs.bench.candidates import Calling, Entry, Function, of_functions, of_op
+from noyau.jobs.bench.inputs import Arrays, Drawn, drawn_by, usual_numbers, varied
+from noyau.jobs.bench.truth import by_function, by_op
+from noyau.jobs.bench.work import Work, work_of_arrays, work_of_graph
+from noyau.kernels.programs.generate import Wanted, spelling, traced, wanted_by
+from noyau.kernels.reference import graph_of
+from noyau.ops.op import Op
+from noyau.signatures.binding import Bound, bind
+from noyau.timing.output_checks import Check
+from noyau.timing.pairwise import Candidate
+
+Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What is to be timed at one set of sizes. `work`: None where it follows from inputs and outputs, with `flops`, if
+    the user gives them. `wanted`, `cells`: of an op, what its kernels were made for, and how many cells the largest
+    array has."""
+
+    sizes: Mapping[str, int]
+    drawn: Drawn
+    entries: tuple[Entry, ...]
+    check: Check
+    work: Work | None = None
+    flops: float | None = None
+    wanted: Wanted | None = None
+    cells: int = 0
+
+
+def op_tasks(
+    op: Op[..., Any],
+    args: Arguments | None,
+    peers: Mapping[str, Function],
+    sizes: Sequence[dict[str, int]],
+    seed: int,
+    *,
+    judge_alone: bool = False,
+) -> Iterator[Task]:
+    """Tasks of an op, and of its peers; `judge_alone`: with its reference as the only candidate. SignatureError where
+    it has no signature, or inputs do not fit it."""
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    constants = op.description.reference.constants
+    for numbers in sizes:
+        drawn, bound = _op_inputs(op, args, numbers, seed)
+        scalars = tuple(value.scalar for value in bound.instance.inputs)
+        calling = Calling(drawn.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
+        others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
+        own = of_op(op, bound, constants, calling)
+        entries = (next(own),) if judge_alone else (*own, *others)
+        wanted = wanted_by(op.signature, bound, constants)
+        check = _op_check(op, entries[0], bound, wanted, calling)
+        work = _op_work(op, wanted, bound)
+        yield Task(bound.sizes, drawn, _apart(entries), check, work, wanted=wanted, cells=largest(bound))
+
+
+def largest(bound: Bound) -> int:
+    """The cells of the largest array of a call."""
+    return max((array.size for array in bound.arrays), default=0)
+
+
+def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
+    """The candidates. InputError where two have one name."""
+    names = [entry.name for entry in entries]
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        raise InputError(f"two candidates are called {twice}; give the peer another name")
+    return tuple(entries)
+
+
+def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Wanted, calling: Calling) -> Check:
+    """By the certificate; in float64, where the reference itself would be the truth, against a longer one."""
+    assert judge.returning is not None
+    if any(value.dtype is DType.F64 for value in bound.instance.inputs):
+        return by_function(judge.returning, calling.dtypes)
+    reference = op.description.reference
+    graph = graph_of(reference, bound.instance, reference.constants)
+    spelt = spelling(reference, wanted)
+    return by_op(graph, calling.views, calling.dtypes, spelt)
+
+
+def _op_inputs(op: Op[..., Any], args: Arguments | None, numbers: dict[str, int], seed: int) -> tuple[Drawn, Bound]:
+    """Draws for an op, and what they bind."""
+    signature, known = op.signature, op.known(op.description.reference.constants)
+    assert signature is not None
+    if args is not None and not callable(args):
+        if numbers:
+            raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
+        drawn = varied(bind(signature, op.arguments(args, {})[0], known, op.name).arrays, seed)
+        return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
+    if callable(args):
+        maker = args
+
+        def make(number: int) -> Sequence[Any]:
+            return tuple(maker(np.random.default_rng(number), **numbers))
+    else:
+        usual = numbers if op.inputs is not None else usual_numbers(signature, known, numbers)
+
+        def make(number: int) -> Sequence[Any]:
+            return op.make(number, **usual)
+
+    def bound_arrays(number: int) -> Sequence[Any]:
+        return bind(signature, make(seed + number), known, op.name).arrays
+
+    drawn = drawn_by(bound_arrays)
+    return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
+
+
+def _op_work(op: Op[..., Any], wanted: Wanted, bound: Bound) -> Work:
+    """From the traced graph; where it cannot be traced, all inputs and outputs of the signature."""
+    try:
+        return work_of_graph(traced(op.description.reference, wanted), bound.sizes)
+    except NoyauError:
+        outputs = [
+            np.broadcast_to(np.empty((), value.dtype.numpy), shape)
+            for value, shape in zip(bound.instance.outputs, bound.shapes, strict=True)
+        ]
+        return work_of_arrays(bound.arrays, outputs)
+
+
+def function_tasks(
+    functions: Mapping[str, Function],
+    args: Arguments | None,
+    sizes: Sequence[dict[str, int]],
+    flops: float | None,
+    seed: int,
+) -> Iterator[Task]:
+    """Tasks of plain functions. InputError where there are none, or where the first does not run."""
+    if not functions:
+        raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
+    for numbers in sizes:
+        drawn = _function_inputs(args, numbers, seed)
+        calling = Calling(drawn.views, (False,) * len(drawn.views.views))
+        judge, outputs = _judge(next(of_functions(functions, calling)), drawn.draws[0])
+        calling = replace(calling, dtypes=tuple(array.dtype for array in outputs))
+        check = by_function(judge, calling.dtypes)
+        first, *others = of_functions(functions, calling)
+        yield Task(numbers, drawn, (replace(first, is_judge=True), *others), check, flops=flops)
+
+
+def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int) -> Drawn:
+    if not callable(args):
+        if numbers:
+            raise InputError("sizes are of inputs that a function makes: args=lambda rng, n=500: (...)")
+        return varied(args or (), seed)
+    maker = args
+    return drawn_by(lambda number: tuple(maker(np.random.default_rng(seed + number), **numbers)))
+
+
+def _judge(entry: Entry, inputs: Arrays) -> tuple[Candidate, list[np.ndarray]]:
+    """The first of some functions, called once: what the others are judged by. On tensors, where it takes no arrays."""
+    candidate = entry.returning
+    assert candidate is not None
+    try:
+        made = candidate.gives(candidate.run(*candidate.takes(inputs)))
+    except Exception as fault:
+        if entry.other is not None and isinstance(fault, TypeError | AttributeError):
+            return _judge(entry.other, inputs)
+        raise InputError(
+            f"{entry.name} fails with {type(fault).__name__}: {fault}; the others are judged by it"
+        ) from fault
+    parts = made if isinstance(made, tuple) else ()
+    wrong = [type(part).__name__ for part in parts if not isinstance(part, np.ndarray)]
+    if wrong or not parts:
+        told = f"{entry.name} returns {wrong[0] if wrong else 'nothing'}, not arrays or numbers"
+        raise InputError(f"{told}; the others are judged by it")
+    return candidate, [np.asarray(part) for part in parts]

@@ -1,0 +1,333 @@
+"""`noyau.bench` on a GPU: the same tasks, judges, rounds and verdicts, with the clock of its stream."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.errors import CheckError, InputError
+from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text
+from noyau.hosts.torch.cuda.comparison_sides import (
+    TensorRotation,
+    Tensors,
+    TensorSide,
+    alike,
+    refuse_tampering,
+    returned,
+)
+from noyau.hosts.torch.cuda.errors import require_free
+from noyau.hosts.torch.cuda.rates import measured_gpu
+from noyau.hosts.torch.tensors import array_of, tensor_of
+from noyau.jobs.bench.candidates import Calling
+from noyau.jobs.bench.inputs import drawn_by, varied
+from noyau.jobs.bench.race import Judge, Say, shortened
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, At, Benched, Race, Row
+from noyau.jobs.bench.tasks import Arguments, Task, op_tasks
+from noyau.jobs.bench.torch_candidates import DeviceEntry, OnDevice, of_op, on_host
+from noyau.jobs.bench.truth import by_function
+from noyau.jobs.bench.winners import record_winner
+from noyau.jobs.bench.work import Work, work_of_arrays
+from noyau.jobs.machine.render_gpu import clocks
+from noyau.kernels.programs.generate import Wanted
+from noyau.ops.op import Op
+from noyau.timing.comparison import compare_all
+from noyau.timing.conditions import conditions
+from noyau.timing.gpu_rate_cache import GpuMeasured
+from noyau.timing.machine import this_machine, usable_cores
+from noyau.timing.output_checks import Check
+from noyau.timing.pairwise import Candidate
+from noyau.workers.nvml import GpuConditions, unsteady_gpu
+from noyau.workers.tamper_detection import Watch, seconds
+
+Function = Callable[..., object]
+_FEW = 0.9  # the share of calls that must have been on the queue before they began
+
+
+@dataclass(slots=True)
+class Runner:
+    """A candidate that is right so far, and what its first call told."""
+
+    entry: DeviceEntry
+    like: Tensors
+    first_s: float
+    peak_bytes: int
+    fault: str = ""
+    notes: list[str] = field(default_factory=list)
+    verified: int = 0
+    host_s: float | None = None
+
+    @property
+    def row(self) -> Row:
+        known = (self.entry.name, self.entry.language, self.fault, "", tuple(self.notes))
+        return Row(*known, self.first_s, self.peak_bytes, self.verified, self.host_s)
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a bench was asked for; `searches`: the generated kernel is tried with other sizes of tiles, too."""
+
+    budget_s: float = 1.0
+    cold: bool | None = None
+    flops: float | None = None
+    seed: int = 0
+    searches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """What came of it, and of an op what its kernels were made for at each of the sizes, and the largest array's
+    cells."""
+
+    benched: Benched
+    wanted: tuple[tuple[Wanted, int], ...]
+
+
+def bench_on_device(
+    what: Op[..., Any] | Mapping[str, Function],
+    args: Arguments | None,
+    device: str,
+    wishes: Wishes,
+    *,
+    peers: Mapping[str, Function],
+    sizes: Sequence[dict[str, int]],
+    say: Say,
+) -> Timed:
+    """As `noyau.bench`, of tensors on a CUDA device: peers and plain functions are given tensors there."""
+    require_free("noyau.bench")
+    place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
+    number = place.index or 0
+    say("measuring the GPU, unless that was done before")
+    card = measured_gpu(number)
+    before = conditions_of(number)
+    found, wanted = [], []
+    for task, entries in _tasks(what, args, peers, sizes, wishes, place):
+        race = _Racing(task, entries, OnDevice(task.drawn, place), number, card, wishes.seed, say)
+        with torch.cuda.device(place), torch.no_grad():
+            found.append(race.run(wishes.budget_s, (HOT,) if wishes.cold is False else (HOT, COLD)))
+        if task.wanted is not None:
+            wanted.append((replace(task.wanted, device=str(place)), task.cells))
+    after = conditions_of(number)
+    told = gpu_told(number, card, (before, after))
+    name = what.name if isinstance(what, Op) else ", ".join(what)
+    return Timed(Benched(name, this_machine(), {"cores": usable_cores()}, tuple(found), told), tuple(wanted))
+
+
+def remember(what: object, timed: Timed) -> None:
+    """Record which kernel of an op won at each of the sizes."""
+    if isinstance(what, Op):
+        for at, (wanted, cells) in zip(timed.benched.at, timed.wanted, strict=True):
+            record_winner(what, at, wanted, cells)
+
+
+def gpu_told(number: int, card: GpuMeasured, moments: tuple[GpuConditions, GpuConditions]) -> dict[str, Any]:
+    """What a record says of the GPU."""
+    return {
+        "device": device_text(number),
+        "clocks": " -> ".join(map(clocks, moments)),
+        "conditions": [each.to_json() for each in moments],
+        "doubts": unsteady_gpu(*moments),
+        "empty_pair_s": clock_of(number).overhead_s,
+        "flush_s": dict(card.flush_s),
+        "floors_of": card.date,
+    }
+
+
+def _tasks(
+    what: Op[..., Any] | Mapping[str, Function],
+    args: Arguments | None,
+    peers: Mapping[str, Function],
+    sizes: Sequence[dict[str, int]],
+    wishes: Wishes,
+    place: torch.device,
+) -> Iterator[tuple[Task, list[DeviceEntry]]]:
+    """What is timed at each sizes, and by whom."""
+    if isinstance(what, Op):
+        given = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
+        for task in op_tasks(what, given, {}, sizes, wishes.seed, judge_alone=True):
+            own = of_op(what, task, str(place), searches=wishes.searches)
+            others = [DeviceEntry(name, "", run, is_peer=True) for name, run in peers.items()]
+            yield task, [*own, *others]
+        return
+    functions = {**what, **peers}
+    if not functions:
+        raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
+    for numbers in sizes:
+        task = _function_task(functions, args, numbers, wishes, place)
+        yield task, [DeviceEntry(name, "", run, is_judge=not at) for at, (name, run) in enumerate(functions.items())]
+
+
+def _function_task(
+    functions: Mapping[str, Function],
+    args: Arguments | None,
+    numbers: dict[str, int],
+    wishes: Wishes,
+    place: torch.device,
+) -> Task:
+    """Plain functions of tensors, judged by the first of them, which runs on the device as well."""
+    if callable(args):
+        maker = args
+        drawn = drawn_by(lambda n: tuple(map(on_host, maker(np.random.default_rng(wishes.seed + n), **numbers))))
+    elif numbers:
+        raise InputError("sizes are of inputs that a function makes: args=lambda rng, n=500: (...)")
+    else:
+        drawn = varied(tuple(map(on_host, args or ())), wishes.seed)
+    on = OnDevice(drawn, place)
+    name, function = next(iter(functions.items()))
+
+    def takes(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
+        return on.arguments([tensor_of(np.array(array)).to(place) for array in arrays if array.ndim])
+
+    judge = Candidate(name, function, takes=takes, gives=_arrays)
+    try:
+        made = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
+    except Exception as fault:
+        raise InputError(f"{name} fails with {type(fault).__name__}: {fault}; the others are judged by it") from fault
+    dtypes = tuple(array.dtype for array in made)
+    calling = Calling(drawn.views, (False,) * len(drawn.views.views), dtypes)
+    return Task(numbers, drawn, (), by_function(judge, calling.dtypes), flops=wishes.flops)
+
+
+def _arrays(result: object) -> tuple[np.ndarray, ...]:
+    tensors, fault = returned(result)
+    if fault:
+        raise CheckError(fault)
+    return tuple(array_of(each.cpu()) for each in tensors)
+
+
+class _Racing:
+    """The race at one set of sizes."""
+
+    def __init__(
+        self,
+        task: Task,
+        entries: Sequence[DeviceEntry],
+        on: OnDevice,
+        number: int,
+        card: GpuMeasured,
+        seed: int,
+        say: Say,
+    ) -> None:
+        self.task, self.entries, self.on, self.card, self.seed, self.say = task, entries, on, card, seed, say
+        self.clock, self.draws, self.last = clock_of(number), on.draws(), COLD
+        self.judge = Judge(task.check, task.drawn.draws[-1])
+
+    def run(self, budget_s: float, temperatures: Sequence[str]) -> At:
+        """Each candidate verified on a first call, all of them timed together, and some of the timed runs verified."""
+        watch, start = Watch(), conditions()
+        found = [self.first(entry) for entry in self.entries]
+        runners = [each for each in found if isinstance(each, Runner)]
+        races: dict[str, Race] = {}
+        self.last = temperatures[-1]
+        for temperature in temperatures if runners and self.draws[0] else ():
+            self.say(f"timing {len(runners)} candidates, {temperature}")
+            sides = self.sides(runners, temperature)
+            share_s = budget_s / len(temperatures)
+            series = compare_all(sides, budget_s=share_s, seed=self.seed, sample_s=0.0, clock=seconds)
+            races[temperature] = Race(tuple((side.name, RETURNING) for side in sides), series)
+            self.say("verifying runs that were timed")
+            self.verify(sides, runners, watch)
+        rows = tuple(each.row if isinstance(each, Runner) else each for each in found)
+        work = self.work(runners)
+        usual = COLD if COLD in races else HOT
+        floor_s = self.card.floor_s(work.read_bytes, work.written_bytes, usual) if work.bytes_moved else None
+        inputs = tuple(f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else repr(a) for a in self.given())
+        moments = (start, conditions())
+        at = At(self.task.sizes, inputs, rows, races, work, floor_s, moments, usable_cores(), self.task.drawn.notes)
+        return replace(at, rows=tuple(self.possible(row, at) for row in rows))
+
+    def given(self) -> tuple[Any, ...]:
+        return self.task.drawn.first
+
+    def first(self, entry: DeviceEntry) -> Runner | Row:
+        """A candidate that was called and is right, or why it is not timed."""
+        if entry.run is None:
+            return Row(entry.name, entry.language, entry.fault, entry.skipped)
+        self.say(f"first call of {entry.name}")
+        set_ = tuple(map(alike, self.draws[-1]))
+        torch.cuda.synchronize()
+        torch.cuda.reset_peak_memory_stats()
+        held, begin_s = torch.cuda.memory_allocated(), seconds()
+        try:
+            results, fault = returned(entry.run(*self.on.arguments(set_)))
+            torch.cuda.synchronize()
+            if fault:
+                raise CheckError(fault)
+        except Exception as error:  # noqa: BLE001  whatever a candidate raises is told of it
+            return Row(entry.name, entry.language, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+        runner = Runner(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
+        runner.fault = self.judge.fault([array_of(each.cpu()) for each in results], entry.is_judge)
+        if runner.fault and not entry.is_peer:
+            return Row(entry.name, entry.language, runner.fault, first_s=runner.first_s)
+        if entry.note:
+            runner.notes.append(entry.note)
+        return runner
+
+    def sides(self, runners: Sequence[Runner], temperature: str) -> list[TensorSide]:
+        """Every candidate, on one rotation of inputs."""
+        rng = np.random.default_rng(self.seed)
+        rotation = TensorRotation(self.draws, rng)
+        dear = self.judge.affordable == 1  # then one timed run of a candidate is judged, among the last ones
+        verified = int(temperature == self.last) if dear else self.judge.affordable // 2
+        return [
+            TensorSide(
+                each.entry.name,
+                each.entry.run or (lambda: None),
+                rotation,
+                each.like,
+                self.clock,
+                temperature == COLD,
+                rng,
+                self.on.arguments,
+                verified,
+            )
+            for each in runners
+        ]
+
+    def verify(self, sides: Sequence[TensorSide], runners: Sequence[Runner], watch: Watch) -> None:
+        """Judge the runs that were kept; what is wrong is the runner's fault."""
+        for side, runner in zip(sides, runners, strict=True):
+            try:
+                watch.refuse(side.name)
+                refuse_tampering(side.name)
+                side.refuse(_no_fault if runner.entry.is_judge else self.checked)
+            except CheckError as error:
+                runner.fault = runner.fault or shortened(str(error), side.name)
+            runner.verified += len(side.kept)
+            runner.host_s = statistics.median(sample.host_s for sample in side.samples)
+            if side.unblocked > (1 - _FEW) * len(side.samples):
+                told = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
+                runner.notes.append(f"{told}: its times may hold what Python takes; it may wait for the GPU")
+
+    @property
+    def checked(self) -> Check:
+        return lambda inputs, outputs: self.task.check(self.on.arrays(inputs), outputs)
+
+    def work(self, runners: Sequence[Runner]) -> Work:
+        outputs = [array_of(each.cpu()) for each in runners[0].like] if runners else []
+        given = [each for each in self.given() if isinstance(each, np.ndarray)]
+        return self.task.work or work_of_arrays(given, outputs, self.task.flops)
+
+    def possible(self, row: Row, at: At) -> Row:
+        """The row; with a fault where it took less time than can be, or a doubt where it may not touch all bytes."""
+        if row.out:
+            return row
+        told = ""
+        for temperature in at.races:
+            took_s = at.time_s(row.name, temperature=temperature)
+            if took_s is not None:
+                told = told or self.card.mistake(took_s, at.work.read_bytes, at.work.written_bytes, temperature)
+        if not told:
+            return row
+        if at.work.exact:
+            return replace(row, fault=told)
+        doubt = "faster than this GPU moves its inputs and outputs: it may not touch all of them"
+        return replace(row, notes=(*row.notes, doubt))
+
+
+def _no_fault(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
+    return ""

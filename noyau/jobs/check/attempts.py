@@ -1,0 +1,289 @@
+"""What the kernels of an op are tried on: dtypes, ranks, sizes and numbers, by its signature or by its maker."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain, cycle, islice
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError, SignatureError
+from noyau.ir.graph import Graph
+from noyau.kernels.programs.generate import Wanted, spelling
+from noyau.kernels.reference import graph_of
+from noyau.ops.op import Op
+from noyau.signatures.binding import bind
+from noyau.signatures.inputs import in_dtypes, made_by, usual_sizes
+from noyau.signatures.instances import instance_of, sizing_integers
+from noyau.signatures.types import Family, Instance, Signature
+from noyau.text import printable
+from noyau.verify.adversarial import NORMAL, CaseMaker, Pattern, cells, fits, fitting, schedule
+from noyau.verify.values import Spelt
+
+Array = np.ndarray
+Sizes = Mapping[str, int]
+Make = Callable[[Sizes], tuple[Array, ...] | None]
+
+MOST, FEW = 50, 12  # cases of the first instance, and of each other one
+TOTAL = 1 << 20  # cells over all cases of an instance
+AXES = (1, 0, 2, 3)  # of a Rest, in the order in which they are tried
+INTEGERS = (10, 1, 7, 0)  # for a parameter that gives a dim
+EDGES = (1, 33, 31, 0, 32, 65, 64, 129, 257)  # the first ones are tried on every instance
+AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # sizes that a maker of inputs is asked for, beside its usual ones
+SEEDS = 3
+_SMALLEST = 30  # cells of the largest array of a usual case, at least
+_DTYPES = {
+    Family.FLOAT: (DType.F32, DType.F64, DType.F16, DType.BF16),
+    Family.INT: (DType.I64, DType.I32, DType.U8),
+    Family.ANY: (DType.F32, DType.I32, DType.BOOL),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
+    none. `graph` is the reference as one Opaque, `spelt` the same traced. `needed`: the first of its ranks, which is
+    tried however late it is, for a kernel that was checked runs on arrays of these ranks."""
+
+    instance: Instance
+    graph: Graph
+    spelt: Spelt
+    made_of: str
+    sizes: Sizes
+    make: Make
+    needed: bool = False
+
+    @property
+    def label(self) -> str:
+        """In words: `denormals, rows = 5`."""
+        return ", ".join([self.made_of, *(f"{printable(name)} = {size}" for name, size in self.sizes.items())])
+
+
+def attempts(
+    op: Op[..., Any],
+    wanted: Sizes,
+    seed: int,
+    accepts: Callable[[Instance], bool],
+    *,
+    ranks_first: bool = True,
+    left_out: Container[Instance] = (),
+) -> Iterator[Attempt]:
+    """The attempts for a kernel: `accepts` says which instances it takes; `wanted` are usual sizes. `ranks_first`: the
+    first of each ranks, which are then `needed`, come before others. `left_out`, which may grow meanwhile: instances
+    that are not tried further; other dtypes are tried with as many axes as some that are not left out."""
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
+    if op.inputs is not None:
+        made = _by_maker(op, op.signature, wanted, seed, accepts)
+        yield from (each for each in made if each.instance not in left_out)
+        return
+    begun, waiting = dict[Instance, None](), list[Iterator[Attempt]]()
+
+    def continued(*parts: Iterator[Attempt]) -> Iterator[Attempt]:
+        return (each for each in chain(*parts) if each.instance not in left_out)
+
+    for instance, integers in _instances(op, op.signature, wanted, accepts, left_out):
+        most = FEW if any(each not in left_out for each in begun) else MOST
+        some = islice(_by_signature(op, instance, integers, wanted, seed), most)
+        if ranks_first and all(instance.ranks != each.ranks for each in begun):
+            waiting.append(some)
+            yield from (replace(each, needed=True) for each in continued(islice(some, 1)))
+        else:
+            yield from continued(*waiting, some)
+            waiting = []
+        begun[instance] = None
+    yield from continued(*waiting)
+
+
+def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
+    """Inputs of the first sizes that are no edge, and these in words. InputError where there are none."""
+    for attempt in attempts(op, {}, 0, lambda instance: True):
+        arrays = attempt.make(attempt.sizes)
+        if arrays is not None and max((array.size for array in arrays), default=_SMALLEST) >= _SMALLEST:
+            size = ", ".join(f"{name} = {value}" for name, value in attempt.sizes.items())
+            return attempt.instance, list(arrays), size
+    raise InputError(f"{op.name} has no inputs to launch it on")
+
+
+def sizes_named(op: Op[..., Any]) -> tuple[str, ...]:
+    """The sizes that a check can be asked for: those of `inputs=`, else those of the signature, where `*rows` has
+    `rows_0` and `rows_1`."""
+    if op.inputs is not None:
+        return tuple(inspect.signature(op.inputs).parameters)[1:]
+    if op.signature is None:
+        return ()
+    rests = {term.rest.name for term in op.signature.inputs if term.rest and term.rest.name in op.signature.sizes}
+    plain = [name for name in op.signature.sizes if name not in rests]
+    return (*plain, *(f"{name}_{axis}" for name in sorted(rests) for axis in range(max(AXES))))
+
+
+def require_sizes(op: Op[..., Any], wanted: Sizes) -> None:
+    """SignatureError for a size that the op has not, or that is none."""
+    known = sizes_named(op)
+    if not isinstance(wanted, Mapping):
+        raise SignatureError(f"{op.name}: sizes={wanted!r} names no size; its sizes are: {', '.join(known) or 'none'}")
+    for name, size in wanted.items():
+        if name not in known:
+            raise SignatureError(f"{op.name} has no size {name}; its sizes are: {', '.join(known) or 'none'}")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise SignatureError(f"{op.name}: {name} is {size!r}, and a size is an integer from 0")
+
+
+def grown(attempt: Attempt) -> Iterator[Iterator[Attempt]]:
+    """The attempt at larger and larger sizes, never multiples of 2: all of them, then the last and the first alone.
+
+    Where the numbers may be any, those alone are none below 0: long sums of them lose the most."""
+    names = list(attempt.sizes)
+    yield _grown(attempt, tuple(reversed(names)))
+    alone = replace(attempt, made_of=f"{attempt.made_of}, none below 0", make=lambda sizes: _above(attempt.make(sizes)))
+    for name in dict.fromkeys((*names[-1:], *names[:1])):
+        yield _grown(alone if attempt.made_of == NORMAL.label else attempt, (name,))
+
+
+def _grown(attempt: Attempt, names: Sequence[str]) -> Iterator[Attempt]:
+    sizes = dict(attempt.sizes)
+    for name in islice(cycle(names), MOST):
+        sizes[name] = 4 * sizes[name] + 1
+        yield replace(attempt, sizes=dict(sizes))
+
+
+def _above(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
+    """The arrays, the floats among them without a sign."""
+    if arrays is None:
+        return None
+    dtypes = [from_numpy(array.dtype) for array in arrays]
+    return tuple(np.abs(a) if dtype and dtype.is_float else a for a, dtype in zip(arrays, dtypes, strict=True))
+
+
+def _instances(
+    op: Op[..., Any],
+    signature: Signature,
+    wanted: Sizes,
+    accepts: Callable[[Instance], bool],
+    left_out: Container[Instance],
+) -> Iterator[tuple[Instance, Sizes]]:
+    """The dtypes, ranks and integers to try, the most usual first; those that the kernel takes."""
+    known = op.known(op.description.reference.constants)
+    families = {term.element for term in signature.inputs if isinstance(term.element, Family)}
+    has_rest = any(term.rest for term in signature.inputs)
+    usual = {family: _DTYPES[family][0] for family in families}
+    chosen = [usual, *({**usual, f: dtype} for f in families for dtype in _DTYPES[f][1:])]
+    seen = dict[tuple[Instance, int], int]()
+    for dtypes in chosen:
+        for integer in INTEGERS if sizing_integers(signature) else (1,):
+            held = [axes for (instance, _), axes in seen.items() if instance not in left_out]
+            for axes in (AXES if dtypes is usual or not held else held[:1]) if has_rest else (1,):
+                integers = {name: wanted.get(name, integer) for name in sizing_integers(signature)}
+                made = _instance(signature, dtypes, axes, {**known, **integers})
+                if made is not None and (made, integer) not in seen and accepts(made):
+                    seen[made, integer] = axes
+                    yield made, integers
+
+
+def _instance(signature: Signature, dtypes: Mapping[Family, DType], axes: int, known: Sizes) -> Instance | None:
+    elements = [term.element for term in signature.inputs]
+    settled = tuple(dtypes[each] if isinstance(each, Family) else each for each in elements)
+    ranks = tuple(len(term.fixed) + axes * (term.rest is not None) for term in signature.inputs)
+    try:
+        return instance_of(signature, settled, ranks, tuple(sorted(known.items())))
+    except SignatureError:
+        return None
+
+
+def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted: Sizes, seed: int) -> Iterator[Attempt]:
+    """Adversarial inputs: patterns and sizes in turns."""
+    reference = op.description.reference
+    graph = graph_of(reference, instance, reference.constants)
+    spelt = spelling(reference, Wanted(instance, reference.constants, integers))
+    has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
+    usual, traced = usual_sizes(instance, {}), spelt()
+    demanding = None if traced is None or fits(traced, usual) else traced
+    edges, spent = _edges(usual), 0
+    if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
+        edges = chain([usual], fitting(demanding, edges))
+    plan = chain(((sizes, NORMAL) for sizes in edges), schedule(demanding or graph, wanted, False, has_floats))
+    for number, (sizes, pattern) in enumerate(plan):
+
+        def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:
+            maker = CaseMaker(graph, np.random.default_rng([seed, number]))
+            with np.errstate(all="ignore"):
+                made = maker.inputs(other, pattern)
+            if made is None:
+                return None
+            fixed = {**integers, **{name: other[name] for name in _agreeing(instance, other)}}
+            return tuple(
+                np.array(fixed[v.name], v.dtype.numpy) if v.scalar and v.name in fixed else made[v.name]
+                for v in instance.inputs
+            )
+
+        spent += cells(graph, sizes)
+        yield Attempt(instance, graph, spelt, pattern.label, sizes, make)
+        if spent > TOTAL:
+            return
+
+
+def _edges(usual: Sizes) -> Iterator[Sizes]:
+    """Each size at the edges of blocks, the others small."""
+    yield usual
+    for name in usual:
+        yield from ({**usual, name: size} for size in EDGES)
+
+
+def _agreeing(instance: Instance, sizes: Sizes) -> list[str]:
+    """Integer parameters that shapes give as well."""
+    return [value.name for value in instance.inputs if value.scalar and value.name in sizes]
+
+
+def _by_maker(
+    op: Op[..., Any], signature: Signature, wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]
+) -> Iterator[Attempt]:
+    """What the maker gives: at its usual sizes with several seeds, then each size at awkward ones, then, where the op
+    takes a family of floats, the usual ones in its other dtypes."""
+    assert op.inputs is not None
+    parameters = list(inspect.signature(op.inputs).parameters.values())[1:]
+    usual = {parameter.name: int(wanted.get(parameter.name, parameter.default)) for parameter in parameters}
+    has_family = any(term.element is Family.FLOAT for term in signature.inputs)
+    plans: list[tuple[Sizes, int, DType | None]] = [(usual, seed + k, None) for k in range(SEEDS)]
+    plans += [({**usual, name: size}, seed, None) for name in usual for size in AWKWARD if size != usual[name]]
+    plans += [(usual, seed, dtype) for dtype in _DTYPES[Family.FLOAT] if has_family]
+    first = None
+    for sizes, chosen, dtype in plans:
+
+        def make(other: Sizes, chosen: int = chosen, dtype: DType | None = dtype) -> tuple[Array, ...] | None:
+            return _bound(op, signature, other, chosen, dtype, strict=other == usual)[1]
+
+        instance, arrays = _bound(op, signature, sizes, chosen, dtype, strict=sizes == usual)
+        first = first or instance
+        if instance is None or arrays is None or not accepts(instance) or (dtype and instance == first):
+            continue
+        reference = op.description.reference
+        graph = graph_of(reference, instance, reference.constants)
+        spelt = spelling(reference, Wanted(instance, reference.constants))
+        yield Attempt(instance, graph, spelt, "inputs(rng)", sizes, make)
+
+
+def _bound(
+    op: Op[..., Any], signature: Signature, sizes: Sizes, seed: int, dtype: DType | None, *, strict: bool
+) -> tuple[Instance | None, tuple[Array, ...] | None]:
+    """What the maker gives, in `dtype` where one of the family is asked for, and what it binds. Where it has nothing
+    for these sizes: None, but at its usual ones, an InputError."""
+    reference = op.description.reference
+    assert op.inputs is not None
+    try:
+        given = made_by(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
+        if dtype is not None:
+            given = in_dtypes(given, signature, [dtype] * len(given))
+        bound = bind(signature, given, op.known(reference.constants), f"inputs= of {op.name}")
+    except SignatureError:
+        if strict:
+            raise
+        return None, None
+    except Exception as fault:
+        if strict:
+            raise InputError(f"inputs= of {op.name} fails with {type(fault).__name__}: {fault}") from fault
+        return None, None
+    return bound.instance, bound.arrays

@@ -1,0 +1,251 @@
+"""What is checked: a kernel that was written by hand, in whatever process it can be run."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.util import find_spec
+from typing import Any, Protocol
+
+import numpy as np
+
+from noyau.errors import NoyauError
+from noyau.jobs.check.isolated_kernels import Apart
+from noyau.jobs.check.sanitized_runs import Watch, by_hand
+from noyau.kernels.c.parameters import roles_of
+from noyau.kernels.call import CALLED_HERE, SYMBOL, FunctionKernel, built
+from noyau.kernels.guarded_run import LAYOUTS, How
+from noyau.kernels.reference import Reference
+from noyau.kernels.triton.parameters import asks_strides, configs_of
+from noyau.kernels.trust import note, remember, revoke
+from noyau.kernels.user_kernel import HandKernel
+from noyau.sanitizer.routes import Case, is_watched, watch
+from noyau.signatures.types import Instance
+from noyau.verify.certificate import Certificate
+
+Array = np.ndarray
+_END = re.compile(r"\b(its )?(input|output) (\d+)")
+_CORES = os.cpu_count() or 1
+MANY = max(4, _CORES)  # threads; more than the cores of a small machine, so that they take turns
+
+
+class Candidate(Protocol):
+    """A kernel under check. `called` is its name in messages, `place` its file and line; `threads`: the numbers of
+    threads that it can run with, none where it has no say in that; `layouts` that it takes beside packed arrays;
+    `in_pieces`: it is called for pieces of its work."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def language(self) -> str: ...
+
+    @property
+    def called(self) -> str: ...
+
+    @property
+    def place(self) -> str: ...
+
+    @property
+    def threads(self) -> tuple[int, ...]: ...
+
+    @property
+    def layouts(self) -> tuple[str, ...]: ...
+
+    @property
+    def in_pieces(self) -> bool: ...
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether each run is the same: thread after thread, on arrays of its own, whatever is asked of a run."""
+        ...
+
+    @property
+    def is_trusted(self) -> bool:
+        """Whether it runs on all arrays of the ranks that it was checked with; else each kind has a certificate."""
+        ...
+
+    @property
+    def skipped(self) -> str:
+        """Why it cannot be tried here, or nothing."""
+        ...
+
+    def open(self, instance: Instance) -> None:
+        """Make it ready. BuildError where it does not build, SignatureError where it does not take the instance."""
+        ...
+
+    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
+        """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
+        ...
+
+    @property
+    def reason(self) -> str: ...
+
+    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        """The results of one run between guards. CheckError for what is wrong with a run."""
+        ...
+
+    def watched(self) -> Watch | str | None:
+        """How it is run with every access watched, or why it is not; None where nobody asks."""
+        ...
+
+    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
+        """What becomes of it once nothing is wrong."""
+        ...
+
+    def failed(self, fault: str) -> None:
+        """What becomes of it once something is."""
+        ...
+
+    def notes(self) -> list[str]:
+        """What a report says of how it was run."""
+        ...
+
+
+@dataclass(slots=True)
+class ByHand:
+    """A kernel that was written by hand."""
+
+    kernel: HandKernel
+    reference: Reference
+    apart: Apart
+
+    def __post_init__(self) -> None:
+        note(self.kernel, self.reference)
+
+    @property
+    def name(self) -> str:
+        return self.kernel.name
+
+    @property
+    def language(self) -> str:
+        return self.kernel.language
+
+    @property
+    def called(self) -> str:
+        return self.kernel.called
+
+    @property
+    def place(self) -> str:
+        """Its file and line; of a text in C the line of its function."""
+        kernel = self.kernel
+        if kernel.function is not None or kernel.place == "a text":
+            return kernel.place
+        found = re.search(rf"\b{re.escape(kernel.entry)}\s*\(", kernel.text)
+        return f"{kernel.place}:{kernel.text.count(chr(10), 0, found.start()) + 1}" if found else kernel.place
+
+    @property
+    def threads(self) -> tuple[int, ...]:
+        return (1, 2, MANY) if self.in_pieces or is_parallel(self.kernel) else ()
+
+    @property
+    def in_pieces(self) -> bool:
+        return _is_in_pieces(self.kernel)
+
+    @property
+    def layouts(self) -> tuple[str, ...]:
+        if self.language == "triton":  # torch has no strides below 0
+            return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(self.kernel) else ()
+        return tuple(LAYOUTS) if not self.is_replayed and self.language != "c" else ()
+
+    @property
+    def skipped(self) -> str:
+        if self.language in CALLED_HERE:
+            return ""
+        if self.language == "triton":
+            lacking = [name for name in ("triton", "torch") if find_spec(name) is None]
+            return f"{lacking[0]} is not installed; run: pip install 'noyau[triton]'" if lacking else ""
+        return (
+            ""
+            if is_watched(self.language)
+            else f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
+        )
+
+    @property
+    def is_trusted(self) -> bool:
+        return True
+
+    @property
+    def is_replayed(self) -> bool:
+        """Whether it runs here only with every access watched."""
+        return self.language not in CALLED_HERE and self.language != "triton"
+
+    def open(self, instance: Instance) -> None:
+        if self.language == "c":
+            built(self.kernel, instance, self.reference.constants)
+        elif self.language == "triton":
+            from noyau.kernels.triton.arrays import opened
+
+            opened(self.kernel, instance, self.reference.constants)
+            self.apart.chosen_for_triton()  # or it is not tried, which is no fault of its numbers
+        elif not self.is_replayed:
+            FunctionKernel(self.kernel, instance, self.reference.constants)
+
+    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
+        return True
+
+    @property
+    def reason(self) -> str:
+        return ""
+
+    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        try:
+            if self.is_replayed:
+                return list(watch(Case(self.kernel, instance, arrays, self.reference.constants)).outputs or ())
+            return self.apart.run(self.kernel, instance, arrays, how)
+        except NoyauError as error:
+            message = _END.sub(lambda found: _named(found, instance), str(error))
+            raise type(error)(self.worded(message)) from None
+
+    def watched(self) -> Watch | str | None:
+        return by_hand(self.kernel, self.reference.constants)
+
+    def worded(self, message: str) -> str:
+        """A message without the names of what it runs in."""
+        before = None
+        while message != before:
+            before = message
+            for name in (self.apart.op.name, self.called, SYMBOL, self.name):
+                for prefix in (f"{name}: ", f"{name} "):
+                    message = message.removeprefix(prefix)
+        return message
+
+    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
+        remember(self.kernel, self.reference, instances, certificate.to_json())
+
+    def failed(self, fault: str) -> None:
+        revoke(self.kernel, self.reference, fault)
+
+    def notes(self) -> list[str]:
+        way = self.apart.triton if self.language == "triton" else self.apart.way
+        alone = [way.note] if self.language != "c" and way is not None and way.note else []
+        packed = ["on packed arrays"] if not self.layouts else []
+        configs = len(configs_of(self.kernel.function))
+        packed += [f"with each of {configs} configurations in turn"] if configs else []
+        threads = [f"with {', '.join(map(str, self.threads))} threads"] if self.threads else []
+        watched = ["run as a GPU would, on this machine"] if self.is_replayed else []
+        return [*alone, *packed, *threads, *watched]
+
+
+def _named(found: re.Match[str], instance: Instance) -> str:
+    """`input 0` by its name; `its input x` keeps the word."""
+    ends = instance.outputs if found[2] == "output" else instance.inputs
+    return f"{'its input ' if found[1] else ''}{ends[int(found[3])].name}"
+
+
+@lru_cache(maxsize=64)
+def _is_in_pieces(kernel: HandKernel) -> bool:
+    if kernel.prototype is None or kernel.language != "c":
+        return False
+    return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
+
+
+def is_parallel(kernel: HandKernel) -> bool:
+    """Whether it has threads whose number can be chosen: OpenMP in C, or parallel=True of numba."""
+    if kernel.language == "c":
+        return any("openmp" in flag for flag in kernel.usage.options.get("flags", ()))
+    options: Mapping[str, Any] = getattr(kernel.function, "targetoptions", {})
+    return kernel.language == "numba" and bool(options.get("parallel"))

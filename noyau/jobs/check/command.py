@@ -1,0 +1,204 @@
+"""The command `noyau check`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from noyau.errors import InputError
+from noyau.jobs.check.script_command import check_and_print, draw, drawing_of, is_script
+from noyau.jobs.command_line import declare_inputs, declare_record, progress, require_place, sizes_of
+
+if TYPE_CHECKING:
+    from noyau.ops.op import Op
+    from noyau.sanitizer.access_map import Map
+    from noyau.verify.findings import Checked
+
+_INTERPRET = "TRITON_INTERPRET"
+FILE_S = 2.0  # for the kernels of a file, in each process: then no further inputs are tried
+
+
+def declare_check(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add(
+        "target",
+        metavar="MODEL.onnx|FILE.py[::OP]|SCRIPT.py|BOOK.ipynb|PROGRAM.c",
+        help="the model whose float64 evaluation is the truth; an op, of which every kernel is checked; or a script, "
+        "a notebook or a program in C, C++ or CUDA C++ (.c, .cpp, .cu), which is run as it is, its parallel loops, "
+        "threads and launches watched (a program with threads runs twice, and does twice what else it does)",
+    )
+    add(
+        "arguments", nargs="*", default=[], metavar="ARGS", help="of a script or a program; its options stand behind --"
+    )
+    add("--launch", metavar="GRID,BLOCK", help="of a script or a program: launch each kernel so (8,64 or 4x4,16x16)")
+    add("--flags", metavar="F", help="of a program: for the compiler, run here: --flags='-DN=100 part.c'")
+    add("--map", metavar="F.svg", help="tell who writes which cell in a small launch or call, and draw it (-: no)")
+    add("--against", type=Path, metavar="B.onnx", help="the model to judge: at each output, and at each common value")
+    sizes = "or with several in turn (default: small ones, then all at 1); check an op at it; can be repeated"
+    declare_inputs(parser, "run both models", sizes)
+    add(
+        "--sizes",
+        action="append",
+        default=[],
+        metavar="NAME=N",
+        help="of an op: sizes that it is meant for; its launches and its index arithmetic are looked at there, and "
+        "nothing is run; can be repeated",
+    )
+    add("--tolerance", type=float, metavar="T", help="of an op: allow |got - want| <= T * max(1, |want|) instead")
+    add("--gradient", action="store_true", help="of an op: check what it gives back too, also where that is derived")
+    declare_record(parser, "value by value")
+    add("--sanitizer", action="store_true", help="of ops and scripts: ask compute-sanitizer too, where there is a GPU")
+    add("--strict", action="store_true", help="of all but models: warnings make the status 1 too")
+    add(
+        "--sarif", type=Path, metavar="F", help="of all but models: write the findings here, for editors and code hosts"
+    )
+
+
+def run_check(arguments: argparse.Namespace) -> int:
+    """0 where nothing differs, 1 where something does."""
+    from rich.console import Console
+
+    if is_script(arguments.target):
+        return check_and_print(arguments)
+    is_op = Path(arguments.target.partition("::")[0]).suffix == ".py"
+    for name in ("arguments", "launch", "flags", *(() if is_op else ("map",))):
+        if getattr(arguments, name):
+            raise InputError(f"{arguments.target} is no script: it takes no {name}")
+    if is_op:
+        return _check_op(arguments)
+    target = Path(arguments.target)
+    _require_of_models(arguments, target)
+    if arguments.against is None and target.suffix != ".onnx":
+        known = "MODEL.onnx --against B.onnx, FILE.py::OP, SCRIPT.py, BOOK.ipynb, PROGRAM.c, .cpp or .cu"
+        raise InputError(f"{target} is nothing that can be checked; there are: {known}")
+    if arguments.against is None:
+        raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
+    if arguments.json is not None:
+        require_place(arguments.json, target)
+    from noyau.jobs.check.model_difference import apart
+
+    with progress() as say:
+        say(f"running {target.name} and {arguments.against.name}")
+        found = apart(target, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
+        if arguments.json is not None:
+            found.write(arguments.json)
+    Console().print(found)
+    return 0 if found.ok else 1
+
+
+def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
+    """InputError for an option that does nothing to a model."""
+    if arguments.gradient:
+        raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
+    given = {name: getattr(arguments, name) or None for name in ("sarif", "sanitizer", "strict", "sizes")}
+    given["tolerance"] = arguments.tolerance
+    wrong = next((name for name, value in given.items() if value is not None), None)
+    if wrong is not None:
+        raise InputError(f"{target} is a model: it takes no --{wrong}")
+
+
+def _check_op(arguments: argparse.Namespace) -> int:
+    """Every kernel of an op, or of each op of a file, against its reference."""
+    from noyau.jobs.report.text import print_lines, write_json
+    from noyau.verify.findings import LIMITS, sarif, together
+
+    if arguments.against is not None or arguments.inputs is not None:
+        raise InputError("--against and --inputs are of models: an op is checked against its own reference")
+    path = Path(arguments.target.partition("::")[0])
+    for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
+        if place is not None:
+            require_place(place, path)
+    with _interpreting(path) if arguments.map is not None else nullcontext():
+        found = _checked(arguments)
+        maps = _maps(arguments)
+    if arguments.json is not None:
+        write_json(together(found), arguments.json)
+    if arguments.sarif is not None:
+        write_json(sarif([finding for each in found for finding in each.findings]), arguments.sarif)
+    told = "\n".join([*map(str, found), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
+    print_lines(told)
+    is_warned = arguments.strict and any(check.findings for check in found)
+    status = 0 if all(check.ok for check in found) and not is_warned else 1
+    draw(maps, drawing_of(arguments.map), path, status)
+    return status
+
+
+@contextmanager
+def _interpreting(path: Path) -> Iterator[None]:
+    """Triton, where a file names it and there is no GPU, interprets: so it is seen who writes what."""
+    from noyau.workers.nvml import has_driver
+
+    if "triton" in sys.modules or has_driver() or not path.is_file() or b"triton" not in path.read_bytes():
+        yield
+        return
+    before = os.environ.get(_INTERPRET)
+    os.environ[_INTERPRET] = "1"  # read as Triton is imported
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[_INTERPRET]
+        else:
+            os.environ[_INTERPRET] = before
+
+
+def _maps(arguments: argparse.Namespace) -> list[Map]:
+    """Who writes which cell, of each kernel that is written by hand."""
+    if arguments.map is None:
+        return []
+    from noyau.jobs.check.sanitized_runs import maps_of
+    from noyau.ops.op_files import load_ops
+
+    return [each for op in load_ops(arguments.target) if op.signature for each in maps_of(op)]
+
+
+def _checked(arguments: argparse.Namespace) -> list[Checked]:
+    """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
+    from noyau.jobs.check.attempts import sizes_named
+    from noyau.jobs.check.forked_copy import is_of_use
+    from noyau.jobs.check.gpu_sanitizer import second_opinion
+    from noyau.jobs.check.isolated_kernels import young
+    from noyau.jobs.check.run import Wishes, check_together, parts_of
+    from noyau.ops.op_files import load_ops
+    from noyau.verify.findings import Checked
+
+    sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
+    with progress() as say:
+        say(f"loading {arguments.target}")
+        ops = load_ops(arguments.target)
+        _require_sizes(sizes, {name for op in ops for name in sizes_named(op)}, arguments.target)
+        declared = {name: values[0] for name, values in sizes_of(arguments.sizes, "--sizes").items()}
+        signed = {name for op in ops if op.signature for name in op.signature.sizes}
+        _require_sizes(declared, signed, arguments.target, "--sizes")
+        budget_s = (2 if is_of_use() else 1) * FILE_S / max(1, sum(parts_of(op) for op in ops))
+        asked: dict[int, tuple[Op[..., Any], Wishes]] = {}
+        for number, op in enumerate(ops):
+            if op.forms == (op,) and op.signature is None and len(ops) > 1:
+                continue
+            own = {name: size for name, size in sizes.items() if name in sizes_named(op)}
+            signed = set(op.signature.sizes) if op.signature else set()
+            meant = {name: size for name, size in declared.items() if name in signed}
+            gradient = True if arguments.gradient else None
+            asked[number] = op, Wishes(own, meant, arguments.tolerance, budget_s=budget_s, gradient=gradient)
+        with young():
+            found = dict(zip(asked, check_together(list(asked.values()), say, share=True), strict=True))
+    note = "it has no signature, so it cannot be checked; give it one"
+    told = [
+        found[number] if number in found else Checked(op.name, op.description.place, (), note=note)
+        for number, op in enumerate(ops)
+    ]
+    if not arguments.sanitizer:
+        return told
+    return [second_opinion(op, each, arguments.target) for op, each in zip(ops, told, strict=True)]
+
+
+def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str, option: str = "--dim") -> None:
+    unknown = next((name for name in sizes if name not in known), None)
+    if unknown is not None:
+        told = ", ".join(sorted(known)) or "none"
+        raise InputError(f"{option} {unknown}: no op of {target} has such a size; there are: {told}")

@@ -1,0 +1,171 @@
+"""The parts of a check, shared with a copy of this process on another core.
+
+What the checks of a file need whatever they find, made before a copy of this process takes its share of them.
+"""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import mmap
+import multiprocessing
+import os
+import pickle
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from threading import Thread
+from typing import Any, Generic, NoReturn, TypeVar
+
+from noyau.errors import NoyauError
+from noyau.jobs.check.generated import begin
+from noyau.kernels.c import SUFFIXES
+from noyau.sanitizer import engine
+from noyau.sanitizer.c import build
+from noyau.workers.fork import ForkedWorker
+from noyau.workers.resources import processors
+
+
+def prepare(languages: Collection[str]) -> None:
+    """Load Numba, and meanwhile let a compiler build what watches its kernels, and those by hand in C, C++ or CUDA C++,
+    where these are among the `languages`. Both are done then, so that a copy of this process finds no thread half-way,
+    and none of it is done twice."""
+    of_c = {language != "c" for language in languages if language in SUFFIXES.values()}
+    jobs = *(partial(build.runtime, in_cpp=in_cpp) for in_cpp in sorted(of_c)), engine.library
+    thread = Thread(target=_do, args=jobs, name="noyau-ahead", daemon=True)
+    thread.start()
+    try:
+        begin()
+    finally:
+        thread.join()
+
+
+def _do(*jobs: Callable[[], object]) -> None:
+    """Why something is not built is told of the first kernel that needs it."""
+    for job in jobs:
+        with suppress(NoyauError):
+            job()
+
+
+R = TypeVar("R")
+Runner = Callable[[Iterable[int]], Iterator[R]]  # the results of parts, by their numbers, one after the other
+_FACTORY = f"{__name__}:served"
+_THREADED = ("tensorflow", "jax", "cupy")
+_ENDS_S = 2.0  # for a copy to end the processes that it has started
+_HELD: list[Shared[Any]] = []  # what a copy of this process finds there
+
+
+def shared(count: int, runner: Runner[R], name: str, patience_s: float, stay: Collection[int] = ()) -> list[R]:
+    """The results of `runner(range(count))`. Where there is another core, a copy of this process takes parts from the
+    end, but those that `stay`, while this one takes parts from the front, until none is left; each runs `runner` once.
+
+    Results have to pickle; what a part changes in its process is changed there alone. Where the copy fails, or takes
+    `patience_s` longer than this process, its parts are done here, and raise here what they raise."""
+    if count < 2 or not is_of_use():
+        return list(runner(range(count)))
+    with Copy(name, patience_s) as copy:
+        work = Shared(count, runner, stay)
+        copy.begins(work)
+        found = work.run(range(count))
+        with contextlib.suppress(NoyauError):
+            found |= pickle.loads(base64.b64decode(copy.answer()["told"]))  # noqa: S301  of our own copy
+    left = [number for number in range(count) if number not in found]
+    found |= zip(left, runner(left), strict=True)
+    return [found[number] for number in range(count)]
+
+
+def is_of_use() -> bool:
+    """Whether there is another core, and this process can be copied: of a library that has started threads of its own,
+    which are not there in a copy, calls may wait for them. Those of torch do not where they ask for one thread."""
+    if sys.platform != "linux" or processors() < 2:
+        return False
+    loaded = any(package in sys.modules for package in _THREADED)
+    return not loaded or len(os.listdir("/proc/self/task")) <= processors()  # those of BLAS, which begins anew
+
+
+class Copy(ForkedWorker):
+    """A copy of this process that does some work once."""
+
+    def begins(self, work: Shared[Any]) -> None:
+        """Let it do its share, and do not wait for it."""
+        _HELD.append(work)
+        try:
+            self.ask("open", factory=_FACTORY)
+        finally:
+            _HELD.remove(work)
+        self.begin("tell")
+
+    def end(self) -> None:
+        """End it, once it has ended the processes that it has started."""
+        if self._process is not None and self._process.poll() is None:
+            os.kill(self._process.pid, signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ENDS_S)
+        super().end()
+
+
+@dataclass(slots=True, eq=False)
+class Shared(Generic[R]):
+    """Parts of which each is taken by one of two processes. `taken`: a byte for each, in memory that both see; `stay`:
+    those that the copy does not take."""
+
+    count: int
+    runner: Runner[R]
+    stay: Collection[int] = ()
+    taken: mmap.mmap = field(init=False)
+    lock: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.taken, self.lock = mmap.mmap(-1, self.count), multiprocessing.get_context("fork").Lock()
+
+    def run(self, order: Sequence[int]) -> dict[int, R]:
+        """The results of the parts that nobody has taken, in this order, by their numbers."""
+        mine: list[int] = []
+
+        def numbers() -> Iterator[int]:
+            while (number := self.take(order)) is not None:
+                mine.append(number)
+                yield number
+
+        results = list(self.runner(numbers()))
+        return dict(zip(mine, results, strict=True))
+
+    def take(self, order: Sequence[int]) -> int | None:
+        """The first part that nobody has taken; None where there is none."""
+        with self.lock:
+            number = next((number for number in order if not self.taken[number]), None)
+            if number is not None:
+                self.taken[number] = 1
+        return number
+
+
+def served() -> Served:
+    """The other end: what the copy holds."""
+    return Served(_HELD[-1])
+
+
+class Served:
+    """The share of a copy."""
+
+    def __init__(self, work: Shared[Any]) -> None:
+        self.work = work
+
+    def lasts(self, calls: int) -> float:
+        raise NoyauError("a part of a check is not timed")
+
+    def tell(self) -> str:
+        """The results of its parts."""
+        signal.signal(signal.SIGTERM, _ended)
+        torch = sys.modules.get("torch")
+        if torch is not None:
+            torch.set_num_threads(1)  # as in the workers of its own data loader: it waits for no thread of before
+        order = [number for number in reversed(range(self.work.count)) if number not in self.work.stay]
+        return base64.b64encode(pickle.dumps(self.work.run(order))).decode("ascii")
+
+
+def _ended(number: int, frame: object) -> NoReturn:
+    raise SystemExit  # through every `with`

@@ -1,0 +1,198 @@
+"""The kernels that noyau makes of an op's reference, as a check runs them: for every way in which inputs may lie."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from collections.abc import Mapping, Sequence
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import BuildError, UnsupportedError
+from noyau.jobs.check.attempts import Attempt
+from noyau.jobs.check.candidates import MANY
+from noyau.jobs.check.isolated_kernels import last_first
+from noyau.jobs.check.sanitized_runs import Watch
+from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
+from noyau.kernels.programs.generate import (
+    GENERATED,
+    ON_GPU,
+    Generated,
+    Key,
+    Wanted,
+    fitted,
+    generate,
+    key_of,
+    wanted_by,
+)
+from noyau.kernels.programs.run import Built, build
+from noyau.ops.op import Op
+from noyau.sanitizer.records import Watched
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.types import Instance
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.c.library import Order
+from noyau.verify.certificate import Certificate
+
+Array = np.ndarray
+NO_GPU = "there is no CUDA device with triton; TRITON_INTERPRET=1 in the environment has it interpreted"
+_DRIVER = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))  # there where an NVIDIA driver is
+
+
+class FromReference:
+    """The generated kernels of an op in a language. They run in this process: they are noyau's own."""
+
+    threads: tuple[int, ...] = (1, 2, MANY)
+    layouts: tuple[str, ...] = tuple(LAYOUTS)
+    in_pieces = True
+    is_replayed = is_trusted = False
+
+    def __init__(self, op: Op[..., Any], language: str) -> None:
+        self.op, self.language, self.name = op, language, language
+        self.called, self.place = f"{op.name}[{language}]", op.description.place
+        self.constants: Mapping[str, Any] = op.description.reference.constants
+        self.built: dict[tuple[Key, bool], list[Built | str]] = {}
+        self.texts: dict[Key, list[Generated]] = {}
+        self.reason = ""  # why the last inputs were not taken
+
+    @property
+    def skipped(self) -> str:
+        try:
+            if self.language == "c":
+                c_compiler.find_compiler()
+            elif self.language in ON_GPU:
+                return "" if has_gpu() else NO_GPU
+            elif not _is_there(self.language):
+                return f"{self.language} is not installed"
+        except BuildError as error:
+            return str(error)
+        return ""
+
+    def open(self, instance: Instance) -> None:
+        """Whether it takes an instance shows with the sizes."""
+
+    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
+        found = self.made(self.bound(arrays), runs=runs)
+        self.reason = found if isinstance(found, str) else self.reason
+        return isinstance(found, Built)
+
+    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        bound = self.bound(arrays)
+        inputs = [End(v.name, v.dtype, a.shape) for v, a in zip(instance.inputs, bound.arrays, strict=True)]
+        outputs = [End(v.name, v.dtype, s) for v, s in zip(instance.outputs, bound.shapes, strict=True)]
+
+        def call(given: Sequence[Array], made: Sequence[Array]) -> Sequence[Array]:
+            return self.called_on(given, made, how)
+
+        return Guards(call, self.called, tuple(inputs), tuple(outputs)).run(bound.arrays, how)
+
+    def called_on(self, given: Sequence[Array], made: Sequence[Array], how: How) -> Sequence[Array]:
+        """The results, written to `made`: for arrays as they lie, or packed, where no kernel reads them so."""
+        bound = self.bound(given)
+        found = self.made(bound)
+        if isinstance(found, str):
+            bound = self.bound([np.require(array, requirements=["C", "A"]) for array in given])
+            found = self.made(bound)
+        if isinstance(found, str):
+            raise UnsupportedError(found)
+        arrays = fitted(bound.arrays, found.generated.wanted.layouts)
+        if how.pieces > 1 or self.language in ON_GPU:
+            order: Order = last_first
+            for target, result in zip(made, found.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True):
+                target[...] = result
+            return made
+        return found(*arrays, out=made, threads=max(how.threads, 1))
+
+    def bound(self, arrays: Sequence[Array]) -> Bound:
+        assert self.op.signature is not None
+        return bind(self.op.signature, arrays, self.op.known(self.constants), self.op.name)
+
+    def made(self, bound: Bound, *, runs: bool = True) -> Built | str:
+        """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
+        assert self.op.signature is not None
+        wanted = wanted_by(self.op.signature, bound, self.constants)
+        key = key_of(wanted)
+        for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
+            if isinstance(each, str) or each.generated.holds(bound.sizes):
+                return each
+        found = self.tried(wanted, runs)
+        self.built.setdefault((key, runs), []).append(found)
+        return found
+
+    def tried(self, wanted: Wanted, runs: bool) -> Built | str:
+        try:
+            return build(self.generated(wanted), runs=runs)
+        except UnsupportedError as error:
+            return str(error)
+
+    def generated(self, wanted: Wanted) -> Generated:
+        """The text for arrays like these: what was watched is what runs."""
+        known = self.texts.setdefault(key_of(wanted), [])
+        found = next((each for each in known if each.holds(wanted.sizes)), None)
+        if found is None:
+            found = generate(self.op.description, wanted, self.language)
+            known.append(found)
+        return found
+
+    def watched(self) -> Watch | str | None:
+        """Those in language numba as a user's are."""
+        return self.watch if self.language == "numba" else None
+
+    def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> Watched:
+        from noyau.sanitizer.numba.generated import watch_generated
+
+        bound = self.bound(arrays)
+        found = self.made(bound, runs=False)
+        if isinstance(found, str):
+            raise UnsupportedError(found)
+        given = fitted(bound.arrays, found.generated.wanted.layouts)
+        return watch_generated(found, given, self.op.name, self.name, size)
+
+    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
+        """Nothing: what is generated has a certificate of its own where it is called."""
+
+    def failed(self, fault: str) -> None:
+        """Nothing, as above."""
+
+    def notes(self) -> list[str]:
+        if self.language in ON_GPU:
+            return ["generated; in Triton's interpreter" if is_interpreted() else "generated; on the GPU"]
+        threads = ", ".join(map(str, self.threads))
+        return [f"generated; in pieces, and with {threads} threads"]
+
+
+def from_reference(op: Op[..., Any]) -> list[FromReference]:
+    """The generated kernels of an op, one for each language there is; none without a signature. In Triton where there
+    is a GPU, or where it interprets."""
+    languages = (*GENERATED, *(ON_GPU if has_gpu() else ()))
+    found = [FromReference(op, language) for language in languages] if op.signature is not None else []
+    return [each for each in found if each.name not in op.kernels]
+
+
+@cache
+def begin() -> None:
+    """What a copy of this process should not have to do again: load Numba, and compile with it for the first time."""
+    if _is_there("numba"):
+        import_module("noyau.sanitizer.numba.generated")
+        import_module("noyau.toolchain.numba.kernel").begin()
+
+
+def has_gpu() -> bool:
+    """Whether kernels in Triton can run: it is installed, and there is a driver, or it is asked to interpret."""
+    return _is_there("triton") and _is_there("torch") and (is_interpreted() or any(path.exists() for path in _DRIVER))
+
+
+def is_interpreted() -> bool:
+    """Whether Triton is asked to interpret kernels."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False

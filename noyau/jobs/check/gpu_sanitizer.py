@@ -1,0 +1,90 @@
+"""The kernels of an op for a GPU, launched there while compute-sanitizer looks."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import NoyauError
+from noyau.jobs.check.attempts import usual_case
+from noyau.kernels.isolated_library import write
+from noyau.kernels.user_kernel import HandKernel
+from noyau.ops.op import Op
+from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
+from noyau.sanitizer.compute_sanitizer.programs import compiled, written
+from noyau.sanitizer.compute_sanitizer.report_reader import Reported, merged
+from noyau.sanitizer.compute_sanitizer.tool import TOOLS, missing, sanitized
+from noyau.sanitizer.records import Site
+from noyau.verify.findings import Checked, Finding, KernelCheck
+
+LANGUAGES = ("cuda", "numba_cuda", "triton")
+
+
+def second_opinion(op: Op[..., Any], checked: Checked, target: str, tools: Sequence[str] = TOOLS) -> Checked:
+    """A check with what compute-sanitizer reports of the same kernels beside what noyau has seen; why it was not asked
+    stands in the note."""
+    if not any(each.language in LANGUAGES for each in checked.kernels):
+        return checked
+    why = missing()
+    if why:
+        return replace(checked, note="; ".join(filter(None, [checked.note, why])))
+    kernels = tuple(_looked_at(op, each, target, tools) for each in checked.kernels)
+    return replace(checked, kernels=kernels)
+
+
+def _looked_at(op: Op[..., Any], known: KernelCheck, target: str, tools: Sequence[str]) -> KernelCheck:
+    kernel = op.kernels.get(known.name)
+    if kernel is None or kernel.language not in LANGUAGES:
+        return known
+    try:
+        found, size = _findings(op, kernel, target, tools)
+    except NoyauError as error:
+        return replace(known, notes=(*known.notes, f"compute-sanitizer: {error}"))
+    seen = f"compute-sanitizer: {', '.join(tools)} on {size}"
+    return replace(known, findings=merged(known.findings, found), seen=(*known.seen, seen))
+
+
+def _findings(op: Op[..., Any], kernel: HandKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
+    instance, arrays, size = usual_case(op)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        folder = Path(name)
+        if kernel.language == "cuda":
+            program, held = written(kernel, instance, arrays, {}, folder)
+            told = sanitized([str(compiled(program, kernel)), str(held)], tools=tools)
+        else:
+            told = sanitized(*_process(op, kernel, arrays, target, folder), tools=tools)
+    made = [_of(each, op.name, kernel, size) for each in told]
+    return [each for each in made if each is not None], size
+
+
+def _process(
+    op: Op[..., Any], kernel: HandKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    """The command that launches a kernel of Python, and its environment."""
+    given = [write(folder / f"{k}.in", np.asarray(array)) for k, array in enumerate(arrays)]
+    wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": given}
+    return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
+
+
+def _of(told: Reported, op: str, kernel: HandKernel, size: str) -> Finding | None:
+    """A report as a finding, unless a mark on its line allows it."""
+    told = replace(told, site=_in_text(told.site, kernel), other=_in_text(told.other, kernel))
+    if told.is_allowed:
+        return None
+    return told.finding(op, kernel.name, kernel.language, kernel.place, size)
+
+
+def _in_text(site: Site | None, kernel: HandKernel) -> Site | None:
+    """A line as noyau has it, where the kernel is a text that is in no file: nvcc takes its name for one of this
+    folder."""
+    if site is None or Path(kernel.place).is_file() or Path(site.file).name != kernel.place:
+        return site
+    lines = kernel.text.splitlines()
+    return Site(kernel.place, site.line, lines[site.line - 1].strip() if site.line <= len(lines) else "")

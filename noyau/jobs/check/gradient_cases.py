@@ -1,0 +1,263 @@
+"""What gradients are tried on: small inputs in float64, away from kinks and upon them, and what is right there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
+from noyau.dtypes import DType
+from noyau.errors import NoyauError, UnsupportedError
+from noyau.ir.graph import Graph
+from noyau.ir.graph_interpreter import evaluate
+from noyau.kernels.programs.generate import Wanted, followed
+from noyau.kernels.reference import graph_of
+from noyau.ops.op import Op
+from noyau.ops.user_gradients import derived_by
+from noyau.signatures.binding import bind
+from noyau.signatures.inputs import in_dtypes, integers_of, made_by, make, usual_instance, usual_sizes
+from noyau.signatures.types import Family, Instance
+from noyau.verify.findings import Finding
+
+Array = np.ndarray
+Arrays = Mapping[str, Array]
+USUAL = {Family.INT: DType.I64}
+STEP = 1e-5  # of differences
+DIRECTIONS = 4  # along which a gradient upon a kink is tried
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCase:
+    """Inputs by name, and the gradients of the results that are handed back. `on_kinks`: numbers of which many are
+    equal, so that max and its like have ties."""
+
+    label: str
+    inputs: Arrays
+    above: Arrays
+    on_kinks: bool = False
+
+
+@dataclass(frozen=True)
+class Subject:
+    """An op for dtypes and ranks, as a graph; `integers` and `known` are what no shape tells."""
+
+    op: Op[..., Any]
+    instance: Instance
+    wanted: Wanted
+
+    @property
+    def called(self) -> str:
+        return self.op.name
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The reference as it is traced, or as one value where its gradient is given. UnsupportedError without both."""
+        reference = self.op.description.reference
+        try:
+            return followed(reference, self.wanted)[0]
+        except UnsupportedError:
+            if self.op.description.gradient is None:
+                raise
+            return graph_of(reference, self.instance, self.wanted.constants)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The inputs that have gradients."""
+        return tuple(node.output for node in self.graph.inputs if node.dtype.is_float)
+
+    @cached_property
+    def derived(self) -> Derived:
+        """The gradient that the op has. SignatureError and UnsupportedError for one that is none."""
+        written = self.op.description.gradient
+        if written is None:
+            return derive(self.graph, self.names)
+        return derived_by(written, self.graph, self.wanted.constants, self.wanted.sizes or None)
+
+    @cached_property
+    def right(self) -> Derived | None:
+        """What the graph's derivative is, beside a gradient that is given; None where there is none."""
+        try:
+            return derive(self.graph, self.names) if self.op.description.gradient is not None else None
+        except UnsupportedError:
+            return None
+
+    def forward(self, inputs: Arrays, *, wide: bool = True) -> dict[str, Array]:
+        with np.errstate(all="ignore"):
+            return evaluate(self.graph, inputs, wide=wide)
+
+    def total(self, inputs: Arrays, above: Arrays) -> float:
+        """The sum of the results, weighted: what gradients are of."""
+        out = self.forward(inputs)
+        return float(sum(np.sum(out[name] * weights) for name, weights in above.items()))
+
+    def gradients(self, derived: Derived, case: GradientCase) -> dict[str, Array]:
+        """What a derived graph gives, in float64, by the names of inputs."""
+        values = {**case.inputs, **{gradient_name(name): each for name, each in case.above.items()}}
+        given = {node.output: values[node.output] for node in derived.gradient.inputs}
+        with np.errstate(all="ignore"):
+            found = evaluate(derived.gradient, given, wide=True)
+        return {name: found[made] for name, made in zip(derived.wanted, derived.gradient.outputs, strict=True)}
+
+    def difference(self, case: GradientCase, name: str, cell: tuple[int, ...]) -> float:
+        """The derivative by one cell of an input, by central differences in float64."""
+        ends = []
+        for step in (STEP, -STEP):
+            moved = np.array(case.inputs[name], np.float64)
+            moved[cell] += step
+            ends.append(self.total({**case.inputs, name: moved}, case.above))
+        return (ends[0] - ends[1]) / (2 * STEP)
+
+    def may_be(self, case: GradientCase, found: Arrays) -> bool:
+        """Whether upon a kink these gradients lie between the slopes of either side, in a few directions."""
+        rng, start = np.random.default_rng(0), self.total(case.inputs, case.above)
+        for number in range(DIRECTIONS):
+            way = {n: np.ones_like(g) if number == 0 else rng.standard_normal(g.shape) for n, g in found.items()}
+            slopes = []
+            for step in (STEP, -STEP):
+                moved = {n: np.asarray(case.inputs[n], np.float64) + step * w for n, w in way.items()}
+                slopes.append((self.total({**case.inputs, **moved}, case.above) - start) / step)
+            told, room = sum(np.sum(found[n] * way[n]) for n in found), 1e-3 * (1 + max(map(abs, slopes)))
+            if not min(slopes) - room <= told <= max(slopes) + room:
+                return False
+        return True
+
+
+def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int) -> tuple[Subject, Arrays]:
+    """An op of floats of one dtype, where its signature leaves that open, and inputs for it."""
+    assert op.signature is not None
+    signature, rng = op.signature, np.random.default_rng(seed)
+    constants = op.description.reference.constants
+    known = {**op.known(constants), **integers_of(signature, sizes)}
+    instance = usual_instance(signature, known, {Family.FLOAT: floats, Family.ANY: floats, **USUAL})
+    if op.inputs is None:
+        numbers = usual_sizes(instance, sizes)
+        arrays = make(instance, numbers, {**known, **numbers}, rng)
+    else:
+        arrays = made_by(op.inputs, rng, sizes, op.description.reference.parameters, op.name)
+        arrays = in_dtypes(arrays, signature, [value.dtype for value in instance.inputs])
+    bound = bind(signature, arrays, op.known(constants), op.name)
+    integers = {
+        value.name: int(a) for value, a in zip(bound.instance.inputs, bound.arrays, strict=True) if value.name in known
+    }
+    names = [value.name for value in bound.instance.inputs]
+    wanted = Wanted(bound.instance, constants, integers, (), bound.sizes)
+    return Subject(op, bound.instance, wanted), dict(zip(names, bound.arrays, strict=True))
+
+
+def cases_of(
+    op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int
+) -> Iterator[tuple[Subject, GradientCase]]:
+    """The inputs that a gradient is tried on: normal numbers, such as are above 0, such as have ties; of several sizes
+    where no maker gives them."""
+    plans: list[tuple[str, Callable[[Array], Array], Mapping[str, int]]] = [("normal numbers", np.asarray, sizes)]
+    if op.inputs is None:
+        names = [] if op.signature is None else [name for name in usual_sizes_of(op) if name not in sizes]
+        plans += [
+            ("numbers above 0", lambda x: np.abs(x) + 0.25, sizes),
+            ("normal numbers", np.asarray, {**sizes, **dict.fromkeys(names, 1)}),
+            ("many equal numbers", np.round, sizes),
+        ]
+    for number, (label, change, each) in enumerate(plans):
+        subject, arrays = subject_of(op, each, floats, seed + number)
+        dtypes = {node.output: node.dtype for node in subject.graph.inputs}
+        inputs = {n: change(a).astype(a.dtype) if dtypes[n].is_float else a for n, a in arrays.items()}
+        case = case_of(subject, label, inputs, seed + number)
+        if case is not None:
+            yield subject, case
+
+
+def usual_sizes_of(op: Op[..., Any]) -> list[str]:
+    """The sizes that shapes of its inputs give."""
+    assert op.signature is not None
+    known = {**op.known(op.description.reference.constants), **integers_of(op.signature, {})}
+    return list(usual_sizes(usual_instance(op.signature, known), {}))
+
+
+def case_of(subject: Subject, label: str, inputs: Arrays, seed: int) -> GradientCase | None:
+    """The case of these inputs, with gradients of its results; None where the reference does not take them."""
+    try:
+        out = subject.forward(inputs)
+    except NoyauError:
+        return None
+    rng = np.random.default_rng([seed, 1])
+    floats = [name for name in out if subject.graph[name].dtype.is_float]
+    above = {name: rng.standard_normal(np.shape(out[name])) for name in floats}
+    return GradientCase(label, inputs, above, on_kinks=label == "many equal numbers")
+
+
+def told(subject: Subject, case: GradientCase) -> str:
+    """What was given, in words."""
+    shapes = [f"{v.name}: {v.dtype.value}{list(np.shape(case.inputs[v.name]))}" for v in subject.instance.inputs]
+    return f"{', '.join(shapes)} ({case.label})"
+
+
+NEAR = 1e-6  # times 1 + |want|: what two formulas in float64 may differ by
+
+
+ROUGH = 1e-4  # times 1 + the largest |want|: what differences may be off by
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A cell of a gradient that is not what it should be."""
+
+    name: str
+    cell: tuple[int, ...]
+    got: float
+    want: float
+    how: str
+
+
+def first_wrong(
+    subject: Subject, case: GradientCase, got: Arrays, want: Arrays | None, near: float = NEAR
+) -> Wrong | None:
+    """The cell that is furthest from the derivative; without one, from central differences, which say nothing upon
+    kinks. Cells of which the truth is not finite are left out."""
+    if want is None and case.on_kinks:
+        return None
+    missing = next((name for name in subject.names if name not in got and want and np.any(want[name] != 0)), None)
+    if missing is not None and want is not None:
+        at = np.unravel_index(int(np.argmax(np.abs(want[missing]))), want[missing].shape)
+        cell = tuple(map(int, at))
+        return Wrong(missing, cell, 0.0, float(want[missing][cell]), "it gives None")
+    for name, found in got.items():
+        truth = _differences(subject, case, name) if want is None else np.asarray(want[name], np.float64)
+        room = ROUGH * (1 + np.nanmax(np.abs(truth), initial=0)) if want is None else near * (1 + np.abs(truth))
+        if np.shape(found) != truth.shape:
+            return Wrong(
+                name, (), float("nan"), float("nan"), f"its shape is {list(np.shape(found))}, not {list(truth.shape)}"
+            )
+        with np.errstate(all="ignore"):
+            away = np.where(np.isfinite(found), np.abs(found - truth), np.inf) - room
+        away = np.where(np.isfinite(truth), away, -np.inf)
+        if away.size and away.max() > 0:
+            cell = tuple(map(int, np.unravel_index(int(np.argmax(away)), away.shape)))
+            how = "by central differences" if want is None else "the derivative of the reference, in float64"
+            return Wrong(name, cell, float(np.asarray(found)[cell]), float(truth[cell]), how)
+    return None
+
+
+def finding_of(
+    op: Op[..., Any], kernel: str, language: str, place: str, subject: Subject, case: GradientCase, wrong: Wrong
+) -> Finding:
+    """What is wrong with a gradient, in words: the input, the cell, what came and what is right."""
+    where = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]"
+    message = f"wrong gradient of {wrong.name} at {where} for {told(subject, case)}: "
+    if wrong.got != wrong.got and wrong.want != wrong.want:
+        message += wrong.how
+    else:
+        message += f"got {wrong.got:.9g}, want {wrong.want:.9g} ({wrong.how})"
+        if "differences" not in wrong.how:
+            message += f"; {subject.difference(case, wrong.name, wrong.cell):.9g} by central differences"
+    return Finding(op.name, kernel, language, "gradient", place, told(subject, case), message, wrong.cell)
+
+
+def _differences(subject: Subject, case: GradientCase, name: str) -> np.ndarray:
+    made = np.zeros(np.shape(case.inputs[name]))
+    for cell in np.ndindex(made.shape):
+        made[cell] = subject.difference(case, name, cell)
+    return made

@@ -1,0 +1,300 @@
+"""Two models, value by value: at every value that both have, in the order of the first, and where they first differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.text import Text
+
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import CheckError, InputError
+from noyau.frontends import onnx as frontend
+from noyau.hosts.onnxruntime.capture import lost_values, part_for
+from noyau.hosts.onnxruntime.custom_ops import open_session, run
+from noyau.hosts.onnxruntime.function_bodies import DOMAIN
+from noyau.hosts.onnxruntime.model_files import library_path
+from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, called, inputs_at
+from noyau.hosts.onnxruntime.size_bindings import spell as spell_sizes
+from noyau.hosts.onnxruntime.source_model import Original, foreign, open_model
+from noyau.ir.graph import Graph
+from noyau.ir.graph_interpreter import evaluate
+from noyau.jobs.report.text import Record, hanging
+from noyau.text import printable
+from noyau.verify.certificate import SHARE, Failure, Outcome
+from noyau.verify.inputs import load_inputs
+from noyau.verify.rounding import moved_runs
+from noyau.verify.values import MOVED_RUNS, Case, Trial, spell
+
+if TYPE_CHECKING:
+    import onnx
+
+    from noyau.frontends.onnx import Imported
+
+Arrays = Mapping[str, np.ndarray]
+SCHEMA_VERSION = 1
+SMALL = {True: 2, False: 7}  # what a size is where nobody says: whether it leads an input of two axes or more
+SHOWN = 8  # values that differ, told after the first
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value that both models have: what makes it in the first, and how the second model's compares with the truth."""
+
+    name: str
+    operator: str
+    is_output: bool
+    outcome: Outcome
+
+    @property
+    def ok(self) -> bool:
+        """Whether every cell is allowed, but for one in 100,000 by at most 4 times."""
+        return not self.outcome.broken and self.outcome.beyond <= self.outcome.cells // SHARE
+
+    def __str__(self) -> str:
+        told = str(self.outcome.failures[0]) if self.outcome.failures else "differs"
+        return f"{printable(self.name)}, made by {self.operator}, is {told}"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """The models on one set of inputs: `sizes` in words, and the common values in the order of the first model."""
+
+    sizes: str
+    values: tuple[Value, ...]
+
+    @property
+    def first(self) -> Value | None:
+        """The first value that differs."""
+        return next((value for value in self.values if not value.ok), None)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Apart(Record):
+    """What was found of two models; prints itself. `notes`: where the inputs come from, and what was not compared."""
+
+    model: str
+    against: str
+    runs: tuple[Run, ...]
+    notes: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        return all(run.first is None for run in self.runs)
+
+    def raise_if_bad(self) -> None:
+        """CheckError that names the first value that differs."""
+        for each in self.runs:
+            if each.first is not None:
+                raise CheckError(f"{self.against} differs from {self.model} at {each.sizes}: {each.first}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "model": self.model,
+            "against": self.against,
+            "ok": self.ok,
+            "runs": [
+                {
+                    "sizes": each.sizes,
+                    "first": None if each.first is None else each.first.name,
+                    "values": [
+                        {"name": value.name, "operator": value.operator, "output": value.is_output, "ok": value.ok}
+                        | value.outcome.to_json()
+                        | {"failures": [failure.to_json() for failure in value.outcome.failures]}
+                        for value in each.values
+                    ],
+                }
+                for each in self.runs
+            ],
+            "notes": list(self.notes),
+        }
+
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        for each in self.runs:
+            outputs = sum(value.is_output for value in each.values)
+            count = f"{len(each.values)} common values, {outputs} of them outputs"
+            yield from hanging(f"{self.against} against {self.model} at {each.sizes}: {count}", width)
+            if each.first is None:
+                worst = max((value.outcome.worst_ratio for value in each.values), default=0.0)
+                yield Text(f"  alike: at most {worst:.2f} of what is allowed")
+                continue
+            yield from hanging(f"the first that differs: {each.first}", width, "  ", "    ")
+            others = [value for value in each.values if not value.ok and value is not each.first]
+            if others:
+                names = ", ".join(printable(value.name) for value in others[:SHOWN])
+                more = f" and {len(others) - SHOWN} more" if len(others) > SHOWN else ""
+                yield from hanging(f"after it: {names}{more}", width, "  ", "    ")
+            if outputs and all(value.ok for value in each.values if value.is_output):
+                yield Text("  its outputs are alike")
+        for note in self.notes:
+            yield from hanging(note, width, "  ", "    ")
+
+
+def apart(
+    model: str | Path,
+    against: str | Path,
+    *,
+    dims: Dims | None = None,
+    inputs: str | Path | None = None,
+    seed: int = 0,
+) -> Apart:
+    """How a second model's values compare with the truth of the first: every output, and every value of both.
+
+    The truth is the first model's graph in float64. What is allowed follows, cell by cell, from nine runs of it that
+    are rounded otherwise, and from what onnxruntime makes of it. `dims`: sizes to run at, one number each or several;
+    `inputs`: an .npz file instead. ModelError where a file is no model or does not run; InputError where their inputs
+    are not the same, or they have no value in common."""
+    one, other = opened(Path(model)), opened(Path(against))
+    names = common(one, other)
+    _require_same_inputs(one, other)
+    imported = one.original.imported
+    made, notes = list[Run](), list[str]()
+    for arrays, sizes, told in _feeds(imported, dims or {}, inputs, seed):
+        values = compared(one, other, names, arrays, seed)
+        made.append(Run(spell_sizes(called(imported, sizes)) or "its only sizes", values))
+        notes += told
+    for side in (one, other):
+        if has_kernels(side.model) and library_of(side) is None:
+            notes.append(f"{printable(side.name)} has kernels, and no library beside it: what they replaced runs")
+    return Apart(printable(one.name), printable(other.name), tuple(made), tuple(dict.fromkeys(notes)))
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """A model as its file has it, and opened: where noyau has written it, the latter is without its kernels."""
+
+    model: onnx.ModelProto
+    original: Original
+
+    @property
+    def name(self) -> str:
+        return self.original.name
+
+    @property
+    def made(self) -> list[str]:
+        """The values that its operators make, in order, but those that onnxruntime cannot make."""
+        lost = lost_values(self.model, foreign(self.model), ())
+        return [name for node in self.model.graph.node for name in node.output if name and name not in lost]
+
+
+def opened(path: Path) -> Side:
+    """ModelError where the file is no model that can be used."""
+    return Side(frontend.read(path), open_model(path))
+
+
+def common(one: Side, other: Side) -> list[str]:
+    """The values that both models make, as the first one has them in order. InputError where there is none."""
+    theirs, graph = set(other.made), one.original.imported.graph.by_name
+    names = [name for name in one.made if name in theirs and name in graph and graph[name].dtype is not DType.OTHER]
+    if not names:
+        raise InputError(f"{one.name} and {other.name} have no value in common")
+    return names
+
+
+def _require_same_inputs(one: Side, other: Side) -> None:
+    """InputError where the models do not take the same inputs."""
+    ends = [_ends(each.original.imported) for each in (one, other)]
+    if ends[0] != ends[1]:
+        told = [", ".join(f"{printable(name)} {kind}" for name, kind in each.items()) or "nothing" for each in ends]
+        raise InputError(
+            f"{one.name} takes {told[0]}, and {other.name} takes {told[1]}: only models of one kind compare"
+        )
+
+
+def _ends(imported: Imported) -> dict[str, str]:
+    nodes = [node for node in imported.graph.inputs if node.output not in imported.initializers]
+    return {node.output: f"{node.dtype.value} of rank {len(node.shape)}" for node in nodes}
+
+
+def _feeds(
+    imported: Imported, dims: Dims, file: str | Path | None, seed: int
+) -> Iterator[tuple[Arrays, Mapping[str, int], tuple[str, ...]]]:
+    """Inputs, their sizes, and where they come from: at each size that is asked for, else small ones and all at 1."""
+    if file is not None:
+        if dims:
+            raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
+        found = load_inputs(Path(file), imported.graph, given=frozenset(imported.initializers))
+        yield found.arrays, found.sizes, found.notes
+        return
+    asked = bindings(imported, dims) if dims else [_small(imported), dict.fromkeys(_small(imported), 1)]
+    for sizes in {tuple(sizes.items()): sizes for sizes in asked}.values():
+        made = inputs_at(imported, sizes, (), seed)
+        yield made.arrays, sizes, made.notes
+
+
+def _small(imported: Imported) -> dict[str, int]:
+    sizes: dict[str, int] = {}
+    for node in imported.graph.inputs:
+        if node.output not in imported.initializers:
+            for axis, dim in enumerate(node.shape):
+                for name in dim.names:
+                    sizes[name] = min(sizes.get(name, SMALL[False]), SMALL[axis == 0 and len(node.shape) > 1])
+    return sizes
+
+
+def compared(one: Side, other: Side, names: Sequence[str], arrays: Arrays, seed: int) -> tuple[Value, ...]:
+    """Each common value of the second model, judged by the first."""
+    theirs, ours = exposed(other, names, arrays), exposed(one, names, arrays)
+    imported = one.original.imported
+    graph = Graph(imported.graph.nodes, tuple(names), imported.graph.demands)
+    stored = [node.output for node in graph.inputs if node.output in imported.initializers]
+    given = {**arrays, **{name: imported.load_initializer(name) for name in stored}}
+    makers = {
+        name: f"{printable(node.op_type)}#{at}" for at, node in enumerate(one.model.graph.node) for name in node.output
+    }
+    with np.errstate(all="ignore"):
+        truth, as_it_is = evaluate(graph, given, wide=True), evaluate(graph, given)
+        case = Case("both models", tuple(given[node.output] for node in graph.inputs))
+        fits = [name for name in names if _fits(theirs[name], as_it_is[name])]
+        common = Graph(graph.nodes, tuple(fits), graph.demands)
+        judges = Trial(common, lambda _: []).judges(given, [theirs[name] for name in fits], truth)
+        for seen in chain([as_it_is, ours], moved_runs(common, given, seed, MOVED_RUNS)):
+            for judge, name in zip(judges, fits, strict=True):
+                judge.see(seen[name])
+        told = ", ".join(f"{printable(name)}: {_spelt(array)}" for name, array in arrays.items())
+        found = {name: judge.outcome(case, told) for judge, name in zip(judges, fits, strict=True)}
+    ends = set(imported.graph.outputs)
+    for name in names:
+        if name not in found:
+            note = f"is {_spelt(theirs[name])}, not {_spelt(as_it_is[name])}"
+            found[name] = Outcome(case.label, case.captured, failures=(Failure(case.label, told, note),))
+    return tuple(Value(name, makers[name], name in ends, found[name]) for name in names)
+
+
+def exposed(side: Side, names: Sequence[str], arrays: Arrays) -> dict[str, np.ndarray]:
+    """Some values of a model in one run of it, with the library beside it where it has kernels of noyau's."""
+    part = part_for(side.model, names)
+    session = open_session(
+        part.SerializeToString(),
+        library_of(side),
+        folder=side.original.folder,
+        optimized=False,
+        prepacked=False,
+    )
+    return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})
+
+
+def library_of(side: Side) -> Path | None:
+    """The library of a model that noyau has written, where it lies beside it."""
+    library = library_path(side.original.path)
+    return library if has_kernels(side.model) and library.exists() else None
+
+
+def has_kernels(model: onnx.ModelProto) -> bool:
+    """Whether noyau has put kernels into a model."""
+    return any(node.domain == DOMAIN for node in model.graph.node)
+
+
+def _fits(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.dtype == other.dtype and one.shape == other.shape
+
+
+def _spelt(array: np.ndarray) -> str:
+    dtype = from_numpy(array.dtype)
+    return spell(dtype, array.shape) if dtype else f"{array.dtype}{list(array.shape)}"

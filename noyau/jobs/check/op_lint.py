@@ -1,0 +1,158 @@
+"""What is said of the kernels of an op at the sizes that it is meant for, of which nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import textwrap
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import SignatureError
+from noyau.jobs.check.attempts import Attempt
+from noyau.jobs.check.candidates import ByHand, Candidate
+from noyau.kernels.buffers import GPU
+from noyau.kernels.reference import bind_sizes
+from noyau.kernels.user_kernel import HandKernel, python_function
+from noyau.ops.op import Op
+from noyau.sanitizer.lint import launches
+from noyau.sanitizer.lint.arithmetic import remarks
+from noyau.sanitizer.lint.diagnostics import Remark
+from noyau.sanitizer.lint.false_sharing import shared
+from noyau.sanitizer.lint.kernel_sizes import ON_GRIDS, Situation, count, tried
+from noyau.sanitizer.scripts.lint import uncalled
+from noyau.signatures.types import Instance
+from noyau.verify.findings import Finding, KernelCheck
+
+LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
+
+
+def warned(
+    found: KernelCheck,
+    op: Op[..., Any],
+    candidate: Candidate,
+    first: Attempt | None,
+    declared: Mapping[str, int],
+    *,
+    is_usual: bool,
+) -> KernelCheck:
+    """What is known of a kernel, with what is said of it beside what its runs show; `first`: usual inputs of it."""
+    given = None if first is None else first.make(first.sizes)
+    if not isinstance(candidate, ByHand) or first is None or given is None:
+        return found
+    is_usual = is_usual or op.inputs is not None
+    told = advised(candidate.kernel, first.instance, given, declared, is_usual=is_usual)
+    known = {(each.kind, each.place) for each in found.findings}
+    return replace(found, findings=(*found.findings, *(each for each in told if (each.kind, each.place) not in known)))
+
+
+def advised(
+    kernel: HandKernel,
+    instance: Instance,
+    given: Sequence[np.ndarray],
+    declared: Mapping[str, int],
+    *,
+    is_usual: bool,
+) -> list[Finding]:
+    """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which stand in for those of
+    the arrays that are given (`is_usual`: as they stand those are meant too), and methods that it does not call."""
+    sizes = bind_sizes(instance, given)
+    meant = {**sizes, **{name: size for name, size in declared.items() if name in _names(instance, sizes)}}
+    fixed = not any(dim.names for value in instance.inputs for dim in value.shape)
+    found: list[Remark] = []
+    if is_usual or declared or fixed:
+        found += _at(kernel, instance, meant, given, is_meant=True)
+    if not (declared or fixed):
+        found += _at(kernel, instance, _grown(instance, sizes), given, is_meant=False)
+    kept: dict[tuple[int, str], Remark] = {}
+    for each in [*_methods(kernel), *found, *shared(kernel)]:
+        kept.setdefault((each.line, each.mend), each)
+    return [
+        each.finding(kernel.target.op, kernel.name, kernel.language) for each in kept.values() if not each.is_allowed
+    ]
+
+
+def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:
+    """SignatureError for a size that the signature of an op has not, or that is none."""
+    known = list(names)
+    for name, size in declared.items():
+        if name not in known:
+            raise SignatureError(f"{op} has no size {name} in its signature; there are: {', '.join(known) or 'none'}")
+        if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+            raise SignatureError(f"{op}: {name} is {size!r}, and a size is an integer from 0")
+
+
+def _names(instance: Instance, sizes: Mapping[str, int]) -> set[str]:
+    return {*sizes, *(value.name for value in instance.inputs if value.scalar)}
+
+
+def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:
+    """Sizes, each a power of 2, at which the largest array has about LARGE cells."""
+    rank = max((len({name for dim in value.shape for name in dim.names}) for value in instance.inputs), default=1)
+    each = 1 << (LARGE.bit_length() - 1) // max(rank, 1)
+    return dict.fromkeys(sizes, each)
+
+
+def _at(
+    kernel: HandKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[np.ndarray], *, is_meant: bool
+) -> list[Remark]:
+    def again(other: Mapping[str, int]) -> Situation | None:
+        return tried(kernel, instance, other, given)
+
+    made = again(sizes)
+    if made is None:
+        return []
+    is_launched = kernel.language in ON_GRIDS and kernel.usage.launch is not None
+    found = _launch(made, is_meant=is_meant) if is_launched else []
+    return found + (remarks(made, again) if is_meant else [])
+
+
+def _launch(made: Situation, *, is_meant: bool) -> list[Remark]:
+    """What is said of the launch; of the machine only at sizes that are meant."""
+    arrays = [each for each in made.arguments.values() if isinstance(each, np.ndarray)]
+    shape = max((each.shape for each in arrays), key=lambda each: int(np.prod(each, dtype=object)), default=())
+    text = made.kernel.text if made.kernel.function is None else _source(made.kernel)
+    launch = launches.Launch(
+        made.grid,
+        made.block,
+        shape,
+        text,
+        sm_count=GPU.sm_count if is_meant else 0,
+        is_of_programs=made.kernel.language == "triton",
+    )
+    if not count(made.grid) or not count(made.block) or count(made.block) > GPU.max_threads:
+        return []
+    place = place_of(made.kernel)
+    return [Remark("launch", *place, f"{told}, for {made.told}", mend) for told, mend in launches.advise(launch)]
+
+
+def place_of(kernel: HandKernel) -> tuple[str, int]:
+    """The file and the line of a kernel; of a text the line of its function."""
+    file, _, line = kernel.place.rpartition(":")
+    if line.isdigit():
+        return file, int(line)
+    found = re.search(rf"\b{re.escape(kernel.entry.partition('<')[0])}\s*\(", kernel.text)
+    return kernel.place, kernel.text.count("\n", 0, found.start()) + 1 if found else 1
+
+
+def _source(kernel: HandKernel) -> str:
+    with suppress(OSError, TypeError):
+        return inspect.getsource(python_function(kernel.function)) if kernel.function is not None else ""
+    return ""
+
+
+def _methods(kernel: HandKernel) -> list[Remark]:
+    """Methods that the kernel's own text names and does not call."""
+    text = _source(kernel)
+    with suppress(SyntaxError, OSError, TypeError):
+        tree: Any = ast.parse(textwrap.dedent(text))
+        if text and kernel.function is not None:
+            plain = python_function(kernel.function)
+            ast.increment_lineno(tree, inspect.getsourcelines(plain)[1] - 1)
+            return uncalled(tree, inspect.getsourcefile(plain) or "")
+    return []

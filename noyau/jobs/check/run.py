@@ -1,0 +1,220 @@
+"""`noyau.check(op)`: each kernel of an op against its reference in float64, by the one certificate.
+
+Functions that are no ops: what `noyau.check` does with them.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any
+
+from noyau.errors import MissingExtraError, SignatureError
+from noyau.jobs.check.attempts import Sizes, require_sizes
+from noyau.jobs.check.bare_kernel import check_bare, is_bare
+from noyau.jobs.check.candidates import ByHand, Candidate
+from noyau.jobs.check.forked_copy import is_of_use, prepare, shared
+from noyau.jobs.check.generated import FromReference, from_reference
+from noyau.jobs.check.gradients import check_gradients
+from noyau.jobs.check.isolated_kernels import Apart
+from noyau.jobs.check.kernel import OneKernel
+from noyau.jobs.check.op_lint import require_declared
+from noyau.kernels.user_kernel import HandKernel
+from noyau.ops.op import Op
+from noyau.ops.reload import end_loading
+from noyau.verify.findings import Checked, KernelCheck
+from noyau.verify.tolerances import require_tolerance
+
+
+def of_torch(
+    function: Any,
+    args: Sequence[Any] | None,
+    reference: Callable[..., Any] | None,
+    tolerance: float | None,
+    seed: int,
+) -> Checked:
+    """The check of a function of torch. SignatureError for what is none, MissingExtraError without torch."""
+    if isinstance(function, Op) or not callable(function) or args is None or reference is None:
+        told = "an op alone, or a function of torch: noyau.check(function, (x, y), reference=f)"
+        raise SignatureError(f"noyau.check takes {told}; it was given {function!r}")
+    try:
+        from noyau.jobs.check.torch_functions import check_function
+    except ModuleNotFoundError as fault:
+        raise MissingExtraError("torch is not installed; run: pip install 'noyau[torch]'") from fault
+    return check_function(function, args, reference, tolerance=tolerance, seed=seed)
+
+
+Say = Callable[[str], None]
+SPOILING = frozenset({"out-of-bounds", "negative-index", "crash"})  # what spoils the process of a kernel for others
+SLOW_S = 60.0  # that generated kernels in Numba may take to compile
+
+
+def check(
+    op: Op[..., Any] | Callable[..., Any],
+    args: Sequence[Any] | None = None,
+    *,
+    launch: Any = None,
+    reference: Callable[..., Any] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    tolerance: float | None = None,
+    seed: int = 0,
+    patience_s: float = 20.0,
+    budget_s: float = 10.0,
+    generated: bool = True,
+    gradient: bool | None = None,
+    declared: Mapping[str, int] | None = None,
+) -> Checked:
+    """Every kernel of an op against its reference evaluated in float64, by the one certificate; `generated`: those that
+    noyau makes of the reference too; `gradient`: what the op gives back as well, which is else checked where it was
+    written by hand.
+
+    Inputs are made from the signature (awkward numbers and sizes: 0, 1, primes, block sizes and their neighbours), or
+    by `inputs=`, whose sizes are varied; `sizes` are usual ones. Each case runs twice, on poisoned outputs between
+    guard zones, with one thread and with many; Python callables on strided arrays too. Kernels written by hand run in
+    a process of their own, so that a crash, or a run that takes longer than `patience_s`, is a finding. After
+    `budget_s` no further inputs are tried on a kernel. `tolerance`: allow |got - want| <= tolerance * max(1, |want|).
+    A failure is shrunk to the smallest sizes that show it. A kernel that passes is remembered: from then on the op
+    runs it. `declared`: sizes, by the names of the signature, that the op is meant for; nothing is run at them, and
+    warnings say where a launch or the arithmetic of a kernel does not do there. SignatureError and InputError where the
+    reference or the inputs do not fit the signature.
+
+    A kernel that is on no op is checked on one's own arguments: `noyau.check(kernel, args, launch=, reference=f)`; see
+    `noyau.jobs.check.bare_kernel.check_bare`. A function of torch of one's own is checked with `args`, tensors and
+    numbers, and
+    `reference=`: see `noyau.jobs.check.torch_functions.check_function`."""
+    if is_bare(op):
+        return check_bare(op, args, launch=launch, reference=reference, tolerance=tolerance)
+    if not isinstance(op, Op) or args is not None or reference is not None:
+        return of_torch(op, args, reference, tolerance, seed)
+    end_loading()
+    wishes = Wishes(sizes or {}, declared or {}, tolerance, seed, patience_s, budget_s, generated, gradient)
+    return check_together([(op, wishes)])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What a check is asked for: see `check`. InputError for what is no tolerance."""
+
+    sizes: Sizes = field(default_factory=dict)
+    declared: Sizes = field(default_factory=dict)
+    tolerance: float | None = None
+    seed: int = 0
+    patience_s: float = 20.0
+    budget_s: float = 10.0
+    generated: bool = True
+    gradient: bool | None = None
+
+    def __post_init__(self) -> None:
+        require_tolerance(self.tolerance)
+
+
+def _nobody(line: str) -> None:
+    """Nobody is told."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A part of a check: of an op, the `form` of it that has one signature, and of that a kernel, or its gradient."""
+
+    op: Op[..., Any]
+    form: Op[..., Any]
+    wishes: Wishes
+    what: HandKernel | FromReference | None
+
+    @property
+    def is_slow(self) -> bool:
+        """Whether it takes seconds to compile: what is loaded for it should be loaded by one process."""
+        return isinstance(self.what, FromReference) and self.what.language == "numba"
+
+    @property
+    def rank(self) -> int:
+        """When its turn is: a gradient loads torch, and is begun with; what is slow comes last."""
+        return 0 if self.what is None else 1 + self.is_slow
+
+    @property
+    def stays(self) -> bool:
+        """Whether a copy of this process cannot do it: autograd refuses to run in one if it ran before."""
+        return self.what is None and "torch" in sys.modules
+
+    def run(self, apart: Callable[[Op[..., Any], float], Apart]) -> list[KernelCheck]:
+        """Its checks, whose names bear the signature where it is one of several."""
+        form, wishes = self.form, self.wishes
+        if self.what is None:
+            found = check_gradients(form, wishes.sizes, wishes.seed, wishes.budget_s)
+        else:
+            one = OneKernel(form, self.candidate(apart), wishes.tolerance, wishes.budget_s, wishes.declared)
+            found = [one.run(wishes.sizes, wishes.seed)]
+        return found if form is self.op else [replace(each, name=f"{each.name}: {form.signature}") for each in found]
+
+    def candidate(self, apart: Callable[[Op[..., Any], float], Apart]) -> Candidate:
+        match self.what:
+            case HandKernel() as kernel:
+                return ByHand(kernel, self.form.description.reference, apart(self.form, self.wishes.patience_s))
+            case made:
+                assert made is not None
+                return made
+
+
+def check_together(
+    asked: Sequence[tuple[Op[..., Any], Wishes]], say: Say = _nobody, *, share: bool = False
+) -> list[Checked]:
+    """The checks of several ops; `say` takes a line for each kernel. `share`: with a copy of this process, which has
+    done nothing but load them, on another core. Errors as of `check`."""
+    parts = [[part for form in op.forms for part in _parts(op, form, wishes)] for op, wishes in asked]
+    every = [part for own in parts for part in own]
+    order = sorted(range(len(every)), key=lambda number: every[number].rank)
+    if share and is_of_use() and sum(part.is_slow for part in every) > 1:
+        prepare({part.what.language for part in every if isinstance(part.what, HandKernel)})
+    patience_s = SLOW_S + sum(wishes.patience_s + 9 * wishes.budget_s for _, wishes in asked)
+    run = partial(_run, [every[number] for number in order], say)
+    stay = [place for place, number in enumerate(order) if every[number].stays]
+    each = shared(len(every), run, "a copy of this process", patience_s, stay) if share else run(range(len(every)))
+    found = dict(zip(order, each, strict=True))
+    results = iter([found[number] for number in range(len(every))])
+    kernels = [tuple(check for _ in own for check in next(results)) for own in parts]
+    for form in (form for op, _ in asked for form in op.forms if form.kernels):
+        form.calls.forget()  # what passed may run from now on, and what did not no longer
+    return [
+        Checked(op.name, op.description.place, each, wishes.tolerance)
+        for (op, wishes), each in zip(asked, kernels, strict=True)
+    ]
+
+
+def _parts(op: Op[..., Any], form: Op[..., Any], wishes: Wishes) -> Iterator[_Part]:
+    """The kernels of an op with one signature, and its gradient where that is asked for, or was written by hand."""
+    require_sizes(form, wishes.sizes)
+    require_declared(wishes.declared, op.signature.sizes if op.signature is not None else (), op.name)
+    wishes = replace(wishes, budget_s=wishes.budget_s / len(op.forms))
+    kernels: list[HandKernel | FromReference] = [*form.kernels.values()]
+    kernels += from_reference(form) if wishes.generated else []
+    yield from (_Part(op, form, wishes, each) for each in kernels)
+    if form.description.gradient is not None if wishes.gradient is None else wishes.gradient:
+        yield _Part(op, form, wishes, None)
+
+
+def parts_of(op: Op[..., Any]) -> int:
+    """How many parts the check of an op has, of those that share its time."""
+    return sum(1 for form in op.forms for _ in _parts(op, form, Wishes()))
+
+
+def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[list[KernelCheck]]:
+    """The checks of some parts. Neighbours of one op share the process that its kernels run in."""
+    with ExitStack() as stack:
+        opened: list[Apart] = []
+
+        def apart(form: Op[..., Any], patience_s: float) -> Apart:
+            if not opened or opened[-1].op is not form:
+                stack.close()
+                opened[:] = [stack.enter_context(Apart(form, patience_s))]
+                opened[-1].begin()
+            return opened[-1]
+
+        for part in map(parts.__getitem__, numbers):
+            say(f"checking {part.op.name}")
+            found = part.run(apart)
+            if opened and any(error.kind in SPOILING for each in found for error in each.errors):
+                opened[-1].renew()
+            yield found

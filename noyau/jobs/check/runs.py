@@ -1,0 +1,125 @@
+"""A kernel run twice on the same inputs, each time in other surroundings; and why two runs are not alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from noyau.errors import NoyauError, RaisedError
+from noyau.jobs.check.candidates import Candidate
+from noyau.kernels.guarded_run import OTHER, How
+from noyau.signatures.types import Instance
+from noyau.toolchain.guard_zones import PLAIN
+from noyau.verify.spreads import Spread, bits, spread
+from noyau.verify.values import PIECES
+
+Array = np.ndarray
+RERUNS = 3
+
+
+@dataclass(slots=True)
+class TwoRuns:
+    """A kernel as a function that runs it twice: with one thread, NaN in its outputs and around its inputs; then with
+    many threads or in pieces, and numbers there; once where each run is the same. `first` and `second` are the results
+    of the last call, both of one run where there was one; `raised`: what it raised there instead of giving some."""
+
+    candidate: Candidate
+    instance: Instance
+    layout: str = "contiguous"
+    first: list[Array] = field(default_factory=list)
+    second: list[Array] = field(default_factory=list)
+    raised: RaisedError | None = None
+
+    def __call__(self, inputs: Sequence[Array]) -> list[Array]:
+        self.first, self.second, self.raised = [], [], None
+        try:
+            self.first = self.run(inputs, self.usual)
+        except RaisedError as fault:
+            self.raised = fault
+            raise
+        self.second = self.first if self.candidate.is_replayed else self.run(inputs, self.other)
+        return self.first
+
+    def run(self, inputs: Sequence[Array], how: How) -> list[Array]:
+        return self.candidate.run(self.instance, inputs, how)
+
+    @property
+    def usual(self) -> How:
+        return How(self.layout, threads=min(self.candidate.threads, default=0), around=OTHER)
+
+    @property
+    def other(self) -> How:
+        if self.candidate.in_pieces and self.layout == "contiguous":
+            return How(self.layout, 1, PLAIN, PLAIN, pieces=PIECES)
+        return How(self.layout, max(self.candidate.threads, default=0), PLAIN, PLAIN)
+
+    @property
+    def alike(self) -> bool:
+        return bits(self.first) == bits(self.second)
+
+
+@dataclass(frozen=True, slots=True)
+class Unlike:
+    """Two runs that should be alike: the kind of what that shows, how they differ, and by how much. `results`: what
+    the one gave that is not the usual one."""
+
+    kind: str
+    told: str
+    spread: Spread
+    results: list[Array]
+
+    def __str__(self) -> str:
+        return f"{self.told}, {self.spread}"
+
+
+def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
+    """The first of the things in which the two runs differ that makes them so; None where they are alike this time."""
+    usual = runs.usual
+    for kind, told, how in (
+        *[("order-dependent", "two runs on the same inputs differ", usual)] * RERUNS,
+        ("out-of-bounds", "its results depend on what lies outside its inputs", replace(usual, around=PLAIN)),
+        ("uninitialised", "its results depend on what its outputs held before", replace(usual, outputs=PLAIN)),
+        *_by_threads(runs.candidate, usual),
+    ):
+        found = _against(runs, inputs, how)
+        if found is not None:
+            return Unlike(kind, told, *found)
+    apart, other = spread(runs.first, runs.second), runs.other
+    told = "two runs on the same inputs differ"
+    if other.pieces > 1:
+        told = f"runs whole and in {other.pieces} pieces, the last first, differ"
+    elif other.threads != usual.threads:
+        told = f"runs with {usual.threads} and {other.threads} threads differ"
+    return Unlike("order-dependent", told, apart, runs.second) if apart else None
+
+
+def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
+    """The first difference of runs again, and with other numbers of threads, from the usual run."""
+    if runs.candidate.is_replayed:
+        return None
+    plans = [("order-dependent", "two runs on the same inputs differ", runs.usual)]
+    plans += [*_by_threads(runs.candidate, runs.usual)] * RERUNS
+    for kind, told, how in plans:
+        found = _against(runs, inputs, how)
+        if found is not None:
+            return Unlike(kind, told, *found)
+    return None
+
+
+def _by_threads(candidate: Candidate, usual: How) -> Iterator[tuple[str, str, How]]:
+    for threads in candidate.threads:
+        if threads != usual.threads:
+            told = f"runs with {usual.threads} and {threads} threads differ"
+            yield "order-dependent", told, replace(usual, threads=threads)
+
+
+def _against(runs: TwoRuns, inputs: Sequence[Array], how: How) -> tuple[Spread, list[Array]] | None:
+    """How far a run is from the first one, and what it gave."""
+    try:
+        results = runs.run(inputs, how)
+    except NoyauError:  # what is wrong with a run is told elsewhere
+        return None
+    apart = spread(runs.first, results)
+    return None if apart is None else (apart, results)

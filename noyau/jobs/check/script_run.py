@@ -1,0 +1,235 @@
+"""A script or a notebook run as it is, in a process of its own, every kernel in it watched.
+
+What is watched while a script, or a cell of a notebook, runs: of the packages that are installed.
+"""
+
+from __future__ import annotations
+
+import json
+import linecache
+import os
+import re
+import runpy
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from importlib.resources import files
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import InputError
+from noyau.jobs.check.bare_kernel import OBSERVERS
+from noyau.sanitizer.access_map import map_of_json
+from noyau.sanitizer.records import Watched
+from noyau.sanitizer.scripts.lint import advised
+from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
+from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, Session
+from noyau.timing.conditions import briefly
+from noyau.verify.findings import Finding, KernelCheck, restored
+
+_COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
+
+
+@contextmanager
+def hooked(session: Session, launch: Any, text: str) -> Iterator[None]:
+    """Parallel functions of Numba and kernels of Numba-CUDA and Triton that are called in the meantime are watched, for
+    `session`. `launch`: (grid, block) in place of what is written; `text`: what runs, since Triton is only imported
+    for what speaks of it."""
+
+    def judged(check: KernelCheck, place: str) -> None:
+        """A check of a kernel on no op, which the script asks for."""
+        told = () if check.certificate is None or not check.certificate.ok else (check.certificate.summary(),)
+        watched = Watched(check.findings, check.accesses or 0, notes=told)
+        session.add(check.name, check.language, place, ", ".join(check.shapes), watched)
+
+    with ExitStack() as undone:
+        undone.enter_context(briefly())
+        OBSERVERS.append(judged)
+        undone.callback(OBSERVERS.remove, judged)
+        if find_spec("numba") is not None:
+            from noyau.sanitizer.scripts import numba_hooks
+
+            undone.enter_context(numba_hooks.hooked(session, launch))
+        elif _names(text, "numba"):
+            session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
+        if _names(text, "triton") and _interprets(session):
+            from noyau.sanitizer.scripts import triton_hooks
+
+            undone.enter_context(triton_hooks.hooked(session, launch and launch[0]))
+        yield
+
+
+def _names(text: str, package: str) -> bool:
+    """Whether a text speaks of a package."""
+    return re.search(rf"\b{package}\b", text) is not None
+
+
+def _interprets(session: Session) -> bool:
+    """Whether Triton is there and interprets in this process, or will."""
+    missing = next((name for name in ("triton", "torch") if find_spec(name) is None), None)
+    if missing is not None:
+        session.notes.append(f"{missing} is not installed, so no kernel of Triton can run; run: pip install {missing}")
+        return False
+    if "triton" not in sys.modules:
+        os.environ["TRITON_INTERPRET"] = "1"  # read as Triton is imported
+    elif os.environ.get("TRITON_INTERPRET", "0") in ("", "0"):
+        session.notes.append(_COMPILES)
+        return False
+    return True
+
+
+TIME_S = 600.0  # after which a script is ended
+NOTEBOOK = ".ipynb"
+
+
+def check_script(
+    path: Path, arguments: Sequence[str] = (), launch: Any = None, time_s: float = TIME_S, *, maps: bool = False
+) -> ScriptCheck:
+    """Run a script with its arguments, or the cells of a notebook in order: what it prints is printed, and each call of
+    a parallel function of Numba, and each launch of a kernel of Numba-CUDA or Triton, is watched on its own arguments.
+
+    There need be no GPU. `launch`: (grid, block) for every launch, in place of the script's own; `time_s`: after which
+    the run is ended; `maps`: draw who writes what in a small launch of each kernel. How it ends badly (an exception, a
+    crash, no end) is the `fault` of the record, which has what was seen until then. InputError where there is no such
+    file, or it is no notebook."""
+    if not path.is_file():
+        raise InputError(f"there is no file {str(path)!r}; give SCRIPT.py or BOOK.ipynb")
+    if path.suffix == NOTEBOOK:
+        remembered(cells_of(path), path.name)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
+        record = Path(folder) / "record.json"
+        wishes = {
+            "path": str(path),
+            "arguments": list(arguments),
+            "launch": launch,
+            "record": str(record),
+            "maps": maps,
+        }
+        wish = json.dumps(wishes)
+        fault = _ended(wish, time_s)
+        found = _read(record, path)
+    return replace(found, fault=found.fault or fault, advice=(*found.advice, *advised(path)))
+
+
+def _ended(wish: str, time_s: float) -> str:
+    """How the process ended, or nothing."""
+    command = (sys.executable, "-m", "noyau.jobs.check.script_run")
+    environment = {**os.environ, "NOYAU_SCRIPT": wish}
+    try:
+        status = subprocess.run(command, env=environment, timeout=time_s, check=False).returncode
+    except subprocess.TimeoutExpired:
+        return f"it did not end within {time_s:g} s"
+    if status < 0:
+        return f"it crashed (signal {-status})"
+    return f"it ended with status {status}" if status else ""
+
+
+def _read(record: Path, path: Path) -> ScriptCheck:
+    if not record.exists():
+        return ScriptCheck(path.name, (), "", ())
+    held = json.loads(record.read_text(encoding="utf-8"))
+    kernels = [
+        KernelSeen(**{**each, **{name: tuple(each[name]) for name in ("shapes", "notes")}, "findings": _findings(each)})
+        for each in held["kernels"]
+    ]
+    maps = tuple(map_of_json(each) for each in held["maps"])
+    advice = tuple(restored(each) for each in held["advice"])
+    return ScriptCheck(held["script"], tuple(kernels), held["fault"], tuple(held["notes"]), advice, maps=maps)
+
+
+def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
+    return tuple(restored(each) for each in kernel["findings"])
+
+
+def main() -> int:
+    """The process of a script: the wish is in the environment, the record is written as kernels are seen."""
+
+    wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
+    path = Path(wish["path"])
+    session = Session(path.name, maps={} if wish["maps"] else None)
+    session.keep = lambda: _write(session.finished(), Path(wish["record"]))
+    sys.argv = [str(path), *wish["arguments"]]
+    sys.path[0] = str(path.resolve().parent)
+    launch = wish["launch"]
+    fault, status = "", 0
+    with hooked(session, tuple(_tuples(launch)) if launch else None, _text(path)):
+        try:
+            _run(path, session)
+        except SystemExit as end:
+            status = end.code if isinstance(end.code, int) else int(end.code is not None)
+            if status and not isinstance(end.code, int):
+                sys.stderr.write(f"{end.code}\n")
+                fault = f"it ended with sys.exit: {end.code}"
+        except BaseException as error:  # noqa: BLE001  also Ctrl-C: what was seen until then is told
+            _print_traceback(error)
+            fault = f"it ended with {type(error).__name__}: {error}{_where(error, path)}"
+    _write(session.finished(fault), Path(wish["record"]))
+    return status
+
+
+def _text(path: Path) -> str:
+    """The script, and the files beside it that it may import."""
+    own = path.read_text(encoding="utf-8", errors="replace")
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"\b(?:import|from)\b.*", own))))
+    beside = (each for each in path.resolve().parent.glob("*.py") if each.stem in words)
+    return "\n".join([own, *(each.read_text(encoding="utf-8", errors="replace") for each in beside)])
+
+
+def _run(path: Path, session: Session) -> None:
+    if path.suffix == NOTEBOOK:
+        session.notes += run_cells(cells_of(path), path.name)
+    else:
+        linecache.checkcache(str(path))
+        lines = linecache.getlines(str(path))
+        linecache.cache[str(path)] = (sum(map(len, lines)), None, lines, str(path))  # found from any folder it goes to
+        runpy.run_path(str(path), run_name="__main__")
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(tuple(each) if isinstance(each, list) else each for each in value)
+
+
+def _where(error: BaseException, path: Path) -> str:
+    """The last line of the script that an exception went through."""
+    frames = [(Path(frame.filename).name, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    mine = [(name, line) for name, line in frames if name == path.name or name.startswith(f"{path.name}[")]
+    if not mine:
+        return ""
+    name, line = mine[-1]
+    cell = name.removeprefix(path.name).strip("[]")
+    return f" ({cell}, line {line})" if cell else f" (line {line})"
+
+
+def _print_traceback(error: BaseException) -> None:
+    """What Python prints, without the frames of noyau and of what runs the script."""
+    told = traceback.TracebackException.from_exception(error)
+    kept = [each for each in told.stack if not _is_ours(each.filename)]
+    told.stack = traceback.StackSummary.from_list(kept)
+    sys.stderr.write("".join(told.format()))
+
+
+def _is_ours(file: str) -> bool:
+    return file == "<frozen runpy>" or Path(file).is_relative_to(Path(str(files("noyau"))))
+
+
+def _write(found: ScriptCheck, record: Path) -> None:
+    maps = [each.to_json() for each in found.maps]
+    held = {"script": found.script, "fault": found.fault, "notes": list(found.notes), "maps": maps}
+    held["advice"] = [_fields(each) for each in found.advice]
+    kernels = [{**_fields(kernel), "findings": [_fields(each) for each in kernel.findings]} for kernel in found.kernels]
+    partial = record.with_suffix(".partial")
+    partial.write_text(json.dumps({**held, "kernels": kernels}), encoding="utf-8")
+    partial.replace(record)
+
+
+def _fields(frozen: Any) -> dict[str, Any]:
+    return {name: getattr(frozen, name) for name in frozen.__dataclass_fields__}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,326 @@
+"""`noyau.check(function, args, reference=f)`: a function of torch of the user's own, an autograd.Function's apply or an
+operator of torch.library, its values and its gradients, on tensors that lie in several ways.
+
+The gradients of an op as torch's autograd gives them: packed, transposed and expanded tensors, and gradcheck.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.dtypes import DType
+from noyau.errors import CheckError, InputError, NoyauError, SignatureError, UnsupportedError
+from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
+from noyau.ir.graph import Graph
+from noyau.jobs.check.gradient_cases import NEAR, GradientCase, Subject, cases_of, finding_of, first_wrong, told
+from noyau.jobs.check.torch_references import Array, TorchReference, difference, reference_graphs
+from noyau.ops.op import Op
+from noyau.text import several
+from noyau.verify.certificate import Certificate, Failure
+from noyau.verify.findings import Checked, Finding, KernelCheck, kind_of
+from noyau.verify.tolerances import require_tolerance, trial
+from noyau.verify.values import Case, KernelFunction
+
+HALF_OF_32 = 1e-3  # instead of NEAR, where the op is signed as float32
+NAME = "gradient in torch"
+Lay = Callable[[torch.Tensor], torch.Tensor]
+
+
+def packed(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.contiguous()
+
+
+def transposed(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, the last axis the outermost in memory."""
+    return tensor.T.contiguous().T if tensor.ndim == 2 else tensor.movedim(-1, 0).contiguous().movedim(0, -1)
+
+
+def spread(tensor: torch.Tensor) -> torch.Tensor:
+    """The same values, with a gap behind each."""
+    room = torch.empty(*tensor.shape, 2, dtype=tensor.dtype)
+    room[..., 0] = tensor
+    return room[..., 0]
+
+
+GRADIENT_LAYOUTS: dict[str, Lay] = {"packed": packed, "transposed": transposed, "strided": spread}
+
+
+def tensors_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: str) -> KernelCheck:
+    """What autograd gives for an op, beside the gradient that was found right."""
+    findings: dict[str, Finding] = {}
+    shapes: dict[str, None] = {}
+    try:
+        for subject, case in cases_of(op, sizes, DType.F64, seed):
+            for finding in _of_case(op, subject, case, place):
+                findings.setdefault(finding.kind, finding)
+            shapes[told(subject, case)] = None
+    except UnsupportedError as error:
+        return KernelCheck(NAME, "torch", None, (), skipped=str(error))
+    layouts = ", ".join(GRADIENT_LAYOUTS)
+    note = f"autograd is right on {several(len(shapes), 'case')}, on {layouts} tensors, and by gradcheck"
+    return KernelCheck(NAME, "torch", None, tuple(findings.values()), tuple(shapes), (note,))
+
+
+def _of_case(op: Op[..., Any], subject: Subject, case: GradientCase, place: str) -> Iterator[Finding]:
+    want = subject.gradients(subject.derived, case)
+    narrow = any(value.dtype in (DType.F32, DType.F16, DType.BF16) for value in subject.instance.inputs)
+    for layout, lay in GRADIENT_LAYOUTS.items():
+        laid = GradientCase(f"{case.label}, {layout} tensors", case.inputs, case.above, case.on_kinks)
+        try:
+            got = gradients_by_torch(op, subject, laid, lay)
+        except UnsupportedError:
+            raise
+        except (NoyauError, RuntimeError, ValueError, TypeError) as error:
+            message = f"autograd ends with {type(error).__name__}: {error}; for {told(subject, laid)}"
+            yield Finding(op.name, NAME, "torch", "gradient", place, told(subject, laid), message)
+            return
+        wrong = first_wrong(subject, laid, got, want, HALF_OF_32 if narrow else NEAR)
+        if wrong is not None:
+            yield finding_of(op, NAME, "torch", place, subject, laid, wrong)
+            return
+    if not narrow and not case.on_kinks and all(np.all(np.isfinite(each)) for each in want.values()):
+        yield from _by_gradcheck(op, subject, case, place)
+
+
+def gradients_by_torch(op: Op[..., Any], subject: Subject, case: GradientCase, lay: Lay) -> dict[str, Array]:
+    """The gradients of the inputs, by autograd."""
+    given = _tensors(subject, case, lay)
+    made = op(*given.values())
+    results = made if isinstance(made, tuple) else (made,)
+    pairs = zip(subject.graph.outputs, results, strict=True)
+    graded = [(result, case.above[name]) for name, result in pairs if name in case.above]
+    weights = [lay(torch.from_numpy(np.array(above))).to(result.dtype) for result, above in graded]
+    torch.autograd.backward([result for result, _ in graded], weights)
+    floats = {name: each for name, each in given.items() if isinstance(each, torch.Tensor) and each.requires_grad}
+    return {
+        name: np.zeros(each.shape) if each.grad is None else each.grad.double().numpy() for name, each in floats.items()
+    }
+
+
+def _tensors(subject: Subject, case: GradientCase, lay: Lay) -> dict[str, Any]:
+    """The arguments of a call: tensors, and numbers where the signature has scalars; floats require a gradient."""
+    found: dict[str, Any] = {}
+    for value in subject.instance.inputs:
+        array = case.inputs[value.name]
+        if value.scalar and not value.dtype.is_float:
+            found[value.name] = array.item()
+            continue
+        tensor = torch.from_numpy(np.array(array))
+        tensor = lay(tensor) if tensor.ndim else tensor
+        found[value.name] = tensor.detach().requires_grad_(value.dtype.is_float)
+    return found
+
+
+def _by_gradcheck(op: Op[..., Any], subject: Subject, case: GradientCase, place: str) -> Iterator[Finding]:
+    """torch's own check, on transposed tensors."""
+    try:
+        torch.autograd.gradcheck(op, tuple(_tensors(subject, case, transposed).values()), fast_mode=True)
+    except (RuntimeError, NoyauError) as error:
+        said = " ".join(str(error).split())[:300]
+        message = f"torch.autograd.gradcheck fails for {told(subject, case)}: {said}"
+        yield Finding(op.name, NAME, "torch", "gradient", place, told(subject, case), message)
+
+
+LANGUAGE = "torch"
+_ENDED = "ended with CheckError: "
+
+
+def expanded(tensor: torch.Tensor) -> torch.Tensor:
+    """The first cells along the first axis, everywhere along it."""
+    return tensor[:1].expand(tensor.shape) if tensor.ndim and len(tensor) else tensor
+
+
+LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "packed": packed,
+    "transposed": transposed,
+    "strided": spread,
+    "expanded": expanded,
+}
+
+
+def check_function(
+    function: Callable[..., Any],
+    args: Sequence[Any],
+    reference: Callable[..., Any] | None,
+    *,
+    tolerance: float | None = None,
+    seed: int = 0,
+) -> Checked:
+    """What a function of tensors gives, and what autograd gives through it, beside a reference in NumPy or torch.
+
+    `args` are tensors of the CPU in the dtypes to try, and numbers. Values and gradients are judged by the certificate:
+    against the reference in float64, and the derivative of its traced graph (of a reference in torch: what autograd
+    gives in float64). SignatureError without a reference, or for what is no function; InputError for arguments that
+    cannot be taken, or that the reference refuses."""
+    require_tolerance(tolerance)
+    called = name_of(function)
+    if not callable(function) or reference is None or not callable(reference):
+        told = "noyau.check takes an op, or a function of torch with its reference: noyau.check(f, args, reference=g)"
+        raise SignatureError(f"{called}: {told}")
+    found = _Function(function, called, place_of(function), tuple(args), tolerance, seed)
+    found.require_args()
+    right = reference_graphs(reference, found.args, called)
+    return Checked(called, found.place, (found.values(right), *found.gradients(right)), tolerance)
+
+
+def name_of(function: Any) -> str:
+    """What it is called in a report: the class of an autograd.Function, or its own name."""
+    owner = getattr(function, "__self__", None)
+    if isinstance(owner, type):
+        return owner.__name__
+    return str(getattr(function, "__name__", None) or function)
+
+
+def place_of(function: Any) -> str:
+    """Its file and line, where Python knows them."""
+    owner = getattr(function, "__self__", None)
+    try:
+        made = inspect.unwrap(owner if isinstance(owner, type) else function)
+        return f"{inspect.getsourcefile(made)}:{inspect.getsourcelines(made)[1]}"
+    except (OSError, TypeError, AttributeError):
+        return str(function)
+
+
+@dataclass(frozen=True, slots=True)
+class _Function:
+    """A function under check, with what it is called with."""
+
+    function: Callable[..., Any]
+    called: str
+    place: str
+    args: tuple[Any, ...]
+    tolerance: float | None
+    seed: int
+
+    def require_args(self) -> None:
+        """InputError for arguments that cannot be taken."""
+        tensors = [each for each in self.args if isinstance(each, torch.Tensor)]
+        if not tensors:
+            raise InputError(
+                f"{self.called}: there is no tensor among the args; give them as noyau.check(f, (x, y), ...)"
+            )
+        for each in tensors:
+            if each.device.type != "cpu" or each.layout is not torch.strided or from_torch(each.dtype) is None:
+                told = f"a {each.dtype} tensor on {each.device} ({each.layout})"
+                raise InputError(f"{self.called}: {told} is not checked; give dense tensors of the CPU")
+
+    def values(self, right: TorchReference) -> KernelCheck:
+        """What it gives, on tensors of each layout."""
+        arrays = right.arrays(self.args)
+        return self.judged("values", right.graph, arrays, {each: functools.partial(self.run, each) for each in LAYOUTS})
+
+    def gradients(self, right: TorchReference) -> list[KernelCheck]:
+        """What autograd gives through it; nothing where there is no float among the arguments or the results."""
+        if not right.wanted or not right.above(np.random.default_rng(0)):
+            return []
+        if right.gradient is None:
+            return [KernelCheck("gradient", LANGUAGE, None, (), skipped=right.reason)]
+        rng = np.random.default_rng(self.seed)
+        arrays = (*right.arrays(self.args), *right.above(rng).values())
+        backs = {layout: functools.partial(self.back, layout, right) for layout in LAYOUTS}
+        return [self.judged("gradient", right.gradient, arrays, backs, functools.partial(difference, right))]
+
+    def judged(
+        self,
+        name: str,
+        graph: Graph,
+        arrays: Sequence[Array],
+        runs: Mapping[str, KernelFunction],
+        beside: Callable[[Sequence[Array], int, tuple[int, ...]], float] | None = None,
+    ) -> KernelCheck:
+        """The certificate over the layouts, and the first things that are wrong; `beside`: a second opinion on a cell
+        of an output, by its place."""
+        outcomes, findings, shapes = [], dict[str, Finding](), dict[str, None]()
+        for number, (layout, run) in enumerate(runs.items()):
+            case = Case(f"{layout} tensors", tuple(_equal(a) if layout == "expanded" else a for a in arrays))
+            judge = trial(graph, run, self.tolerance)
+            with np.errstate(all="ignore"):
+                outcome = judge.outcome(case, number)
+            outcomes.append(outcome)
+            shapes[judge.given(case)] = None
+            if outcome.broken:
+                failure = outcome.failures[0]
+                finding = self.finding(name, replace(failure, note=failure.note.removeprefix(_ENDED)))
+                if beside is not None and failure.cell is not None:
+                    other = beside(case.inputs, graph.outputs.index(failure.output), failure.cell)
+                    finding = replace(finding, message=f"{finding.message}; {other:.9g} by central differences")
+                if number and not findings:
+                    blind = f"it is right on packed tensors, and not on {layout} ones"
+                    finding = replace(finding, message=f"{finding.message}; {blind}")
+                findings.setdefault(finding.kind, finding)
+        certificate = Certificate(f"{self.called}[{name}]", tuple(outcomes))
+        notes = (f"on {', '.join(runs)} tensors",)
+        return KernelCheck(name, LANGUAGE, certificate, tuple(findings.values()), tuple(shapes), notes)
+
+    def finding(self, name: str, failure: Failure) -> Finding:
+        """A failure, in words."""
+        kind = kind_of(failure)
+        kind = "gradient" if name == "gradient" and kind in ("wrong-value", "crash") else kind
+        return Finding(self.called, name, LANGUAGE, kind, self.place, failure.given, str(failure), failure.cell)
+
+    def run(self, layout: str, arrays: Sequence[Array]) -> list[Array]:
+        """The results for arrays, as tensors that lie so."""
+        with torch.no_grad():
+            return [array_of(each).copy() for each in self.results(self.tensors(layout, arrays))]
+
+    def back(self, layout: str, right: TorchReference, arrays: Sequence[Array]) -> list[Array]:
+        """The gradients of the float arguments, where the last arrays are those of the results."""
+        count = len(right.inputs)
+        given = self.tensors(layout, arrays[:count])
+        leaves = [given[at].detach().requires_grad_() for at in right.wanted_places]
+        for at, leaf in zip(right.wanted_places, leaves, strict=True):
+            given[at] = leaf
+        results = self.results(given)
+        graded = [results[at] for at in right.graded_places]
+        for at, each in zip(right.graded_places, graded, strict=True):
+            if not each.requires_grad:
+                raise CheckError(f"gave result {at} without a gradient, though its inputs require one")
+        weights = [LAYOUTS[layout](tensor_of(array)) for array in arrays[count:]]
+        try:
+            found = torch.autograd.grad(graded, leaves, weights, allow_unused=True)
+        except (RuntimeError, TypeError, ValueError, IndexError) as fault:
+            raise CheckError(f"raised {type(fault).__name__} in its backward: {_short(fault)}") from fault
+        pairs = zip(found, leaves, strict=True)
+        return [array_of(torch.zeros_like(leaf) if each is None else each).copy() for each, leaf in pairs]
+
+    def tensors(self, layout: str, arrays: Sequence[Array]) -> list[Any]:
+        """The arguments of a call: the arrays as tensors that lie so, and the numbers in their places."""
+        waiting, made = iter(arrays), []
+        for each in self.args:
+            if isinstance(each, torch.Tensor):
+                tensor = tensor_of(np.array(next(waiting)))
+                made.append(LAYOUTS[layout](tensor) if tensor.ndim else tensor)
+            else:
+                made.append(each)
+        return made
+
+    def results(self, given: Sequence[Any]) -> list[torch.Tensor]:
+        """What it gives, as tensors. CheckError for what it raises, for anything else, or a change of an argument."""
+        before = [each.detach().clone() if isinstance(each, torch.Tensor) else None for each in given]
+        try:
+            made = self.function(*given)
+        except Exception as fault:
+            raise CheckError(f"raised {type(fault).__name__}: {_short(fault)}") from fault
+        results = list(made) if isinstance(made, tuple | list) else [made]
+        if not all(isinstance(each, torch.Tensor) for each in results):
+            raise CheckError(f"returned {[type(each).__name__ for each in results]}, and not tensors")
+        for at, (each, old) in enumerate(zip(given, before, strict=True)):
+            if old is not None and not torch.equal(each.detach().nan_to_num(), old.nan_to_num()):
+                raise CheckError(f"changed its input {at}")
+        return results
+
+
+def _short(fault: Exception) -> str:
+    return " ".join(str(fault).split())[:200]
+
+
+def _equal(array: Array) -> Array:
+    """The array as `expanded` has it: its first cells along the first axis everywhere."""
+    return np.broadcast_to(array[:1], array.shape).copy() if array.ndim and len(array) else array

@@ -1,0 +1,263 @@
+"""What a function of torch is judged by: a reference in NumPy or torch, as a graph, and its derivative as one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.compiler.autodiff.reverse import derive, gradient_name
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError, UnsupportedError
+from noyau.frontends.numpy.trace import follow
+from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Graph, Input, Node, Opaque, Part
+from noyau.ir.graph_interpreter import evaluate
+
+Array = np.ndarray
+STEP = 1e-5  # of differences
+Run = Callable[[Sequence[Array]], list[Array]]  # arrays of any float width to results of that width
+
+
+@dataclass(frozen=True, slots=True)
+class TorchReference:
+    """A reference for arguments of these dtypes and shapes. `graph` gives its results; `gradient`, from the same
+    inputs and the gradients of the float results, those of the float inputs; None with the reason where none can be
+    told. `places`: of the tensors among the arguments."""
+
+    inputs: tuple[Node, ...]
+    graph: Graph
+    gradient: Graph | None
+    reason: str
+    places: tuple[int, ...]
+
+    @property
+    def wanted(self) -> tuple[str, ...]:
+        """The inputs that have gradients."""
+        return tuple(node.output for node in self.inputs if node.dtype.is_float)
+
+    @property
+    def wanted_places(self) -> list[int]:
+        """Where the float tensors stand among the arguments."""
+        return [at for at, node in zip(self.places, self.inputs, strict=True) if node.dtype.is_float]
+
+    @property
+    def graded_places(self) -> list[int]:
+        """Which results are floats."""
+        return [at for at, name in enumerate(self.graph.outputs) if self.graph[name].dtype.is_float]
+
+    def arrays(self, args: Sequence[Any]) -> tuple[Array, ...]:
+        """The tensors among the arguments, packed."""
+        return tuple(np.array(array_of(args[at])) for at in self.places)
+
+    def above(self, rng: np.random.Generator) -> dict[str, Array]:
+        """Gradients of the float results."""
+        ends = [self.graph[self.graph.outputs[at]] for at in self.graded_places]
+        return {
+            gradient_name(node.output): np.asarray(rng.standard_normal(_shape(node))).astype(node.dtype.numpy)
+            for node in ends
+        }
+
+
+def _shape(node: Node) -> tuple[int, ...]:
+    return tuple(int(dim.evaluate({})) for dim in node.shape)
+
+
+def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], called: str) -> TorchReference:
+    """The graphs of a reference, which is called with arrays, or else with tensors. An op is its own reference.
+
+    InputError where it takes neither, or gives no arrays."""
+    plain = getattr(reference, "reference", None)
+    if callable(plain) and hasattr(reference, "description"):
+        reference = plain
+    places = tuple(at for at, each in enumerate(args) if isinstance(each, torch.Tensor))
+    inputs = tuple(_input(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True))
+    arrays = [np.array(array_of(args[at])) for at in places]
+    with np.errstate(all="ignore"):
+        run, is_torch = _runner(reference, args, places, arrays, called)
+        results = run(arrays)
+    graph = _opaque(inputs, results, called, lambda *given: tuple(run(given)))
+    if is_torch:
+        gradient = _torch_gradient(reference, args, places, inputs, graph, called)
+        return TorchReference(inputs, graph, gradient, "", places)
+    try:
+        traced = follow(_bound(reference, args, places), inputs, None, {}).graph
+        traced = _with_inputs(traced, inputs)
+        derived = derive(traced, [node.output for node in inputs if node.dtype.is_float]).gradient
+    except UnsupportedError as error:
+        return TorchReference(inputs, graph, None, f"the reference has no derivative: {error}", places)
+    return TorchReference(inputs, traced, _with_inputs(derived, (*inputs, *_above(traced))), "", places)
+
+
+def _names(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> list[str]:
+    """The names of the tensors, as the reference has them."""
+    try:
+        parameters = [p for p in inspect.signature(reference).parameters.values() if p.kind in (0, 1)]
+    except (TypeError, ValueError):
+        parameters = []
+    names = [p.name for p in parameters] if len(parameters) >= len(args) else [f"x{at}" for at in range(len(args))]
+    return [names[at] for at in places]
+
+
+def _input(name: str, tensor: torch.Tensor) -> Node:
+    dtype = from_torch(tensor.dtype)
+    assert dtype is not None, tensor.dtype
+    return Node(name, Input(), (), dtype, shape_of(tensor.shape))
+
+
+def _filled(args: Sequence[Any], places: Sequence[int], given: Sequence[Any]) -> list[Any]:
+    """The arguments with others in the places of the tensors."""
+    made = list(args)
+    for at, each in zip(places, given, strict=True):
+        made[at] = each
+    return made
+
+
+def _runner(
+    reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int], arrays: Sequence[Array], called: str
+) -> tuple[Run, bool]:
+    """How the reference is run, and whether it is one of torch."""
+
+    def on_arrays(given: Sequence[Array]) -> list[Array]:
+        return _arrays(reference(*_filled(args, places, given)), called)
+
+    def on_tensors(given: Sequence[Array]) -> list[Array]:
+        with torch.no_grad():
+            return _arrays(reference(*_filled(args, places, [tensor_of(np.array(each)) for each in given])), called)
+
+    try:
+        on_arrays(arrays)
+    except (TypeError, ValueError, AttributeError, RuntimeError, IndexError) as fault:
+        try:
+            on_tensors(arrays)
+        except Exception as other:
+            told = f"with arrays it ends with {_short(fault)}; with tensors with {_short(other)}"
+            raise InputError(f"{called}: its reference does not take these arguments: {told}") from other
+        return on_tensors, True
+    return on_arrays, False
+
+
+def _short(fault: Exception) -> str:
+    return f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
+
+
+def _arrays(made: Any, called: str) -> list[Array]:
+    parts = list(made) if isinstance(made, tuple | list) else [made]
+    if any(isinstance(part, torch.Tensor) for part in parts):
+        return [array_of(part) for part in parts]
+    found = [np.asarray(part) for part in parts]
+    if any(from_numpy(each.dtype) in (None, DType.OTHER) for each in found):
+        raise InputError(f"its reference gives {[type(part).__name__ for part in parts]}, and no arrays")
+    return found
+
+
+def _opaque(
+    inputs: Sequence[Node], results: Sequence[Array], called: str, evaluate: Callable[..., tuple[Array, ...]]
+) -> Graph:
+    """A graph of one value that evaluates as it is told."""
+    names = tuple(node.output for node in inputs)
+    ends = [_end(f"out{at}" if len(results) > 1 else "out", array, names) for at, array in enumerate(results)]
+    kind = Opaque(called, evaluate)
+    if len(ends) == 1:
+        node = Node(ends[0].output, kind, names, ends[0].dtype, ends[0].shape)
+        return Graph((*inputs, node), (node.output,))
+    whole = Node(f"{called}: all results", kind, names, DType.OTHER, ())
+    parts = [Node(end.output, Part(at), (whole.output,), end.dtype, end.shape) for at, end in enumerate(ends)]
+    return Graph((*inputs, whole, *parts), tuple(end.output for end in ends))
+
+
+def _end(name: str, array: Array, taken: Sequence[str]) -> Node:
+    while name in taken:
+        name += "_"
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None
+    return Node(name, Input(), (), dtype, shape_of(array.shape))
+
+
+def _above(graph: Graph) -> list[Node]:
+    ends = [graph[name] for name in graph.outputs]
+    return [Node(gradient_name(n.output), Input(), (), n.dtype, n.shape) for n in ends if n.dtype.is_float]
+
+
+def _torch_gradient(
+    reference: Callable[..., Any],
+    args: Sequence[Any],
+    places: Sequence[int],
+    inputs: Sequence[Node],
+    graph: Graph,
+    called: str,
+) -> Graph:
+    """The gradient as torch's autograd gives it through the reference, at the width of what it is given."""
+    floats = [at for at, node in enumerate(inputs) if node.dtype.is_float]
+    graded = [at for at, name in enumerate(graph.outputs) if graph[name].dtype.is_float]
+
+    def evaluate(*given: Array) -> tuple[Array, ...]:
+        tensors = [tensor_of(np.array(each)) for each in given[: len(inputs)]]
+        for at in floats:
+            tensors[at].requires_grad_()
+        made = reference(*_filled(args, places, tensors))
+        results = list(made) if isinstance(made, tuple | list) else [made]
+        weights = [tensor_of(np.array(each)) for each in given[len(inputs) :]]
+        leaves = [tensors[at] for at in floats]
+        found = torch.autograd.grad([results[at] for at in graded], leaves, weights, allow_unused=True)
+        pairs = zip(found, leaves, strict=True)
+        return tuple(array_of(torch.zeros_like(leaf) if each is None else each) for each, leaf in pairs)
+
+    ends = [_like(inputs[at]) for at in floats]
+    made = _opaque((*inputs, *_above(graph)), ends, called, evaluate)
+    return _named(made, [gradient_name(inputs[at].output) for at in floats])
+
+
+def _like(node: Node) -> Array:
+    return np.zeros(_shape(node), node.dtype.numpy)
+
+
+def _named(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with its outputs called so."""
+    new = dict(zip(graph.outputs, names, strict=True))
+    nodes = tuple(
+        Node(new.get(node.output, node.output), node.kind, node.inputs, node.dtype, node.shape) for node in graph.nodes
+    )
+    return Graph(nodes, tuple(names))
+
+
+def _bound(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
+    """The reference as a function of the tensors alone."""
+
+    def bound(*arrays: Any) -> Any:
+        made = list(args)
+        for at, each in zip(places, arrays, strict=True):
+            made[at] = each
+        return reference(*made)
+
+    bound.__name__ = getattr(reference, "__name__", "reference")
+    return bound
+
+
+def _with_inputs(graph: Graph, inputs: Sequence[Node]) -> Graph:
+    """The graph with these inputs, read or not, in order."""
+    names = {node.output for node in inputs}
+    rest = tuple(node for node in graph.nodes if node.output not in names)
+    return Graph((*inputs, *rest), graph.outputs, graph.demands)
+
+
+def difference(right: TorchReference, arrays: Sequence[Array], at: int, cell: tuple[int, ...]) -> float:
+    """The derivative by one cell of a float input, by central differences in float64. `arrays`: of the inputs, then
+    the gradients of the results; `at`: which of the float inputs."""
+    count, name = len(right.inputs), right.wanted[at]
+    inputs = dict(zip((node.output for node in right.inputs), arrays[:count], strict=True))
+    graded = [right.graph.outputs[place] for place in right.graded_places]
+    ends = []
+    for step in (STEP, -STEP):
+        moved = np.array(inputs[name], np.float64)
+        moved[cell] += step
+        with np.errstate(all="ignore"):
+            out = evaluate(right.graph, {**inputs, name: moved}, wide=True)
+        pairs = zip(graded, arrays[count:], strict=True)
+        ends.append(float(sum(np.sum(out[each] * weights.astype(np.float64)) for each, weights in pairs)))
+    return (ends[0] - ends[1]) / (2 * STEP)

@@ -1,0 +1,90 @@
+"""Arguments that several commands have: declared once, and read once."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from noyau.errors import InputError, OutputError
+
+
+def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:
+    """`--inputs` and `--dim`: what the command does with them, as in "run", and what `--dim` gives beyond one size."""
+    add = parser.add_argument
+    add("--inputs", type=Path, metavar="F.npz", help=f"{doing} with these arrays (default: made-up ones)")
+    add("--dim", action="append", default=[], metavar="NAME=N[,N...]", help=f"{doing} with this size, {sizes}")
+
+
+def declare_record(parser: argparse.ArgumentParser, detail: str = "") -> None:
+    """`--json`; `detail`: how far the record goes."""
+    told = f"write the full record here{f', {detail}' if detail else ''}"
+    parser.add_argument("--json", type=Path, metavar="F", help=told)
+
+
+def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
+    """`["sequence=1,128"]` as a mapping; InputError where one is not NAME=N or NAME=N,N... with N from 0, or a name is
+    there twice."""
+    found = dict[str, list[int]]()
+    for text in texts:
+        name, _, values = text.rpartition("=")
+        numbers = values.split(",")
+        if not name or not all(each.isascii() and each.isdecimal() and len(each) <= 18 for each in numbers):
+            raise InputError(f"{option} {text} is not NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128")
+        if name in found:
+            raise InputError(f"{option} {name} is given twice: give it once, as {name}=N,N for several")
+        found[name] = [int(each) for each in numbers]
+    return found
+
+
+def size_of_each(texts: list[str]) -> dict[str, int]:
+    """One number for each size. InputError for several, where what flows is captured in one run."""
+    found = sizes_of(texts)
+    several = next((name for name, values in found.items() if len(values) > 1), None)
+    if several is not None:
+        raise InputError(f"--dim {several} has several numbers, and the path is captured in one run: give one")
+    return {name: values[0] for name, values in found.items()}
+
+
+def is_stream(path: Path) -> bool:
+    """Whether it is there, and is neither a file nor a folder: /dev/stdout, say, which no file may replace."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def require_place(record: Path, model: Path) -> None:
+    """OutputError where the record has no place, or would be written over the model: before any work."""
+    if os.path.realpath(record) == os.path.realpath(model):
+        raise OutputError(f"the record would go to {record}, which is the model itself: name another file")
+    if is_stream(record):
+        return
+    if not os.path.isdir(record.parent):
+        raise OutputError(f"{record.parent} is no folder: make it first")
+    if os.path.isdir(record) or not os.access(record.parent, os.W_OK | os.X_OK):
+        raise OutputError(f"{record} cannot be written: it is a folder, or lies in one that is read-only")
+
+
+@contextlib.contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """What tells of each step on stderr: one line that changes in a terminal, else a line a step."""
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield _told
+        return
+    with console.status(Text("starting"), refresh_per_second=4) as status:  # nothing that a clock would see
+        yield lambda step: status.update(Text(plain(step), no_wrap=True, overflow="ellipsis"))
+
+
+def plain(text: str) -> str:
+    """The text as one line that is safe to print, whatever a hostile file has put into it."""
+    return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
+
+
+def _told(step: str) -> None:
+    sys.stderr.write(f"noyau: {plain(step)}\n")  # in one piece: two threads tell of what they check
+    sys.stderr.flush()

@@ -1,0 +1,48 @@
+"""The command `noyau extract`."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from noyau.jobs.command_line import declare_inputs, plain, progress, size_of_each
+
+
+def declare_extract(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
+    parser.add_argument(
+        "--between",
+        required=True,
+        metavar="A,B:C",
+        help="the path from the values A and B to C (a \\ before a comma or colon: it is part of a name)",
+    )
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        default=Path("path.py"),
+        metavar="PATH.py",
+        help="where the op goes, with PATH.npz and PATH.c beside it (default: path.py)",
+    )
+    declare_inputs(parser, "run the model", "one number; can be repeated")
+    parser.add_argument("--force", action="store_true", help="replace files that are there already")
+
+
+def run_extract(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from noyau.jobs.extract.run import extract, op_name, require_room
+
+    require_room(arguments.output, force=arguments.force)
+    with progress() as say:
+        say(f"running {arguments.model.name} up to the path")
+        found = extract(arguments.model, arguments.between, dims=size_of_each(arguments.dim), inputs=arguments.inputs)
+        files = found.save(arguments.output, force=arguments.force)
+    op = f"{arguments.output}::{op_name(arguments.output)}"
+    lines = [
+        f"Wrote {', '.join(plain(str(file)) for file in files)}.",
+        *(f"  {plain(note)}" for note in found.notes),
+        f"Next: noyau optimize {plain(str(arguments.model))} --with {plain(op)}",
+    ]
+    Console(soft_wrap=True).print("\n".join(lines), markup=False, highlight=False)
+    return 0

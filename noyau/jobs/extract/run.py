@@ -1,0 +1,238 @@
+"""A path of a model as an op in a file of its own: its reference in NumPy, what flows there, a kernel to begin with."""
+
+from __future__ import annotations
+
+import io
+import os
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path as File
+
+import numpy as np
+
+from noyau.codegen.numpy.printer import Written, write
+from noyau.codegen.numpy.terms import Extents
+from noyau.compiler.lowering.names import identifier
+from noyau.compiler.partition.sites import Wires, needed
+from noyau.compiler.passes.normal_form import own_sizes
+from noyau.dtypes import DType
+from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
+from noyau.frontends import onnx as frontend
+from noyau.hosts.onnxruntime.capture import capture
+from noyau.hosts.onnxruntime.inputs import feeds_for
+from noyau.hosts.onnxruntime.model_files import save_files
+from noyau.hosts.onnxruntime.source_model import Original, foreign, open_model
+from noyau.hosts.onnxruntime.subgraph import Between, Path, path_between
+from noyau.ir.graph import Graph
+from noyau.jobs.extract.starter_kernel import Start, outputs_of, start_of
+from noyau.signatures.parser import parse
+from noyau.text import printable
+from noyau.version import __version__
+
+_WIDTH = 110  # of a line of the file
+
+
+@dataclass(frozen=True, slots=True)
+class Extracted:
+    """A path as an op, before it is written. `graph`: what it computes; `written`: its reference; `arrays`: what it
+    reads in the model, by parameter; `notes`: where these come from; `unfused`: why no kernel could be generated."""
+
+    model: str
+    path: Path
+    graph: Graph
+    arrays: Mapping[str, np.ndarray]
+    notes: tuple[str, ...]
+
+    def save(self, path: str | File, *, force: bool = False) -> tuple[File, ...]:
+        """Write path.py, path.npz beside it, and path.c where a kernel could be generated: all of them, or none.
+
+        The op is called as the file is. OutputError where a file is there already (unless `force`: they are replaced),
+        or where they cannot be written; UnsupportedError where the path has no text in NumPy."""
+        file = File(path)
+        require_room(file, force=force)
+        contents = self.contents(file)
+        save_files(contents, file)
+        return tuple(contents)
+
+    def contents(self, file: File) -> dict[File, bytes]:
+        """What each file holds."""
+        written = self.written(op_name(file))
+        try:
+            kernel, reason = start_of(self.graph, written), ""
+        except UnsupportedError as error:
+            kernel, reason = Start(""), str(error)
+        text = self.text(written, file, reason, kernel.launch)
+        made = {file: text.encode("ascii"), file.with_suffix(".npz"): self.packed(written)}
+        return made if reason else {**made, file.with_suffix(".c"): kernel.text.encode("ascii")}
+
+    def written(self, name: str) -> Written:
+        """The reference. UnsupportedError where the path has no text, or no signature."""
+        ends = self.path.ends.sources
+        others = [node.output for node in self.graph.inputs if node.output not in ends]
+        written = write(self.graph, name, [*ends, *others])
+        try:
+            parse(self.signature(written), list(written.inputs.values()))
+        except SignatureError as error:
+            raise UnsupportedError(f"the path has no signature as an op: {error}") from error
+        return written
+
+    def signature(self, written: Written) -> str:
+        """`f32[batch, n], f32[n] -> f32[batch, n]`, in the names of the reference."""
+        extents = Extents(lambda name: written.sizes[name], set())
+
+        def term(name: str) -> str:
+            node = self.graph[name]
+            return f"{node.dtype.value}[{', '.join(map(extents.text, node.shape))}]"
+
+        results = [term(name) for name in written.outputs]
+        if len(results) > 1:
+            results = [f"{called}: {each}" for called, each in zip(outputs_of(written).values(), results, strict=True)]
+        return f"{', '.join(map(term, written.inputs))} -> {', '.join(results)}"
+
+    def packed(self, written: Written) -> bytes:
+        """The arrays as an .npz file, under the names of the op's inputs."""
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w") as archive:
+            for name, called in written.inputs.items():
+                with archive.open(f"{called}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, np.ascontiguousarray(self.arrays[name]), allow_pickle=False)
+        return made.getvalue()
+
+    def text(self, written: Written, file: File, unfused: str, launch: str = "") -> str:
+        """The Python file."""
+        ends = self.path.ends
+        short = [called for name, called in written.inputs.items() if self.graph[name].dtype is DType.BF16]
+        arrays = [f'arrays["{name}"]{".view(bfloat16)" if name in short else ""}' for name in written.inputs.values()]
+        imports = ["from ml_dtypes import bfloat16"] if short else []
+        imports += ["import noyau", "import numpy as np"]
+        imports += [f"from noyau.functions import {', '.join(written.imports)}"] if written.imports else []
+        lines = [
+            '"""One path of a model as an op: its reference in NumPy, and what flows there.',
+            "",
+            f"noyau {__version__} wrote it: {_quoted(self.model)}, {_quoted(str(ends))}.",
+            '"""',
+            "",
+            "from pathlib import Path",
+            "",
+            *sorted(imports, key=lambda line: (line.startswith("from"), line)),
+            "",
+            "# Where it lies in the model: from these values to those.",
+            f"BETWEEN = ({_listed(ends.sources)}, {_listed(ends.results)})",
+            *["", "", "def captured(rng):", '    """What it reads in the model, in one run of it."""'],
+            *(f"    {_commented(note)}" for note in self.notes),
+            '    with np.load(Path(__file__).with_suffix(".npz")) as arrays:',
+            f"        return {', '.join(arrays)}{',' if len(arrays) == 1 else ''}",
+            *["", "", _decorator(self.signature(written))],
+            *[written.text, ""],
+            *self.advice(written.name, file, unfused, launch),
+        ]
+        return "\n".join([*lines, ""])
+
+    def advice(self, name: str, file: File, unfused: str, launch: str) -> list[str]:
+        """How a kernel is attached, and what to do next, as lines."""
+        model, script, kernel = (_commented(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
+        far = f", launch={launch}" if launch else ""
+        start = [f"# {kernel} has the kernel that noyau generates; change it, or attach another one."]
+        if unfused:
+            start = [f"# No kernel could be generated ({_commented(unfused)[2:]}).", "# Attach one of your own:"]
+        return [
+            *start,
+            "# In C a kernel is a function of the inputs, outputs, sizes and constants, by these names. One that takes",
+            "# int64_t begin and end is called for pieces of the first dim of the first result (launch= says another",
+            "# range), in any order and on any threads.",
+            f'{"# " if unfused else ""}{name}.kernel({_quoted(file.stem + ".c")}, entry="{name}"{far})',
+            "",
+            "# Next: check it; put it into the model, if it wins there; compare the two models, value by value.",
+            f"#     noyau check {script}::{name}",
+            f"#     noyau optimize {model} --with {script}::{name} -o fused.onnx",
+            f"#     noyau check {model} --against fused.onnx",
+        ]
+
+
+def extract(
+    model: str | File,
+    between: Between,
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: str | File | None = None,
+    seed: int = 0,
+) -> Extracted:
+    """The path between some values of an ONNX model as an op, with what it reads in one run of the model.
+
+    `dims` are sizes to run it with, `inputs` an .npz file of arrays; else they are made up. ModelError where the file
+    is no model, InputError where the ends enclose no graph or the model does not run, UnsupportedError for a path with
+    an operator that noyau does not look into."""
+    original = open_model(File(model))
+    path = path_between(original, between)
+    graph = path_graph(wires_of(original), path)
+    strange = next((node.output for node in graph.inputs if node.dtype is DType.OTHER), None)
+    if strange is not None:
+        raise UnsupportedError(f"{printable(strange)} is of a type that no op takes")
+    feeds = feeds_for(original.imported, [graph], dims or {}, inputs, seed)
+    found = Extracted(original.name, path, graph, {}, ())
+    found.written("path")  # what has no text is refused before the model runs
+    wanted = [node.output for node in graph.inputs]
+    tensors = original.imported.initializers
+    stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
+    seen = {**capture(original.model, original.folder, feeds.asked.arrays, wanted, foreign(original.model)), **stored}
+    arrays = {**{name: feeds.asked.arrays[name] for name in wanted if name in feeds.asked.arrays}, **seen}
+    missing = [name for name in wanted if name not in arrays]
+    if missing:
+        raise InputError(f"{printable(missing[0])} could not be captured: the model does not run so far")
+    return replace(found, arrays=arrays, notes=feeds.asked.notes)
+
+
+def op_name(file: File) -> str:
+    """What the op is called in a file: as the file is, as far as that is an identifier."""
+    return identifier(file.stem)
+
+
+def require_room(file: File, *, force: bool) -> None:
+    """OutputError where the files of a path cannot be written to a place: it is taken, or there is no folder."""
+    if file.suffix != ".py" or not file.stem:
+        raise OutputError(f"{printable(str(file))} is not the name of a Python file: end it in .py")
+    for place in (file, file.with_suffix(".npz"), file.with_suffix(".c")):
+        if os.path.lexists(place) and not force:
+            raise OutputError(f"{printable(str(place))} is there already: --force replaces it, or name another file")
+    if not file.parent.is_dir():
+        raise OutputError(f"{printable(str(file.parent))} is no folder: make it first")
+
+
+def wires_of(original: Original) -> Wires:
+    return Wires(frontend.wired(original.model, original.imported))
+
+
+def path_graph(wires: Wires, path: Path) -> Graph:
+    """What a path computes, as the model spells it: from its sources, in its own sizes."""
+    read = frozenset(path.ends.sources)
+    while True:
+        collected = replace(wires.collect(path.positions, read), outputs=path.ends.results)
+        graph = own_sizes(needed(collected))
+        loose = wires.loose(graph, path.positions)
+        if not loose:
+            return graph
+        read |= loose
+
+
+def _decorator(signature: str) -> str:
+    """The line, or the lines, that make an op of the function."""
+    line = f'@noyau.op("{signature}", inputs=captured)'
+    if len(line) <= _WIDTH:
+        return line
+    inputs, _, results = signature.partition(" -> ")
+    return f'@noyau.op(\n    "{inputs}"\n    " -> {results}",\n    inputs=captured,\n)'
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return f"[{', '.join(map(_quoted, names))}]"
+
+
+def _quoted(name: str) -> str:
+    """A name of the model as a string of Python, in ASCII, which ends no other string."""
+    return '"' + ascii(name)[1:-1].replace("\\'", "'").replace('"', '\\"') + '"'
+
+
+def _commented(text: str) -> str:
+    """A line of text as a comment, in ASCII."""
+    return f"# {ascii(text)[1:-1]}"

@@ -1,0 +1,1 @@
+"""`noyau machine`: what this machine can do, measured."""

@@ -1,0 +1,1 @@
+"""`noyau.optimize`: fuse, certify, time, keep the winners, put them back."""

@@ -1,0 +1,285 @@
+"""The commands on models: optimize, show, demo. Each declares its arguments, runs, and returns the exit status."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import math
+import os
+import secrets
+import sys
+import tempfile
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from noyau.errors import InputError, OutputError
+from noyau.jobs.command_line import declare_inputs, declare_record, plain, progress, sizes_of
+
+if TYPE_CHECKING:
+    from noyau.jobs.optimize.record import Report
+
+# What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
+
+
+def declare_optimize(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
+    parser.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="OUT.onnx",
+        help="where the fused model goes, with its library OUT.so beside it (default: MODEL.fused.onnx)",
+    )
+    parser.add_argument(
+        "--device",
+        metavar="cuda",
+        help="let torch host the model on this device, with kernels in Triton; OUT (default: MODEL.noyau) is then a "
+        "file that noyau.load reads, for inputs of these sizes",
+    )
+    _declare_wishes(parser)
+
+
+def _declare_wishes(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    sizes = "or with each of these; can be repeated (default: small, usual and large in turn)"
+    declare_inputs(parser, "check and time", sizes)
+    add(
+        "--keep",
+        choices=("faster", "not-slower", "all"),
+        default="faster",
+        help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
+    )
+    _declare_between(parser)
+    _declare_ops(parser)
+    place = "a kernel, or a value that one writes, for that place alone; can be repeated"
+    add("--only", action="append", default=[], metavar="GROUP", help=f"this group and no other: {place}")
+    add("--drop", action="append", default=[], metavar="GROUP", help="not this group; as --only")
+    add("--target", default="native", metavar="CPU", help="build for: native (default), x86-64-v2, x86-64-v3...")
+    add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime to time with (default: 1)")
+    add("--fresh", action="store_true", help="time everything anew, whatever earlier runs found")
+    add(
+        "--tune",
+        action=argparse.BooleanOptionalAction,
+        default=None,
+        help="try other options of the schedules, or never take any (default: those that --tune found best before)",
+    )
+    add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
+    add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
+    declare_record(parser)
+
+
+def _declare_ops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--with",
+        dest="ops",
+        action="append",
+        default=[],
+        metavar="FILE.py::OP",
+        help="put this op's own kernel in the place that its file names, if it is right and wins; can be repeated",
+    )
+
+
+def _declare_between(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--between",
+        metavar="A,B:C",
+        help="work on the path from the values A and B to C alone (a \\ before a comma or colon: it is part of a name)",
+    )
+
+
+def run_optimize(arguments: argparse.Namespace) -> int:
+    model: Path = arguments.model
+    if arguments.device is not None:
+        return _on_device(arguments, model, arguments.output or model.parent / f"{model.stem}.noyau")
+    output = arguments.output or model.parent / f"{model.stem}.fused.onnx"
+    return _optimize(arguments, model, output, keep=True)
+
+
+def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:
+    """The main job from the command line; results on stdout, progress on stderr. `keep`: the files stay."""
+    from rich.console import Console
+
+    from noyau.jobs.optimize.onnx.run import Wishes, optimize
+
+    require_places(model, output, arguments.json)
+    required = _required(arguments.require)
+    wishes = Wishes(
+        keep=arguments.keep,
+        dims=sizes_of(arguments.dim),
+        inputs=arguments.inputs,
+        target=arguments.target,
+        threads=arguments.threads,
+        only=arguments.only,
+        drop=arguments.drop,
+        between=arguments.between,
+        ops=arguments.ops,
+        fresh=arguments.fresh,
+        tune=arguments.tune,
+        within_s=_seconds(arguments.within),
+    )
+    with progress() as say:
+        made = optimize(model, wishes, say)
+        made.save(output)
+        if arguments.json is not None:
+            made.report.write(arguments.json)
+    Console().print(made.report)
+    if keep:
+        print(f"\n{_written(output, made.library is not None)}")
+    return _verdict(made.report, required)
+
+
+def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
+    """The main job where torch hosts the model."""
+    from rich.console import Console
+
+    from noyau.jobs.optimize.torch import job
+
+    given = {
+        "--between": arguments.between,
+        "--with": arguments.ops,
+        "--only": arguments.only,
+        "--drop": arguments.drop,
+    }
+    for option, value in given.items():
+        if value:
+            raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
+    sizes = sizes_of(arguments.dim)
+    if any(len(numbers) > 1 for numbers in sizes.values()):
+        raise InputError("with --device each size is one number: --dim batch=1 --dim sequence=128")
+    dims = {name: number for name, (number,) in sizes.items()}
+    require_places(model, output, arguments.json)
+    required = _required(arguments.require)
+    with progress() as say:
+        say(f"hosting {model.name} on {arguments.device}")
+        wishes = {} if arguments.inputs is None else {"inputs": arguments.inputs}
+        hosting = job("onnx_model")
+        made = hosting.optimize_model(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
+        made.save(output)
+        if arguments.json is not None:
+            made.report.write(arguments.json)
+    Console().print(made.report)
+    print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
+    return _verdict(made.report, required)
+
+
+def require_places(model: Path, output: Path, record: Path | None) -> None:
+    """OutputError where what is to be written has no place, or would be written over the model: before any work."""
+    from noyau.hosts.onnxruntime.model_files import library_path
+
+    taken = {os.path.realpath(model): "the model itself"}
+    places = {"the fused model": output, "its library": library_path(output)}
+    for what, place in {**places, **({} if record is None else {"the record": record})}.items():
+        end = os.path.realpath(place)
+        if end in taken:
+            raise OutputError(f"{what} would go to {place}, which is {taken[end]}: name another file")
+        taken[end] = what
+        if not os.path.isdir(place.parent):
+            raise OutputError(f"{place.parent} is no folder: make it first")
+        if os.path.isdir(place) or not os.access(place.parent, os.W_OK | os.X_OK):
+            raise OutputError(f"{place} cannot be written: it is a folder, or lies in one that is read-only")
+        if os.path.exists(place) and (not os.path.isfile(place) or os.path.realpath(place.parent) == "/dev"):
+            raise OutputError(f"{place} is no plain file, and a new one would take its place: name another")
+
+
+def _written(output: Path, fused: bool) -> str:
+    if not fused:
+        return plain(f"Wrote {output}: the model as it was, no kernel is in it.")
+    library = plain(str(output.with_suffix(".so")))
+    return (
+        f"Wrote {plain(str(output))} and {library}.\n"
+        f"The kernels run in sessions with options.register_custom_ops_library({library!r}); others run as before."
+    )
+
+
+def _verdict(report: Report, required: float | None) -> int:
+    """The exit status: 1 where the whole model is not as much faster as was asked."""
+    speedup = report.end_to_end.speedup if report.kept else 1.0
+    if required is None or (speedup is not None and speedup >= required):
+        return 0
+    reached = "was not timed" if speedup is None else f"is {speedup:.2f}x as fast" if report.kept else "is as it was"
+    print(f"noyau: the whole model {reached}; --require asks for {required:.2f}x", file=sys.stderr)
+    return 1
+
+
+def _seconds(text: str | None) -> float:
+    """The seconds of --within; without end where it is not given. InputError where it is no number."""
+    if text is None:
+        return math.inf
+    if not text.replace(".", "", 1).isdecimal() or not text.isascii():
+        raise InputError(f"--within {text} is no number of seconds: --within 60")
+    return float(text)
+
+
+def _required(text: str | None) -> float | None:
+    if text is None:
+        return None
+    number = text.removesuffix("x")
+    if not number.replace(".", "", 1).isdecimal() or not number.isascii():
+        raise InputError(f"--require {text} is no ratio: --require 1.1x")
+    return float(number)
+
+
+def declare_show(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", metavar="MODEL.onnx|FILE.py::OP", help="the model, which does not run; or an op")
+    parser.add_argument("--kernel", metavar="NAME", help="print the source of this kernel, under its certificate")
+    parser.add_argument("--language", metavar="L", help="print the source in this language (default: c)")
+    parser.add_argument("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
+    _declare_between(parser)
+
+
+def run_show(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from noyau.jobs.show.model import show
+
+    if arguments.model.partition("::")[0].endswith(".py"):
+        return _show_op(arguments)
+    shown = show(arguments.model, target=arguments.target, between=arguments.between)
+    if arguments.kernel is None:
+        Console().print(shown)
+    else:
+        print(shown.source(arguments.kernel, arguments.language or "c"), end="")
+    return 0
+
+
+def _show_op(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from noyau.jobs.show.op import shown
+    from noyau.ops.op_files import load_op
+
+    op = load_op(arguments.model)
+    seen = shown(op.description, op.usual())
+    if arguments.kernel is None and arguments.language is None:
+        Console().print(seen)
+    else:
+        print(seen.source(arguments.kernel, arguments.language or "c"), end="")
+    return 0
+
+
+def declare_demo(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--exporter",
+        choices=("dynamo", "torchscript"),
+        default="dynamo",
+        help="which of PyTorch's exporters wrote the model (default: dynamo)",
+    )
+    parser.add_argument("--folder", type=Path, metavar="F", help="leave the models here, instead of nowhere")
+    _declare_wishes(parser)
+
+
+def run_demo(arguments: argparse.Namespace) -> int:
+    model = files("noyau.jobs.demo.models").joinpath(f"llama_tiny_{arguments.exporter}.onnx")
+    with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
+        folder = arguments.folder or Path(temporary)
+        source = folder / "llama_tiny.onnx"
+        fresh = folder / f".noyau-{secrets.token_hex(8)}.tmp"
+        try:
+            fresh.write_bytes(model.read_bytes())
+            fresh.replace(source)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+            raise OutputError(f"{source} cannot be written: {error.strerror}; give a folder that exists") from error
+        return _optimize(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)

@@ -1,0 +1,1 @@
+"""`noyau.optimize` for modules whose tensors lie on a GPU."""

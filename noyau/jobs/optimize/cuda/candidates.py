@@ -1,0 +1,123 @@
+"""The groups of torch's graphs on a GPU as kernels in language triton: made for inputs as torch lays them out there.
+
+Numbers that a group knows (eps, scales) stand in the text, for on a GPU each would be read from memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import torch
+
+from noyau.codegen.plan import Plan, Planned, title
+from noyau.codegen.triton import printer as triton_printer
+from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout, Order, laid_out, strided_names
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.partition.cut import Group, scalars_of
+from noyau.compiler.passes.rewrite import nameless
+from noyau.compiler.schedules.gpu.strategies import on_gpu
+from noyau.errors import GraphError, UnsupportedError
+from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.modules.sites import Traced, order_of
+from noyau.ir.graph import Constant, Graph
+from noyau.ir.loops import Kernel
+from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.toolchain.cache import digest
+
+Tensor: TypeAlias = torch.Tensor
+_LETTERS = 12  # of the digest in a kernel's name
+
+
+def spelt(kernel: Kernel) -> object:
+    """The text of a lowered kernel. UnsupportedError where no schedule takes it, or the language lacks a word."""
+    return triton_printer.source(on_gpu(kernel))
+
+
+@dataclass(slots=True)
+class DeviceShelf:
+    """The kernels of this process, by what they compute and how their inputs lie: each is made once."""
+
+    kernels: dict[tuple[Graph, tuple[Layout, ...]], tuple[str, Kernel]] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def named(self, group: Group, layouts: tuple[Layout, ...]) -> tuple[str, Kernel]:
+        """The kernel of a group and its text. UnsupportedError where the language cannot spell it."""
+        graph = with_numbers(group)
+        key = nameless(graph), layouts
+        with self.lock:
+            if key not in self.kernels:
+                made = scheduled(graph, layouts)
+                named = replace(
+                    made, name=f"{title(graph)}_{digest(triton_printer.source(scheduled(*key)))[:_LETTERS]}"
+                )
+                self.kernels[key] = triton_printer.source(named), named
+            return self.kernels[key]
+
+
+SHELF = DeviceShelf()
+
+
+def scheduled(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
+    """The kernel of a graph in normal form whose inputs lie so."""
+    memory = laid_out(graph, layouts)
+    return on_gpu(lower(memory, "kernel", strided_names(memory, layouts)))
+
+
+def with_numbers(group: Group) -> Graph:
+    """The graph in normal form in which the numbers stand that it had lifted out of it."""
+    known = scalars_of(group)
+    nodes = [
+        replace(node, kind=Constant(known[node.output])) if node.output in known else node for node in group.graph.nodes
+    ]
+    return replace(group.graph, nodes=tuple(nodes))
+
+
+def plan(groups: Iterable[Group], found: Traced, shelf: DeviceShelf = SHELF) -> Plan:
+    """One kernel for each kind of group whose inputs lie alike, and the groups that the language cannot spell."""
+    kinds: dict[str, tuple[str, Kernel, list[Group]]] = {}
+    refused: list[tuple[Group, str]] = []
+    for group in groups:
+        try:
+            text, kernel = shelf.named(group, layouts_of(group, found))
+        except (UnsupportedError, GraphError) as error:
+            refused.append((group, str(error)))
+            continue
+        kinds.setdefault(kernel.name, (text, kernel, []))[2].append(group)
+    made = [
+        Planned(name, kernel, with_numbers(alike[0]), tuple(alike), _replaced(alike[0], found), text, language="triton")
+        for name, (text, kernel, alike) in kinds.items()
+    ]
+    return Plan(tuple(made), tuple(refused))
+
+
+def _replaced(group: Group, found: Traced) -> tuple[str, ...]:
+    return tuple(found.operators[position] for position in group.positions)
+
+
+def layouts_of(group: Group, found: Traced) -> tuple[Layout, ...]:
+    """How the tensors that a group reads lie in torch's memory."""
+    return tuple(layout_of(found.givers[name].meta["val"]) for name in input_names(group))
+
+
+def layout_of(fake: Tensor) -> Layout:
+    """How a tensor lies, as a kernel is made for it."""
+    if fake.is_contiguous():
+        return PACKED
+    try:
+        order = order_of(fake)
+    except UnsupportedError:
+        return INNER if fake.stride(-1) == 1 else STRIDED
+    return PACKED if order is None else Layout(Order.PERMUTED, tuple(order))
+
+
+CALLS: dict[str, DeviceCall] = {}
+
+
+def call_of(planned: Planned, layouts: tuple[Layout, ...]) -> DeviceCall:
+    """The function of a kernel, one in a process."""
+    return CALLS.get(planned.operator) or CALLS.setdefault(
+        planned.operator, DeviceCall(planned.text, planned.kernel, layouts)
+    )

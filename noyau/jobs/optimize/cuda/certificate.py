@@ -1,0 +1,251 @@
+"""The certificate of a kernel on a GPU, made there: on tensors of the very shapes that torch saw.
+
+The truth is torch's own nodes on tensors that are widened to float64, all casts among floats dropped; what is allowed
+follows, cell by cell and by the one rule of noyau.verify.values, from runs of those nodes as they are, and with their
+inputs moved by an ulp. Every cell is looked at for poison, so that none stays unwritten; as many as NumPy judges in
+little time are judged, among them the first and the last.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import chain, islice, repeat
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+from torch.utils import _pytree as pytree
+
+from noyau.compiler.partition.cut import Group
+from noyau.errors import InputError
+from noyau.frontends.torch.dtypes import FROM_TORCH
+from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.cuda.guarded_memory import Flag, Room, answers, brought, differ, holds_poison
+from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, moved, other_sizes
+from noyau.hosts.torch.modules.sites import Traced, alone, order_of, plain, sizes_of
+from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.toolchain.guard_zones import PLAIN
+from noyau.verify.adversarial import FULL, Effort
+from noyau.verify.certificate import Certificate, Failure, Outcome
+from noyau.verify.rounding import stepped
+from noyau.verify.values import MORE_RUNS, MOVED_RUNS, RARE, Case, Judge, combined, first_runs, judge_of
+
+JUDGED = 1 << 15  # cells of an output that are judged in a case
+ENDS = 1 << 10  # of them at either end
+POISONS = (0, PLAIN)  # of the two runs of a case
+_OTHERWISE = "gave other bits in another run"
+_HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
+
+
+class Widened(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+    """The nodes of a part on tensors in float64: casts to other floats are casts to float64."""
+
+    def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
+        """A node, its dtypes widened."""
+        args, kwargs = pytree.tree_map(_widened, (args, kwargs))
+        if target in _HALF_TO_FLOAT:
+            args = (*args[:2], False)
+        return super().call_function(target, args, kwargs)
+
+
+def _widened(value: Any) -> Any:
+    return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
+
+
+def widened(tensor: Any) -> Any:
+    """A float tensor in float64; anything else as it is."""
+    return tensor.double() if isinstance(tensor, Tensor) and tensor.dtype.is_floating_point else tensor
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A kernel in its first place, and torch's nodes there; `ready` waits until it can be called."""
+
+    call: DeviceCall
+    group: Group
+    found: Traced
+    ready: Callable[[], None] = lambda: None
+
+    @cached_property
+    def part(self) -> tuple[fx.GraphModule, list[fx.Node]]:
+        """Torch's nodes alone, and what they read."""
+        return alone(self.found, self.group)
+
+    @cached_property
+    def orders(self) -> list[list[int] | None]:
+        """Of each result, the order in which the kernel writes its axes."""
+        return [order_of(self.found.givers[plain(name)].meta["val"]) for name in self.group.outputs]
+
+    def certificate(self, drawer: Drawer, effort: Effort) -> Certificate:
+        """What comes of every pattern, or of the first few where somebody waits; and of the first at other sizes, where
+        sizes are names."""
+        patterns = PATTERNS if effort == FULL else PATTERNS[:2]
+        outcomes, alike = list[Outcome](), True
+        with torch.no_grad():
+            drawn = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
+            for number, (label, given) in enumerate(chain(drawn, self.elsewhere(drawer.device))):
+                outcome, same = self.outcome(Case(label, ()), given, number)
+                outcomes.append(outcome)
+                alike &= same
+        return Certificate(f"{self.call.name}[triton]", tuple(outcomes), made_up=True, order_independent=alike)
+
+    def elsewhere(self, device: torch.device) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Inputs of sizes that torch did not see, but for those that its own nodes do not take."""
+        if not sizes_of(self.group, self.found):
+            return
+        for sized in other_sizes(self.found):
+            try:
+                given = Drawer(self.group, self.found, device, sized).drawn(PATTERNS[0], 0)
+                self.unfused(given)
+            except torch.OutOfMemoryError:
+                raise
+            except (InputError, RuntimeError):
+                continue
+            yield f"{PATTERNS[0]}, of other sizes", given
+
+    def outcome(self, case: Case, given: Mapping[str, Any], seed: int) -> tuple[Outcome, bool]:
+        """One case, judged, and whether two runs of the kernel gave the same bits."""
+        truth = self.truth(given)
+        self.ready()
+        results, faults = self.twice([given[name] for name in input_names(self.group)])
+        if faults and faults[0] != _OTHERWISE:
+            return self.failed(case, given, faults[0]), True
+        return self.judged(case, given, results, truth, seed), not faults
+
+    def twice(self, own: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[str]]:
+        """The results of a run, and what two of them show to be wrong."""
+        before = [each.clone() for each in own]
+        room, other = map(Room, POISONS)
+        results, again = self.run(own, room), self.run(own, other)
+        moved_on = [(_OTHERWISE, differ(one, two)) for one, two in zip(results, again, strict=True)]
+        flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(results, again), *moved_on]
+        return results, answers(flags)
+
+    def run(self, own: Sequence[Tensor], room: Room) -> tuple[Tensor, ...]:
+        """The results of the kernel in poisoned memory."""
+        from noyau.hosts.torch.cuda.launch import TAPE
+
+        before, TAPE.empty = TAPE.empty, room.empty
+        try:
+            launcher = self.call.launcher
+            made = launcher.function(*self.call.in_memory(own))
+        finally:
+            TAPE.empty = before
+        return made if isinstance(made, tuple) else (made,)
+
+    def truth(self, given: Mapping[str, Any]) -> list[Tensor]:
+        """What torch's nodes give in float64."""
+        part, reads = self.part
+        made = Widened(part).run(*[widened(given[node.name]) for node in reads])
+        return self.in_order(made)
+
+    def unfused(self, given: Mapping[str, Any]) -> list[Tensor]:
+        """What torch's nodes give as they are."""
+        part, reads = self.part
+        return self.in_order(part(*[given[node.name] for node in reads]))
+
+    def in_order(self, made: Sequence[Tensor]) -> list[Tensor]:
+        """Results with their axes as the kernel writes them."""
+        pairs = zip(made, self.orders, strict=True)
+        return [each if order is None else each.permute(order) for each, order in pairs]
+
+    def judged(
+        self,
+        case: Case,
+        given: Mapping[str, Any],
+        results: Sequence[Tensor],
+        truth: Sequence[Tensor],
+        seed: int,
+    ) -> Outcome:
+        """Cells of each output by the rule of all certificates."""
+        noise = torch.Generator(results[0].device).manual_seed(seed)
+        cells = [chosen(each.numel(), noise) for each in results]
+        graph = self.group.original
+        steps = stepped(graph)
+        skipped = [np.zeros(len(where), bool) for where in cells]
+        runs, judges, outcome = self.runs(given, noise), list[Judge](), Outcome(case.label, False)
+        done, waiting = 0, [cells_of(results, cells), cells_of(truth, cells)]
+        for until in (1 + first_runs(steps, graph.outputs), 1 + MOVED_RUNS, 1 + MORE_RUNS):
+            waiting += map(cells_of, islice(runs, until - done), repeat(cells))  # what runs made goes one by one
+            seen = brought(list(chain.from_iterable(waiting)))
+            rows = [seen[at : at + len(cells)] for at in range(0, len(seen), len(cells))]
+            if not judges:
+                ends = zip(graph.outputs, rows.pop(0), rows.pop(0), skipped, strict=True)
+                judges = [judge_of(graph[name], got, true, skip, name in steps) for name, got, true, skip in ends]
+            for judge, *found in zip(judges, *rows, strict=True):
+                for each in found:
+                    judge.see(each)
+            done, waiting = until, []
+            parts = [judge.outcome(case, self.told(given)) for judge in judges]
+            outcome = combined(case, [_placed(*each) for each in zip(parts, cells, results, strict=True)])
+            if until <= MOVED_RUNS and any(judge.is_open for judge in judges):
+                continue
+            if not outcome.beyond or (until > MOVED_RUNS and outcome.beyond > max(1, outcome.cells // RARE)):
+                break
+        return outcome
+
+    def runs(self, given: Mapping[str, Any], noise: torch.Generator) -> Iterator[Sequence[Tensor]]:
+        """Unfused runs, the first as it is, the others with their inputs moved."""
+        yield self.unfused(given)
+        while True:
+            yield self.unfused({name: moved(each, noise) for name, each in given.items()})
+
+    def failed(self, case: Case, given: Mapping[str, Any], fault: str) -> Outcome:
+        return Outcome(case.label, False, failures=(Failure(case.label, self.told(given), fault),))
+
+    def told(self, given: Mapping[str, Any]) -> str:
+        """The inputs in words."""
+        found = [(name, given[name]) for name in input_names(self.group)]
+        return ", ".join(f"{name}: {_dtype(each)}{list(each.shape)}" for name, each in found)
+
+
+def _dtype(tensor: Tensor) -> str:
+    return FROM_TORCH[tensor.dtype].value
+
+
+def _placed(outcome: Outcome, where: Tensor, result: Tensor) -> Outcome:
+    """The outcome of cells that were picked, its failures at the places that they have in the result."""
+    failures = []
+    for each in outcome.failures:
+        if each.cell is None:
+            failures.append(each)
+            continue
+        flat = int(where[each.cell[0]])
+        cell = tuple(int(at) for at in np.unravel_index(flat, tuple(result.shape) or (1,)))
+        failures.append(replace(each, cell=cell[: result.dim()], note=f"{each.note}, of cells that were picked"))
+    return replace(outcome, failures=tuple(failures))
+
+
+def chosen(count: int, noise: torch.Generator) -> Tensor:
+    """Places among so many cells: all where they are few, else the first, the last, and some between."""
+    if count <= JUDGED:
+        return torch.arange(count, device=noise.device)
+    ends = torch.arange(ENDS, device=noise.device)
+    between = torch.randint(count, (JUDGED - 2 * ENDS,), generator=noise, device=noise.device)
+    return torch.cat([ends, between, count - 1 - ends])
+
+
+def picked(tensor: Tensor, where: Tensor) -> Tensor:
+    """Cells of a tensor, counted in the order of its axes."""
+    return tensor.contiguous().reshape(-1)[where]
+
+
+def cells_of(made: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
+    """What is picked of each result."""
+    return [picked(*each) for each in zip(made, cells, strict=True)]
+
+
+def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:
+    for number, (one, other) in enumerate(zip(now, before, strict=True)):
+        yield f"changed its input {number}", differ(one, other)
+
+
+def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]:
+    """What shows that cells were left as they were, in two runs whose memory held other poisons: no right value has the
+    bits of both."""
+    for number, pair in enumerate(zip(one, other, strict=True)):
+        first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
+        yield f"left cells of its output {number} as they were", (first & second).any()

@@ -1,0 +1,143 @@
+"""The kernels of a graph for a GPU, found by a copy of this process while the first call goes on.
+
+To cut a graph and to spell its kernels is Python's work for a second, and so is what torch does in a first call: a
+thread would take that much longer for both. The copy calls nothing of the GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import pickle
+import signal
+import sys
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from importlib import import_module
+from threading import Lock, Thread
+from typing import Any
+
+import torch
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.cut import Partition
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.device_simplification import simplify
+from noyau.jobs.optimize.cuda import compile as cuda_compile
+from noyau.jobs.optimize.cuda import parallel_compile
+from noyau.toolchain.python_modules import without_collections
+from noyau.workers.resources import processors
+
+PATIENCE_S = 10.0  # for what takes a second or two
+_FEWEST = 4  # processors
+_IMPORTED = ("noyau.hosts.torch.cuda.launch", "triton.language.extra.libdevice")  # by the copy's work
+log = logging.getLogger("noyau")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a copy has found: groups, kernels, and how the launches of these are spelt as tasks."""
+
+    cut: Partition
+    plan: Plan
+    tasks: dict[str, list[bytes]]
+
+
+class Copied:
+    """Some work done by a copy of this process; `then` is called with the result, in a thread of its own. Nothing comes
+    of it where the copy fails."""
+
+    def __init__(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        self.made: Any = None
+        self.lock = Lock()
+        read, written = os.pipe()
+        try:
+            with warnings.catch_warnings(), without_collections():  # what a copy lets go of may be of the GPU
+                warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy does not have
+                self.child = os.fork()
+                if not self.child:
+                    os.close(read)
+                    _work(work, written)
+        except OSError:
+            os.close(read)
+            os.close(written)
+            raise
+        os.close(written)
+        self.thread = Thread(target=self._listened, args=(read, then), daemon=True)
+        self.thread.start()
+
+    def _listened(self, read: int, then: Callable[[Any], None]) -> None:
+        with contextlib.suppress(Exception), os.fdopen(read, "rb") as pipe:
+            # not up to its end: a process that was forked meanwhile may have it open for longer
+            self.made = pickle.load(pipe)  # noqa: S301  of our own copy
+        self.end()
+        if self.made is not None:
+            with contextlib.suppress(Exception):
+                then(self.made)
+
+    def result(self) -> Any:
+        """What the work gave; None where it failed, or takes too long, and is ended."""
+        self.thread.join(PATIENCE_S)
+        if self.thread.is_alive():
+            log.info(
+                "a copy of this process has not found the kernels of a graph in %g s; they are found here", PATIENCE_S
+            )
+            self.end()
+        return self.made
+
+    def end(self) -> None:
+        """End the copy, once: its number is another process's later."""
+        with self.lock, contextlib.suppress(OSError):  # where SIGCHLD is ignored, nobody is waited for
+            child, self.child = self.child, 0
+            if child:
+                os.kill(child, signal.SIGKILL)
+                os.waitpid(child, 0)
+
+
+def _work(work: Callable[[], Any], written: int) -> None:
+    """Of the copy: the work, and its end."""
+    status = 1
+    with contextlib.suppress(BaseException):
+        for number in signal.valid_signals():  # what this process does when it is told to end is not the copy's to do
+            if callable(signal.getsignal(number)):
+                signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(max(1, round(2 * PATIENCE_S)))  # whoever waits for it
+        torch.set_num_threads(1)  # threads are not copied, and OpenMP would wait for them
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, 1)
+        os.dup2(nowhere, 2)
+        with os.fdopen(written, "wb") as pipe:
+            pickle.dump(work(), pipe, pickle.HIGHEST_PROTOCOL)
+        status = 0
+    os._exit(status)
+
+
+def begun(program: fx.Graph) -> Copied | None:
+    """Begin with a graph whose sizes are numbers, and with its launches once its kernels are known. None where there
+    are too few processors for that, or the GPU is not one of CUDA."""
+    device = modules_sites.device_of(program)
+    if device.type != "cuda" or torch.version.hip is not None or sys.platform != "linux" or processors() < _FEWEST:
+        return None
+    major, minor = torch.cuda.get_device_capability(device)
+    for module in _IMPORTED:  # here: a copy waits for ever for a module that another thread has begun to import
+        with contextlib.suppress(Exception):  # Triton is not there, and the work says so
+            import_module(module)
+    with contextlib.suppress(OSError):
+        return Copied(lambda: found_in(program, 10 * major + minor), lambda made: parallel_compile.give(made.tasks))
+    return None
+
+
+def found_in(program: fx.Graph, capability: int) -> Found:
+    """The groups of a graph, which is changed, and their kernels for a GPU of this compute capability. Only a copy of a
+    process that has a GPU calls it: Triton's driver is another one afterwards."""
+    simplify(program)
+    with _disable_current_modes():
+        found = cuda_compile.with_updates_apart(modules_sites.traced(program))
+        cut, plan = cuda_compile.planned_for_triton(found, reasons=False)
+        return Found(cut, plan, parallel_compile.tasks_of(plan.kernels, found, capability))

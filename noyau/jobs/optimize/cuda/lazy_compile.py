@@ -1,0 +1,70 @@
+"""A graph on a GPU whose first result does not wait for kernels: torch's own run first, noyau's from the second call.
+
+Kernels are certified and timed when a graph is called again: one that is called once would never win that back. What
+other processes find of them meanwhile (device_ahead) nobody waits for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock, Thread
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.hosts.torch.cuda.capture_guard import beside_captures
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.executor import Boxed, copied, eager, told_as
+from noyau.jobs.optimize.torch.aot import triton_begun
+from noyau.toolchain.python_modules import without_collections
+
+_ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
+
+
+class Prompt:
+    """A function of a list of tensors, which it empties: the nodes of a graph one by one, by torch's kernels, in the
+    first call and while another thread compiles, this graph or another one; from the second on what `compiled` gives.
+    Nothing is compiled while a CUDA graph is captured: the capture has torch's kernels."""
+
+    def __init__(self, module: fx.GraphModule, compiled: Callable[[], Boxed]) -> None:
+        self.plain: Boxed | None = eager(fx.GraphModule(module, copied(module.graph)), [])
+        self.compiled: Callable[[], Boxed] | None = compiled
+        self.known: Boxed | None = None
+        self.begun: Thread | None = None
+        self.device = modules_sites.device_of(module.graph)
+
+    def __call__(self, arguments: list[Any]) -> Any:
+        plain = self.plain  # before `known`: one of them is there, whatever other threads do
+        known = self.known
+        if known is None and not torch.cuda.is_current_stream_capturing() and _ONE.acquire(blocking=False):
+            try:
+                with beside_captures(), without_collections():
+                    known = self.now()
+            finally:
+                _ONE.release()
+        run = known or plain
+        assert run is not None
+        return run(arguments)
+
+    def now(self) -> Boxed | None:
+        """What was compiled, once; None in the first call, with which Triton begins."""
+        if self.begun is None:
+            begun = Thread(target=triton_begun, daemon=True)  # beside what comes between the first two calls
+            begun.start()
+            self.begun = begun
+        elif self.known is None:
+            assert self.compiled is not None
+            if self.device.type == "cuda":
+                torch.cuda.synchronize(self.device)  # kernels are timed when what was asked for before is done
+            self.known = self.compiled()
+            self.plain = self.compiled = None  # they hold the graph
+        return self.known
+
+
+def prompt(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
+    """`Prompt` as AOTAutograd takes it."""
+    made = Prompt(module, compiled)
+    run = told_as("a compiled graph", made)
+    run.prompt = made  # type: ignore[attr-defined]
+    return run

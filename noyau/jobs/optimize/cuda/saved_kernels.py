@@ -1,0 +1,112 @@
+"""Kernels of a GPU in saved modules: their texts, and how they are called."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any, TypeAlias
+
+import torch
+from torch import fx
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.utils import _pytree as pytree
+
+from noyau.codegen.plan import Planned
+from noyau.compiler.lowering.input_layouts import Layout, Order
+from noyau.errors import ModelError, NoyauError
+from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.modules.executor import Boxed, told_as
+from noyau.hosts.torch.modules.flat_codegen import flat
+from noyau.ir.loops import Kernel, Launch
+from noyau.jobs.optimize.cuda.selection import require_device
+from noyau.text import printable
+
+_MOST_LAUNCHES = 1000
+Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """How a kernel is called: how many launches it has, and of each input the axes in the order of memory, none where
+    that is their own."""
+
+    launches: int
+    axes: tuple[tuple[int, ...], ...]
+
+
+def noted_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Boxed:
+    """A graph of a file, whose sizes are numbers, as a function of a list of tensors, which it empties. The first call
+    goes node by node and finds what each of them makes; from the second on it is one flat function (device_running).
+
+    `places`: which arguments are the caller's. Where one of them has other strides or another dtype than in the first
+    call, `slowly` runs: what is noted are numbers, and nobody else asks. It runs in other threads until there is a flat
+    function, too."""
+    module, lock, slowly = fx.GraphModule(torch.nn.Module(), program), Lock(), told_as("a compiled graph", slowly)
+    known: list[tuple[list[Form], Boxed]] = []
+
+    def run(arguments: list[Any]) -> Any:
+        forms = [form(arguments[at]) for at in places]
+        if known:
+            noted, made = known[0]
+            return (made if forms == noted else slowly)(arguments)
+        if not lock.acquire(blocking=False):
+            return slowly(arguments)
+        try:
+            if not known:
+                given = list(arguments)
+                arguments.clear()
+                results = Measuring(module).run(*given)
+                known.append((forms, flat(module, ())))
+                return results
+        finally:
+            lock.release()
+        return run(arguments)
+
+    return run
+
+
+def form(tensor: torch.Tensor) -> Form:
+    """What a flat function takes for granted of a tensor of known sizes."""
+    return tensor.dtype, tensor.stride()
+
+
+class Measuring(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+    """The nodes of a graph one by one, what each makes kept beside it, without its cells, as tracing would."""
+
+    def __init__(self, module: fx.GraphModule) -> None:
+        super().__init__(module)
+        self.fakes = FakeTensorMode()
+
+    def run_node(self, n: fx.Node) -> Any:
+        """A node, measured."""
+        made = super().run_node(n)
+        n.meta["val"] = pytree.tree_map_only(torch.Tensor, self.fakes.from_tensor, made)
+        return made
+
+
+def calling_of(planned: Planned, call: DeviceCall) -> Calling:
+    """How a kernel of this process is called."""
+    return Calling(len(planned.kernel.launches), call.axes)
+
+
+def reopened(told: Mapping[str, Any], text: str) -> Callable[..., Any]:
+    """A kernel of a file as a function of tensors. BuildError where there is no GPU, ModelError where the file says
+    nothing that can be read. The text is executed."""
+    try:
+        name, count = str(told["name"]), int(told["launches"])
+        axes = [tuple(int(axis) for axis in each) for each in told["axes"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise ModelError(f"a kernel of the file cannot be read: {printable(repr(error))}") from error
+    if not name.isidentifier():
+        raise ModelError(f"a kernel of the file cannot be read: {printable(name)} is no name of one")
+    if not 1 <= count <= _MOST_LAUNCHES:
+        raise ModelError(f"a kernel of the file cannot be read: it has {count} launches")
+    require_device(torch.device("cuda" if torch.cuda.is_available() else "cpu"))
+    layouts = [Layout(Order.PERMUTED, each) if each else Layout() for each in axes]
+    try:
+        return DeviceCall(text, Kernel(name, (), (), (Launch(()),) * count), layouts)
+    except NoyauError:
+        raise
+    except Exception as error:  # the text is of a file
+        raise ModelError(f"{name} has a text that Triton does not read: {printable(repr(error))}") from error

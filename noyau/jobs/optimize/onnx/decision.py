@@ -1,0 +1,137 @@
+"""Which kernels stay: faster at one timed binding of the sizes, and slower at none.
+
+Which kernels, and in which of their places: what `--only` and `--drop` name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from noyau.codegen.plan import Plan, no_such, without
+from noyau.compiler.partition.costs import Traffic
+from noyau.compiler.partition.cut import Group
+from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.subgraph import closest
+from noyau.timing.comparison import Comparison, Verdict
+
+KEEPS = {
+    "faster": frozenset({Verdict.FASTER}),
+    "not-slower": frozenset({Verdict.FASTER, Verdict.SAME, Verdict.AMBIGUOUS}),
+    "all": frozenset(Verdict),
+}
+BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is timed twice before it is out
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """What came of timing at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
+    the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
+    this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `timed_on`: a date, of an
+    earlier run where it is `recalled`."""
+
+    sizes: Mapping[str, int]
+    hot: Comparison
+    cold: Comparison | None = None
+    traffic: Traffic | None = None
+    floor_s: float | None = None
+    idle_s: float = 0.0
+    timed_on: str = ""
+    recalled: bool = False
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of both temperatures: SLOWER where one is."""
+        return overall(each.verdict for each in (self.hot, self.cold) if each is not None)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The one that its verdict is of; the hot one where both are."""
+        return self.hot if self.cold is None or self.hot.verdict is self.verdict else self.cold
+
+    @property
+    def is_borderline(self) -> bool:
+        """SLOWER, and by so little that chance may have a part in it."""
+        slower = [one.speedup for one in (self.hot, self.cold) if one is not None and one.verdict is Verdict.SLOWER]
+        return bool(slower) and min(slower) >= BORDERLINE_FROM
+
+    @property
+    def floor_ratio(self) -> float | None:
+        """The floor over the time of the kernel: 1 is as fast as can be."""
+        return None if self.floor_s is None else self.floor_s / self.hot.after_median_s
+
+    @property
+    def where(self) -> str:
+        """`batch=1, sequence=128`, and that it was cold if that decides."""
+        cold = "" if self.comparison is self.hot else "with cold caches"
+        return ", ".join(filter(None, [spell(self.sizes), cold]))
+
+    def __str__(self) -> str:
+        at = f" at {self.where}" if self.where else ""
+        return f"{self.verdict.value}{at}: {self.comparison.speedup:.2f}x"
+
+
+def overall(verdicts: Iterable[Verdict]) -> Verdict:
+    """SLOWER where one is, else FASTER where one is, else SAME where all are, else AMBIGUOUS."""
+    found = set(verdicts)
+    for verdict in (Verdict.SLOWER, Verdict.FASTER):
+        if verdict in found:
+            return verdict
+    return Verdict.SAME if found == {Verdict.SAME} else Verdict.AMBIGUOUS
+
+
+def deciding(timings: Sequence[Timing]) -> Timing | None:
+    """The timing that the verdict of all of them rests on: the worst of those that are SLOWER; else, of those with the
+    verdict, the one with the most to do."""
+    verdict = overall(timing.verdict for timing in timings)
+    those = [timing for timing in timings if timing.verdict is verdict] or list(timings)
+    if verdict is Verdict.SLOWER:
+        return min(those, key=lambda timing: timing.comparison.speedup)
+    return max(those, key=lambda timing: timing.hot.before_median_s, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Whether something stays, and why not."""
+
+    kept: bool
+    reason: str = field(default="")
+
+
+def decide(timings: Sequence[Timing], keep: str) -> Decision:
+    """Whether what was timed so stays, by one of KEEPS; the reason names the binding that it does not win at."""
+    decider = deciding(timings)
+    if decider is None:
+        return Decision(keep == "all", "not timed")
+    verdict = overall(timing.verdict for timing in timings)
+    if verdict in KEEPS[keep]:
+        return Decision(True)
+    advice = decider.comparison.advice if verdict is Verdict.AMBIGUOUS else ""
+    return Decision(False, "; ".join(filter(None, [str(decider), advice])))
+
+
+def chosen(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
+    """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
+
+    A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
+    left out is among the refused. InputError for a name that is neither."""
+    places = [group for kernel in plan.kernels for group in kernel.groups]
+    wanted = {group.positions for name in only for group in named(plan, name)} if only else _positions(places)
+    wanted -= {group.positions for name in drop for group in named(plan, name)}
+    return without(plan, [(group, "left out as asked") for group in places if group.positions not in wanted])
+
+
+def named(plan: Plan, name: str) -> list[Group]:
+    """The places of a kernel, or the one that writes a value. InputError where there is none of that name."""
+    for kernel in plan.kernels:
+        if kernel.operator == name:
+            return list(kernel.groups)
+    writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
+    if writers:
+        return writers
+    values = [output for kernel in plan.kernels for group in kernel.groups for output in group.outputs]
+    raise no_such(name, plan.kernels, closest(name, values, cutoff=0.75))
+
+
+def _positions(places: Iterable[Group]) -> set[tuple[int, ...]]:
+    return {group.positions for group in places}

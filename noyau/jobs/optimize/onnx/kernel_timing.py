@@ -1,0 +1,280 @@
+"""Kernels timed in onnxruntime, in the place of the operators that they replace, at one binding of the sizes."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noyau.codegen.plan import Planned
+from noyau.compiler.partition.costs import traffic
+from noyau.compiler.partition.cut import Group
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import CheckError, InputError, NoyauError
+from noyau.hosts.onnxruntime.function_bodies import ValueType
+from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.install import value_type
+from noyau.hosts.onnxruntime.session_workers import MOST_BINDINGS, Feed, Job, Workers
+from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.submodel import extract
+from noyau.ir.graph import names_of
+from noyau.jobs.optimize.onnx.candidates import Judged
+from noyau.jobs.optimize.onnx.decision import Timing, decide
+from noyau.kernels.result_cache import keep_late, keep_timing, recall_late, recall_timing, timing_key
+from noyau.timing.bandwidth import floor_s, mistake
+from noyau.timing.comparison import DECIDED, NARROW, Comparison, Verdict
+from noyau.timing.conditions import last_level_bytes
+from noyau.toolchain.cache import digest
+from noyau.toolchain.cached_records import today
+
+if TYPE_CHECKING:
+    import onnx
+
+Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What something is timed on: arrays by name, and the sizes that they stand for; `cold`: with cold caches too."""
+
+    sizes: Mapping[str, int]
+    arrays: Arrays
+    cold: bool = False
+
+    @property
+    def feeds(self) -> tuple[Feed, ...]:
+        return (Feed(self.arrays), Feed(self.arrays, cold=True))[: 1 + self.cold]
+
+
+@dataclass(frozen=True, slots=True)
+class Bench:
+    """What kernels are timed on: the model as it is and with every right kernel in it, what flows through it, and for
+    which sizes, by the model's own names.
+
+    `workers` are the processes that time it, where there are any yet. `fresh`: no timing of an earlier run is taken.
+    `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
+    kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
+
+    original: Original
+    fused: onnx.ModelProto
+    library: Path | None
+    seen: Seen
+    workers: Workers | None = None
+    threads: int = 1
+    budget_s: float = 0.6
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    fresh: bool = False
+    whole: bool = False
+    cold: bool = False
+    idle_s: float = 0.0
+    made: set[str] = field(default_factory=set)  # the keys of what was timed in this run
+
+    @contextlib.contextmanager
+    def processes(self) -> Iterator[Workers]:
+        """The processes that time, or two that end with the block."""
+        if self.workers is not None:
+            yield self.workers
+        else:
+            with Workers() as workers:
+                yield workers
+
+    def compare(
+        self,
+        before: onnx.ModelProto,
+        after: onnx.ModelProto,
+        scenes: Sequence[Scene],
+        text: str,
+        limit_s: float = math.inf,
+    ) -> list[Timing | None]:
+        """`after`, with the library, against `before`, each in a process of its own, in some scenes; or what an earlier
+        run found, with the same `text` of the kernels. What is SLOWER by little is timed a second time, and only that
+        counts. None for a scene, but the first, whose runs would not be done within `limit_s`. UnsupportedError for
+        strings, CheckError for a session that crashes, hangs or gives something else when it is timed."""
+        contents = tuple(model.SerializeToString() for model in (before, after))
+        asked = (str(self.original.prepacked), str(self.budget_s))
+        parts = (digest(*contents), text, *asked, *stamps(before, self.original.folder))
+        keys = [
+            [timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in scene.feeds]
+            for scene in scenes
+        ]
+        known = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
+        late = [not self.fresh and recall_late(each[0], limit_s) for each in keys]
+        left = [number for number, timing in enumerate(known) if timing is None and not late[number]]
+        made = self._surely_measured(contents, [scenes[number] for number in left], limit_s)
+        for number, timing in zip(left, made, strict=True):
+            if isinstance(timing, float):
+                keep_late(keys[number][0], timing)
+                continue
+            known[number] = timing
+            for key, found in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=True):
+                keep_timing(key, found)
+                self.made.add(key)
+        return known
+
+    def _recalled(self, scene: Scene, keys: Sequence[str]) -> Timing | None:
+        """The timing of an earlier run, or of this one, where there is one at each temperature."""
+        if self.fresh and not self.made.issuperset(keys):
+            return None
+        found = [known for key in keys if (known := recall_timing(key, ambiguous=self.whole)) is not None]
+        if len(found) < len(keys):
+            return None
+        hot, *cold = (each.comparison for each in found)
+        day, earlier = min(each.timed_on for each in found), not self.made.issuperset(keys)
+        return Timing(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
+
+    def _surely_measured(
+        self, contents: Sequence[bytes], scenes: Sequence[Scene], limit_s: float
+    ) -> list[Timing | float]:
+        """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
+        that would take too long, its seconds."""
+        made = self._measured(contents, scenes, limit_s)
+        near = [number for number, timing in enumerate(made) if isinstance(timing, Timing) and timing.is_borderline]
+        again = self._measured(contents, [scenes[number] for number in near], math.inf)
+        for number, timing in zip(near, again, strict=True):
+            made[number] = timing
+        return made
+
+    def _measured(self, contents: Sequence[bytes], scenes: Sequence[Scene], limit_s: float) -> list[Timing | float]:
+        if not scenes:
+            return []
+        first, *others = [feed for scene in scenes for feed in scene.feeds]
+        before, after = (
+            Job(content, first.arrays, library, self.original.folder, self.threads, self.original.prepacked)
+            for content, library in zip(contents, (None, self.library), strict=True)
+        )
+        with self.processes() as workers:
+            enough = NARROW if self.whole else DECIDED
+            found = workers.compare_each(before, after, others, budget_s=self.budget_s, limit_s=limit_s, enough=enough)
+        comparisons = iter([each if isinstance(each, float) else each[0] for each in found])
+        return [_timing(scene, [next(comparisons) for _ in scene.feeds]) for scene in scenes]
+
+
+def _timing(scene: Scene, found: Sequence[Comparison | float]) -> Timing | float:
+    hot, *others = found
+    if isinstance(hot, float):
+        return hot
+    cold = next((each for each in others if not isinstance(each, float)), None)
+    return Timing(scene.sizes, hot, cold, timed_on=today())
+
+
+def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
+    """The files of a model's external data, with when they were changed."""
+    names = {
+        entry.value for tensor in model.graph.initializer for entry in tensor.external_data if entry.key == "location"
+    }
+    for name in sorted(names):
+        try:
+            status = (folder / name).stat()
+        except (OSError, ValueError):
+            continue
+        yield f"{name} {status.st_size} {status.st_mtime_ns}"
+
+
+def timed(judged: Judged, bench: Bench, keep: str) -> Judged:
+    """The kernel timed at one more binding, against the operators that it replaces; what does not win is out.
+
+    It is out, for the reason given, where it is slower there, where it crashes, hangs or is wrong, and where it is
+    faster than this machine can be. What cannot be timed at all there says nothing against it, but at the first
+    binding."""
+    if judged.reason:
+        return judged
+    try:
+        timing = at_binding(judged.planned, bench)
+    except NoyauError as error:
+        if judged.timings and not isinstance(error, CheckError):
+            return judged
+        at = f" at {spell(bench.sizes)}" if bench.sizes and judged.timings else ""
+        return replace(judged, kept=keep == "all", reason=f"not timed{at}: {error}")
+    found = replace(judged, timings=(*judged.timings, timing))
+    fault = impossible(judged.planned, timing, bench)
+    if fault:
+        return replace(found, kept=keep == "all", reason=f"not timed: {fault}")
+    lost = keep != "all" and timing.verdict is Verdict.SLOWER
+    return replace(found, reason=decide(found.timings, keep).reason if lost else "")
+
+
+def decided(judged: Judged, keep: str) -> Judged:
+    """Kept or not, by all its timings."""
+    if judged.reason:
+        return judged
+    decision = decide(judged.timings, keep)
+    return replace(judged, kept=decision.kept, reason=decision.reason)
+
+
+def at_binding(planned: Planned, bench: Bench) -> Timing:
+    """The kernel in its first place, after, against the operators there, before. InputError where what it reads could
+    not be captured; else as `Bench.compare`."""
+    group = planned.groups[0]
+    if bench.seen.of(group.original) is None:
+        raise InputError("what it reads could not be captured")
+    before, after, read = parts(group, bench)
+    sizes = bench.seen.sizes_of(group.original)
+    known = names_of(group.graph) <= sizes.keys()
+    moved = traffic(group.graph, sizes) if known else None
+    cold = bench.cold and moved is not None and matters(moved.bytes)
+    (timing,) = bench.compare(before, after, [Scene(bench.sizes, read, cold)], planned.text)
+    assert timing is not None
+    if moved is None:
+        return timing
+    least_s = floor_s(moved.read_bytes, moved.written_bytes, bench.threads)
+    return replace(timing, traffic=moved, floor_s=least_s, idle_s=bench.idle_s)
+
+
+def with_idle(bench: Bench) -> Bench:
+    """The bench that knows what a run takes that does nothing: a kernel that is timed alone has it, one in a model has
+    not. Where that cannot be timed, it is taken for nothing."""
+    model, arrays = _idle(bench.original.model), {"x": np.zeros(1, np.float32)}
+    try:
+        (timing,) = replace(bench, library=None).compare(model, model, [Scene({}, arrays)], "idle")
+    except NoyauError:
+        return bench
+    return bench if timing is None else replace(bench, idle_s=timing.hot.before_median_s)
+
+
+def _idle(model: onnx.ModelProto) -> onnx.ModelProto:
+    """A model that copies one number, of the versions of another."""
+    made = type(model)()
+    made.ir_version = model.ir_version
+    made.opset_import.extend(each for each in model.opset_import if not each.domain)
+    made.graph.name = "idle"
+    made.graph.node.add(op_type="Identity", input=["x"], output=["y"])
+    for name, ends in (("x", made.graph.input), ("y", made.graph.output)):
+        tensor = ends.add(name=name).type.tensor_type
+        tensor.elem_type = DType.F32.onnx
+        tensor.shape.dim.add(dim_value=1)
+    return made
+
+
+def parts(group: Group, bench: Bench) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
+    """A group's operators as a model, its kernel as one, and what both read."""
+    position = next(k for k, node in enumerate(bench.fused.graph.node) if set(group.outputs) <= set(node.output))
+    tensors, arrays = bench.original.imported.initializers, bench.seen.arrays
+    names = dict.fromkeys(bench.fused.graph.node[position].input)
+    read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
+    types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}
+    types |= {node.output: value_type(node) for node in group.graph.nodes}
+    before = extract(bench.original.model, group.positions, tuple(read), group.outputs, types)
+    after = extract(bench.fused, [position], tuple(read), group.outputs, types)
+    return before, after, read
+
+
+def matters(moved_bytes: int) -> bool:
+    """Whether cold caches may change a verdict: less would be in no memory long enough to be fetched, and more is in no
+    cache anyway."""
+    cache = 2 * last_level_bytes()
+    return cache / MOST_BINDINGS <= moved_bytes < cache
+
+
+def impossible(planned: Planned, timing: Timing, bench: Bench) -> str:
+    """Why the time of a kernel cannot be, or nothing: what must move takes longer, were all that is looked up alike."""
+    if timing.traffic is None:
+        return ""
+    group = planned.groups[0]
+    least = traffic(group.graph, bench.seen.sizes_of(group.original), repeated=True)
+    return mistake(timing.hot.after_median_s, least.read_bytes, least.written_bytes, bench.threads)

@@ -1,0 +1,209 @@
+"""Kernels of one's own in a model: the op of a file, its kernel in C, and the places that it takes.
+
+One's own kernel tried in a process of its own, before anything else is done with it: it may crash, hang, or write
+where it should not.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.codegen.plan import Planned
+from noyau.compiler.lowering.names import identifier
+from noyau.compiler.partition.cut import Group
+from noyau.compiler.partition.sites import Wires
+from noyau.dtypes import DType
+from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
+from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.subgraph import path_between
+from noyau.ir.graph import Graph
+from noyau.ir.loops import Buffer, Kernel, Launch, Role
+from noyau.ir.sizes import plan
+from noyau.jobs.extract.run import wires_of
+from noyau.jobs.extract.subgraph_match import Place, places_of
+from noyau.jobs.optimize.onnx.candidates import Judged, captured_cases
+from noyau.kernels.c.prototypes import functions_of
+from noyau.kernels.c.text import c_source
+from noyau.kernels.isolated_library import Isolated
+from noyau.kernels.user_kernel import HandKernel
+from noyau.ops.op import Op
+from noyau.ops.op_files import load_op
+from noyau.text import printable
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.verify.adversarial import cases
+from noyau.verify.values import Case
+
+WHERE = "BETWEEN"  # what a file calls the ends of its path
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """The kernels of one's own that are to go into a model, and the positions of the operators that they replace."""
+
+    kernels: tuple[Planned, ...] = ()
+    positions: frozenset[int] = frozenset()
+
+
+def own_kernels(original: Original, ops: Sequence[str | Op[Any, Any]], target: str) -> Own:
+    """A kernel for each op, in the place that its file names and in every other one that computes the same.
+
+    An op is given as "path.py::op", or as it is; of several kernels in C the one that was attached last is taken.
+    InputError for an op without such a kernel, without a place, or that does not take what the path reads; and for two
+    that want the same operators."""
+    kernels, taken = list[Planned](), dict[int, str]()
+    for given in ops:
+        op = load_op(given) if isinstance(given, str) else given
+        found = _planned(original, op, target)
+        for group in found.groups:
+            for position in group.positions:
+                if position in taken:
+                    told = f"{original.operators[position]}#{position}"
+                    raise InputError(f"{op.name} and {taken[position]} both want to replace {told}: leave one out")
+                taken[position] = op.name
+        kernels.append(found)
+    _require_linked(kernels, target)
+    return Own(tuple(kernels), frozenset(taken))
+
+
+def _require_linked(kernels: Sequence[Planned], target: str) -> None:
+    """InputError where kernels that build alone do not go into one library: two define a function of one name."""
+    options, together = c_compiler.Options(target=target, export=True), list[Planned]()
+    for kernel in kernels if len(kernels) > 1 else ():
+        try:
+            c_compiler.compile_library([kernel.text], options)
+        except BuildError:  # that it does not build is told with its other faults
+            continue
+        try:
+            c_compiler.compile_library([each.text for each in (*together, kernel)], options)
+        except BuildError as error:
+            others = {name for each in together for name in functions_of(each.text)}
+            shared = [name for name in functions_of(kernel.text) if name in others and not name.startswith("noyau")]
+            told = f"another op defines {', '.join(shared)} too" if shared else str(error)
+            fault = f"{kernel.operator} does not go into one library with the others: {told}"
+            raise InputError(f"{fault}; make its functions static, or call them otherwise") from error
+        together.append(kernel)
+
+
+def _planned(original: Original, op: Op[Any, Any], target: str) -> Planned:
+    path = path_between(original, ends_of_op(op))
+    places, kernel = places_of(original, path), kernel_of(op)
+    graph = places[0].graph
+    text, operator = _text(op, kernel, graph, target)
+    wires = wires_of(original)
+    groups = tuple(_group(wires, place, operator) for place in places)
+    replaces = tuple(original.operators[position] for position in groups[0].positions)
+    return Planned(operator, groups[0].kernel, graph, groups, replaces, text, by_hand=True)
+
+
+def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
+    """The ends of the path that an op was extracted from. InputError where its file does not name them."""
+    found = op.reference.__globals__.get(WHERE)
+    told = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
+    match found:
+        case ((tuple() | list()) as sources, (tuple() | list()) as results):
+            names = [*sources, *results]
+        case _:
+            raise InputError(told)
+    if not all(isinstance(name, str) for name in names):
+        raise InputError(told)
+    return sources, results
+
+
+def kernel_of(op: Op[Any, Any]) -> HandKernel:
+    """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
+    kernels = [kernel for kernel in op.kernels.values() if kernel.language == "c"]
+    if not kernels:
+        known = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
+        raise InputError(
+            f'{op.name} has no kernel in C (its kernels: {known}): {op.name}.kernel("{op.name}.c") attaches one'
+        )
+    if kernels[-1].usage.options.get("flags"):
+        raise InputError(
+            f"{kernels[-1].called} asks for flags, and all kernels of a model are built alike: leave them out"
+        )
+    return kernels[-1]
+
+
+def _text(op: Op[Any, Any], kernel: HandKernel, graph: Graph, target: str) -> tuple[str, str]:
+    """The whole text of the kernel, and the name of its operator, which ends in a digest of text and target."""
+    _require_fit(op, graph)
+    inputs = graph.inputs
+    instance = op.instance([node.dtype for node in inputs], [len(node.shape) for node in inputs])
+    plain = c_source(kernel, instance, "kernel")
+    digest = hashlib.sha256(f"{target}\n{plain}".encode()).hexdigest()[:8]
+    operator = f"{identifier(op.name)}_{digest}"
+    return c_source(kernel, instance, operator), operator
+
+
+def _require_fit(op: Op[Any, Any], graph: Graph) -> None:
+    """InputError where an op does not take what its path reads, or does not give what it makes."""
+    try:
+        instance = op.instance([node.dtype for node in graph.inputs], [len(node.shape) for node in graph.inputs])
+    except NoyauError as error:
+        reads = ", ".join(f"{printable(node.output)}: {_spell(node.dtype, len(node.shape))}" for node in graph.inputs)
+        raise InputError(f"{op.name} does not fit its path, which reads {reads}: {error}") from error
+    wanted = [(graph[name].dtype, len(graph[name].shape)) for name in graph.outputs]
+    made = [(value.dtype, len(value.shape)) for value in instance.outputs]
+    if made != wanted:
+        gives, makes = (", ".join(_spell(*each) for each in ends) for ends in (made, wanted))
+        raise InputError(f"{op.name} does not fit its path: it gives {gives}, and the path makes {makes}")
+
+
+def _spell(dtype: DType, rank: int) -> str:
+    return f"{dtype.value} of rank {rank}"
+
+
+def _group(wires: Wires, place: Place, operator: str) -> Group:
+    """A place as a group: what runtimes see of its kernel are its buffers, in the model's sizes."""
+    graph = place.graph
+    inputs = tuple(node.output for node in graph.inputs)
+    names = {**dict.fromkeys(inputs, Role.INPUT), **dict.fromkeys(graph.outputs, Role.OUTPUT)}
+    buffers = tuple(
+        Buffer(identifier(name), graph[name].dtype, graph[name].shape, role, name) for name, role in names.items()
+    )
+    binding = plan([graph[name].shape for name in inputs])
+    kernel = Kernel(operator, buffers, binding, (Launch(()),))
+    stand_ins = _stand_ins(wires, place)
+    return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
+
+
+def _stand_ins(wires: Wires, place: Place) -> Mapping[str, str]:
+    """Of a value that others only measure, the result that has its shape."""
+    try:
+        found = wires.ends(place.path.positions)[1]
+    except UnsupportedError:
+        return {}
+    return {name: other for name, other in found.items() if other in place.path.ends.results}
+
+
+PATIENCE_S = 20.0  # for one call
+
+
+def tried(judged: Judged, seen: Seen, options: c_compiler.Options, seed: int) -> Judged:
+    """The kernel; with the reason where it crashes, hangs, or touches what it may not on one of the inputs that its
+    certificate has. One that noyau generated is not tried."""
+    if judged.reason or not judged.planned.by_hand:
+        return judged
+    planned = judged.planned
+    library = c_compiler.compile_library([planned.text], options)
+    with Isolated(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
+        for case in _cases(judged, seen, seed):
+            try:
+                kernel.call_guarded(*case.inputs)
+            except InputError:  # whether it must refuse these is the certificate's to say
+                continue
+            except NoyauError as fault:
+                return replace(judged, reason=f"{fault} ({case.label})")
+    return judged
+
+
+def _cases(judged: Judged, seen: Seen, seed: int) -> Iterator[Case]:
+    graph = judged.planned.groups[0].original
+    yield from captured_cases(judged.planned, seen)[0]
+    yield from cases(graph, seen.sizes_of(graph), np.random.default_rng(seed))

@@ -1,0 +1,251 @@
+"""The whole model, before and after: timed at each binding, and never handed back slower than it was."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.codegen.plan import Planned
+from noyau.dtypes import from_numpy
+from noyau.errors import CheckError, NoyauError, UnsupportedError
+from noyau.hosts.onnxruntime.bound_sessions import BoundRun, PlainRun, ends_run
+from noyau.hosts.onnxruntime.custom_ops import open_session
+from noyau.hosts.onnxruntime.install import library, put_back
+from noyau.hosts.onnxruntime.session_workers import read_array
+from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.source_model import foreign
+from noyau.jobs.optimize.onnx.candidates import Judged
+from noyau.jobs.optimize.onnx.decision import Timing, deciding, overall
+from noyau.jobs.optimize.onnx.kernel_timing import Arrays, Bench, Scene, stamps
+from noyau.kernels.result_cache import timing_key
+from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.toolchain import cached_records
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.cached_records import today
+
+log = logging.getLogger("noyau")
+Say = Callable[[str], None]
+
+ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before it is handed back as it was
+LIMIT_S = 30.0  # for all bindings that nobody asked for
+PATIENCE_S = 300.0  # for one answer: large models take long to open
+_ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the reason is looked for
+_FACTORY = f"{__name__}:served"
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """The whole model before and after, at each binding where it was timed; `notes` say why it was not at another.
+
+    `apart`: how far the outputs of both are from each other, at most, over the largest; inf where others than floats
+    differ, None where the model itself does not give the same twice, or its outputs are not at hand. `fault`: why the
+    model does not run with its kernels."""
+
+    timings: tuple[Timing, ...] = ()
+    apart: float | None = None
+    notes: tuple[str, ...] = ()
+    fault: str = ""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The comparison that its verdict rests on, or None where it was not timed."""
+        decider = deciding(self.timings)
+        return None if decider is None else decider.comparison
+
+    @property
+    def verdict(self) -> Verdict | None:
+        return overall(timing.verdict for timing in self.timings) if self.timings else None
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """What is handed back: a model with the kernels that stay, its library, all kernels, and how it does."""
+
+    bench: Bench
+    judged: tuple[Judged, ...]
+    whole: Whole
+
+
+def settled(
+    bench: Bench,
+    judged: Sequence[Judged],
+    scenes: Sequence[Scene],
+    options: c_compiler.Options,
+    keep: str = "faster",
+    limit_s: float = math.inf,
+    say: Say = log.info,
+) -> Settled:
+    """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
+    worst there left out first, or as it was; so too where it does not run with them."""
+    judged = tuple(judged)
+    for worker in bench.workers.workers if bench.workers else ():
+        worker.patience_s = max(worker.patience_s, PATIENCE_S)
+    for attempt in range(ATTEMPTS + 1):
+        bench = with_kernels(bench, [one.planned for one in judged if one.kept], options)
+        say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
+        whole = timed_whole(bench, scenes, limit_s)
+        reason = lost(whole)
+        if keep == "all" or not reason or bench.library is None:
+            break
+        count = 2**attempt if attempt < ATTEMPTS and not whole.fault else len(judged)
+        judged = without_worst(judged, count, whole, reason)
+    return Settled(bench, judged, whole)
+
+
+def with_kernels(bench: Bench, kernels: Sequence[Planned], options: c_compiler.Options) -> Bench:
+    """The bench of the model with these kernels."""
+    original = bench.original
+    return replace(bench, fused=put_back(original.model, kernels, original.folder), library=library(kernels, options))
+
+
+def lost(whole: Whole) -> str:
+    """Why a model is not handed back so, or nothing."""
+    if whole.fault:
+        return f"the whole model does not run with it: {whole.fault}"
+    decider = deciding(whole.timings)
+    slower = decider is not None and decider.verdict is Verdict.SLOWER
+    return f"the whole model is {decider}" if slower else ""
+
+
+def without_worst(judged: Sequence[Judged], count: int, whole: Whole, reason: str) -> tuple[Judged, ...]:
+    """So many of the kept kernels dropped: those that gain least at the binding where the whole model loses."""
+    decider = deciding(whole.timings)
+    sizes = {} if decider is None else decider.sizes
+    kept = sorted((one for one in judged if one.kept), key=lambda one: gain_s(one, sizes))
+    gone = {one.planned.operator for one in kept[:count]}
+    return tuple(replace(one, kept=False, reason=reason) if one.planned.operator in gone else one for one in judged)
+
+
+def gain_s(judged: Judged, sizes: Mapping[str, int]) -> float:
+    """The seconds that a kernel saves in all its places at a binding; 0 where that is not known."""
+    for timing in judged.timings:
+        if timing.sizes == sizes:
+            return len(judged.planned.groups) * (timing.hot.before_median_s - timing.hot.after_median_s)
+    return 0.0
+
+
+def timed_whole(bench: Bench, scenes: Sequence[Scene], limit_s: float = math.inf) -> Whole:
+    """The model before and after, with all of onnxruntime's optimizations; scenes but the first are left out where they
+    would not be done within `limit_s`. `fault`: why the fused model does not run."""
+    original = bench.original
+    if bench.library is None or not scenes or foreign(original.model):
+        return Whole()
+    slow = "" if original.prepacked else "the whole model is timed with its weights as they lie in the file, not copied"
+    notes = tuple(filter(None, [slow]))
+    try:
+        moved = _kept_apart(bench, scenes[0].arrays)
+        found = bench.compare(original.model, bench.fused, scenes, bench.library.name, limit_s)
+    except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
+        return replace(_timed_here(bench, scenes[0]), notes=notes)
+    except NoyauError as error:
+        fault = str(error) if isinstance(error, CheckError) else ""
+        return Whole(notes=(*notes, f"the whole model is not timed: {error}"), fault=fault)
+    late = [spell(scene.sizes) for scene, timing in zip(scenes, found, strict=True) if timing is None]
+    notes += tuple(f"the whole model is not timed at {at}: it takes long; --dim asks for that" for at in late)
+    return Whole(tuple(timing for timing in found if timing is not None), moved, notes)
+
+
+def _timed_here(bench: Bench, scene: Scene) -> Whole:
+    """As `timed_whole`, in this process and in one scene."""
+    original, arrays = bench.original, scene.arrays
+    before = ends_run(original.session(original.model, threads=bench.threads), arrays)
+    after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
+    moved, found = apart(before, after), compare(before, after, budget_s=bench.budget_s)
+    return Whole((Timing(scene.sizes, found, timed_on=today()),), moved)
+
+
+def _kept_apart(bench: Bench, arrays: Arrays) -> float | None:
+    """As `apart` of the model and its twin, in a process of its own; or what an earlier run found."""
+    original, models = bench.original, (bench.original.model, bench.fused)
+    contents = [model.SerializeToString() for model in models]
+    values = (part for name, array in sorted(arrays.items()) for part in (name, array.tobytes()))
+    key = timing_key(("apart", *contents, *stamps(original.model, original.folder), *values), arrays, bench.threads)
+    known = cached_records.recall(key)
+    if isinstance(known, dict) and "apart" in known:
+        return known["apart"]  # type: ignore[no-any-return]
+    with bench.processes() as workers, workers.written(arrays) as (folder, inputs):
+        for name, content in zip(("before", "after"), contents, strict=True):
+            (folder / name).write_bytes(content)
+        worker = workers.workers[0]
+        worker.ask(
+            "open",
+            factory=_FACTORY,
+            models=[str(folder / name) for name in ("before", "after")],
+            library=str(bench.library),
+            folder=str(original.folder.absolute()),
+            threads=bench.threads,
+            prepacked=original.prepacked,
+            inputs=inputs,
+        )
+        found: float | None = worker.ask("tell")["told"]
+    cached_records.keep(key, {"apart": found})
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Twins:
+    """In the worker: a model and its twin."""
+
+    before: BoundRun | PlainRun
+    after: BoundRun | PlainRun
+
+    def lasts(self, calls: int) -> float:
+        """Nothing is timed here."""
+        return 0.0 * calls
+
+    def tell(self) -> float | None:
+        return apart(self.before, self.after)
+
+
+def served(
+    models: Sequence[str],
+    library: str,
+    folder: str,
+    threads: int,
+    prepacked: bool,
+    inputs: Sequence[Mapping[str, Any]],
+) -> Twins:
+    """In the worker: both sessions, opened and bound. CheckError where the fused one alone does not open or run."""
+    arrays = {each["name"]: read_array(each) for each in inputs}
+
+    def run_of(model: str, kernels: Path | None) -> BoundRun | PlainRun:
+        content = Path(model).read_bytes()
+        session = open_session(content, kernels, threads=threads, folder=Path(folder), prepacked=prepacked)
+        return ends_run(session, arrays)
+
+    before = run_of(models[0], None)
+    try:
+        return Twins(before, run_of(models[1], Path(library)))
+    except NoyauError as error:
+        raise CheckError(f"with its kernels, {error}") from error
+
+
+def apart(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:
+    """How far the outputs of two callables are from each other, as `Whole` has it."""
+    before()
+    after()
+    first = {name: array.copy() for name, array in before.outputs.items()}
+    found = max((_distance(first[name], after.outputs[name]) for name in first), default=None)
+    if found is None or found < _ROUNDING:
+        return found
+    before()  # a model that draws random numbers is apart from itself
+    again = max(_distance(first[name], before.outputs[name]) for name in first)
+    return found if again < _ROUNDING else None
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    dtype = from_numpy(one.dtype)
+    if dtype is None or not dtype.is_float or one.shape != other.shape:
+        return 0.0 if np.array_equal(one, other) else np.inf
+    one, other = one.astype(np.float64), other.astype(np.float64)
+    finite = np.isfinite(one)
+    if not np.array_equal(one[~finite], other[~finite], equal_nan=True):
+        return np.inf
+    largest = np.abs(one[finite]).max(initial=0.0) or 1.0
+    return float(np.abs(one[finite] - other[finite]).max(initial=0.0) / largest)

@@ -1,0 +1,188 @@
+"""The record of one optimisation, as `--json` writes it and the terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from noyau.jobs.report.text import Record, number
+from noyau.timing.comparison import Verdict
+from noyau.timing.conditions import Conditions, unsteady
+from noyau.timing.machine import Machine
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class BindingRecord:
+    """What came of timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, where it
+    was timed with them too; the verdict is of both. `ceiling`, of a whole model: the most that fusing could gain there.
+    `timed_on`: the day, of an earlier run where it is `recalled`."""
+
+    sizes: Mapping[str, int]
+    verdict: Verdict
+    speedup: float
+    low: float
+    high: float
+    floor_ratio: float | None = None
+    before_s: float | None = None
+    after_s: float | None = None
+    cold: tuple[float, float, float] | None = None
+    ceiling: float | None = None
+    timed_on: str = ""
+    recalled: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sizes": dict(self.sizes),
+            "verdict": self.verdict.value,
+            "speedup": number(self.speedup),
+            "low": number(self.low),
+            "high": number(self.high),
+            "floor_ratio": number(self.floor_ratio),
+            "before_s": number(self.before_s),
+            "after_s": number(self.after_s),
+            "cold": None if self.cold is None else list(map(number, self.cold)),
+            "ceiling": number(self.ceiling),
+            "timed_on": self.timed_on,
+            "recalled": self.recalled,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class KernelRecord:
+    """One kernel. `replaces`: the operators that it stands for, in one of its `places`. `bytes` is what one call must
+    move, `floor_ratio` the time of a copy of so many over that of the kernel; errors are the
+    worst against float64, over the largest value, of the kernel and of the unfused computation on the same cells. None:
+    not known. `reason`: why it is not kept. `bindings`: what came of each binding of the sizes; the verdict is FASTER
+    where it is at one and SLOWER at none, and the numbers are of the binding that it rests on.
+    `after_s` is the median time of a call, for the terminal alone."""
+
+    name: str
+    places: int
+    replaces: tuple[str, ...]
+    language: str
+    verdict: Verdict | None = None
+    speedup: float | None = None
+    speedup_low: float | None = None
+    speedup_high: float | None = None
+    bytes: int | None = None
+    floor_ratio: float | None = None
+    error: float | None = None
+    error_unfused: float | None = None
+    kept: bool = False
+    reason: str = ""
+    after_s: float | None = None
+    bindings: tuple[BindingRecord, ...] = ()
+
+    @property
+    def rate(self) -> float | None:
+        """Bytes moved per second, where both are known."""
+        return self.bytes / self.after_s if self.bytes is not None and self.after_s else None
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "places": self.places,
+            "replaces": list(self.replaces),
+            "language": self.language,
+            "verdict": _verdict(self.verdict),
+            "speedup": number(self.speedup),
+            "speedup_low": number(self.speedup_low),
+            "speedup_high": number(self.speedup_high),
+            "bytes": None if self.bytes is None else int(self.bytes),
+            "floor_ratio": number(self.floor_ratio),
+            "error": number(self.error),
+            "error_unfused": number(self.error_unfused),
+            "kept": self.kept,
+            "reason": self.reason,
+            "bindings": [binding.to_json() for binding in self.bindings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class EndToEnd:
+    """Seconds of the whole model, medians; all None where nothing was fused, so that there was nothing to time.
+    `bindings`: what came of each binding of the sizes; the other numbers are of the one that the verdict rests on.
+
+    `apart`, for the terminal alone: how far the outputs of the fused model are from those of the original at most, over
+    the largest; infinite where they differ in more than rounding."""
+
+    before_s: float | None = None
+    after_s: float | None = None
+    verdict: Verdict | None = None
+    speedup: float | None = None
+    apart: float | None = None
+    bindings: tuple[BindingRecord, ...] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "before_s": number(self.before_s),
+            "after_s": number(self.after_s),
+            "verdict": _verdict(self.verdict),
+            "speedup": number(self.speedup),
+            "bindings": [binding.to_json() for binding in self.bindings],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class NotFused:
+    """Nodes of the model that no kernel replaces, for one reason."""
+
+    nodes: tuple[str, ...]
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        return {"nodes": list(self.nodes), "reason": self.reason}
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Report(Record):
+    """What became of a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
+    kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up.
+    `conditions`: how the machine was before and after."""
+
+    machine: Machine
+    model: str
+    nodes_before: int
+    nodes_after: int
+    ceiling: float | None = None
+    kernels: tuple[KernelRecord, ...] = ()
+    end_to_end: EndToEnd = EndToEnd()
+    not_fused: tuple[NotFused, ...] = ()
+    inputs: tuple[str, ...] = ()
+    conditions: tuple[Conditions, Conditions] | tuple[()] = ()
+    schema_version: int = field(default=SCHEMA_VERSION, init=False)
+
+    @property
+    def doubts(self) -> str:
+        """What happened to the machine that makes the times doubtful, and what to do; or nothing."""
+        timed = any(kernel.verdict is not None for kernel in self.kernels)
+        told = unsteady(*self.conditions, self.machine.cores) if timed and self.conditions else ""
+        advice = "end other work on this machine and run it again with --fresh"
+        return f"the times are doubtful: {told}; {advice}" if told else ""
+
+    @property
+    def kept(self) -> tuple[KernelRecord, ...]:
+        return tuple(kernel for kernel in self.kernels if kernel.kept)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
+        return {
+            "schema_version": self.schema_version,
+            "machine": self.machine.to_json(),
+            "model": self.model,
+            "nodes_before": self.nodes_before,
+            "nodes_after": self.nodes_after,
+            "ceiling": number(self.ceiling),
+            "kernels": [kernel.to_json() for kernel in self.kernels],
+            "end_to_end": self.end_to_end.to_json(),
+            "not_fused": [group.to_json() for group in self.not_fused],
+            "inputs": list(self.inputs),
+            "conditions": [each.to_json() for each in self.conditions],
+        }
+
+
+def _verdict(verdict: Verdict | None) -> str | None:
+    return None if verdict is None else verdict.value

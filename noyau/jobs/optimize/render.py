@@ -1,0 +1,282 @@
+"""A report as text: one table of kernels, the whole model, the ceiling, and what was not fused.
+
+Names come from model files: they are never read as markup, and what would not print is escaped.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.text import Text
+
+from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
+from noyau.jobs.report.text import hanging
+from noyau.text import several
+from noyau.timing.comparison import Verdict, spell_s
+
+_STYLES = {Verdict.FASTER: "green", Verdict.SAME: "default", Verdict.SLOWER: "red", Verdict.AMBIGUOUS: "yellow"}
+_LONGEST_NAME, _SHORTEST_NAME = 36, 24
+_MOST_REASONS = 12
+_MOST_REPLACED = 12
+_GAP = 2
+_FAR = 1e-2  # of the largest: more than rounding comes to, but in models that magnify it
+
+Show = Callable[[str], str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A heading, and the cell of each kernel under it, as text and style."""
+
+    heading: str
+    cells: tuple[tuple[str, str], ...]
+    right: bool = True
+
+    @property
+    def width(self) -> int:
+        return max(cell_len(text) for text in (self.heading, *(text for text, _ in self.cells)))
+
+
+def render(report: Report, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
+    """The report in the order in which it is read, for a terminal of so many columns (80 or more look best)."""
+    show = _escaped if ascii_only else _printable
+    yield from _header(report, width, show)
+    yield Text()
+    if report.kernels:
+        yield from _kernels(report.kernels, width, show)
+    untimed = "not timed" if report.kept else "as it was, for no kernel was kept"
+    yield from _end_to_end(report.end_to_end, width, untimed if report.kernels else "")
+    yield from _ceiling(report, width)
+    if report.doubts:
+        yield from hanging(show(report.doubts[0].upper() + report.doubts[1:] + "."), width, rest="  ", style="yellow")
+    if report.not_fused:
+        yield Text()
+        yield from _not_fused(report.not_fused, width, show)
+    if report.inputs:
+        yield Text()
+        yield Text("Inputs", style="bold")
+        for note in report.inputs:
+            yield from hanging(show(note), width, "    ", "      ")
+
+
+def _header(report: Report, width: int, show: Show) -> Iterator[RenderableType]:
+    counts = f": {report.nodes_before} nodes before, {report.nodes_after} after"
+    kernels = f"; {len(report.kept)} of {several(len(report.kernels), 'kernel')} kept" if report.kernels else ""
+    yield from hanging(Text.assemble((show(report.model), "bold"), counts, kernels), width, rest="  ")
+    machine = report.machine
+    cores = several(machine.cores, "core")
+    runtime = next((name for name in ("torch", "onnxruntime") if name in machine.versions), "")
+    told = f"{runtime} {machine.versions[runtime]}" if runtime else ""
+    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, told]
+    yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
+
+
+def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterator[RenderableType]:
+    """Each kernel in two or three lines: its name, on the line of its numbers where there is room; what it replaces."""
+    columns = _columns(kernels)
+    room = width - sum(column.width + _GAP for column in columns)
+    beside = room >= _SHORTEST_NAME
+    names = [_shortened(show(kernel.name), room if beside else max(width, 8)) for kernel in kernels]
+    if beside:
+        columns.insert(0, Column("kernel", tuple((name, "bold") for name in names), right=False))
+    indent = Text("" if beside else "  ")
+    lines = [columns] if beside else _lines(columns, width - len(indent))
+    for line in lines:
+        yield indent + _line([(each.heading, "dim") for each in line], line)
+    for place, kernel in enumerate(kernels):
+        if not beside:
+            yield Text(names[place], style="bold")
+        for line in lines:
+            yield indent + _line([column.cells[place] for column in line], line)
+        yield from hanging(f"for {_replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
+        if kernel.reason:
+            told = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
+            yield from hanging(told, width, "    ", "      ", _alarm(kernel))
+    yield Text()
+
+
+def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
+    def column(heading: str, texts: Iterable[str], *, right: bool = True) -> Column:
+        return Column(heading, tuple((text, "default") for text in texts), right)
+
+    verdicts = tuple((k.verdict.value, _STYLES[k.verdict]) if k.verdict else ("-", "dim") for k in kernels)
+    return [
+        column("places", (str(kernel.places) for kernel in kernels)),
+        Column("verdict", verdicts, right=False),
+        column("speed-up", map(_speedup, kernels), right=False),
+        column("GB/s", (_short(kernel.rate, 1e-9) for kernel in kernels)),
+        column("floor", (_percent(kernel.floor_ratio) for kernel in kernels)),
+        column("error (unfused)", map(_errors, kernels), right=False),
+        Column(
+            "", tuple(("kept", "green") if kernel.kept else ("dropped", "yellow") for kernel in kernels), right=False
+        ),
+    ]
+
+
+def _lines(columns: Sequence[Column], width: int) -> list[list[Column]]:
+    """The columns in as many lines as they need, each no wider than `width` where it has more than one column."""
+    lines: list[list[Column]] = [[]]
+    for column in columns:
+        if lines[-1] and sum(each.width + _GAP for each in lines[-1]) + column.width > width:
+            lines.append([])
+        lines[-1].append(column)
+    return lines
+
+
+def _line(cells: Sequence[tuple[str, str]], columns: Sequence[Column]) -> Text:
+    line = Text()
+    for place, ((text, style), column) in enumerate(zip(cells, columns, strict=True)):
+        space = " " * (column.width - cell_len(text))
+        line.append(" " * _GAP if place else "")
+        line.append(space if column.right else "")
+        line.append(text, style=style)
+        line.append("" if column.right else space)
+    line.rstrip()
+    return line
+
+
+def _end_to_end(whole: EndToEnd, width: int, fused: str) -> Iterator[RenderableType]:
+    """`fused`: what there is to say of a model that was not timed; nothing where no kernel was made."""
+    if whole.before_s is None or whole.after_s is None:
+        yield Text(f"The whole model: {fused}." if fused else "No kernel: nothing in this model could be fused.")
+        return
+    line = _moved("The whole model: ", whole.before_s, whole.after_s, whole.verdict, whole.speedup)
+    line.append(_apart(whole.apart), style="yellow" if (whole.apart or 0.0) > _FAR else "default")
+    yield from hanging(line, width, rest="  ")
+    for each in whole.bindings if len(whole.bindings) > 1 else ():
+        at = f"  at {spell(each.sizes)}: "
+        line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
+        line.append("" if each.ceiling is None else _of_most(each.ceiling))
+        yield from hanging(line, width, rest="    ")
+
+
+def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, speedup: float | None) -> Text:
+    line = Text(f"{head}{spell_s(before_s)} -> {spell_s(after_s)}, ")
+    if verdict is not None:
+        line.append(verdict.value, style=_STYLES[verdict])
+    line.append("" if speedup is None else f" {_ratio(speedup)}")
+    return line
+
+
+def _of_most(ceiling: float) -> str:
+    """What fusing was expected to gain at most, after what it gained, which may be more."""
+    return f" of {_ratio(ceiling)} expected at most"
+
+
+def _apart(apart: float | None) -> str:
+    if apart is None:
+        return ""
+    if not math.isfinite(apart):
+        return "; its outputs are not those it had, beyond rounding"
+    return f"; its outputs move by {_error(apart)} of the largest" if apart else "; its outputs keep every bit"
+
+
+def _ceiling(report: Report, width: int) -> Iterator[RenderableType]:
+    if report.ceiling is None:
+        return
+    reached = report.end_to_end.speedup
+    told = "" if reached is None else f"; {_ratio(reached)} reached"
+    if reached is not None and reached >= report.ceiling:
+        told = "; all of it is reached, as far as the clock can tell"
+    yield from hanging(f"Fusing could gain at most {_ratio(report.ceiling)} here{told}.", width, rest="  ")
+
+
+def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[RenderableType]:
+    """Reasons, each with its number of nodes and the first of them; the most frequent first."""
+    by_reason: dict[str, list[str]] = defaultdict(list)
+    for group in groups:
+        by_reason[group.reason].extend(group.nodes)
+    ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    total = several(sum(len(nodes) for _, nodes in ordered), "node")
+    yield Text.assemble(("Not fused", "bold"), f": {total}")
+    for reason, nodes in ordered[:_MOST_REASONS]:
+        yield from hanging(show(reason), width, f"{len(nodes):>5}  ")
+        yield Text(" " * 7 + _few(nodes, width - 7, show), style="dim")
+    if len(ordered) > _MOST_REASONS:
+        rest = sum(len(nodes) for _, nodes in ordered[_MOST_REASONS:])
+        more = several(len(ordered) - _MOST_REASONS, "more reason")
+        yield Text(f"{rest:>5}  for {more}; --json has all")
+
+
+def _few(names: Sequence[str], width: int, show: Show) -> str:
+    """The first names, as many as a line of so many columns takes, and how many more there are."""
+    shown: list[str] = []
+    for place, name in enumerate(names):
+        left = len(names) - place - 1
+        rest = f" and {left} more" if left else ""
+        short = _shortened(show(name), _LONGEST_NAME)
+        if shown and cell_len(", ".join([*shown, short]) + rest) > width:
+            return ", ".join(shown) + f" and {len(names) - place} more"
+        shown.append(short)
+    return ", ".join(shown)
+
+
+def _replaced(operators: Sequence[str], show: Show) -> str:
+    """`7 operators: Pow, ReduceMean, Add, ...`"""
+    shown = [_shortened(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
+    rest = ["..."] if len(operators) > _MOST_REPLACED else []
+    return f"{several(len(operators), 'operator')}: {', '.join([*shown, *rest])}"
+
+
+def _alarm(kernel: KernelRecord) -> str:
+    """A kernel that was not even timed is a wrong one, or one that cannot be built."""
+    return "yellow" if kernel.verdict is not None or kernel.kept else "red"
+
+
+def _speedup(kernel: KernelRecord) -> str:
+    if kernel.speedup is None:
+        return "-"
+    if len(kernel.bindings) > 1:
+        found = [binding.speedup for binding in kernel.bindings]
+        return f"{_ratio(min(found))} to {_ratio(max(found))}"
+    if kernel.speedup_low is None or kernel.speedup_high is None:
+        return _ratio(kernel.speedup)
+    return f"{_ratio(kernel.speedup)} [{_ratio(kernel.speedup_low)[:-1]}, {_ratio(kernel.speedup_high)[:-1]}]"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}x" if value < 99.995 else f"{value:.0f}x"
+
+
+def _errors(kernel: KernelRecord) -> str:
+    if kernel.error is None:
+        return "-"
+    beside = "" if kernel.error_unfused is None else f" ({_error(kernel.error_unfused)})"
+    return _error(kernel.error) + beside
+
+
+def _error(value: float) -> str:
+    """`1.2e-7`"""
+    return f"{value:.2g}".replace("e-0", "e-")
+
+
+def _short(value: float | None, unit: float = 1.0) -> str:
+    return "-" if value is None else f"{value * unit:.3g}"
+
+
+def _percent(share: float | None) -> str:
+    return "-" if share is None else f"{100 * share:.0f}%"
+
+
+def _shortened(name: str, longest: int) -> str:
+    """The name, without its middle where it is longer."""
+    if len(name) <= longest:
+        return name
+    head = (longest - 2) // 2
+    return f"{name[:head]}..{name[head + 2 - longest :]}"
+
+
+def _printable(text: str) -> str:
+    """The text with an escape in place of each letter that would not print."""
+    return "".join(letter if letter.isprintable() else ascii(letter)[1:-1] for letter in text)
+
+
+def _escaped(text: str) -> str:
+    """As _printable, for a terminal that has no letters beyond ASCII."""
+    return _printable(text).encode("ascii", "backslashreplace").decode("ascii")

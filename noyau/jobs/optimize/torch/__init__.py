@@ -1,0 +1,16 @@
+"""Modules of PyTorch: their graphs cut into kernels that are checked, timed, and put back where they win."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any
+
+from noyau.errors import MissingExtraError
+
+
+def job(module: str) -> Any:
+    """A module of this folder, imported. MissingExtraError where there is no torch."""
+    if find_spec("torch") is None:
+        raise MissingExtraError("modules are PyTorch's, which is not installed; run: pip install 'noyau[torch]'")
+    return import_module(f"{__name__}.{module}")

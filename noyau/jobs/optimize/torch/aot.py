@@ -1,0 +1,118 @@
+"""What is known of graphs before they are compiled: their kernels are built and checked while torch goes on.
+
+AOTAutograd hands over the graph of the forward, and that of the backward when a gradient is first asked for; it has
+both when it cuts them apart. From there on the second is cut into kernels while those of the first are built and
+checked.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from threading import Lock, Thread
+from typing import TYPE_CHECKING
+
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.cut import Partition
+from noyau.errors import BuildError, UnsupportedError
+from noyau.hosts.torch.fast_calls import library
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.sites import Traced
+from noyau.ir import ranges
+from noyau.jobs.optimize.torch import candidates as torch_candidates
+from noyau.jobs.optimize.torch.options import CERTIFICATES, Wishes
+from noyau.jobs.optimize.torch.selection import Checks, Judged, Say
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.cache import digest
+
+if TYPE_CHECKING:
+    from noyau.jobs.optimize.cuda.forked_selection import Copied  # of a GPU alone
+
+_BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
+
+
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A graph cut into kernels."""
+
+    found: Traced
+    cut: Partition
+    plan: Plan
+
+
+class Ahead:
+    """Graphs of one module that was captured, and the checks of their kernels. Use it in a `with`, which ends what
+    still runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
+    are wanted at once; `copied`: what finds those of the one graph on a GPU."""
+
+    def __init__(
+        self,
+        wishes: Wishes,
+        say: Say,
+        *,
+        reasons: bool = True,
+        on_gpu: bool = False,
+        waits: bool = True,
+        copied: Copied | None = None,
+    ) -> None:
+        self.copied = copied
+        self.checks, self.say = Checks(CERTIFICATES[wishes.certificate]), say
+        self.reasons = reasons
+        self.closed = False
+        self._sketches: dict[str, Sketch] = {}
+        # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
+        begun = (triton_begun if on_gpu else library) if waits else None
+        self._doors = Thread(target=begun, daemon=True)
+
+    def __enter__(self) -> Ahead:
+        self._doors.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.closed = True
+        self._doors.join()
+        self.checks.__exit__()
+
+    def begin(self, program: fx.Graph) -> None:
+        """Begin with a graph that will be compiled; what is wrong with it is said when it is."""
+        with contextlib.suppress(UnsupportedError, BuildError), _disable_current_modes():
+            if modules_sites.device_of(program) == modules_sites.CPU:
+                sketch = self.sketched(modules_sites.traced(program))
+                self._sketches[told(program)] = sketch
+                self.checks.begin(sketch.plan.kernels, sketch.found, self.say)
+        ranges.forget()
+
+    def sketch(self, program: fx.Graph) -> Sketch | None:
+        """The kernels of a graph that was begun with, which is forgotten here."""
+        return self._sketches.pop(told(program), None) if self._sketches else None
+
+    def sketched(self, found: Traced) -> Sketch:
+        """A graph cut into kernels; the reasons of the cuts where `reasons` is."""
+        cut = modules_sites.cut(found, reasons=self.reasons)
+        return Sketch(found, cut, torch_candidates.plan(cut.groups, found.operators, c_compiler.level()))
+
+    def ready(self) -> None:
+        """Wait for what a first kernel needs and is found out beside."""
+        self._doors.join()
+
+    def judged(self, sketch: Sketch) -> list[Judged]:
+        """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""
+        self.ready()
+        return self.checks.judged(sketch.plan.kernels, sketch.found, self.say)
+
+
+def triton_begun() -> None:
+    """Triton's own beginnings, once; where they go wrong, the first kernel says so."""
+    with _BEGINNING, contextlib.suppress(Exception):
+        from noyau.toolchain.triton import module as triton_module
+
+        triton_module.begin()
+
+
+def told(program: fx.Graph) -> str:
+    """A digest of all that noyau sees in a graph: its nodes by name, their arguments, and what they make."""
+    nodes = (f"{node.name} {node.op} {node.target} {node.args} {node.kwargs}" for node in program.nodes)
+    return digest(*nodes, *(str(node.meta.get("val")) for node in program.nodes))

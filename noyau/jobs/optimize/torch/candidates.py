@@ -1,0 +1,149 @@
+"""The groups of torch's graphs as kernels: equal groups of all graphs of the process are one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from noyau.codegen.c import printer as c_printer
+from noyau.codegen.plan import Plan, Planned, digest, title
+from noyau.compiler.lowering.input_layouts import PACKED
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.partition.cut import Group, scalars_of
+from noyau.compiler.passes.rewrite import nameless
+from noyau.compiler.schedules.cpu.strategy_choice import schedule
+from noyau.errors import UnsupportedError
+from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.torch.fast_calls import TensorDoor, mapped
+from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
+from noyau.ir.graph import Graph
+from noyau.ir.loops import Kernel
+from noyau.toolchain.c import compiler as c_compiler
+
+Tensor: TypeAlias = torch.Tensor
+OPTIONS = c_compiler.Options(export=True)
+_LETTERS = 12  # of the digest in a kernel's name
+
+
+@dataclass(slots=True)
+class Shelf:
+    """The kernels of this process, by the digest of what they compute; each is made once, whichever graph wants it.
+    `digests`: of graphs without names, which groups that are alike share."""
+
+    kernels: dict[str, Kernel] = field(default_factory=dict)
+    digests: dict[tuple[Graph, str], str] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def named(self, group: Group, target: str) -> Kernel:
+        """The kernel of a group, under its lasting name. UnsupportedError where the language cannot spell it."""
+        bare = nameless(group.graph), target
+        if bare not in self.digests:
+            self.digests[bare] = digest(schedule(lower(bare[0], "kernel")), target)
+        key = self.digests[bare]
+        with self.lock:
+            if key not in self.kernels:
+                kernel = schedule(group.kernel)
+                self.kernels[key] = replace(kernel, name=f"{title(group.graph)}_{key[:_LETTERS]}")
+            return self.kernels[key]
+
+
+SHELF = Shelf()
+
+
+def plan(groups: Iterable[Group], operators: Sequence[str], target: str, shelf: Shelf = SHELF) -> Plan:
+    """One kernel for each kind of group, and the groups that the language cannot spell. `operators`: what torch calls
+    the nodes, by position."""
+    kinds: dict[str, tuple[Kernel, list[Group]]] = {}
+    refused: list[tuple[Group, str]] = []
+    for group in groups:
+        try:
+            kernel = shelf.named(group, target)
+        except UnsupportedError as error:
+            refused.append((group, str(error)))
+            continue
+        kinds.setdefault(kernel.name, (kernel, []))[1].append(group)
+    made = [
+        Planned(name, kernel, alike[0].graph, tuple(alike), _replaced(alike[0], operators), c_printer.source(kernel))
+        for name, (kernel, alike) in kinds.items()
+    ]
+    return Plan(tuple(made), tuple(refused))
+
+
+def _replaced(group: Group, operators: Sequence[str]) -> tuple[str, ...]:
+    return tuple(operators[position] for position in group.positions)
+
+
+def library_of(text: str) -> Path:
+    """The built library of one kernel's text, from the cache or built. BuildError as the compiler says."""
+    return c_compiler.compile_library([text], OPTIONS)
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """What a kernel reads and makes: dtypes and ranks of its inputs, and how many results it has."""
+
+    inputs: tuple[Argument, ...]
+    results: int
+
+
+def ends_of(graph: Graph) -> Ends:
+    """The ends of the kernel of a graph in normal form."""
+    return Ends(tuple(Argument(node.dtype, len(node.shape), PACKED) for node in graph.inputs), len(graph.outputs))
+
+
+def opened(name: str, library: Path, ends: Ends, scalars: Sequence[np.ndarray | None]) -> Callable[..., Any]:
+    """A built kernel as a function of tensors of the CPU, which gives a tensor, or a tuple of them: new ones, packed.
+
+    `scalars` has the numbers that stand for inputs, in their order, None where a tensor is given; a tensor that is not
+    packed is copied. BuildError where the library cannot be loaded; a call raises InputError where an index is out of
+    bounds or shapes do not fit."""
+    door = TensorDoor(library, f"{name}_kernel", ends.inputs, name, mapped)
+    fixed = [None if each is None else tensor_of(np.asarray(each)) for each in scalars]
+    call = _filled(door.call, fixed) if any(each is not None for each in fixed) else door.call
+
+    def run(*given: Tensor) -> Any:
+        made = call(given)
+        if made is MISS:
+            made = call(tuple(_packed(each) for each in given))
+        if made is MISS:
+            return _by_arrays(door, fixed, given)
+        return made
+
+    run.__name__ = run.__qualname__ = name
+    return run
+
+
+def _filled(door: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callable[[tuple[Tensor, ...]], Any]:
+    """The door behind its numbers."""
+
+    def call(given: tuple[Tensor, ...]) -> Any:
+        others = iter(given)
+        return door(tuple(next(others) if each is None else each for each in fixed))
+
+    return call
+
+
+def _packed(tensor: Tensor) -> Tensor:
+    """The tensor as a door takes it: its own cells, in C order."""
+    made: Tensor = in_memory(tensor.detach()).contiguous()
+    return made
+
+
+def _by_arrays(door: TensorDoor, fixed: Sequence[Tensor | None], given: Sequence[Tensor]) -> Any:
+    """The slow way, which says what does not fit."""
+    others = iter(_packed(each) for each in given)
+    arrays = [(next(others) if each is None else each) for each in fixed]
+    made = tuple(tensor_of(array) for array in door.native(*map(array_of, arrays)))
+    return made if len(made) > 1 else made[0]
+
+
+def input_names(group: Group) -> tuple[str, ...]:
+    """The values that a kernel is given as tensors, in order."""
+    scalars = scalars_of(group)
+    return tuple(node.output for node in group.graph.inputs if node.output not in scalars)

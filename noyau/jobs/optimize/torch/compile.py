@@ -1,0 +1,202 @@
+"""One graph of ATen operators, from the top: cut into groups, judged, rewritten, handed to what runs the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+import warnings
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.cut import Group, Partition
+from noyau.errors import BuildError, UnsupportedError
+from noyau.hosts.torch.modules import executor
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.rewrite import Swap, operator_of, rewritten
+from noyau.hosts.torch.modules.sites import Traced, plain
+from noyau.ir import ranges
+from noyau.jobs.optimize.torch.aot import Ahead
+from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.jobs.optimize.torch.options import Wishes
+from noyau.jobs.optimize.torch.selection import Clock, Judged, kernel_of, timed
+from noyau.workers.resources import give_back
+
+if TYPE_CHECKING:
+    from noyau.jobs.optimize.cuda.forked_selection import Copied  # of a GPU alone
+
+log = logging.getLogger("noyau")
+Boxed = Callable[[list[Any]], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """What became of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
+    where it was."""
+
+    kind: str
+    found: Traced | None
+    cut: Partition
+    plan: Plan
+    judged: tuple[Judged, ...] = ()
+    whole: str = ""
+
+    @property
+    def kept(self) -> tuple[Judged, ...]:
+        return tuple(one for one in self.judged if one.kept)
+
+
+@dataclass(slots=True)
+class Record:
+    """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
+    what compiles them as long as the module."""
+
+    graphs: list[Compiled] = field(default_factory=list)
+    forgets: bool = False
+
+    def tell(self, graph: Compiled) -> None:
+        """A graph that was compiled."""
+        if not self.forgets:
+            self.graphs.append(graph)
+
+
+def compile_graph(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    kind: str,
+    wishes: Wishes,
+    record: Record,
+    ahead: Ahead | None = None,
+) -> Boxed:
+    """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
+    right and win, and the rest as is wished. `ahead`: what is known of the graph already."""
+    names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
+    if is_prompt(module.graph, wishes, record):
+        from noyau.jobs.optimize.cuda import forked_selection, lazy_compile
+
+        copied = forked_selection.begun(module.graph)
+        run = lazy_compile.prompt(module, lambda: compiled_now(module, (), kind, wishes, record, copied=copied))
+    else:
+        run = compiled_now(module, inputs, kind, wishes, record, ahead)
+    return executor.in_memory_at(tangents, run) if tangents else run
+
+
+def is_prompt(program: fx.Graph, wishes: Wishes, record: Record) -> bool:
+    """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
+    on_gpu = modules_sites.device_of(program) != modules_sites.CPU
+    return on_gpu and may_wait(wishes, record) and executor.is_static(program)
+
+
+def may_wait(wishes: Wishes, record: Record) -> bool:
+    """Whether kernels of a GPU may come after a graph's first result."""
+    return wishes.prompt and wishes.rest == "eager" and record.forgets
+
+
+def compiled_now(
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    kind: str,
+    wishes: Wishes,
+    record: Record,
+    ahead: Ahead | None = None,
+    copied: Copied | None = None,
+) -> Boxed:
+    """As `compile_graph`, its kernels made; `copied`: what finds them beside."""
+    on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
+    try:
+        with contextlib.ExitStack() as stack:
+            known = ahead or stack.enter_context(
+                Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, copied=copied)
+            )
+            if known.closed:  # torch may ask for a backward late: the processes that are started for it end here
+                stack.callback(known.checks.__exit__)
+            return _compiled(module, inputs, kind, wishes, record, known)
+    finally:
+        ranges.forget()
+        if not on_gpu:  # there, memory of the host is not what is short
+            gc.collect()  # torch's graphs are in cycles
+            give_back()
+
+
+def _compiled(
+    module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record, ahead: Ahead
+) -> Boxed:
+    if modules_sites.device_of(module.graph) != modules_sites.CPU:
+        from noyau.hosts.torch.modules import device_simplification
+
+        device_simplification.simplify(module.graph)
+    run = runner(module.graph, wishes)
+    try:
+        with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells
+            compiled = judged_graph(module.graph, kind, wishes, ahead)
+            swaps = swaps_of(compiled, registered=wishes.rest == "inductor")
+    except (UnsupportedError, BuildError) as reason:
+        warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
+        record.tell(Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
+        return run(module, inputs)
+    record.tell(compiled)
+    if not swaps:
+        return run(module, inputs)
+    return run(fx.GraphModule(module, rewritten(module.graph, swaps)), inputs)
+
+
+def runner(program: fx.Graph, wishes: Wishes) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
+    """What runs a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
+    if wishes.rest == "eager" and modules_sites.device_of(program) != modules_sites.CPU:
+        from noyau.hosts.torch.modules import flat_codegen  # a hundred modules, which nobody needs without a GPU
+
+        return partial(flat_codegen.flat, replays=wishes.graphs)
+    return executor.RESTS[wishes.rest]
+
+
+def judged_graph(program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead) -> Compiled:
+    """The kernels of a graph, each with its evidence. UnsupportedError where an input is nothing that noyau knows."""
+    sketch = ahead.sketch(program)
+    found = sketch.found if sketch else modules_sites.traced(program)
+    if found.device != modules_sites.CPU:
+        from noyau.jobs.optimize.cuda import compile as cuda_compile
+
+        return Compiled(kind, found, *cuda_compile.judged_on(found.device, found, wishes, ahead))
+    sketch = sketch or ahead.sketched(found)
+    judged = ahead.judged(sketch)
+    clock, rest, made = Clock(wishes.budget_s), executor.RIVALS[wishes.rival], list[Judged]()
+    for at, one in enumerate(judged):
+        made.append(timed(one, found, wishes.rival, rest, wishes.keep, clock, len(judged) - at))
+    return Compiled(kind, found, sketch.cut, sketch.plan, tuple(made))
+
+
+def swaps_of(compiled: Compiled, *, registered: bool) -> list[Swap]:
+    """Each kept kernel in each of its places, as a function, or as an operator that torch has registered."""
+    found = compiled.found
+    if found is None:
+        return []
+    return [_swap(one, group, found, registered) for one in compiled.kept for group in one.planned.groups]
+
+
+def _swap(judged: Judged, group: Group, found: Traced, registered: bool) -> Swap:
+    def giver(value: str) -> str:
+        return str(found.givers[plain(value)].name)
+
+    kernel = _kernel(judged, group, found)
+    return Swap(
+        operator_of(judged.planned.operator, group, kernel) if registered else kernel,
+        tuple(found.nodes[position].name for position in group.positions),
+        tuple(map(giver, input_names(group))),
+        tuple(map(giver, group.outputs)),
+        {giver(value): giver(other) for value, other in group.stand_ins.items()},
+    )
+
+
+def _kernel(judged: Judged, group: Group, found: Traced) -> Callable[..., Any]:
+    if judged.planned.language != "triton":
+        return kernel_of(judged, group)
+    from noyau.jobs.optimize.cuda import selection as cuda_selection
+
+    return cuda_selection.kernel_of(judged.planned, found)

@@ -1,0 +1,125 @@
+"""`noyau.explain(module, inputs)`: groups, cuts and their reasons, graph breaks, operators that noyau does not know."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from rich.console import RenderableType
+from rich.text import Text
+from torch import fx
+
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.cut import Partition
+from noyau.errors import UnsupportedError
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.executor import eager
+from noyau.jobs.optimize.torch import candidates as torch_candidates
+from noyau.jobs.optimize.torch.backend import captured
+from noyau.jobs.optimize.torch.compile import Compiled
+from noyau.jobs.optimize.torch.record_builder import left
+from noyau.jobs.optimize.torch.run import as_inputs
+from noyau.jobs.report.text import Record, hanging
+from noyau.text import printable
+from noyau.toolchain.c import compiler as c_compiler
+
+_MOST = 4  # names after one reason
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explained(Record):
+    """What noyau sees in a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
+    where."""
+
+    name: str
+    graphs: tuple[Compiled, ...]
+    breaks: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order."""
+        return {
+            "module": self.name,
+            "breaks": list(self.breaks),
+            "graphs": [_graph(graph) for graph in self.graphs],
+        }
+
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        yield Text.assemble((printable(self.name), "bold"), f": {_counted(len(self.graphs), 'graph')}")
+        for graph in self.graphs:
+            yield from _shown(graph, width)
+        for reason in self.breaks:
+            yield from hanging(f"graph break: {printable(reason)}", width, "", "  ")
+
+
+def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explained:
+    """The groups of a module on some inputs, why it is cut where it is, and where dynamo breaks it. The module runs
+    once or twice on torch's kernels; nothing is built. InputError for inputs that are none."""
+    given, found = as_inputs(inputs), list[Compiled]()
+
+    def look(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
+        found.append(seen(graph.graph, kind))
+        return eager(graph, examples)
+
+    with torch.no_grad():
+        torch.compile(module, backend=lambda graph, examples: captured(graph, examples, look), dynamic=dynamic)(*given)
+        told = torch._dynamo.explain(module)(*given)
+    breaks = tuple(dict.fromkeys(str(each.reason) for each in told.break_reasons))
+    name = type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
+    return Explained(name, tuple(found), breaks)
+
+
+def seen(program: fx.Graph, kind: str) -> Compiled:
+    """The groups of one graph and the texts of their kernels, none built."""
+    try:
+        found = modules_sites.traced(program)
+        cut = modules_sites.cut(found)
+        return Compiled(kind, found, cut, torch_candidates.plan(cut.groups, found.operators, c_compiler.level()))
+    except UnsupportedError as reason:
+        return Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason))
+
+
+def _graph(graph: Compiled) -> dict[str, Any]:
+    return {
+        "kind": graph.kind,
+        "whole": graph.whole,
+        "groups": [
+            {"kernel": one.operator, "places": len(one.groups), "replaces": list(one.replaces)}
+            for one in graph.plan.kernels
+        ],
+        "left": [{"node": name, "reason": reason} for name, reason in left(graph)],
+        "cuts": [{"between": [one, other], "reason": reason} for one, other, reason in _cuts(graph)],
+        "opaque": dict(graph.found.imported.opaque) if graph.found else {},
+    }
+
+
+def _cuts(graph: Compiled) -> Iterator[tuple[str, str, str]]:
+    """Neighbours that are not one kernel, and why."""
+    names = [node.name for node in graph.found.nodes] if graph.found else []
+    for cut in graph.cut.cuts:
+        if cut.consumer is not None:
+            yield names[cut.producer], names[cut.consumer], cut.reason
+
+
+def _shown(graph: Compiled, width: int) -> Iterator[RenderableType]:
+    covered = sum(len(group.positions) for one in graph.plan.kernels for group in one.groups)
+    count = len(graph.found.nodes) - 1 if graph.found else 0
+    told = f"{covered} of {count} operators in {_counted(len(graph.plan.kernels), 'kernel')}"
+    yield from hanging(f"{graph.kind}: {graph.whole or told}", width, "", "  ")
+    for one in graph.plan.kernels:
+        where = f", {len(one.groups)} places" if len(one.groups) > 1 else ""
+        yield from hanging(f"{one.operator}{where}: {', '.join(one.replaces)}", width, "  ", "    ")
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for name, reason in left(graph):
+        reasons[reason].append(name)
+    for one_node, other, reason in _cuts(graph):
+        reasons[reason].append(f"{one_node} -> {other}")
+    for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
+        more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
+        yield from hanging(printable(f"{reason}: {', '.join(names[:_MOST])}{more}"), width, "  ", "    ")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'' if count == 1 else 's'}"

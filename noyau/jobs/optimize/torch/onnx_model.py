@@ -1,0 +1,231 @@
+"""An ONNX model as a module of torch: its nodes by the tables of onnx_operators, its shapes as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from torch.fx.experimental.proxy_tensor import make_fx
+
+from noyau.errors import InputError, UnsupportedError
+from noyau.frontends import onnx as frontend
+from noyau.frontends.onnx.function_bodies import canonical, opsets_of
+from noyau.frontends.onnx.tensors import array_of
+from noyau.hosts.onnxruntime.inputs import Feeds, feeds_for
+from noyau.hosts.torch.cuda.errors import lacking
+from noyau.hosts.torch.modules.onnx_operators import Call, Value, run
+from noyau.hosts.torch.tensors import tensor_of
+from noyau.jobs.optimize.torch.run import Optimized, optimize
+from noyau.text import printable
+
+_OF_MICROSOFT = ("Gelu", "SimplifiedLayerNormalization")  # that mean what the tables have by their names
+_DRAWN = ("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial")
+MOST_SHAPES = 32  # of inputs, for which a model is kept with its kernels
+_SMALL = 256  # cells of integers that are taken for shapes, and never go to the device before a tensor meets them
+
+
+@dataclass(slots=True)
+class Hosted:
+    """An ONNX model that runs on torch: called with its inputs, in their order or by name, as tensors or arrays; it
+    gives a list of its outputs, tensors on the device. For inputs of other shapes it is made anew, and the last few are
+    kept."""
+
+    host: Host
+    device: torch.device
+    wishes: Mapping[str, Any]
+    notes: tuple[str, ...]
+    made: dict[tuple[Any, ...], Optimized] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def __call__(self, *args: Any, **named: Any) -> list[torch.Tensor]:
+        given = self.host.in_order(args, named, self.device)
+        return list(self.of(given)(*given))
+
+    def of(self, given: Sequence[torch.Tensor]) -> Optimized:
+        """The model with its kernels for inputs of these shapes."""
+        key = tuple((tuple(each.shape), each.dtype) for each in given)
+        with self.lock:
+            known = self.made.get(key)
+            if known is not None:
+                if known is not self.first:  # what was used last is let go of last
+                    self.made[key] = self.made.pop(key)
+                return known
+        made = optimize(self.host.module(given), tuple(given), **self.wishes)
+        with self.lock:
+            made = self.made.setdefault(key, made)  # another thread may have been first
+            if len(self.made) > MOST_SHAPES:  # the first is what it was optimised with, and stays
+                del self.made[list(self.made)[1]]
+        return made
+
+    @property
+    def first(self) -> Optimized:
+        """For the inputs that it was optimised with."""
+        return next(iter(self.made.values()))
+
+    @property
+    def report(self) -> Any:
+        """What became of the model for the inputs that it was optimised with."""
+        return self.first.report
+
+    def source(self, kernel: str) -> str:
+        """The text of a kernel, as noyau.jobs.optimize.torch.run.Optimized.source."""
+        return self.first.source(kernel)
+
+    def save(self, path: str | Path) -> None:
+        """Write the model for inputs of the shapes that it was optimised with; noyau.load reads it."""
+        self.first.save(path)
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """A model, its nodes and its tensors: floats on the device, small integers as arrays."""
+
+    name: str
+    nodes: tuple[Any, ...]
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    tensors: Mapping[str, Value]
+    opsets: Mapping[str, int]
+    device: torch.device
+
+    def in_order(self, args: Sequence[Any], named: Mapping[str, Any], device: torch.device) -> list[torch.Tensor]:
+        """The inputs of a call on the device. InputError where one is missing or unknown."""
+        known = dict(zip(self.inputs, args, strict=False)) | dict(named)
+        wrong = sorted(set(named) - set(self.inputs)) or sorted(set(self.inputs) - set(known))
+        if wrong or len(args) > len(self.inputs):
+            told = ", ".join(map(printable, self.inputs))
+            what = f"{printable(wrong[0])} is missing or unknown" if wrong else f"{len(args)} are given"
+            raise InputError(f"{self.name} has the inputs {told}, and {what}")
+        values = (known[name] for name in self.inputs)
+        return [(each if isinstance(each, torch.Tensor) else tensor_of(np.asarray(each))).to(device) for each in values]
+
+    def module(self, given: Sequence[torch.Tensor]) -> torch.nn.Module:
+        """The model for inputs of some shapes, as torch's own operators. UnsupportedError for a node that torch has
+        nothing for, or of which a shape follows from values."""
+        with torch.no_grad():
+            made: torch.nn.Module = make_fx(self.run)(*given)
+        type(made).__name__ = self.name  # its own class, which reports name
+        return made
+
+    def run(self, *given: torch.Tensor) -> list[torch.Tensor]:
+        """One run, node by node."""
+        values: dict[str, Value] = {**self.tensors, **dict(zip(self.inputs, given, strict=True))}
+        for node in self.nodes:
+            inputs = [self.known(values, name) if name else None for name in node.input]
+            values.update(zip(node.output, self.made(node, inputs), strict=False))
+        results = [self.known(values, name) for name in self.outputs]
+        return [tensor_of(each).to(self.device) if isinstance(each, np.ndarray) else each for each in results]
+
+    def known(self, values: Mapping[str, Value], name: str) -> Value:
+        """A value by its name. UnsupportedError for a second result of a node of which torch makes the first alone."""
+        if name in values:
+            return values[name]
+        giver = next((printable(node.op_type) for node in self.nodes if name in node.output), "no node")
+        raise UnsupportedError(f"{printable(name)}, a result of {giver}, is not made where torch hosts a model")
+
+    def made(self, node: Any, inputs: list[Value]) -> Sequence[Value]:
+        """What a node gives: of shapes and numbers that are known, at once."""
+        domain, numbers = canonical(node.domain), attributes(node)
+        if node.op_type in _DRAWN or (domain == "com.microsoft" and node.op_type not in _OF_MICROSOFT):
+            told = printable(f"{domain}::{node.op_type}" if domain else node.op_type)
+            raise UnsupportedError(f"{told} has no function of torch in noyau")
+        if node.op_type in ("Shape", "Size") and isinstance(inputs[0], torch.Tensor):
+            shape = np.array(inputs[0].shape, np.int64)
+            cut = shape[numbers.get("start", 0) : numbers.get("end", len(shape))]
+            return (cut,) if node.op_type == "Shape" else (np.array(int(np.prod(shape)), np.int64),)
+        if not any(isinstance(each, torch.Tensor) for each in inputs):
+            return on_host(node, inputs, self.opsets)
+        if domain not in ("", "com.microsoft"):
+            raise UnsupportedError(f"{printable(domain)}::{printable(node.op_type)} has no function of torch in noyau")
+        return run(Call(node.op_type, inputs, numbers, len(node.output), self.device))
+
+
+def attributes(node: Any) -> dict[str, Any]:
+    """The attributes of a node by name; words as str."""
+    import onnx
+
+    found = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+
+
+def on_host(node: Any, inputs: Sequence[Value], opsets: Mapping[str, int]) -> list[np.ndarray]:
+    """What a node gives of arrays, by ONNX's own evaluator."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    given = {name: each for name, each in zip(node.input, inputs, strict=True) if isinstance(each, np.ndarray)}
+    values = [
+        onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
+        for name, each in given.items()
+    ]
+    outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
+    graph = onnx.helper.make_graph([node], "node", values, outputs)
+    known = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+    made = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=known)).run(None, given)
+    return [np.asarray(each) for each in made]
+
+
+def optimize_model(
+    path: str | Path,
+    device: str,
+    dims: Mapping[str, int] | None = None,
+    inputs: str | Path | None = None,
+    seed: int = 0,
+    **wishes: Any,
+) -> Hosted:
+    """An ONNX model hosted by torch on a device, with kernels where they are right and win.
+
+    `dims` and `inputs` as noyau.jobs.optimize.onnx.run.Wishes has them: one number a size, or an .npz file; `wishes`
+    are those of
+    modules. ModelError for a file that is no model, InputError for inputs that do not fit or a device that is not
+    there, UnsupportedError for a node that torch has nothing for."""
+    where = device_named(device)
+    path = Path(path)
+    host, feeds = hosted(path, where, dims or {}, inputs, seed)
+    made = Hosted(host, where, wishes, feeds.asked.notes)
+    made.of(host.in_order((), feeds.asked.arrays, where))
+    return made
+
+
+def device_named(device: str) -> torch.device:
+    """A device by its name. InputError where there is none of that name."""
+    try:
+        found = torch.device(device)
+    except RuntimeError as error:
+        raise InputError(f"device={printable(device)} is no device of torch's: cuda, cuda:1 and cpu are") from error
+    if found.type == "cuda" and found.index is None:
+        found = torch.device("cuda", 0)
+    lacks = lacking(found)
+    if lacks:
+        raise InputError(f"device={printable(device)}: {lacks}")
+    return found
+
+
+def hosted(
+    path: Path, device: torch.device, dims: Mapping[str, int], inputs: str | Path | None, seed: int
+) -> tuple[Host, Feeds]:
+    """A model as torch runs it, and what it is run with."""
+    model = frontend.read(path)
+    imported = frontend.import_model(model, path.parent)
+    feeds = feeds_for(imported, [imported.graph], dims, inputs, seed)
+    tensors = {each.name: placed(each, path.parent, device) for each in model.graph.initializer}
+    names = tuple(each.name for each in model.graph.input if each.name not in tensors)
+    outputs = tuple(each.name for each in model.graph.output)
+    opsets = opsets_of(list(model.opset_import))
+    return Host(path.name, tuple(model.graph.node), names, outputs, tensors, opsets, device), feeds
+
+
+def placed(tensor: Any, folder: Path, device: torch.device) -> Value:
+    """A tensor of the model where it is used: what may be a shape stays an array. UnsupportedError for one of a type
+    that noyau does not have."""
+    array = array_of(tensor, folder)
+    if array is None:
+        raise UnsupportedError(f"the initializer {printable(tensor.name)} is of a type that torch is not given here")
+    if array.dtype.kind in "iub" and array.size <= _SMALL:
+        return array
+    return tensor_of(np.array(array)).to(device)

@@ -1,0 +1,62 @@
+"""What is asked of `torch.compile(module, backend="noyau", options=...)` and of `noyau.optimize(module, inputs)`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from noyau.errors import InputError
+from noyau.jobs.optimize.onnx.decision import KEEPS
+from noyau.text import printable
+from noyau.verify.adversarial import FULL, SMOKE, Effort
+
+RESTS = ("eager", "inductor")
+CERTIFICATES: Mapping[str, Effort] = {"smoke": SMOKE, "full": FULL}
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """`rest`: who runs what no kernel of noyau's covers, "eager" (torch's own kernels, nothing is built) or "inductor";
+    `against`: what kernels are timed against; as `rest` where it is None. `budget_s`: seconds for the clock, of all
+    kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right. `certificate`: "smoke"
+    tries a kernel on the sizes that torch saw and a few awkward inputs, "full" on all that noyau has.
+    `graphs`: on a GPU, a graph of many small launches is recorded after a few calls, and launched as one CUDA graph.
+    `prompt`: on a GPU, torch's own kernels run in the first call of a graph, and noyau's are made in the second; not
+    where a report is asked for, as noyau.optimize does."""
+
+    rest: str = "eager"
+    against: str | None = None
+    budget_s: float = 60.0
+    keep: str = "faster"
+    certificate: str = "smoke"
+    graphs: bool = True
+    prompt: bool = True
+
+    @property
+    def rival(self) -> str:
+        """What kernels are timed against."""
+        return self.against or self.rest
+
+
+def wishes_from(options: Mapping[str, Any]) -> Wishes:
+    """The wishes that options of `torch.compile` spell. InputError for an option or a value that there is not."""
+    known = [field.name for field in fields(Wishes)]
+    for name in options:
+        if name not in known:
+            raise InputError(f"noyau has no option {printable(str(name))}; its options are: {', '.join(known)}")
+    wishes = Wishes(**options)
+    for name, value, allowed in (
+        ("rest", wishes.rest, RESTS),
+        ("against", wishes.rival, RESTS),
+        ("keep", wishes.keep, tuple(KEEPS)),
+        ("certificate", wishes.certificate, tuple(CERTIFICATES)),
+    ):
+        if value not in allowed:
+            raise InputError(f"{name}={value!r} is none of {', '.join(allowed)}")
+    for name, choice in (("graphs", wishes.graphs), ("prompt", wishes.prompt)):
+        if not isinstance(choice, bool):
+            raise InputError(f"{name}={choice!r} is neither True nor False")
+    if not isinstance(wishes.budget_s, int | float) or not wishes.budget_s >= 0:
+        raise InputError(f"budget_s={wishes.budget_s!r} is no number of seconds from 0 on")
+    return wishes

@@ -1,0 +1,83 @@
+"""What is told of an optimised module: the report, in the words of the report on ONNX models."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+
+from noyau.jobs.optimize.onnx.record_builder import record
+from noyau.jobs.optimize.record import EndToEnd, NotFused, Report
+from noyau.jobs.optimize.torch.compile import Compiled
+from noyau.jobs.optimize.torch.selection import Judged
+from noyau.timing.comparison import Comparison
+from noyau.timing.machine import Machine, this_machine
+from noyau.toolchain.c import compiler as c_compiler
+
+
+def report_of(name: str, graphs: Sequence[Compiled], whole: Comparison | None, notes: Iterable[str]) -> Report:
+    """The report on a module; `whole`: torch's own run of it against the compiled one, where they were timed."""
+    before = sum(len(graph.found.nodes) - 1 for graph in graphs if graph.found)
+    gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
+    return Report(
+        machine(),
+        name,
+        before,
+        before - gone,
+        kernels=tuple(record(one, one.planned.language) for one in distinct(graphs)),
+        end_to_end=EndToEnd() if whole is None else end_to_end(whole),
+        not_fused=tuple(not_fused(graphs)),
+        inputs=tuple(notes),
+    )
+
+
+def machine() -> Machine:
+    """This machine, with the version of torch."""
+    found = this_machine(c_compiler.DEFAULTS)
+    return replace(found, versions={**found.versions, "torch": torch.__version__})
+
+
+def distinct(graphs: Iterable[Compiled]) -> list[Judged]:
+    """Each kernel once, with all its places; kept where one graph has kept it."""
+    found: dict[str, Judged] = {}
+    for graph in graphs:
+        for one in graph.judged:
+            name = one.planned.operator
+            if name in found:
+                first = found[name]
+                places = (*first.planned.groups, *one.planned.groups)
+                best = first if first.kept or not one.kept else one
+                one = replace(best, planned=replace(best.planned, groups=places))
+            found[name] = one
+    return list(found.values())
+
+
+def end_to_end(whole: Comparison) -> EndToEnd:
+    """What came of timing the whole module."""
+    return EndToEnd(whole.before_median_s, whole.after_median_s, whole.verdict, whole.speedup)
+
+
+def not_fused(graphs: Iterable[Compiled]) -> Iterator[NotFused]:
+    """torch's nodes that no kernel computes, by reason."""
+    reasons: dict[str, list[str]] = defaultdict(list)
+    for graph in graphs:
+        if graph.whole:
+            reasons[graph.whole].append(f"the whole {graph.kind} graph")
+        for where, reason in left(graph):
+            reasons[reason].append(where)
+    yield from (NotFused(tuple(names), reason) for reason, names in reasons.items())
+
+
+def left(graph: Compiled) -> Iterator[tuple[str, str]]:
+    """The nodes of a graph that are in no kernel, with the reasons."""
+    if graph.found is None:
+        return
+    covered = {position for kernel in graph.plan.kernels for group in kernel.groups for position in group.positions}
+    names = [node.name for node in graph.found.nodes]
+    for cut in graph.cut.cuts:
+        if cut.consumer is None and cut.producer not in covered and cut.producer < len(names) - 1:
+            yield names[cut.producer], cut.reason
+    for group, reason in graph.plan.refused:
+        yield from ((names[position], reason) for position in group.positions)

@@ -1,0 +1,209 @@
+"""`noyau.optimize(module, inputs)`: a module with its winning kernels, the report, and the way to a file and back."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import fx
+from torch.utils._python_dispatch import _disable_current_modes
+
+from noyau.codegen.plan import no_such
+from noyau.compiler.partition.cut import Group, scalars_of
+from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
+from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.modules.rewrite import Swap, rewritten
+from noyau.jobs.optimize.cuda.saved_kernels import calling_of
+from noyau.jobs.optimize.record import Report
+from noyau.jobs.optimize.torch import saved_module
+from noyau.jobs.optimize.torch.aot import Ahead
+from noyau.jobs.optimize.torch.backend import through
+from noyau.jobs.optimize.torch.candidates import ends_of
+from noyau.jobs.optimize.torch.compile import Record, judged_graph, swaps_of
+from noyau.jobs.optimize.torch.export import export
+from noyau.jobs.optimize.torch.options import Wishes, wishes_from
+from noyau.jobs.optimize.torch.record_builder import distinct, report_of
+from noyau.jobs.optimize.torch.selection import Judged
+from noyau.text import path_of
+from noyau.timing.comparison import Comparison, Verdict, compare
+
+log = logging.getLogger("noyau")
+WHOLE_S = 2.0  # for the clock, of the module as a whole
+# As torch says that tensors are not on one device, on tensors with cells and without.
+_APART = re.compile(r"same device|different devices|Device Propagation|not on the expected device")
+
+
+@dataclass(slots=True, repr=False)
+class Optimized:
+    """A module with its winning kernels: call it as the module, also where gradients are wanted. `wins`: whether it is
+    not slower than torch's own run of it; where it is not, calls run the module as it was."""
+
+    module: Callable[..., Any]
+    compiled: Callable[..., Any]
+    inputs: tuple[Any, ...]
+    wishes: Wishes
+    record: Record
+    dynamic: bool
+    whole: Comparison | None = None
+    notes: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        kept = sum(one.kept for one in self.judged)
+        return f"<{_named(self.module)} with {kept} of {len(self.judged)} kernels; .report tells of them>"
+
+    @property
+    def wins(self) -> bool:
+        return self.whole is None or self.whole.verdict is not Verdict.SLOWER
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        with devices_told(self.module, (args, kwargs)):
+            return (self.compiled if self.wins else self.module)(*args, **kwargs)
+
+    @property
+    def report(self) -> Report:
+        """What became of the module so far; graphs that were compiled since, for gradients say, are in it."""
+        return report_of(_named(self.module), self.record.graphs, self.whole, self.notes)
+
+    @property
+    def judged(self) -> tuple[Judged, ...]:
+        """Every kernel with its evidence."""
+        return tuple(distinct(self.record.graphs))
+
+    def source(self, kernel: str) -> str:
+        """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
+        for one in self.judged:
+            if one.planned.operator == kernel:
+                return one.planned.explained(one.evidence)
+        raise no_such(kernel, (one.planned for one in self.judged))
+
+    def save(self, path: str | Path) -> None:
+        """Write the module for inference: noyau.load(path) starts without timing or compiling anything.
+
+        UnsupportedError where torch cannot export the module as one graph, OutputError where the file cannot be
+        written."""
+        place = path_of(path, "save() takes")
+        if not isinstance(self.module, torch.nn.Module):
+            raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
+        exported = export(self.module, self.inputs, self.dynamic)
+        try:
+            with _disable_current_modes(), Ahead(self.wishes, log.info) as ahead:
+                found = judged_graph(exported.program, "inference", self.wishes, ahead)
+            swaps = swaps_of(found, registered=False)
+        except (UnsupportedError, BuildError) as reason:
+            log.info("the module is saved without kernels: %s", reason)
+            swaps, pieces, program = [], {}, exported.program
+        else:
+            program = rewritten(exported.program, swaps)
+            places = [(one, group) for one in found.kept for group in one.planned.groups]
+            pieces = {swap.target: _piece(swap, *place) for swap, place in zip(swaps, places, strict=True)}
+        saved_module.save(place, exported, program, pieces)
+
+
+def _piece(swap: Swap, judged: Judged, group: Group) -> saved_module.Piece:
+    if isinstance(swap.target, DeviceCall):
+        calling = calling_of(judged.planned, swap.target)
+        return saved_module.Piece(
+            judged.planned.operator, judged.planned.text, None, ends_of(group.graph), (), device=calling
+        )
+    assert judged.library is not None
+    scalars: Mapping[str, np.ndarray] = scalars_of(group)
+    fixed = tuple(scalars.get(node.output) for node in group.graph.inputs)
+    return saved_module.Piece(judged.planned.operator, judged.planned.text, judged.library, ends_of(group.graph), fixed)
+
+
+def optimize(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None, **wishes: Any) -> Optimized:
+    """A module, or a function of tensors, with kernels where they are right and win, on these inputs: a tensor, or a
+    tuple of them.
+
+    `dynamic`: as torch.compile has it. `wishes` are the fields of noyau.jobs.optimize.torch.options.Wishes;
+    certificates are
+    full ones unless that says otherwise. InputError for wishes or inputs that mean nothing; what the module itself
+    raises is not caught."""
+    wanted, given = wishes_from({"certificate": "full", **wishes}), as_inputs(inputs)
+    record = Record()
+
+    def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
+        return through(graph, examples, wanted, record)
+
+    compiled = torch.compile(module, backend=backend, dynamic=dynamic)
+    with torch.no_grad():
+        with devices_told(module, given):
+            compiled(*given)
+        whole = None
+        if any(graph.kept for graph in record.graphs):
+            budget_s = min(WHOLE_S, wanted.budget_s)
+            whole = compare(to_its_end(module, given), to_its_end(compiled, given), budget_s=budget_s)
+    notes = [_described(at, each) for at, each in enumerate(given)]
+    return Optimized(module, compiled, given, wanted, record, bool(dynamic), whole, tuple(notes))
+
+
+@contextmanager
+def devices_told(module: Callable[..., Any], given: Any) -> Iterator[None]:
+    """InputError in place of torch's error where a module and what it is given are on devices that do not go
+    together."""
+    try:
+        yield
+    except (NoyauError, torch.OutOfMemoryError):
+        raise
+    except RuntimeError as error:
+        own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
+        others = _devices(given)
+        if own == others or not own or not others or not _APART.search(str(error)):
+            raise
+        one, other = (" and ".join(sorted(each)) for each in (own, others))
+        raise InputError(f"the module is on {one}, and its inputs are on {other}; move them to one device") from error
+
+
+def _devices(nested: Any) -> set[str]:
+    """Where the tensors in something nested are."""
+    leaves = torch.utils._pytree.tree_leaves(nested)
+    return {str(each.device) for each in leaves if isinstance(each, torch.Tensor)}
+
+
+def to_its_end(run: Callable[..., Any], given: Sequence[Any]) -> Callable[[], Any]:
+    """A call that is over when it returns: what it has put on a GPU's queue is done."""
+    tensors = (each for each in torch.utils._pytree.tree_leaves(tuple(given)) if isinstance(each, torch.Tensor))
+    if not any(each.is_cuda for each in tensors):
+        return lambda: run(*given)
+
+    def call() -> Any:
+        made = run(*given)
+        torch.cuda.synchronize()
+        return made
+
+    return call
+
+
+def as_inputs(inputs: Any) -> tuple[Any, ...]:
+    """The arguments of a call. InputError where they are no tuple and no tensor, or lie on several devices."""
+    if isinstance(inputs, torch.Tensor):
+        inputs = (inputs,)
+    if not isinstance(inputs, tuple | list):
+        raise InputError(f"inputs are a tensor or a tuple of the module's arguments, and not a {type(inputs).__name__}")
+    tensors = [each for each in torch.utils._pytree.tree_leaves(tuple(inputs)) if isinstance(each, torch.Tensor)]
+    devices = sorted({each.device.type for each in tensors})
+    if len(devices) > 1:
+        raise InputError(f"the inputs are on {' and '.join(devices)}; move them to one device")
+    if devices == ["meta"]:
+        raise InputError("the inputs are on the device meta and have no values; give tensors with values")
+    return tuple(inputs)
+
+
+def _described(at: int, value: Any) -> str:
+    if not isinstance(value, torch.Tensor):
+        return f"argument {at}: {type(value).__name__}"
+    if value.layout is not torch.strided or value.is_quantized:
+        what = "quantised" if value.is_quantized else str(value.layout).removeprefix("torch.")
+        return f"argument {at}: {what}, not dense: what reads it stays with torch"
+    return f"argument {at}: {str(value.dtype).removeprefix('torch.')}{list(value.shape)}, as given"
+
+
+def _named(module: Callable[..., Any]) -> str:
+    return type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")

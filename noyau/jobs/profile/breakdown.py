@@ -1,0 +1,227 @@
+"""What was measured, sorted: by node, by operator type, by fusable path."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.costs import Traffic, traffic
+from noyau.compiler.partition.cut import Group
+from noyau.errors import BuildError, InputError
+from noyau.hosts.onnxruntime.source_model import Original
+from noyau.ir.graph import names_of
+from noyau.ir.sizes import bind
+from noyau.jobs.profile.node_attribution import Positions, Standing, standings
+from noyau.jobs.profile.overheads import Overhead
+from noyau.jobs.profile.record import NodeTime, OperatorTime, PathTime, Value
+from noyau.jobs.profile.session_runs import Running
+from noyau.jobs.profile.traces import NodeRuns
+from noyau.timing.amdahl import gain_s
+from noyau.timing.bandwidth import copy_rate, floor_s
+from noyau.verify.inputs import Inputs
+
+# In bytes, by the names that onnxruntime has for element types.
+_ELEMENTS = {
+    **dict.fromkeys(("bool", "int8", "uint8"), 1),
+    **dict.fromkeys(("int16", "uint16", "float16", "bfloat16"), 2),
+    **dict.fromkeys(("int32", "uint32", "float"), 4),
+    **dict.fromkeys(("int64", "uint64", "double"), 8),
+}
+_MOST_VALUES = 5
+
+Shapes = Mapping[str, Sequence[int]]
+Spot = tuple[int, int]  # a kernel of a plan, and one of its places
+
+
+@dataclass(frozen=True, slots=True)
+class Timed:
+    """A node that ran: its record, and the positions that it stands for."""
+
+    record: NodeTime
+    positions: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenDown:
+    """The nodes that ran, the fusable paths, the seconds of a run that are in no node, and what the times of the nodes
+    were multiplied by, so that all add up to a run."""
+
+    nodes: tuple[Timed, ...]
+    paths: tuple[PathTime, ...]
+    between_s: float
+    scaled: float
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """What is profiled: a model, and its kernels as `noyau optimize` would make them."""
+
+    original: Original
+    plan: Plan
+    free: Positions  # shape arithmetic
+
+    def spots(self) -> dict[int, Spot]:
+        """Where each position is that a kernel would cover."""
+        return {
+            position: (number, place)
+            for number, kernel in enumerate(self.plan.kernels)
+            for place, group in enumerate(kernel.groups)
+            for position in group.positions
+        }
+
+    def spot_of(self, positions: Positions, spots: Mapping[int, Spot]) -> Spot | None:
+        """The place of a kernel that holds most of some nodes; none where one of them is in no path, for a node that
+        onnxruntime runs for both stays."""
+        found = [spots.get(position) for position in sorted(positions - self.free)]
+        if not found or None in found:
+            return None
+        return Counter(found).most_common(1)[0][0]
+
+
+def broken_down(subject: Subject, inputs: Inputs, ran: Running, overhead: Overhead, threads: int) -> BrokenDown:
+    """The times of a model, sorted; they add up to a run."""
+    standing, runs = standings(ran.numbered, ran.optimized), ran.nodes()
+    own_s, between_s, scaled = shared_out(ran, runs, overhead)
+    spots = subject.spots()
+    nodes = []
+    for node, time_s in zip(runs, own_s, strict=True):
+        known = standing.get(node.within or node.name, Standing(frozenset(), (), made=True))
+        spot = subject.spot_of(known.positions, spots)
+        kernel = "" if spot is None else subject.plan.kernels[spot[0]].operator
+        stands_for = tuple(f"{subject.original.operators[k]}#{k}" for k in sorted(known.positions))
+        made = known.made if node.within is None else False
+        nodes.append(
+            Timed(NodeTime(node.operator, stands_for, made, node.calls, time_s * scaled, kernel), known.positions)
+        )
+    shapes = known_shapes(subject.original, inputs) | made_shapes(runs, standing)
+    return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled)
+
+
+def shared_out(ran: Running, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:
+    """The seconds of each node, those in no node, and what the former have to be multiplied by to add up to a run.
+
+    What is in no node is seen in two ways, and the lesser one counts: a run less its nodes, which a machine that drifts
+    spoils in long runs; and, with the profiler on, a run less its nodes, which the profiler spoils in short ones."""
+    comparison, overhead = ran.comparison, overhead.fitted_to(ran.comparison, runs)
+    if not runs:
+        return [], comparison.before_median_s, 1.0
+    own_s = [overhead.own_s(node) for node in runs]
+    told_s = np.sum([node.own_us for node in runs], axis=0) * 1e-6
+    if len(told_s) == comparison.pairs * comparison.calls:
+        told_s = told_s.reshape(comparison.pairs, -1).mean(1)
+    else:  # the profiler was full before the end
+        told_s = np.full(comparison.pairs, np.median(told_s))
+    traced_s = float(np.median(np.asarray(comparison.after_s) - told_s)) - overhead.outside_s(runs)
+    run_s, nodes_s = comparison.before_median_s, sum(own_s)
+    between_s = max(min(run_s - nodes_s, traced_s), 0.0)
+    return own_s, between_s if nodes_s > 0 else run_s, (run_s - between_s) / nodes_s if nodes_s > 0 else 1.0
+
+
+def by_operator(nodes: Iterable[NodeTime], known: Iterable[str]) -> tuple[OperatorTime, ...]:
+    """Operator types, the one that takes longest first; `known` are those of the file."""
+    times: dict[str, list[float]] = defaultdict(list)
+    for node in nodes:
+        times[node.operator].append(node.time_s)
+    own = set(known)
+    rows = [OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in times.items()]
+    return tuple(sorted(rows, key=lambda row: -row.time_s))
+
+
+def paths(subject: Subject, nodes: Sequence[Timed], inputs: Inputs, shapes: Shapes, threads: int) -> Iterator[PathTime]:
+    """What each kernel of the plan would stand for, in the order of what it can gain."""
+    spots, at = subject.spots(), defaultdict[Spot, list[NodeTime]](list)
+    for node in nodes:
+        spot = subject.spot_of(node.positions, spots)
+        if spot is not None:
+            at[spot].append(node.record)
+    found = []
+    for number, kernel in enumerate(subject.plan.kernels):
+        places = [at[number, place] for place in range(len(kernel.groups))]
+        times_s = [sum(node.time_s for node in place) for place in places]
+        moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
+        floors_s = [None if each is None else least_s(each, threads) for each in moved]
+        whole = None not in moved
+        found.append(
+            PathTime(
+                kernel.operator,
+                len(places),
+                kernel.replaces,
+                tuple(node.operator for node in max(places, key=len)),
+                sum(map(len, places)),
+                sum(times_s),
+                sum(each.bytes for each in moved if each is not None) if whole else None,
+                sum(each or 0.0 for each in floors_s) if whole else None,
+                sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None),
+            )
+        )
+    yield from sorted(found, key=lambda path: (-path.gain_s, -path.time_s))
+
+
+def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffic | None:
+    """The bytes that a group must move, or None where a size is not known."""
+    read = [node for node in group.original.inputs if node.output in shapes]
+    names, actual = [node.output for node in read], [shapes[node.output] for node in read]
+    try:
+        found = {**sizes, **bind([node.shape for node in read], actual, names)}
+        return traffic(group.graph, found) if names_of(group.graph) <= found.keys() else None
+    except (InputError, ZeroDivisionError):
+        return None
+
+
+def least_s(moved: Traffic, threads: int) -> float:
+    """The floor of so much traffic, as reports have it; where there is no compiler to measure reads with, that of a
+    copy."""
+    try:
+        return floor_s(moved.read_bytes, moved.written_bytes, threads)
+    except BuildError:
+        return moved.bytes / copy_rate(moved.bytes, threads)
+
+
+def known_shapes(original: Original, inputs: Inputs) -> dict[str, Sequence[int]]:
+    """The shapes of the values that the sizes of the inputs are enough for."""
+    found: dict[str, Sequence[int]] = {}
+    for node in original.imported.graph.nodes:
+        if all(dim.names <= inputs.sizes.keys() for dim in node.shape):
+            try:
+                found[node.output] = [int(dim.evaluate(inputs.sizes)) for dim in node.shape]
+            except ZeroDivisionError:  # such a size makes no sense of this value
+                continue
+    return found
+
+
+def made_values(
+    runs: Iterable[NodeRuns], standing: Mapping[str, Standing]
+) -> Iterator[tuple[str, str, tuple[int, ...]]]:
+    """Each tensor that onnxruntime made outside of subgraphs: its name, its element type, its shape."""
+    for node in runs:
+        names = [name for name in standing[node.name].outputs if name] if node.name in standing else []
+        if node.within is None and len(names) == len(node.outputs):
+            yield from ((name, *tensor) for name, tensor in zip(names, node.outputs, strict=True))
+
+
+def made_shapes(runs: Iterable[NodeRuns], standing: Mapping[str, Standing]) -> dict[str, Sequence[int]]:
+    return {name: shape for name, _, shape in made_values(runs, standing)}
+
+
+def largest_values(ran: Running) -> tuple[Value, ...]:
+    """The largest tensors that onnxruntime made, with the name that the model has for them, if any."""
+    known = {name for node in ran.numbered.graph.node for name in node.output}
+    standing = standings(ran.numbered, ran.optimized)
+    values = [
+        Value(name if name in known else "", dtype, shape, math.prod(shape) * _ELEMENTS[dtype])
+        for name, dtype, shape in made_values(ran.nodes(), standing)
+        if dtype in _ELEMENTS
+    ]
+    return tuple(sorted(values, key=lambda value: -value.bytes)[:_MOST_VALUES])
+
+
+def removed(nodes: Iterable[Timed], original: Original) -> int:
+    """How many nodes of the file no node that ran stands for."""
+    left = set(range(len(original.operators))).difference(*(node.positions for node in nodes))
+    return len(left)

@@ -1,0 +1,44 @@
+"""`noyau profile`: its arguments, and what it does."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from noyau.jobs.command_line import declare_inputs, declare_record, progress, require_place, sizes_of
+
+# What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
+
+
+def declare_profile(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument
+    add("model", type=Path, metavar="MODEL.onnx", help="the model; it runs in onnxruntime, nothing is compiled")
+    declare_inputs(
+        parser, "run", "or with several in turn: sequence=1,128,1024 (default: a usual one); can be repeated"
+    )
+    add("--between", metavar="A,B:C", help="look at the path from the values A and B to C alone")
+    add("--threads", type=int, default=1, metavar="N", help="threads of onnxruntime (default: 1; 0: as it likes)")
+    add("--top", type=int, default=12, metavar="N", help="rows of a table (default: 12)")
+    declare_record(parser, "node by node")
+
+
+def run_profile(arguments: argparse.Namespace) -> int:
+    from rich.console import Console
+
+    from noyau.jobs.profile.run import Wishes, profile
+
+    wishes = Wishes(
+        dims=sizes_of(arguments.dim),
+        inputs=arguments.inputs,
+        threads=arguments.threads,
+        between=arguments.between,
+        top=arguments.top,
+    )
+    if arguments.json is not None:
+        require_place(arguments.json, arguments.model)
+    with progress() as say:
+        found = profile(arguments.model, wishes, say)
+    if arguments.json is not None:
+        found.write(arguments.json)
+    Console().print(found)
+    return 0

@@ -1,0 +1,119 @@
+"""What onnxruntime's profiler adds to the time of a node: it spells out shapes and counts memory while its clock runs.
+
+That is some microseconds a node, more than a small node takes. How it goes by inputs, outputs and dimensions is
+measured on chains of nodes that do nothing; how much it is in all, on the model too.
+
+Models of many nodes that do next to nothing: what they take is what onnxruntime and its profiler take.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from noyau.hosts.onnxruntime.chain_model import LENGTH, chain
+from noyau.jobs.profile.session_runs import Bench
+from noyau.jobs.profile.traces import NodeRuns
+from noyau.timing.comparison import Comparison
+
+CHAINS = ((1, 0), (1, 4), (8, 0), (8, 4))  # inputs, dimensions
+_BUDGET_S = 0.08
+_FACTORS = 0.5, 2.0
+_NOISE = 0.1  # of what is known, from which on the median says nothing
+_CLOSE = 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Overhead:
+    """Seconds that the profiler adds: to what it says of a node, for the node, for each of its inputs and outputs, and
+    for each extent of their shapes; `after_s` to what comes after a node, and `run_s` once a run. `entry_s` is what a
+    run takes outside of its nodes, also without the profiler."""
+
+    node_s: float = 0.0
+    tensor_s: float = 0.0
+    extent_s: float = 0.0
+    after_s: float = 0.0
+    run_s: float = 0.0
+    entry_s: float = 0.0
+
+    def told_s(self, node: NodeRuns) -> float:
+        """Seconds of one run of the model that are not the node's, nor another node's, though the profiler says so."""
+        each_s = self.node_s + node.tensors * self.tensor_s + node.extents * self.extent_s
+        return node.calls * each_s + node.inner * self.after_s
+
+    def outside_s(self, nodes: Sequence[NodeRuns]) -> float:
+        """Seconds that it adds to one run of the model outside of all nodes."""
+        return self.run_s + self.after_s * sum(node.calls - node.inner for node in nodes)
+
+    def own_s(self, node: NodeRuns) -> float:
+        """Seconds of a node in one run of the model, its dispatch by onnxruntime included."""
+        return max(node.median_us * 1e-6 - self.told_s(node), 0.0)
+
+    def fitted_to(self, model: Comparison, nodes: Sequence[NodeRuns]) -> Overhead:
+        """The overhead with every part multiplied by one factor, for the caches of a model are not those of a chain.
+
+        The factor is between 1 and that which makes up for what the profiler adds to a run of the model, where that is
+        not lost in noise; of these the one with which the nodes come nearest to a run."""
+        told_s = np.array([self.told_s(node) for node in nodes])
+        lasted_s = np.array([node.median_us * 1e-6 for node in nodes])
+        low, high = sorted((1.0, self._factor(model, nodes)))
+        while high - low > _CLOSE:
+            factor = (low + high) / 2
+            if np.maximum(lasted_s - factor * told_s, 0.0).sum() > model.before_median_s - self.entry_s:
+                low = factor
+            else:
+                high = factor
+        return self.times((low + high) / 2)
+
+    def times(self, factor: float) -> Overhead:
+        """What the profiler adds multiplied; what a run takes without it stays."""
+        added = ("node_s", "tensor_s", "extent_s", "after_s", "run_s")
+        return replace(self, **{name: factor * getattr(self, name) for name in added})
+
+    def _factor(self, model: Comparison, nodes: Sequence[NodeRuns]) -> float:
+        """What the profiler adds to a run of the model over what it would add to a chain; 1 where noise hides it."""
+        known_s = sum(map(self.told_s, nodes)) + self.outside_s(nodes)
+        added_s = np.subtract(model.after_s, model.before_s)
+        noise_s = float(np.subtract(*np.quantile(added_s, (0.75, 0.25)))) / math.sqrt(model.pairs)
+        if known_s <= 0 or noise_s > _NOISE * known_s:
+            return 1.0
+        return float(np.clip(np.median(added_s) / known_s, *_FACTORS))
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A chain: the seconds of a node by the profiler, and those of a run with the profiler on and without it, each over
+    the number of nodes; what a run takes besides is little beside many nodes."""
+
+    node: NodeRuns
+    told_s: float
+    traced_s: float
+    plain_s: float
+
+
+def measured_overhead(bench: Bench) -> Overhead:
+    """What the profiler adds on this machine, with the threads of the bench."""
+    return fitted([_measured(bench, *each, LENGTH) for each in CHAINS], _measured(bench, *CHAINS[0], 1))
+
+
+def _measured(bench: Bench, inputs: int, rank: int, length: int) -> Measured:
+    arrays = {"x": np.ones([1] * rank, np.float32)}
+    ran = bench.run(chain(inputs, rank, length), arrays, _BUDGET_S, optimized=False)
+    nodes, times = ran.nodes(), ran.comparison
+    told_s = float(np.median([node.median_us for node in nodes])) * 1e-6
+    return Measured(nodes[-1], told_s, times.after_median_s / length, times.before_median_s / length)
+
+
+def fitted(chains: Sequence[Measured], one: Measured) -> Overhead:
+    """The least-squares fit to chains, none of it below zero; `one` is a chain of one node. A node is taken to last as
+    long with the profiler on as without it."""
+    rows = np.array([[1.0, each.node.tensors, each.node.extents] for each in chains])
+    added_s = np.array([each.told_s - each.plain_s for each in chains])
+    node_s, tensor_s, extent_s = map(float, np.maximum(np.linalg.lstsq(rows, added_s, rcond=None)[0], 0.0))
+    after_s = max(float(np.median([each.traced_s - each.told_s for each in chains])), 0.0)
+    within_s = node_s + one.node.tensors * tensor_s + one.node.extents * extent_s
+    run_s = max(one.traced_s - one.plain_s - within_s - after_s, 0.0)
+    return Overhead(node_s, tensor_s, extent_s, after_s, run_s, max(one.plain_s - chains[0].plain_s, 0.0))

@@ -1,0 +1,216 @@
+"""The record of a profile, as `--json` writes it and the terminal shows it.
+
+Amdahl's law: what the whole gains at most when some of its parts take no more than the machine's floor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from noyau.jobs.report.text import Record, number
+from noyau.timing.amdahl import ceiling
+from noyau.timing.machine import Machine
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeTime:
+    """A node that onnxruntime ran. `stands_for`: the nodes of the file, as Operator#position, none where that is not
+    known; `made`: onnxruntime's optimizer put it there; `time_s`: of one run of the model, its dispatch included, with
+    what the profiler adds taken off; `kernel`: of the path that it is in, if any."""
+
+    operator: str
+    stands_for: tuple[str, ...]
+    made: bool
+    calls: int
+    time_s: float
+    kernel: str = ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.operator,
+            "stands_for": list(self.stands_for),
+            "made_by_optimizer": self.made,
+            "calls": self.calls,
+            "time_s": number(self.time_s),
+            "kernel": self.kernel,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTime:
+    """All nodes of an operator type: seconds of a run together, and the median of a node. `own`: it is in the file."""
+
+    operator: str
+    nodes: int
+    time_s: float
+    median_s: float
+    own: bool
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "operator": self.operator,
+            "nodes": self.nodes,
+            "time_s": number(self.time_s),
+            "median_s": number(self.median_s),
+            "in_file": self.own,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class PathTime:
+    """A fusable path: all `places` of one kernel together. `replaces` has its operators in one place, `runs_as` those
+    that onnxruntime runs for them today. `bytes` is what must move, `floor_s` how long this machine copies that, and
+    `gain_s` what fusing can gain at most; None where a size is not known, and nothing is then said to be gained."""
+
+    kernel: str
+    places: int
+    replaces: tuple[str, ...]
+    runs_as: tuple[str, ...]
+    nodes: int
+    time_s: float
+    bytes: int | None = None
+    floor_s: float | None = None
+    gain_s: float = 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "kernel": self.kernel,
+            "places": self.places,
+            "replaces": list(self.replaces),
+            "runs_as": list(self.runs_as),
+            "nodes": self.nodes,
+            "time_s": number(self.time_s),
+            "bytes": self.bytes,
+            "floor_s": number(self.floor_s),
+            "gain_s": number(self.gain_s),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A value that onnxruntime made: its name, "" where its optimizer named it; its element type in onnxruntime's
+    words, its shape and its bytes."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    bytes: int
+
+    def to_json(self) -> dict[str, Any]:
+        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape), "bytes": self.bytes}
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """Bytes. `weights`: of the tensors in the file; resident memory of a process that does nothing else: `started`
+    before the model was opened, `opened` after, and the most while it was opened and while it ran; None where the
+    system does not say. `largest`: the largest values."""
+
+    weights: int
+    started: int | None = None
+    opened: int | None = None
+    opening: int | None = None
+    running: int | None = None
+    largest: tuple[Value, ...] = ()
+
+    @property
+    def peak(self) -> int | None:
+        return max((each for each in (self.opening, self.running) if each is not None), default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "weights_bytes": self.weights,
+            "started_bytes": self.started,
+            "opened_bytes": self.opened,
+            "opening_peak_bytes": self.opening,
+            "running_peak_bytes": self.running,
+            "largest_values": [value.to_json() for value in self.largest],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class At:
+    """The model with some sizes. `run_s`, `low_s` and `high_s`: the median, p10 and p90 of a run; `traced_s`: with
+    onnxruntime's profiler on, whose part is taken off from the nodes; `between_s`: what is in no node; `scaled`: what
+    the times of the nodes were multiplied by, so that all add up to a run; `removed`: nodes of the file that do not
+    run, for onnxruntime computed them beforehand or left them out."""
+
+    sizes: Mapping[str, int]
+    run_s: float
+    low_s: float
+    high_s: float
+    traced_s: float
+    between_s: float
+    runs: int
+    nodes: tuple[NodeTime, ...]
+    operators: tuple[OperatorTime, ...]
+    paths: tuple[PathTime, ...]
+    memory: Memory
+    scaled: float = 1.0
+    removed: int = 0
+    notes: tuple[str, ...] = ()
+
+    @property
+    def paths_s(self) -> float:
+        return sum(path.time_s for path in self.paths)
+
+    @property
+    def outside(self) -> dict[str, float]:
+        """The seconds of each operator type outside of all paths, the longest first."""
+        found: dict[str, float] = {}
+        for node in self.nodes:
+            if not node.kernel:
+                found[node.operator] = found.get(node.operator, 0.0) + node.time_s
+        return dict(sorted(found.items(), key=lambda item: -item[1]))
+
+    @property
+    def ceiling(self) -> float | None:
+        """How many times as fast the whole is at most with every path at its floor; None above 20 times."""
+        return ceiling(self.run_s, (path.gain_s for path in self.paths))
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "sizes": dict(self.sizes),
+            "run_s": number(self.run_s),
+            "run_p10_s": number(self.low_s),
+            "run_p90_s": number(self.high_s),
+            "traced_run_s": number(self.traced_s),
+            "runs": self.runs,
+            "between_s": number(self.between_s),
+            "ceiling": number(self.ceiling),
+            "operators": [each.to_json() for each in self.operators],
+            "paths": [each.to_json() for each in self.paths],
+            "memory": self.memory.to_json(),
+            "nodes": [each.to_json() for each in self.nodes],
+            "nodes_scaled_by": number(self.scaled),
+            "nodes_removed": self.removed,
+            "notes": list(self.notes),
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Profile(Record):
+    """Where the time of a model goes; prints itself. `nodes`: of the file; `top`: rows of a table that are shown."""
+
+    machine: Machine
+    model: str
+    nodes: int
+    threads: int
+    at: tuple[At, ...]
+    top: int = 12
+    schema_version: int = field(default=SCHEMA_VERSION, init=False)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
+        return {
+            "schema_version": self.schema_version,
+            "machine": self.machine.to_json(),
+            "model": self.model,
+            "nodes": self.nodes,
+            "threads": self.threads,
+            "at": [each.to_json() for each in self.at],
+        }

@@ -1,0 +1,193 @@
+"""`noyau.profile`: where the time of an ONNX model goes, and what fusing could gain at most."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from noyau.codegen.plan import plan
+from noyau.dtypes import from_onnx
+from noyau.errors import InputError, ModelError
+from noyau.hosts.onnxruntime.custom_ops import version
+from noyau.hosts.onnxruntime.function_bodies import subgraphs
+from noyau.hosts.onnxruntime.inputs import sizes_for
+from noyau.hosts.onnxruntime.install import fitting
+from noyau.hosts.onnxruntime.source_model import Original, foreign, open_model
+from noyau.hosts.onnxruntime.subgraph import Between, cut_of
+from noyau.jobs.profile.breakdown import Subject, broken_down, by_operator, largest_values, removed
+from noyau.jobs.profile.overheads import Overhead, measured_overhead
+from noyau.jobs.profile.record import At, Memory, NodeTime, Profile
+from noyau.jobs.profile.session_runs import Bench
+from noyau.text import printable
+from noyau.timing.conditions import conditions, unsteady
+from noyau.timing.machine import this_machine, usable_cores
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.verify.inputs import Inputs, load_inputs, make_inputs
+
+if TYPE_CHECKING:
+    import onnx
+
+log = logging.getLogger("noyau")
+Say = Callable[[str], None]
+Dims = Mapping[str, int | Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What is asked of `profile`. `dims` are sizes, each a number or several: the model then runs with the first of
+    each, with the second of each, and so on; `inputs` an .npz file of arrays instead; `threads` of onnxruntime, 0:
+    as many as it likes; `between` the ends of the only path to look at; `budget_s` for the clock, each of the sizes;
+    `top` rows of a table are shown."""
+
+    dims: Dims = field(default_factory=dict)
+    inputs: str | Path | None = None
+    threads: int = 1
+    between: Between | None = None
+    budget_s: float = 1.5
+    seed: int = 0
+    top: int = 12
+
+
+def profile(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -> Profile:
+    """Run a model in onnxruntime as it would run, and tell where its time and its memory go; nothing is compiled.
+
+    `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
+    wishes or inputs that do not fit; OutputError where there is no room for what onnxruntime's profiler writes;
+    CheckError where the model crashes onnxruntime; MissingExtraError without onnx or onnxruntime."""
+    check(wishes)
+    say(f"reading {Path(path).name}")
+    original = open_model(Path(path))
+    for operator in foreign(original.model).values():
+        raise ModelError(
+            f"{original.name} cannot be profiled: {printable(operator)} is no operator of plain onnxruntime"
+        )
+    subject = subject_of(original, wishes.between)
+    asked = [inputs_for(original, dims, wishes) for dims in bindings(wishes.dims)]
+    machine = this_machine()
+    with Bench(wishes.threads) as bench:
+        say("measuring what onnxruntime's profiler adds to each node")
+        overhead = measured_overhead(bench)
+        found = []
+        for inputs in asked:
+            sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
+            say(f"running the model{f' with {sizes}' if sizes else ''}")
+            found.append(profiled(subject, inputs, overhead, bench, wishes))
+    return Profile(machine, original.name, len(original.operators), wishes.threads, tuple(found), wishes.top)
+
+
+def check(wishes: Wishes) -> None:
+    """InputError for a wish that means nothing; MissingExtraError without onnxruntime."""
+    if wishes.threads < 0 or wishes.budget_s < 0:
+        raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
+    if wishes.top < 1:
+        raise InputError(f"top={wishes.top} is no number of rows: give 1 or more")
+    version()
+
+
+def subject_of(original: Original, between: Between | None) -> Subject:
+    """The model with its kernels, as `noyau optimize` would make them, by the names that it would give them."""
+    planned = plan(cut_of(original, between).groups, original.operators, c_compiler.resolve_target("native"))
+    fitted = fitting(planned, original.model, original.folder)
+    return Subject(original, fitted, original.imported.arithmetic)
+
+
+def bindings(dims: Dims) -> list[dict[str, int]]:
+    """The sizes of each run: of each size the first value, then the second... InputError where some have several
+    values and others another number of them."""
+    lists = {name: [value] if isinstance(value, int) else list(value) for name, value in dims.items()}
+    counts = {name: len(values) for name, values in lists.items() if len(values) != 1}
+    if len(set(counts.values())) > 1 or 0 in counts.values():
+        told = ", ".join(f"{printable(name)} has {count}" for name, count in counts.items())
+        raise InputError(f"sizes need one value each, or as many as each other: {told}")
+    runs = max(counts.values(), default=1)
+    return [{name: values[k if len(values) > 1 else 0] for name, values in lists.items()} for k in range(runs)]
+
+
+def inputs_for(original: Original, dims: Mapping[str, int], wishes: Wishes) -> Inputs:
+    """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
+    imported, given = original.imported, frozenset(original.imported.initializers)
+    if wishes.inputs is None:
+        sizes = sizes_for(imported, dims)
+        return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), given=given)
+    if dims:
+        raise InputError(f"{wishes.inputs} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
+    return load_inputs(Path(wishes.inputs), imported.graph, given=given)
+
+
+def named(original: Original, sizes: Mapping[str, int]) -> dict[str, int]:
+    """The sizes by the names that the model has for them."""
+    return {original.imported.sizes.get(name, name): size for name, size in sizes.items()}
+
+
+def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench, wishes: Wishes) -> At:
+    """The model with these inputs."""
+    original, before = subject.original, conditions()
+    try:
+        # First the file itself, so that what onnxruntime may complain of has the names of the file.
+        steps = bench.weigh(original.path, inputs.arrays, original.prepacked)
+        ran = bench.run(
+            original.model, inputs.arrays, wishes.budget_s, data=original.folder, prepacked=original.prepacked
+        )
+    except InputError as error:
+        advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
+        raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
+    doubt = unsteady(before, conditions(), usable_cores())
+    found = broken_down(subject, inputs, ran, overhead, wishes.threads)
+    records, unrun = tuple(node.record for node in found.nodes), removed(found.nodes, original)
+    low_s, high_s = ran.comparison.quantiles_s(0.1, 0.9)[0]
+    return At(
+        named(original, inputs.sizes),
+        ran.comparison.before_median_s,
+        low_s,
+        high_s,
+        ran.comparison.after_median_s,
+        found.between_s,
+        len(ran.runs),
+        records,
+        by_operator(records, every_operator(original.model.graph, *original.model.functions)),
+        found.paths,
+        Memory(weights_bytes(original), **steps, largest=largest_values(ran)),
+        found.scaled,
+        unrun,
+        (*inputs.notes, *history(original), *remarks(records, unrun, doubt)),
+    )
+
+
+def history(original: Original) -> Iterator[str]:
+    """What there is to say of where the model comes from."""
+    if original.written is not None:
+        yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
+
+
+def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[str]:
+    """The operator types of some graphs, and of the graphs within them."""
+    for node in (node for graph in graphs for node in graph.node):
+        yield node.op_type
+        yield from every_operator(*subgraphs(node))
+
+
+def remarks(nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:
+    """What else a reader has to know."""
+    lost = [node for node in nodes if not node.stands_for]
+    if lost:
+        kinds = ", ".join(dict.fromkeys(printable(node.operator) for node in lost))
+        yield f"{len(lost)} nodes that onnxruntime's optimizer made stand for none of the file that is known: {kinds}"
+    if unrun:
+        yield f"{unrun} nodes of the file do not run: onnxruntime computed them beforehand, or left them out"
+    if doubt:
+        yield f"the times are doubtful: {doubt}"
+
+
+def weights_bytes(original: Original) -> int:
+    """What the tensors of the file take, those in other files too."""
+    total = 0
+    for tensor in original.model.graph.initializer:
+        dtype = from_onnx(tensor.data_type)
+        total += len(tensor.raw_data) if dtype is None else math.prod(tensor.dims) * dtype.bytes
+    return total

@@ -1,0 +1,177 @@
+"""A model run in processes of its own: with onnxruntime's profiler and without it, in turn, and once alone, weighed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Event as Signal
+from threading import Thread
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noyau.errors import OutputError
+from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, WEIGHTS
+from noyau.hosts.onnxruntime.session_workers import WorkerSide
+from noyau.jobs.profile import worker_sessions
+from noyau.jobs.profile.node_attribution import numbered, with_subgraphs
+from noyau.jobs.profile.traces import Event, NodeRuns, node_runs, read_trace
+from noyau.timing.comparison import Comparison, compare
+from noyau.workers.array_files import write_arrays
+from noyau.workers.timing_client import Worker, pin
+
+if TYPE_CHECKING:
+    import onnx
+
+Arrays = Mapping[str, np.ndarray]
+
+_PATIENCE_S = 600.0  # for a large model to be opened
+_PIECE_BYTES = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A model that ran. `comparison` has the seconds of a run, before without the profiler, after with it; `runs` are
+    those that were timed with it; `optimized` is what onnxruntime made of the model, `numbered` what it was given."""
+
+    comparison: Comparison
+    runs: list[list[Event]]
+    numbered: onnx.ModelProto
+    optimized: onnx.ModelProto
+
+    def nodes(self) -> list[NodeRuns]:
+        """Each node of the optimized model that ran."""
+        return node_runs(self.runs, frozenset(with_subgraphs(self.optimized.graph)))
+
+
+class Bench:
+    """Where models run, with so many threads of onnxruntime (0: as many as it likes). Use it in a `with`."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+        self.sides = tuple(Worker(f"the process {how} the profiler", _PATIENCE_S) for how in ("without", "with"))
+        self.folder = Path()
+
+    def __enter__(self) -> Bench:
+        with writing():
+            self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self.sides:
+            worker.end()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def run(
+        self,
+        model: onnx.ModelProto,
+        arrays: Arrays,
+        budget_s: float,
+        *,
+        optimized: bool = True,
+        data: Path | None = None,
+        prepacked: bool = True,
+    ) -> Running:
+        """Run a model with and without the profiler, in turn, for about so long; `data` is where its tensors lie that
+        are not in it. ModelError or InputError where onnxruntime refuses it, CheckError where it crashes or hangs,
+        OutputError where there is no room."""
+        given = numbered(model)
+        pin(self.sides, self.threads)
+        with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discarded(Path(name) / WEIGHTS):
+            folder = Path(name)
+            (folder / "model.onnx").write_bytes(given.SerializeToString())
+            told = {
+                "model": str(folder / "model.onnx"),
+                "inputs": write_arrays(arrays, folder),
+                "folder": None if data is None else str(data.absolute()),
+                "threads": self.threads,
+                "prepacked": prepacked,
+                "optimized": optimized,
+            }
+            before, after = (
+                self._open(side, told, where) for side, where in zip(self.sides, (None, name), strict=True)
+            )
+            comparison = compare(before, after, budget_s=budget_s)
+            runs = read_trace(Path(after.tell()["trace"]))
+            made = parsed(type(model), folder / OPTIMIZED)
+        return Running(comparison, timed_runs(runs, comparison), given, made)
+
+    def _open(self, worker: Worker, told: dict[str, Any], trace: str | None) -> WorkerSide:
+        worker.ask("open", factory=f"{worker_sessions.__name__}:timed", trace=trace, **told)
+        return WorkerSide(worker)
+
+    def weigh(self, path: Path, arrays: Arrays, prepacked: bool) -> dict[str, int | None]:
+        """The bytes of memory at each step of `sessions.weighed`, in a process that does nothing else."""
+        told = {"model": str(path.absolute()), "threads": self.threads, "prepacked": prepacked}
+        with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name:
+            inputs = write_arrays(arrays, Path(name))
+            with Worker("the process that runs the model", _PATIENCE_S) as worker:
+                worker.ask("open", factory=f"{worker_sessions.__name__}:weighed", inputs=inputs, **told)
+                steps: dict[str, int | None] = worker.ask("tell")["told"]
+        return steps
+
+
+def parsed(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
+    """The model of a file that onnxruntime wrote; OutputError where it is not whole."""
+    try:
+        return kind.FromString(path.read_bytes())
+    except Exception as error:
+        raise OutputError(
+            f"onnxruntime did not write its optimized model to {path.parent}: is there room for it? "
+            "TMPDIR=FOLDER names another place"
+        ) from error
+
+
+def timed_runs(runs: list[list[Event]], comparison: Comparison) -> list[list[Event]]:
+    """The runs that were timed, of all that the profiler has seen: the last ones. Where it was full before the end, for
+    it keeps a million events, the later half of what it has."""
+    timed = comparison.pairs * comparison.calls
+    return runs[-timed:] if len(runs) >= timed else runs[len(runs) // 2 :]
+
+
+@contextlib.contextmanager
+def writing() -> Iterator[None]:
+    """OutputError where files for the profile cannot be written."""
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(
+            f"files for the profile cannot be written to {tempfile.gettempdir()}: {error.strerror}; "
+            "TMPDIR=FOLDER names another place"
+        ) from error
+
+
+@contextlib.contextmanager
+def discarded(path: Path) -> Iterator[None]:
+    """A pipe in place of a file: what is written to it goes nowhere and takes no room, be it gigabytes of weights."""
+    if not hasattr(os, "mkfifo"):
+        yield
+        return
+    os.mkfifo(path)
+    done, source = Signal(), os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    thread = Thread(target=_drain, args=(source, done), daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        done.set()
+        thread.join()
+        os.close(source)
+        path.unlink(missing_ok=True)
+
+
+def _drain(source: int, done: Signal) -> None:
+    while not done.is_set():
+        if select.select([source], [], [], 0.1)[0] and not os.read(source, _PIECE_BYTES):
+            done.wait(0.05)  # nobody writes to it now

@@ -1,0 +1,103 @@
+"""In a worker: a session that runs as it would for its user, timed, traced or weighed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noyau.errors import InputError, UnsupportedError
+from noyau.hosts.onnxruntime.bound_sessions import BoundRun, PlainRun, ends_run
+from noyau.hosts.onnxruntime.custom_ops import one_line, open_session, run
+from noyau.workers.array_files import is_text, read_arrays
+from noyau.workers.resources import forget_peak, peak_bytes, resident_bytes
+from noyau.workers.tamper_detection import seconds
+
+if TYPE_CHECKING:
+    import onnxruntime
+
+Told = Sequence[Mapping[str, Any]]
+
+
+@dataclass(slots=True)
+class Timed:
+    """A session that runs, with bound ends where they can be; where it is `traced`, onnxruntime's profiler is on."""
+
+    call: BoundRun | PlainRun
+    traced: bool
+
+    def lasts(self, calls: int) -> float:
+        call, rounds = self.call, range(calls)
+        start_s = seconds()
+        for _ in rounds:
+            call()
+        return seconds() - start_s
+
+    def tell(self) -> dict[str, Any]:
+        """`trace`: the file on when each node ran, if there is one; the profiler is off from then on."""
+        return {"trace": self.call.session.end_profiling() if self.traced else None}
+
+
+def timed(
+    model: str, inputs: Told, folder: str | None, threads: int, prepacked: bool, optimized: bool, trace: str | None
+) -> Timed:
+    """A session of a model file, opened and bound; `trace` is the folder for what the profiler writes."""
+    session = open_session(
+        Path(model).read_bytes(),
+        threads=threads,
+        optimized=optimized,
+        folder=None if folder is None else Path(folder),
+        prepacked=prepacked,
+        trace=None if trace is None else Path(trace),
+    )
+    return Timed(ends_run(session, read_arrays(inputs)), trace is not None)
+
+
+@dataclass(slots=True)
+class Weighed:
+    """A session, and the bytes that its process had at each step: see `weighed`."""
+
+    session: onnxruntime.InferenceSession
+    steps: dict[str, int | None]
+
+    def lasts(self, calls: int) -> float:
+        """Nothing is timed here."""
+        return 0.0
+
+    def tell(self) -> dict[str, int | None]:
+        return self.steps
+
+
+def weighed(model: str, inputs: Told, threads: int, prepacked: bool) -> Weighed:
+    """A session of a model file, run twice on arrays; nothing else is in the process.
+
+    Told are the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there
+    (`opened`), and the most while it was opened (`opening`) and while it ran (`running`); None where the system does
+    not say."""
+    arrays = read_arrays(inputs)
+    steps = {"started": resident_bytes()}
+    session = open_session(Path(model), threads=threads, prepacked=prepacked)
+    steps |= {"opened": resident_bytes(), "opening": peak_bytes()}
+    forget_peak()
+    for _ in range(2):
+        run_once(session, arrays)
+    steps["running"] = peak_bytes()
+    return Weighed(session, steps)
+
+
+def run_once(session: onnxruntime.InferenceSession, arrays: Mapping[str, np.ndarray]) -> None:
+    """Run it as a user does, whose outputs onnxruntime allocates. InputError where it refuses the arrays."""
+    if not any(is_text(array) for array in arrays.values()):
+        try:
+            run(session, arrays)
+        except UnsupportedError:
+            pass  # it has run; an output is no tensor
+        else:
+            return
+    try:
+        session.run(None, dict(arrays))
+    except Exception as error:
+        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error

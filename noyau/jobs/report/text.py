@@ -1,0 +1,219 @@
+"""Records that print themselves and are written as JSON; files that are written whole or not at all.
+
+Paragraphs that hang from their first line, without spaces at the ends of lines; and lines as they are printed.
+
+Tables of names and numbers for terminals of any width: where a line is too short for a row, the row has two.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import math
+import os
+import re
+import secrets
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType
+from rich.text import Text
+
+from noyau.errors import OutputError
+from noyau.jobs.command_line import is_stream
+from noyau.text import Printed
+
+_CONSOLE = Console(file=io.StringIO(), color_system=None)
+_SOURCE = re.compile(r"\s*(\d+ \||-->)")  # a line of a text, or its place
+
+
+def hanging(text: str | Text, width: int, first: str = "", rest: str | None = None, style: str = "") -> Iterator[Text]:
+    """The lines of a paragraph of so many columns, `first` before the first and `rest` before the others (as many
+    spaces unless given). Words that no line holds are cut. Only what `text` holds is styled."""
+    rest = " " * cell_len(first) if rest is None else rest
+    room = max(width - max(cell_len(first), cell_len(rest)), 8)
+    body = text if isinstance(text, Text) else Text(text, style=style)
+    for number, line in enumerate(body.wrap(_CONSOLE, room, overflow="fold")):
+        line.rstrip()
+        if line or not number:
+            yield Text(rest if number else first) + line
+
+
+def print_lines(text: str) -> None:
+    """Print a report on stdout, safe to print. What a terminal has no room for goes on below, but lines of source."""
+    console = Console(soft_wrap=True)
+    lines = plain_lines(text).splitlines()
+    if console.is_terminal:
+        lines = [each for line in lines for each in _folded(line, console.width)]
+    console.print("\n".join(lines), markup=False, highlight=False)
+
+
+def _folded(line: str, width: int) -> Iterator[str]:
+    """The line, as several where it is longer, at words; those after the first lie further in."""
+    if cell_len(line) <= width or _SOURCE.match(line):
+        yield line
+        return
+    body = line.lstrip()
+    indent = line[: len(line) - len(body)]
+    yield from (each.plain for each in hanging(body, width, indent, f"{indent}    "))
+
+
+def plain_lines(text: str) -> str:
+    """The lines of a text, each safe to print, and with the spaces that it has."""
+    return "\n".join(_plain(line.expandtabs(4)) for line in text.splitlines())
+
+
+def _plain(line: str) -> str:
+    return "".join(letter if letter.isprintable() else "?" for letter in line)
+
+
+_GAP = 2
+_LONGEST_NAME, _SHORTEST_NAME = 36, 16
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A name, the cells beside it, and a remark under it."""
+
+    name: str
+    cells: tuple[str, ...]
+    remark: str = ""
+
+
+def table(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) -> Iterator[Text]:
+    """The lines of a table with a heading for each cell; nothing where there are no rows. Names are cut in their middle
+    where a line would be too long, and have a line of their own where they would be cut too much."""
+    if not rows:
+        return
+    widths, longest = _widths(headings, rows), _longest(title, rows)
+    room = width - sum(each + _GAP for each in widths)
+    if not fits(title, headings, rows, width):
+        yield Text(title, style="bold")
+        for row in rows:
+            yield from _stacked(row, headings, width)
+        return
+    beside = min(room, longest, max(_LONGEST_NAME, cell_len(title)))
+    yield Text.assemble((title.ljust(beside), "bold"), (_aligned(headings, widths), "dim"))
+    for row in rows:
+        name = shortened(row.name, beside)
+        line = Text(name + " " * (beside - cell_len(name)) + _aligned(row.cells, widths))
+        line.rstrip()
+        yield line
+        yield from _remark(row, width)
+
+
+def fits(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) -> bool:
+    """Whether each row is a line of so many columns."""
+    room = width - sum(each + _GAP for each in _widths(headings, rows))
+    return room >= min(_SHORTEST_NAME, _longest(title, rows)) and room >= cell_len(title)
+
+
+def _widths(headings: Sequence[str], rows: Sequence[Row]) -> list[int]:
+    return [max(map(cell_len, column)) for column in zip(headings, *(row.cells for row in rows), strict=True)]
+
+
+def _longest(title: str, rows: Sequence[Row]) -> int:
+    return max(cell_len(text) for text in (title, *(row.name for row in rows)))
+
+
+def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "".join(" " * (width - cell_len(text) + _GAP) + text for text, width in zip(cells, widths, strict=True))
+
+
+def _stacked(row: Row, headings: Sequence[str], width: int) -> Iterator[Text]:
+    told = [f"{heading} {' '.join(cell.split())}" for heading, cell in zip(headings, row.cells, strict=True) if cell]
+    yield Text(shortened(row.name, max(width, 8)))
+    yield from hanging(", ".join(told), width, "    ")
+    yield from _remark(row, width)
+
+
+def _remark(row: Row, width: int) -> Iterator[Text]:
+    if row.remark:
+        yield from hanging(row.remark, width, "    ", "      ", "dim")
+
+
+def shortened(name: str, longest: int) -> str:
+    """The name, without its middle where it is longer."""
+    if cell_len(name) <= longest:
+        return name
+    head = (longest - 2) // 2
+    return f"{name[:head]}..{name[head + 2 - longest :]}"
+
+
+_PLAIN_WIDTH = 100
+
+
+class Record(Printed, ABC):
+    """What prints itself, as wide as a terminal is or as a page, and is plain data."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    def to_json(self) -> dict[str, Any]:
+        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
+
+    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+        """The lines that are printed, of at most `width` columns, by the module `render` beside the record's own."""
+        render = import_module(f"{type(self).__module__.rpartition('.')[0]}.render")
+        lines: Iterator[RenderableType] = render.render(self, width, ascii_only=ascii_only)
+        return lines
+
+    def write(self, path: Path) -> None:
+        """Write it as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+        write_json(self.to_json(), path)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        yield from self.rendered(options.max_width, ascii_only=options.ascii_only)
+
+    def __str__(self) -> str:
+        return plain(self)
+
+
+def write_json(record: Mapping[str, Any], path: Path) -> None:
+    """Write a record as JSON, whole or not at all; OutputError where the folder is missing, read-only or full."""
+    write_text(json.dumps(record, indent=2, allow_nan=False) + "\n", path)
+
+
+def write_text(text: str, path: Path) -> None:
+    """Write a text, whole or not at all, to where a link leads; into a pipe, a terminal or a device as it goes.
+    OutputError where the folder is missing, read-only or full."""
+    try:
+        if is_stream(path):
+            path.write_text(text, encoding="utf-8")
+            return
+        place = Path(os.path.realpath(path))
+        fresh = place.parent / f".noyau-{secrets.token_hex(8)}.tmp"
+        try:
+            with fresh.open("x", encoding="utf-8") as file:
+                file.write(text)
+                file.flush()
+                os.fsync(file.fileno())
+            fresh.replace(place)
+        finally:
+            with contextlib.suppress(OSError):
+                fresh.unlink(missing_ok=True)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OutputError(f"{path} cannot be written: {reason}; give a folder that exists, with room in it") from error
+
+
+def plain(record: RenderableType) -> str:
+    """What a record prints, without colours, and as wide as a page or as the terminal that stdout is."""
+    room = Console().width if sys.stdout is not None and sys.stdout.isatty() else _PLAIN_WIDTH
+    width = min(room, _PLAIN_WIDTH)
+    console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)
+    with console.capture() as captured:
+        console.print(record)
+    return captured.get().rstrip("\n")
+
+
+def number(value: float | None) -> float | None:
+    """A number that JSON has, or None."""
+    return None if value is None or not math.isfinite(value) else float(value)

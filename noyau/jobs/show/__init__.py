@@ -1,0 +1,1 @@
+"""`noyau show`: groups, cuts and the source of kernels."""

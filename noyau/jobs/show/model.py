@@ -1,0 +1,142 @@
+"""`noyau show`: a model's groups, why it is cut where it is, and the source of its kernels."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.text import Text
+
+from noyau.codegen.plan import Plan, Planned, no_such, plan, spell
+from noyau.compiler.partition.cut import Cut, Partition
+from noyau.errors import BuildError, InputError
+from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.install import fitting
+from noyau.hosts.onnxruntime.model_files import library_path
+from noyau.hosts.onnxruntime.provenance import library_state
+from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.hosts.onnxruntime.subgraph import Between, cut_of
+from noyau.jobs.optimize.onnx.candidates import Judged, certified, compiled
+from noyau.jobs.report.text import hanging, plain
+from noyau.text import Printed, printable, several
+from noyau.toolchain.c import compiler as c_compiler
+
+_MOST_PLACES = 4
+_TRIED = "adversarial inputs alone: noyau optimize tries it on activations of the model too"
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Shown(Printed):
+    """What noyau sees in a model, before anything is compiled; prints itself."""
+
+    title: str
+    operators: tuple[str, ...]
+    partition: Partition
+    plan: Plan
+    target: str
+    origin: str = ""
+
+    def source(self, kernel: str, language: str = "c") -> str:
+        """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
+
+        InputError where there is none of that name or language."""
+        if language != "c":
+            raise InputError(f"there is no language {printable(language)} yet; the languages are: c")
+        for planned in self.plan.kernels:
+            if planned.operator == kernel:
+                return planned.explained(_certificate(planned, self.target))
+        raise no_such(kernel, self.plan.kernels)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        places = [group for planned in self.plan.kernels for group in planned.groups]
+        covered = sum(len(group.positions) for group in places)
+        count = f": {covered} of {len(self.operators)} operators in {several(len(self.plan.kernels), 'kernel')}"
+        yield Text.assemble((printable(self.title), "bold"), count)
+        if self.origin:
+            yield from hanging(self.origin, options.max_width, rest="  ", style="dim")
+        for planned in self.plan.kernels:
+            yield from _kernel(planned, options.max_width)
+        left = [*reasons(self.partition.cuts, self.operators), *self._refused()]
+        if left:
+            yield Text("\nWhy the rest is as it is", style="bold")
+        for where, reason in left:
+            yield from hanging(printable(reason), options.max_width, "  ", "    ")
+            yield from hanging(printable(where), options.max_width, "      ", style="dim")
+
+    def __str__(self) -> str:
+        return plain(self)
+
+    def _refused(self) -> Iterator[tuple[str, str]]:
+        """Each reason of a group without a kernel once, after what it holds for."""
+        places: dict[str, list[str]] = defaultdict(list)
+        for group, reason in self.plan.refused:
+            places[reason] += [f"{self.operators[position]}#{position}" for position in group.positions]
+        for reason, names in places.items():
+            yield _few(names), reason
+
+
+def _certificate(planned: Planned, target: str) -> str:
+    """What is known of a kernel without running the model."""
+    options = c_compiler.Options(target=target, export=True)
+    try:
+        judged = compiled([planned], options)[0]
+    except BuildError as error:
+        judged = Judged(planned, reason=f"not tried: {error}")
+    tried = certified(judged, Seen({}, {}, made_up=False), options, seed=0)
+    return replace(tried, note=_TRIED if tried.certificate else "").evidence
+
+
+def _kernel(planned: Planned, width: int) -> Iterator[RenderableType]:
+    """A kernel in a few lines: its name, what it replaces, what it reads and writes."""
+    group, buffers = planned.groups[0], [printable(spell(buffer)) for buffer in planned.kernel.buffers]
+    reads, count = len(group.inputs), len(planned.groups)
+    yield Text.assemble("\n", (planned.operator, "bold"), (f"  {count} places" if count > 1 else "", "dim"))
+    yield from hanging(", ".join(map(printable, planned.replaces)), width, "  replaces  ")
+    for number, buffer in enumerate(buffers[: reads + len(group.outputs)]):
+        head = {0: "  reads     ", reads: "  writes    "}.get(number, " " * 12)
+        yield from hanging(buffer, width, head, " " * 14)
+
+
+def reasons(cuts: tuple[Cut, ...], operators: tuple[str, ...]) -> Iterator[tuple[str, str]]:
+    """Each reason once, after the operators that it holds for; the most frequent first."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for cut in cuts:
+        name = f"{operators[cut.producer]}#{cut.producer}"
+        if cut.consumer is not None:
+            name += f" -> {operators[cut.consumer]}#{cut.consumer}"
+        places[cut.reason].append(name)
+    for reason, names in sorted(places.items(), key=lambda item: -len(item[1])):
+        yield _few(names), reason
+
+
+def _few(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_PLACES} more" if len(names) > _MOST_PLACES else ""
+    return ", ".join(names[:_MOST_PLACES]) + more
+
+
+def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> Shown:
+    """The groups, the reasons and the kernels of a model, or of the path `between` some of its values alone.
+
+    ModelError where the file is no model, InputError where the ends of the path enclose no graph."""
+    original = open_model(Path(path))
+    cut, level = cut_of(original, between), c_compiler.resolve_target(target)
+    planned = fitting(plan(cut.groups, original.operators, level), original.model, original.folder)
+    return Shown(original.name, original.operators, cut, planned, level, origin(original))
+
+
+def origin(original: Original) -> str:
+    """Where a model comes from, where noyau has written it, and whether its library is beside it; else ""."""
+    told, path = original.written, original.path
+    if told is None:
+        return ""
+    library = f"its library {library_path(path).name}: {library_state(path, told)}" if told.library_sha256 else ""
+    facts = [
+        f"written by noyau {told.version} for {told.target}",
+        f"from a model of SHA-256 {told.source_sha256}",
+        library,
+        "its kernels are taken apart here",
+    ]
+    return printable("; ".join(filter(None, facts)))

@@ -1,0 +1,229 @@
+"""What a user attaches to an op, a function, a file or a text, as a HandKernel."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import InputError, SignatureError
+from noyau.kernels.buffers import parameters_of
+from noyau.kernels.c.parameters import roles_of
+from noyau.kernels.c.prototypes import functions_of, prototype_of
+from noyau.kernels.triton.parameters import meta_names, taken_by
+from noyau.kernels.user_kernel import (
+    HandKernel,
+    Target,
+    Usage,
+    language_of,
+    python_function,
+    require_language,
+    require_name,
+    validate,
+)
+
+_BY_SUFFIX = {".c": "c", ".cpp": "cpp", ".cc": "cpp", ".cu": "cuda"}
+_TEXTS = ("c", "cpp", "cuda")
+_LARGEST_TEXT = 1 << 24
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A text of a kernel: where it lies, its language, and the function that is meant, where that is said."""
+
+    text: str
+    language: str
+    place: str
+    entry: str | None = None
+
+
+def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, called: str) -> Written:
+    """A file, by its path from `folder`, or with a language a text. InputError where the file cannot be read."""
+    if language is not None:
+        require_language(language, called)
+        if language not in _TEXTS:
+            raise SignatureError(
+                f"{called}: a text is in {', '.join(_TEXTS)}; a {language} kernel is attached as a function"
+            )
+        if isinstance(what, str) and ("{" in what or "\n" in what or not what.strip()):
+            return Written(what, language, "a text", entry)
+    elif isinstance(what, str) and ("{" in what or "\n" in what):
+        raise SignatureError(f'{called}: this is a text; say in which language: kernel(text, language="c", entry=...)')
+    path = folder / what
+    found = language or _BY_SUFFIX.get(path.suffix)
+    if found is None:
+        raise SignatureError(f"{called}: {path.name!r} is no .c, .cpp or .cu; say language=")
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise InputError(
+            f"{called}: {path} cannot be read: {error.strerror}; paths are from the op's own file"
+        ) from error
+    if len(data) > _LARGEST_TEXT:
+        raise InputError(f"{called}: {path} has {len(data)} bytes; a kernel has at most {_LARGEST_TEXT}")
+    try:
+        return Written(data.decode("utf-8"), found, str(path), entry)
+    except UnicodeDecodeError as error:
+        raise InputError(f"{called}: {path} is not UTF-8 (byte {error.start}); save it so") from error
+
+
+def attach_text(written: Written, usage: Usage, target: Target, name: str | None, taken: Iterable[str]) -> HandKernel:
+    """A kernel by its text. SignatureError where its function, or what is said of it, does not fit the op."""
+    _require_signature(target)
+    entry = written.entry or _only_function(written, target)
+    made = name or entry
+    called = f"{target.op}[{made}]"
+    _require_free(made, taken, target)
+    validate(usage, target, called)
+    prototype = None
+    if written.language == "c":
+        _check_options(usage, called)
+        prototype = prototype_of(written.text, entry, called)
+        roles_of(prototype, usage, target, called)
+    place = written.place
+    return HandKernel(made, written.language, written.text, entry, place, target, usage, prototype=prototype)
+
+
+def attach_function(
+    function: Callable[..., Any], usage: Usage, target: Target, name: str | None, taken: Iterable[str]
+) -> HandKernel:
+    """A kernel that Python calls. SignatureError where what is said of it does not fit the op."""
+    plain, language = python_function(function), language_of(function)
+    entry = getattr(plain, "__name__", type(plain).__name__)
+    made = name or entry
+    called = f"{target.op}[{made}]"
+    _require_free(made, taken, target)
+    if inspect.isclass(function):
+        raise SignatureError(f"{called} is a class; a kernel is a function: give one that makes what it needs of it")
+    is_triton = language == "triton"
+    validate(usage, target, called, meta_names(function) if is_triton else ())
+    if is_triton:
+        _require_signature(target)
+        taken_by(function, usage, target, called)
+        usage = replace(usage, returns=False)
+    else:
+        _require_of_use(usage, language, called)
+    if usage.returns is None:
+        usage = replace(usage, returns=_returns(plain, usage, target, called))
+    if not usage.returns or usage.updates:
+        _require_signature(target)
+    kernel = HandKernel(made, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
+    return kernel if is_triton else _with_parameters(kernel, plain)
+
+
+def _with_parameters(kernel: HandKernel, plain: Callable[..., Any]) -> HandKernel:
+    """The kernel with what its function takes by name. SignatureError where it asks for what nothing gives."""
+    try:
+        parameters = parameters_of(plain, kernel.called).values()
+    except SignatureError:
+        return kernel
+    if any(p.kind is inspect.Parameter.VAR_KEYWORD for p in parameters):
+        return kernel
+    named = kernel.numbers() if kernel.usage.args is None else kernel.usage.constants  # args= gives the op's own
+    lacking = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_POSITIONAL]
+    unknown = next((p.name for p in lacking if p.kind is p.KEYWORD_ONLY and p.name not in named), None)
+    if unknown is not None:
+        told = f"takes {unknown} by name, and nothing gives it"
+        raise SignatureError(f"{kernel.called} {told}; say constants={{{unknown!r}: ...}}, or give it a default")
+    required = tuple(p.name for p in lacking if p.name in named and p.kind is not p.POSITIONAL_ONLY)
+    made = replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
+    _require_taken(made)
+    return made
+
+
+def _require_taken(kernel: HandKernel) -> None:
+    """SignatureError for a constant of its own that nobody asks for."""
+    usage, called = kernel.usage, kernel.called
+    functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
+    asked = {name for function in functions for name in parameters_of(function, called)}
+    idle = next((name for name in usage.constants if not kernel.takes(name) and name not in asked), None)
+    if idle is not None:
+        raise SignatureError(
+            f"constants= of {called} names {idle}, and it takes no {idle}; let a parameter be named so"
+        )
+
+
+def _only_function(written: Written, target: Target) -> str:
+    """The function named like the op, or the only one that is not static."""
+    found = functions_of(written.text)
+    if target.op in found:
+        return target.op
+    if len(found) != 1:
+        told = f"{written.place} defines {', '.join(found) or 'no function'}"
+        raise SignatureError(f"{target.op}: {told}; say which is the kernel with entry=")
+    return found[0]
+
+
+def _require_signature(target: Target) -> None:
+    if target.signature is None:
+        told = "its outputs cannot be allocated without a signature"
+        raise SignatureError(f"{target.op}: {told}; give it one: @noyau.op('f32[n] -> f32[n]')")
+
+
+def _require_free(name: str, taken: Iterable[str], target: Target) -> None:
+    require_name(name, f"a kernel of {target.op}")
+    if name in taken:
+        raise SignatureError(f"{target.op} has a kernel {name} already; give another one with name=")
+
+
+def _check_options(usage: Usage, called: str) -> None:
+    """Of C the options are flags for the compiler."""
+    unknown = next((name for name in usage.options if name != "flags"), None)
+    if unknown is not None:
+        raise SignatureError(
+            f"options= of {called} has {unknown!r}; a kernel in C has flags, such as ['-funroll-loops']"
+        )
+    flags = usage.options.get("flags", ())
+    words = isinstance(flags, list | tuple) and all(isinstance(f, str) and f.startswith("-") for f in flags)
+    if not words:
+        raise SignatureError(f"options= of {called}: flags is {flags!r}; give a list of words that begin with -")
+
+
+def _require_of_use(usage: Usage, language: str, called: str) -> None:
+    """SignatureError for what would be said of a function in vain."""
+    if usage.launch is not None and language != "numba_cuda":
+        raise SignatureError(
+            f"launch= of {called}: it is called as any function of Python is, without a grid; leave it out"
+        )
+    if usage.options:
+        raise SignatureError(
+            f"options= of {called}: only kernels in C and Triton have some; give them to its decorator"
+        )
+
+
+def _returns(plain: Callable[..., Any], usage: Usage, target: Target, called: str) -> bool:
+    """Whether it returns its results, told by the number of its parameters."""
+    if target.signature is None:
+        return True
+    if usage.args is not None or usage.updates:
+        return False
+    try:
+        parameters = parameters_of(plain, called).values()
+    except SignatureError:
+        return False
+    required = [p for p in parameters if p.kind in _POSITIONAL and p.default is inspect.Parameter.empty]
+    counts = {len(target.inputs): True, len(target.inputs) + len(target.outputs): False}
+    numbers = [p for p in required if p.name in {*target.constants, *usage.constants}]
+    given = len(required) - len(numbers)
+    if given not in counts:
+        fills = f"{len(target.inputs) + len(target.outputs)} with its outputs"
+        told = (
+            f"takes {given} arrays ({', '.join(p.name for p in required)}), and the op has {len(target.inputs)} inputs"
+        )
+        raise SignatureError(f"{called} {told}, {fills}; say with args= what it is called with")
+    return counts[given]
+
+
+def _source_of(plain: Callable[..., Any]) -> str:
+    try:
+        return inspect.getsource(plain)
+    except (OSError, TypeError):
+        return f"{getattr(plain, '__qualname__', type(plain).__qualname__)}: its source is not at hand"
+
+
+def _place_of(plain: Callable[..., Any]) -> str:
+    code = getattr(plain, "__code__", None)
+    return f"{code.co_filename}:{code.co_firstlineno}" if code else type(plain).__module__

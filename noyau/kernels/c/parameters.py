@@ -1,0 +1,208 @@
+"""What each parameter of a C function stands for: found by name or by position, or refused by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import SignatureError
+from noyau.kernels.c.prototypes import Parameter, Prototype
+from noyau.kernels.user_kernel import Target, Usage
+from noyau.signatures.types import Element, Family, Instance, Term
+
+STATUS = ("int", "int32_t")
+RANGE = ("begin", "end")  # of a function that does a piece of its work at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Roles:
+    """`names`: what each parameter stands for, by name, or None where `args=` says it; `returned`: the output that is
+    its result; `status`: its result says whether it went well; `in_pieces`: it takes `begin` and `end`, and is called
+    over disjoint pieces of a range, in any order and on any threads."""
+
+    names: tuple[str, ...] | None
+    returned: str | None = None
+    status: bool = False
+    in_pieces: bool = False
+
+
+def roles_of(prototype: Prototype, usage: Usage, target: Target, called: str) -> Roles:
+    """The roles of a C function's parameters. SignatureError where one does not fit, with its name.
+
+    Where each parameter bears the name of an input, an output, a size or a constant, that is what it stands for, in any
+    order, and sizes and constants may be left out. Else they are the inputs, the outputs, the sizes in the order of the
+    signature, and the constants. `int64_t begin` and `int64_t end`, wherever they stand, are the range that a call is
+    for, unless the op has these names; `args=` leaves them out."""
+    in_pieces = _in_pieces(prototype, usage, target, called)
+    whole, prototype = prototype, _without_range(prototype) if in_pieces else prototype
+    returned = _returned(prototype, usage, target, called)
+    if returned is not None and in_pieces:
+        raise SignatureError(
+            f"{called} is called for pieces of its work, and returns {returned}: write it by a pointer"
+        )
+    if usage.args is not None:
+        return Roles(None, returned, _is_status(prototype, returned, called), in_pieces)
+    written = [] if usage.updates else [term.name for term in target.outputs if term.name != returned]
+    ends = [*(term.name for term in target.inputs), *written]
+    constants = dict.fromkeys((*target.constants, *usage.constants))
+    expected = [*ends, *(name for name in _sizes(target) if name not in ends), *target.constants]
+    given = [parameter.name for parameter in prototype.parameters]
+    if set(given) <= {*expected, *constants}:
+        names = _by_name(given, ends, called)
+    else:
+        names = _by_position(given, expected, called)
+    for parameter, name in zip(prototype.parameters, names, strict=True):
+        _check(parameter, name, target, usage, called)
+    if in_pieces:
+        left = iter(names)
+        names = [each.name if each.name in RANGE else next(left) for each in whole.parameters]
+    return Roles(tuple(names), returned, _is_status(prototype, returned, called), in_pieces)
+
+
+def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, called: str) -> str:
+    """Why the function does not take arrays of the instance's dtypes, or nothing."""
+    values = {value.name: value for value in (*instance.inputs, *instance.outputs)}
+    for parameter, name in zip(prototype.parameters, names, strict=True):
+        value = values.get(name)
+        if value is not None and parameter.is_known and not _takes(parameter, value.dtype):
+            return f"{called}: the parameter {str(parameter)!r} cannot hold {name}: {value}"
+    return ""
+
+
+def _in_pieces(prototype: Prototype, usage: Usage, target: Target, called: str) -> bool:
+    """Whether the function takes a range. SignatureError where it takes half of one, or one that is no int64_t."""
+    known = {*target.names, *usage.constants}
+    found = [each for each in prototype.parameters if each.name in RANGE and each.name not in known]
+    if known & {*RANGE} or not found:
+        if usage.launch is not None:
+            told = f"{prototype.entry} takes no int64_t begin and end, and is called once: take both, or leave it out"
+            raise SignatureError(f"launch= of {called} says how far pieces go, and {told}")
+        return False
+    if sorted(each.name for each in found) != sorted(RANGE):
+        told = " and ".join(each.name for each in found)
+        raise SignatureError(
+            f"{called} takes {told} alone; one that is called for pieces takes begin and end, once each"
+        )
+    for each in found:
+        if each.is_pointer or each.dtypes != (DType.I64,):
+            raise SignatureError(f"{called}: the parameter {str(each)!r} is a place in a range: int64_t {each.name}")
+    return True
+
+
+def _without_range(prototype: Prototype) -> Prototype:
+    return replace(prototype, parameters=tuple(each for each in prototype.parameters if each.name not in RANGE))
+
+
+def _sizes(target: Target) -> tuple[str, ...]:
+    return target.signature.sizes if target.signature else ()
+
+
+def _by_name(given: Sequence[str], ends: Sequence[str], called: str) -> list[str]:
+    missing = next((name for name in ends if name not in given), None)
+    if missing is not None:
+        raise SignatureError(f"{called}: no parameter is named {missing}; say with args= what it is called with")
+    twice = next((name for name in given if list(given).count(name) > 1), None)
+    if twice is not None:
+        raise SignatureError(f"{called}: two parameters are named {twice}")
+    return list(given)
+
+
+def _by_position(given: Sequence[str], expected: Sequence[str], called: str) -> list[str]:
+    if len(given) != len(expected):
+        told = f"{called} has {len(given)} parameters ({', '.join(given)})"
+        strange = next(name for name in given if name not in expected)
+        wanted = f"{len(expected)} are expected by position ({', '.join(expected)})"
+        raise SignatureError(f"{told}; {strange} is no name of the op, and {wanted}; rename them, or say args=")
+    for name, stands_for in zip(given, expected, strict=True):
+        if name != stands_for and name in expected:
+            told = f"the parameter {name} stands where {stands_for} is expected by position"
+            raise SignatureError(
+                f"{called}: {told}; name all of them as the op does ({', '.join(expected)}), or say args="
+            )
+    return list(expected)
+
+
+def _returned(prototype: Prototype, usage: Usage, target: Target, called: str) -> str | None:
+    """The output that the function returns, if it does."""
+    scalar = len(target.outputs) == 1 and not target.outputs[0].dims and not usage.updates
+    if usage.returns is None:
+        by_pointer = target.outputs[0].name in [p.name for p in prototype.parameters] if target.outputs else True
+        by_count = len(prototype.parameters) > len(target.inputs) and any(
+            parameter.is_pointer and not parameter.is_const for parameter in prototype.parameters
+        )
+        wanted = scalar and prototype.returns != "void" and not by_pointer and not by_count
+    else:
+        wanted = usage.returns
+    if not wanted:
+        return None
+    if not scalar:
+        raise SignatureError(f"{called}: a C function returns a scalar result alone; write the others through pointers")
+    output = target.outputs[0]
+    if prototype.returns == "void" or (prototype.result and not _holds(prototype.result, output)):
+        raise SignatureError(f"{called} returns {prototype.returns}, and the result {output.name} is {output}")
+    return output.name
+
+
+def _is_status(prototype: Prototype, returned: str | None, called: str) -> bool:
+    if returned is not None or prototype.returns == "void":
+        return False
+    if prototype.returns not in STATUS:
+        what = "void, or int32_t for a status, 0 where all went well"
+        raise SignatureError(f"{called} returns {prototype.returns}; a kernel that fills its outputs returns {what}")
+    return True
+
+
+def _holds(dtypes: Sequence[DType], term: Term) -> bool:
+    return bool(set(dtypes) & set(members(term.element)))
+
+
+def members(element: Element) -> tuple[DType, ...]:
+    """The dtypes that an element stands for."""
+    return element.members if isinstance(element, Family) else (element,)
+
+
+def _check(parameter: Parameter, name: str, target: Target, usage: Usage, called: str) -> None:
+    """SignatureError where a parameter cannot be what it stands for."""
+    terms = {term.name: term for term in (*target.inputs, *target.outputs)}
+    term, is_output = terms.get(name), any(term.name == name for term in target.outputs)
+    where = f"{called}: the parameter {str(parameter)!r}"
+    if term is None:
+        if parameter.is_pointer:
+            raise SignatureError(f"{where} is a pointer, and {name} is a number")
+        if name in _sizes(target) and parameter.is_known and not _is_whole(parameter):
+            raise SignatureError(f"{where} stands for a size, which is an integer such as int64_t")
+        return
+    by_value = term.dims is None and not is_output
+    if by_value == parameter.is_pointer:
+        wanted = "comes by value" if by_value else "comes as a pointer to its first cell"
+        raise SignatureError(f"{where} does not fit: {name}: {term} {wanted}")
+    if parameter.is_const and (is_output or name in usage.updates):
+        raise SignatureError(f"{where} is const, and {name} is written")
+    if parameter.is_known and not any(_takes(parameter, dtype) for dtype in members(term.element)):
+        raise SignatureError(f"{where} cannot hold {name}: {term}")
+
+
+def _takes(parameter: Parameter, dtype: DType) -> bool:
+    """Whether it holds a dtype: by pointer that very one, by value also narrower integers."""
+    if parameter.is_pointer or dtype.kind not in ("int", "uint"):
+        return dtype in parameter.dtypes
+    fits = (d for d in parameter.dtypes if d.kind in ("int", "uint"))
+    return any(_range(d)[0] <= _range(dtype)[0] and _range(dtype)[1] <= _range(d)[1] for d in fits)
+
+
+def _range(dtype: DType) -> tuple[int, int]:
+    limits = np.iinfo(dtype.numpy)
+    return int(limits.min), int(limits.max)
+
+
+def _is_whole(parameter: Parameter) -> bool:
+    return any(dtype.kind in ("int", "uint") for dtype in parameter.dtypes)
+
+
+def narrow_limit(parameter: Parameter) -> int | None:
+    """The largest size that an integer parameter holds, where not every int64 does."""
+    whole = [_range(dtype)[1] for dtype in parameter.dtypes if dtype.kind in ("int", "uint") and dtype.bytes < 8]
+    return min(whole, default=None)

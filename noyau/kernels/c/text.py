@@ -1,0 +1,353 @@
+"""A kernel in C made fit for noyau's one ABI: the author's text, a launch that calls it, and the table.
+
+A function that takes `begin` and `end` is called for pieces of a range, by as many threads as its runtime has; what its
+outputs hold before is then written by launches of their own. Any other function is one launch of one item.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from noyau.codegen.c.expressions import Expressions
+from noyau.codegen.c.interface import interface
+from noyau.codegen.c.tables import TYPES, const_text, integer_function
+from noyau.codegen.identifiers import Scopes
+from noyau.dtypes import DType
+from noyau.errors import NoyauError, SignatureError, UnsupportedError
+from noyau.ir import loops
+from noyau.ir.dims import Dim, maximum, product, strides_of
+from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
+from noyau.ir.sizes import plan
+from noyau.ir.symbols import Size, size_of
+from noyau.kernels.buffers import Buffer, Device, ask
+from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles_of
+from noyau.kernels.c.prototypes import Parameter, Prototype
+from noyau.kernels.user_kernel import HandKernel, Number, check_init, number_text
+from noyau.signatures.types import Instance, Value
+
+_PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant
+_DEVICE = Device("cpu", 1)
+
+# Names of the ABI and of the text below that may be macros of the author.
+_WORDS = (
+    "name inputs outputs scratch launches sizes dtypes ranks buffers launch call begin end shapes dims index output"
+)
+_UNDEFINED = "".join(f"#undef {word}\n" for word in _WORDS.split())
+
+# A call whose pointers do not fit the function's parameters is an error with every compiler.
+_STRICT = "\n".join(
+    f'#pragma GCC diagnostic error "-W{name}"' for name in ("incompatible-pointer-types", "int-conversion")
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A kernel in C that is to be called for an instance; `numbers` are the constants."""
+
+    kernel: HandKernel
+    prototype: Prototype
+    roles: Roles
+    instance: Instance
+    numbers: Mapping[str, Any]
+
+    @property
+    def passed_values(self) -> dict[str, Value]:
+        """Inputs and outputs by name; an output stands for the input that it is written over."""
+        values = {value.name: value for value in (*self.instance.inputs, *self.instance.outputs)}
+        return {**values, **dict(zip(self.kernel.usage.updates, self.instance.outputs, strict=False))}
+
+    @property
+    def init(self) -> Mapping[str, Any]:
+        """What outputs hold before."""
+        wished = self.kernel.usage.init
+        if not callable(wished):
+            return wished
+        made = ask(wished, self.offers(), f"init= of {self.kernel.called}")
+        check_init(made, self.kernel.target, self.kernel.called)
+        return dict(made)
+
+    def offers(self) -> dict[str, Any]:
+        """What the functions of the kernel may ask for, where sizes are names."""
+        values = (*self.instance.inputs, *self.instance.outputs)
+        sizes = {name: size_of(dim) for name, dim in self.instance.sizes}
+        return {**sizes, **{v.name: _symbolic(v) for v in values}, **self.numbers, "device": _DEVICE}
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What a parameter is called with: an array (`value`), a number (a Dim over the sizes, or a literal), or a `place`
+    in the range of a call."""
+
+    value: Value | None = None
+    number: Dim | Number | None = None
+    place: str = ""
+
+
+def c_source(kernel: HandKernel, instance: Instance, name: str, constants: Mapping[str, Any] | None = None) -> str:
+    """The whole C text of a hand-written kernel for one instance: it builds alone, and its table is `{name}_kernel`.
+
+    `constants`: the op's, where they are not the default ones. The author's lines keep their numbers. SignatureError
+    where the function does not take what the instance has, UnsupportedError where it is in another language."""
+    if kernel.language != "c" or kernel.prototype is None:
+        raise UnsupportedError(f"{kernel.called} is in {kernel.language}; only a kernel in c can be called from C")
+    roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called)
+    call = Call(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))
+    printed = _Printed(call, name)
+    macros = "".join(f"#define {macro} {_literal(value)}\n" for macro, value in printed.macros.items())
+    header = files("noyau.codegen.c").joinpath("noyau.h").read_text("ascii")
+    author = f"{macros}#line 1\n{kernel.text}" if macros else kernel.text
+    return "\n".join([author.rstrip("\n"), "", _UNDEFINED, header, _STRICT, "", printed.text(), ""])
+
+
+def _symbolic(value: Value) -> Buffer:
+    """A Buffer of which the extents and the strides may be Sizes."""
+    shape: Any = tuple(map(size_of, value.shape))
+    strides: Any = tuple(map(size_of, strides_of(value.shape)))
+    return Buffer(value.name, shape, strides, value.dtype.numpy, _DEVICE)
+
+
+def c_kernel(
+    instance: Instance, name: str, guards: Sequence[Guard] = (), launches: Sequence[Launch] = (Launch(()),)
+) -> Kernel:
+    """What runtimes see of a hand-written kernel: its buffers and sizes, and its launches: one of one item."""
+    inputs = [_buffer(value, Role.INPUT) for value in instance.inputs]
+    outputs = [_buffer(value, Role.OUTPUT) for value in instance.outputs]
+    binding = plan([buffer.shape for buffer in inputs])
+    return Kernel(name, (*inputs, *outputs), binding, tuple(launches), tuple(guards))
+
+
+def _over(extent: Dim, values: Sequence[Value]) -> Launch:
+    """A launch of so many items, which together move each cell of these values once: all that runtimes see of it."""
+    loads = [
+        Let(f"{_PREFIX}{k}", Load(f"{_PREFIX}{v.name}", (Dim.of(0),) * len(v.shape), v.dtype))
+        for k, v in enumerate(values)
+    ]
+    return Launch((Loop("#item", _renamed(extent), Axis.THREADS, tuple(loads)),))
+
+
+def _buffer(value: Value, role: Role) -> loops.Buffer:
+    shape = tuple(map(_renamed, value.shape))
+    return loops.Buffer(f"{_PREFIX}{value.name}", value.dtype, shape, role, f"{_PREFIX}{value.name}")
+
+
+def _renamed(dim: Dim) -> Dim:
+    return dim.replace({name: f"{_PREFIX}{name}" for name in dim.names})
+
+
+def _arguments(call: Call) -> list[Argument]:
+    """What each parameter is called with."""
+    if call.roles.names is None:
+        return _asked(call)
+    fault = misfit(call.prototype, call.roles.names, call.instance, call.kernel.called)
+    if fault:
+        raise SignatureError(fault)
+    values, numbers = call.passed_values, {**dict(call.instance.sizes), **call.numbers}
+    places = RANGE if call.roles.in_pieces else ()
+
+    def argument(name: str) -> Argument:
+        if name in places:
+            return Argument(place=name)
+        return Argument(value=values[name]) if name in values else Argument(number=numbers[name])
+
+    return list(map(argument, call.roles.names))
+
+
+def _asked(call: Call) -> list[Argument]:
+    """What `args=` gives when sizes are names: Buffers, and arithmetic on extents and strides."""
+    entry, where = call.prototype.entry, f"args= of {call.kernel.called}"
+    places = RANGE if call.roles.in_pieces else ()
+    parameters = [each for each in call.prototype.parameters if each.name not in places]
+    given = _followed(call.kernel.usage.args, call, where)
+    if not isinstance(given, tuple) or len(given) != len(parameters):
+        count = f"{len(given)} arguments" if isinstance(given, tuple) else f"a {type(given).__name__}"
+        beside = " beside begin and end" if places else ""
+        raise SignatureError(f"{where} gives {count}, and {entry} takes {len(parameters)}{beside}")
+    made = iter([_argument(each, call, parameter, where) for each, parameter in zip(given, parameters, strict=True)])
+    return [Argument(place=each.name) if each.name in places else next(made) for each in call.prototype.parameters]
+
+
+def _followed(function: Callable[..., Any] | None, call: Call, where: str) -> Any:
+    """What a function of the author gives when sizes are names. SignatureError where it asks for their numbers."""
+    assert function is not None
+    try:
+        return ask(function, call.offers(), where)
+    except (TypeError, ValueError, AttributeError) as fault:
+        if isinstance(fault, NoyauError):
+            raise
+        told = f"{where} cannot be followed where sizes are names: {fault}"
+        raise SignatureError(f"{told}; it may use + - * // % over sizes, shape, stride(i) and numel()") from None
+
+
+def _extent(call: Call) -> Dim:
+    """How far `begin` and `end` go: over the first dim of the first output, or as `launch=` says."""
+    launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.called}"
+    if launch is None:
+        if not first.shape:
+            told = f"begin and end go over the first dim of the first output, and {first.name} has none"
+            raise SignatureError(f"{call.kernel.called}: {told}; say with launch= how far they go")
+        return first.shape[0]
+    if isinstance(launch, str):
+        return dict(call.instance.sizes)[launch]
+    given = _followed(launch, call, where) if callable(launch) else launch
+    match given:
+        case Size():
+            return maximum(given.dim, 0)
+        case int() if not isinstance(given, bool) and given >= 0:
+            return Dim.of(given)
+        case _:
+            told = "give the name of a size, or a function that gives a number or arithmetic over sizes"
+            raise SignatureError(f"{where} gives {given!r} for how far begin and end go; {told}")
+
+
+def _argument(given: Any, call: Call, parameter: Parameter, where: str) -> Argument:
+    match given:
+        case Buffer():
+            made = Argument(value=call.passed_values[given.name])
+        case Size():
+            made = Argument(number=given.dim)
+        case bool() | int() | float():
+            made = Argument(number=given)
+        case _:
+            raise SignatureError(
+                f"{where} gives a {type(given).__name__} for {parameter!s}; it may give arrays and numbers"
+            )
+    is_array = made.value is not None and (not made.value.scalar or made.value in call.instance.outputs)
+    if is_array != parameter.is_pointer:
+        what = "no array, and it is a pointer" if parameter.is_pointer else "an array, and it is no pointer"
+        raise SignatureError(f"{where} gives {parameter!s} {what}")
+    one = Prototype(call.prototype.entry, "void", (parameter,))
+    fault = misfit(one, [made.value.name], call.instance, where) if made.value else ""
+    if fault:
+        raise SignatureError(fault)
+    return made
+
+
+class _Printed:
+    """The launch and the table of one kernel, being printed."""
+
+    def __init__(self, call: Call, name: str) -> None:
+        self.call, self.instance, self.usage = call, call.instance, call.kernel.usage
+        self.pairs = list(zip(call.prototype.parameters, _arguments(call), strict=True))
+        self.kernel = c_kernel(call.instance, name, self.guards(), self.launches())
+        self.scopes = Scopes(self.kernel)
+        self.expressions = Expressions(self.kernel, self.scopes)
+        self.ends = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
+
+    @property
+    def macros(self) -> dict[str, Any]:
+        """Constants of the kernel that are no parameters."""
+        named = set(self.call.roles.names or ())
+        return {name: self.call.numbers[name] for name in self.usage.constants if name not in named}
+
+    def guards(self) -> list[Guard]:
+        """Sizes stay within the integers that the function takes them in."""
+        limits = []
+        for parameter, argument in self.pairs:
+            limit = narrow_limit(parameter)
+            if isinstance(argument.number, Dim) and limit is not None:
+                limits.append(Guard(Dim.of(1), _renamed(argument.number), Dim.of(limit)))
+        return limits
+
+    def launches(self) -> list[Launch]:
+        """One of one item; or one for each output that holds something before, cell by cell, and one of the range."""
+        if not self.call.roles.in_pieces:
+            return [Launch(())]
+        values = (*self.instance.inputs, *self.instance.outputs)
+        before = [self.instance.outputs[position] for position in self.filled]
+        return [*(_over(product(each.shape), [each]) for each in before), _over(_extent(self.call), values)]
+
+    @property
+    def filled(self) -> list[int]:
+        """The positions of the outputs that hold something before the call."""
+        if self.usage.updates:
+            return list(range(len(self.instance.outputs)))
+        return [position for position, output in enumerate(self.instance.outputs) if output.name in self.call.init]
+
+    def text(self) -> str:
+        each = [lambda position=position: self.initial(position) for position in self.filled]
+        parts = [*each, self.called]
+        if not self.call.roles.in_pieces:
+            parts = [lambda: [line for part in (*each, self.called) for line in part()]]
+        launches = [self.launch(number, part) for number, part in enumerate(parts)]
+        made = interface(self.kernel, self.scopes, self.expressions)
+        functions = [integer_function(*key) for key in sorted(self.expressions.integers)]
+        new = [each for each in functions if each not in self.call.kernel.text]  # a generated text has some
+        return "\n\n".join([*new, *launches, made])
+
+    def launch(self, number: int, part: Callable[[], list[str]]) -> str:
+        self.scopes.used.clear()
+        inner = part()
+        sizes = [
+            f"const int64_t {self.scopes.atom(binding.size)} = call->sizes[{at}];"
+            for at, binding in enumerate(self.kernel.binding)
+            if ("size", binding.size) in self.scopes.used
+        ]
+        lines = ["(void)call;", "if (begin >= end) return NOYAU_OK;", *sizes, *inner]
+        head = f"static int32_t {self.kernel.name}_{number}(const noyau_call *call, int64_t begin, int64_t end)"
+        return "\n".join([head, "{", *(f"    {line}" for line in lines), "}"])
+
+    def pointer(self, name: str, *, constant: bool) -> str:
+        """A buffer of the call, as a pointer to the dtype of its cells."""
+        at = self.ends.index(name)
+        dtype = (*self.instance.inputs, *self.instance.outputs)[at].dtype
+        kind = "_Bool" if dtype is DType.BOOL else TYPES[dtype]  # the author may have a bool of their own
+        return f"({'const ' if constant else ''}{kind} *)call->buffers[{at}]"
+
+    def called(self) -> list[str]:
+        """The call of the author's function, and what becomes of its result."""
+        text = f"{self.call.prototype.entry}({', '.join(self.passed(*pair) for pair in self.pairs)})"
+        if self.call.roles.returned is not None:
+            return [f"*({self.pointer(self.call.roles.returned, constant=False)}) = {text};", "return NOYAU_OK;"]
+        return [f"return {text};"] if self.call.roles.status else [f"{text};", "return NOYAU_OK;"]
+
+    def passed(self, parameter: Parameter, argument: Argument) -> str:
+        """The text of one argument."""
+        if argument.place:
+            return argument.place
+        if argument.value is None:
+            number = argument.number
+            return self.expressions.dim(_renamed(number)) if isinstance(number, Dim) else _literal(number)
+        is_input = argument.value in self.instance.inputs
+        typed = self.pointer(argument.value.name, constant=is_input)
+        if argument.value.scalar and is_input:
+            return f"*({typed})"
+        # A type that the reader does not know is compared with ours by the compiler.
+        known = parameter.is_known or parameter.type in ("void", "char")
+        return typed.partition(")")[2] if known else typed
+
+    def initial(self, position: int) -> list[str]:
+        """What an output holds before the call; of a range of cells, a launch of its own."""
+        output, pieces = self.instance.outputs[position], self.call.roles.in_pieces
+        value = self.usage.updates[position] if self.usage.updates else self.call.init[output.name]
+        cells = self.expressions.dim(_renamed(product(output.shape)))
+        low, high, count = ("begin", "end", "end - begin") if pieces else ("0", cells, cells)
+        target = f"({self.pointer(output.name, constant=False)})"
+        if isinstance(value, str):
+            source = f"({self.pointer(value, constant=True)})"
+            size = f"(__SIZE_TYPE__)({count}) * {output.dtype.bytes}"
+            line = f"__builtin_memcpy({target} + {low}, {source} + {low}, {size});"
+        else:
+            literal = _cell(value, output.dtype)
+            line = f"for (int64_t noyau_i = {low}; noyau_i < {high}; ++noyau_i) {target}[noyau_i] = {literal};"
+        return [line, "return NOYAU_OK;"] if pieces else [line]
+
+
+def _literal(value: Any) -> str:
+    """A number as C has it."""
+    if not isinstance(value, bool | int | float | np.number | np.bool_):
+        raise SignatureError(f"a kernel in C takes numbers as constants, and {value!r} is none")
+    return number_text(value.item() if isinstance(value, np.generic) else value)
+
+
+def _cell(value: Number, dtype: DType) -> str:
+    """A number as a cell of a dtype; 16-bit floats are their bits."""
+    if dtype in (DType.F16, DType.BF16):
+        return str(int(np.array(value).astype(dtype.numpy).view(np.uint16)))
+    if dtype.is_float:
+        return number_text(float(value))
+    return number_text(bool(value)) if dtype is DType.BOOL else const_text(value, dtype)

@@ -1,0 +1,245 @@
+"""Hand-written kernels called on arrays of NumPy, plainly and between guards."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import CheckError, NoyauError, RaisedError, SignatureError, UnsupportedError
+from noyau.kernels.buffers import CPU, Buffer, ask, buffer_of, parameters_of
+from noyau.kernels.c.text import c_source
+from noyau.kernels.guarded_run import End, Guards, paired
+from noyau.kernels.reference import bind_sizes, empty_outputs
+from noyau.kernels.user_kernel import HandKernel, check_init, python_function
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance, Value
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.c.library import Native, Order
+
+Array = np.ndarray
+Constants = tuple[tuple[str, Any], ...]
+_LINES = 4  # of what a kernel raised, in a message
+SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
+CALLED_HERE = ("c", "numba", "python")  # languages that NumPy arrays can be given to
+CALLED_THERE = ("triton",)  # languages that tensors on a GPU can be given to
+
+
+def built(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
+    """The library of a kernel in C, from the cache or built, and the symbol of its table. BuildError as the compiler
+    says, SignatureError where it does not take the instance."""
+    return _built(kernel, instance, tuple(sorted(constants.items())))
+
+
+@lru_cache(maxsize=256)
+def _built(kernel: HandKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
+    text = c_source(kernel, instance, SYMBOL, dict(constants))
+    flags = tuple(kernel.usage.options.get("flags", ()))
+    return c_compiler.compile_library([text], c_compiler.Options(extra=flags)), f"{SYMBOL}_kernel"
+
+
+@lru_cache(maxsize=256)
+def _native(kernel: HandKernel, instance: Instance, constants: Constants) -> Native:
+    return Native(*_built(kernel, instance, constants))
+
+
+def call_kernel(
+    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
+) -> list[Array]:
+    """The results of a kernel, in this process. UnsupportedError for one that needs a GPU."""
+    if kernel.language == "c":
+        return _native(kernel, instance, tuple(sorted(constants.items())))(*arrays)
+    return FunctionKernel(kernel, instance, constants)(*arrays)
+
+
+@dataclass(frozen=True, slots=True)
+class FunctionKernel:
+    """A kernel that Python calls, for one instance; between guards, its inputs lie as `layout` has it."""
+
+    kernel: HandKernel
+    instance: Instance
+    constants: Mapping[str, Any]
+    layout: str = "contiguous"
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        """Its results; inputs that it updates are copied before."""
+        return self.guards(arrays).fitting(self.run(arrays, empty_outputs(self.instance, arrays)))
+
+    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
+        """As a call, on copies between guard zones, the outputs poisoned before; it is never cut into pieces.
+
+        `pieces` beyond 1: the poison of floats is a number, as Native has it. CheckError where a guard was
+        overwritten, an input was changed, or a cell of an output was never written."""
+        return self.guards(arrays).run(arrays, replace(paired(pieces), layout=self.layout))
+
+    def guards(self, arrays: Sequence[Array]) -> Guards:
+        """What runs it between guards on arrays of these shapes."""
+        shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
+        inputs = [End(v.name, v.dtype, np.shape(a)) for v, a in zip(self.instance.inputs, arrays, strict=True)]
+        outputs = [End(v.name, v.dtype, shape) for v, shape in zip(self.instance.outputs, shapes, strict=True)]
+        fills = not self.kernel.usage.returns and not self.kernel.usage.updates
+        return Guards(self.run, self.kernel.called, tuple(inputs), tuple(outputs), fills)
+
+    def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """One call. RaisedError where it raises."""
+        function = self.kernel.function
+        if function is None or self.kernel.language not in (*CALLED_HERE, "triton"):
+            raise UnsupportedError(
+                f"{self.kernel.called} is in {self.kernel.language}, which NumPy arrays cannot be given to"
+            )
+        before = self.prepared(arrays, outputs)
+        try:
+            if self.kernel.language == "triton":
+                from noyau.kernels.triton.arrays import launch_on_arrays
+
+                launch_on_arrays(self.kernel, self.instance, self.constants, before, outputs)
+                returned = None
+            else:
+                returned = self.returned(function, before, outputs)
+        except NoyauError:
+            raise
+        except (Exception, SystemExit) as fault:
+            raise RaisedError(f"{self.kernel.called} raised {_told(fault)}") from fault
+        return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
+
+    def returned(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
+        """What a call returns. A function of Numba that has signatures of its own, none for arrays that lie so, or that
+        Numba fails to compile for such arrays, gets packed copies of inputs that it does not update."""
+        positional, named = self.arguments(inputs, outputs)
+        try:
+            return function(*positional, **named)
+        except (TypeError, AssertionError) as fault:
+            if self.kernel.language != "numba" or self.kernel.usage.updates or not _wants_packed(fault, inputs):
+                raise
+        positional, named = self.arguments([np.array(each, order="C") for each in inputs], outputs)
+        return function(*positional, **named)
+
+    def parts(self, returned: Any) -> list[Array]:
+        """What was returned, as arrays. CheckError where it is none, or of another number."""
+        values = self.instance.outputs
+        parts = list(returned) if isinstance(returned, tuple | list) and len(values) > 1 else [returned]
+        if len(parts) != len(values) or any(part is None for part in parts):
+            wanted = "an array is" if len(values) == 1 else f"{len(values)} arrays are"
+            raise CheckError(f"{self.kernel.called} returned {type(returned).__name__}, and {wanted} wanted")
+        return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
+
+    def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """What it left in its inputs, where it updates these, else in its outputs."""
+        names = [value.name for value in self.instance.inputs]
+        return [prepared[names.index(name)] for name in self.kernel.usage.updates] or list(outputs)
+
+    def prepared(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
+        """The inputs, copied where they are updated; outputs then hold what `init` says."""
+        updates, values = self.kernel.usage.updates, self.instance.inputs
+        given = [np.array(a) if v.name in updates else a for v, a in zip(values, arrays, strict=True)]
+        named = dict(zip((value.name for value in values), given, strict=True))
+        init = self.init(given, outputs)
+        for value, output in zip(self.instance.outputs, outputs, strict=True):
+            if value.name in init:
+                wished = init[value.name]
+                output[...] = named[wished] if isinstance(wished, str) else wished
+        return given
+
+    def init(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> Mapping[str, Any]:
+        """What outputs hold before, by name. SignatureError where a function of `init=` gives anything else."""
+        init = self.kernel.usage.init
+        if not callable(init):
+            return init
+        told: Mapping[str, Any] = ask(init, self.offers(arrays, outputs), f"init= of {self.kernel.called}")
+        check_init(told, self.kernel.target, self.kernel.called)
+        return told
+
+    def unset(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
+        """The outputs that hold nothing before and are its to fill."""
+        if self.kernel.usage.updates:
+            return set()
+        return {value.name for value in self.instance.outputs} - set(self.init(arrays, outputs))
+
+    def arguments(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Any], dict[str, Any]]:
+        """What it is called with: by `args=`, or the inputs, then the outputs; and the constants that differ."""
+        passed = [a[()] if v.scalar else a for a, v in zip(arrays, self.instance.inputs, strict=True)]
+        if self.kernel.usage.args is None:
+            filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
+            return [*passed, *filled], self.named_constants()
+        where = f"args= of {self.kernel.called}"
+        given = ask(self.kernel.usage.args, self.offers(arrays, outputs), where)
+        if not isinstance(given, tuple):
+            raise SignatureError(f"{where} gives a {type(given).__name__}; it gives a tuple of all arguments")
+        values = (*self.instance.inputs, *self.instance.outputs)
+        known = dict(zip((value.name for value in values), (*passed, *outputs), strict=True))
+        return [known[each.name] if isinstance(each, Buffer) else each for each in given], self.beside(len(given))
+
+    def beside(self, count: int) -> dict[str, Any]:
+        """The kernel's own constants that `args=`, which gave so many arguments, leaves to be taken by name."""
+        own = self.kernel.usage.constants
+        if not own or self.kernel.taken is None or self.kernel.function is None:
+            return {}
+        parameters = parameters_of(python_function(self.kernel.function), self.kernel.called).values()
+        left = [p.name for at, p in enumerate(parameters) if at >= count or p.kind is p.KEYWORD_ONLY]
+        numbers = self.kernel.numbers(self.constants)
+        return {name: numbers[name] for name in own if name in left}
+
+    def named_constants(self) -> dict[str, Any]:
+        """The constants that it takes by name: its own, those that it has no default for, and of the op's those that
+        are not at their defaults, which must be taken."""
+        target, own = self.kernel.target, self.kernel.usage.constants
+        numbers = self.kernel.numbers(self.constants)
+        changed = [name for name, value in target.constants.items() if numbers[name] != value]
+        return {name: numbers[name] for name in (*own, *self.kernel.required, *changed)}
+
+    def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
+        """What `launch=`, `args=` and `init=` may ask for."""
+        values = (*self.instance.inputs, *self.instance.outputs)
+        known = {v.name: offered(v, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
+        sizes = bind_sizes(self.instance, arrays)
+        numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
+        return {**numbers, **known, **self.kernel.numbers(self.constants), "device": CPU}
+
+
+def offered(value: Value, array: Array) -> Any:
+    """What a function of the author gets for an input or an output: a Buffer, or the number of a run-time scalar, of
+    Python where it is whole, so that arithmetic on it does not wrap."""
+    if not value.scalar:
+        return buffer_of(value.name, array)
+    number = np.asarray(array)[()]
+    return number if value.dtype.is_float else number.item()
+
+
+def _wants_packed(fault: TypeError | AssertionError, inputs: Sequence[Array]) -> bool:
+    """Whether packed copies may do: Numba has no signature for how these lie, or trips over it as it compiles (a
+    stencil of a transposed array), before the kernel has begun."""
+    if isinstance(fault, TypeError):
+        return str(fault).startswith("No matching definition")
+    return _place(fault).startswith("numba.") and not all(each.flags.c_contiguous for each in inputs)
+
+
+def _told(fault: BaseException) -> str:
+    """The error of a kernel in a line, and where it came from if it says nothing: what Numba cannot compile it says in
+    dozens, what and where in the first of them."""
+    lines = [" ".join(line.split()) for line in str(fault).splitlines() if line.strip()]
+    told = " | ".join([*lines[:_LINES], "..."] if len(lines) > _LINES else lines)
+    return f"{type(fault).__name__}: {told}" if told else f"{type(fault).__name__} in {_place(fault)}"
+
+
+def _place(fault: BaseException) -> str:
+    """The module and the line that raised; the file, where it is no module's: Numba's own frames have no names."""
+    frame, line = list(traceback.walk_tb(fault.__traceback__))[-1]
+    return f"{frame.f_globals.get('__name__') or frame.f_code.co_filename}, line {line}"
+
+
+def _as_array(part: Any, value: Value) -> Array:
+    """A result as an array; a number of Python, of which Numba makes every scalar that it returns, in the dtype of the
+    result, where it is of that kind."""
+    if type(part) is float and value.dtype.is_float:
+        with np.errstate(over="ignore"):
+            return np.asarray(part).astype(value.dtype.numpy)
+    if type(part) is int and value.dtype.kind in ("int", "uint"):
+        whole = np.asarray(part)
+        limits = np.iinfo(value.dtype.numpy)
+        return whole.astype(value.dtype.numpy) if limits.min <= part <= limits.max else whole
+    return np.asarray(part)

@@ -1,0 +1,180 @@
+"""One run of a kernel between guard zones: how its arrays lie, what is around them, and what it must not touch.
+
+Ways an array may lie in memory, for kernels that take strided ones: each between guard zones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import CheckError
+from noyau.toolchain.guard_zones import PLAIN, Guarded, poison_of
+
+Array = np.ndarray
+# a label, an array, its dtype, which poison is around -> the memory, the view
+Layout = Callable[..., tuple[Guarded, Array]]
+
+
+def contiguous(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+    """Packed, in C order."""
+    made = Guarded.holding(label, array, dtype, poison)
+    return made, made.array
+
+
+def transposed(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+    """The axes in the other order: the first has neighbouring cells."""
+    made = Guarded.holding(label, array.T, dtype, poison)
+    return made, made.array.T
+
+
+def sliced(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+    """Every second cell along the last axis; what lies between is poison."""
+    if not array.ndim:
+        return contiguous(label, array, dtype, poison)
+    return _viewed(label, array, dtype, poison, (*array.shape[:-1], 2 * array.shape[-1]), (..., slice(None, None, 2)))
+
+
+def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+    """Behind a row of poison, and rows are longer than what is seen of them."""
+    if not array.ndim:
+        return contiguous(label, array, dtype, poison)
+    shape = tuple(extent + 1 for extent in array.shape)
+    return _viewed(label, array, dtype, poison, shape, (slice(1, None),) * array.ndim)
+
+
+def flipped(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+    """From the last cell to the first: strides are negative."""
+    if not array.ndim:
+        return contiguous(label, array, dtype, poison)
+    back = (slice(None, None, -1),) * array.ndim
+    made = Guarded.holding(label, array[back], dtype, poison)
+    return made, made.array[back]
+
+
+def expanded(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+    """Where all cells are equal, one cell with strides of 0, which nobody may write; else packed."""
+    flat = array.reshape(-1)
+    if flat.size < 2 or any(cell.tobytes() != flat[0].tobytes() for cell in flat[1:]):
+        return contiguous(label, array, dtype, poison)
+    made = Guarded.holding(label, flat[:1], dtype, poison)
+    return made, np.broadcast_to(made.array[0], array.shape)
+
+
+LAYOUTS: dict[str, Layout] = {
+    "transposed": transposed,
+    "sliced": sliced,
+    "offset": offset,
+    "flipped": flipped,
+    "expanded": expanded,
+}
+BY_NAME: dict[str, Layout] = {"contiguous": contiguous, **LAYOUTS}
+
+
+def _viewed(
+    label: str, array: Array, dtype: DType, poison: int, shape: tuple[int, ...], where: tuple[object, ...]
+) -> tuple[Guarded, Array]:
+    """Memory of a shape, poisoned, and the part of it that is the array."""
+    around = Guarded.holding(label, np.empty(shape, dtype.numpy), dtype, poison)
+    around.array.reshape(-1).view(np.uint8).reshape(-1, dtype.bytes)[:] = np.frombuffer(around.poison, np.uint8)
+    view = around.array[where]  # type: ignore[index]
+    view[...] = array
+    return around, view
+
+
+Call = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]  # inputs and outputs -> results
+ZEROS = -1  # what outputs may hold before, instead of a poison
+OTHER = 1  # another poison: of a second run; and around inputs, so that what is copied from there to outputs shows
+
+
+@dataclass(frozen=True, slots=True)
+class How:
+    """How a run goes. `layout` of the inputs, by its name; `threads` of a kernel that has any, 0 for as many as it has;
+    which poison lies `around` the inputs, and which one the `outputs` hold before, or ZEROS. `pieces`: of a kernel that
+    is called for pieces of its work, the last first; a number then is the poison."""
+
+    layout: str = "contiguous"
+    threads: int = 0
+    around: int = 0
+    outputs: int = 0
+    pieces: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """An input or an output of a run."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Guards:
+    """What is run, and on what. `called` names the kernel in messages; `fills`: each cell of an output is written."""
+
+    call: Call
+    called: str
+    inputs: tuple[End, ...]
+    outputs: tuple[End, ...]
+    fills: bool = True
+
+    def run(self, arrays: Sequence[Array], how: How = How()) -> list[Array]:
+        """The results. CheckError where a guard was overwritten, an input was changed, or a cell of an output was never
+        written."""
+        results, made = self.once(arrays, how)
+        suspects = [guarded.still_poisoned() for guarded in made]
+        if self.fills and how.outputs != ZEROS and any(suspect.any() for suspect in suspects):
+            self.require_written(arrays, how, suspects)
+        return results
+
+    def require_written(self, arrays: Sequence[Array], how: How, suspects: Sequence[Array]) -> None:
+        """CheckError for a cell that has the bits of each poison. A right value may have those of one, and a NaN that
+        is added to keeps its bits: then the kernel reads what it should write."""
+        seconds, thirds = (self.once(arrays, How(how.layout, how.threads, 0, each))[1] for each in (OTHER, PLAIN))
+        for suspect, second, third in zip(suspects, seconds, thirds, strict=True):
+            missed = suspect & second.still_poisoned()
+            kept = missed & third.still_poisoned()
+            told = "never wrote" if kept.sum() == missed.sum() else "reads before it writes"
+            if missed.any():
+                where = [int(index) for index in np.argwhere(missed)[0]]
+                raise CheckError(f"{self.called} {told} {missed.sum()} cells of {second.label}; the first is {where}")
+
+    def once(self, arrays: Sequence[Array], how: How) -> tuple[list[Array], list[Guarded]]:
+        """One run; its results and its outputs, once nothing else is found to be touched."""
+        layout = BY_NAME[how.layout]
+        laid = [
+            layout(end.name, np.asarray(array), end.dtype, how.around)
+            for end, array in zip(self.inputs, arrays, strict=True)
+        ]
+        before = [memory.around.tobytes() for memory, _ in laid]
+        made = [Guarded.poisoned(end.name, end.shape, end.dtype, _held(end.dtype, how.outputs)) for end in self.outputs]
+        results = self.call([view for _, view in laid], [guarded.array for guarded in made])
+        for guarded in (*(memory for memory, _ in laid), *made):
+            fault = guarded.fault()
+            if fault:
+                raise CheckError(f"{self.called} {fault}")
+        for (memory, _), bits in zip(laid, before, strict=True):
+            if memory.around.tobytes() != bits:
+                raise CheckError(f"{self.called} changed its input {memory.label}")
+        return self.fitting(results), made
+
+    def fitting(self, results: Sequence[Array]) -> list[Array]:
+        """The results. CheckError where one is not what the signature says."""
+        for end, result in zip(self.outputs, results, strict=True):
+            if result.shape != end.shape or result.dtype != end.dtype.numpy:
+                found, wanted = f"{result.dtype}{list(result.shape)}", f"{end.dtype.numpy}{list(end.shape)}"
+                raise CheckError(f"{self.called} gave {found} as {end.name}, not {wanted}")
+        return list(results)
+
+
+def paired(pieces: int) -> How:
+    """How the two runs of a certificate go: whole, or for more than one piece with a number as the poison."""
+    return How(around=PLAIN, outputs=PLAIN) if pieces > 1 else How()
+
+
+def _held(dtype: DType, which: int) -> bytes:
+    return bytes(dtype.bytes) if which == ZEROS else poison_of(dtype, which)

@@ -1,0 +1,294 @@
+"""Kernels made of an op's reference: traced, cut into a program, printed in a language.
+
+The key of a call: what kernels are made for, so that calls alike in it run the same one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache, partial
+from threading import Lock
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from noyau.codegen.c import printer as c_printer
+from noyau.codegen.numba import printer as numba_printer
+from noyau.codegen.numba import tables as numba_tables
+from noyau.codegen.triton import printer as triton_printer
+from noyau.codegen.triton import tables as triton_tables
+from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, strided_names
+from noyau.compiler.lowering.names import identifier
+from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
+from noyau.compiler.schedules.gpu.rows_and_columns import joined
+from noyau.compiler.schedules.gpu.strategies import on_gpu
+from noyau.errors import NoyauError, UnsupportedError
+from noyau.frontends.numpy.trace import follow, holds
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
+from noyau.ir.launch_conditions import conditions_of, runs
+from noyau.ir.loops import Kernel
+from noyau.kernels.description import Description
+from noyau.kernels.programs.program import LibraryStep, Program, Scheduling, program
+from noyau.kernels.reference import Reference
+from noyau.signatures.binding import Bound
+from noyau.signatures.inputs import usual_sizes
+from noyau.signatures.instances import sizing_integers
+from noyau.signatures.types import Instance, Signature, Value
+
+GENERATED = ("c", "numba")  # languages that calls on arrays are made in
+ON_GPU = ("triton",)  # and those on a GPU
+PRINTED = (*GENERATED, *ON_GPU)  # languages that programs are printed in
+CPU = "cpu"
+MERGED = ("sum", "prod", "max", "min")  # what torch merges in memory on a GPU, in any order
+SCHEDULES: Mapping[str, Scheduling] = MappingProxyType({"c": USUAL, "numba": numba_printer.SCHEDULE, "triton": on_gpu})
+_TAKEN = {"numba": numba_tables.RESERVED, "triton": triton_tables.RESERVED}
+_PRINTERS = {"c": c_printer.together, "numba": numba_printer.together, "triton": triton_printer.together}
+NONE: Mapping[str, Any] = MappingProxyType({})
+
+
+def languages_on(device: str) -> tuple[str, ...]:
+    """The languages that kernels for calls are generated in on a device, "cpu" or "cuda:0", the first choice first."""
+    return GENERATED if device == CPU else ON_GPU
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What kernels are made for: dtypes and ranks settled, the op's constants, the integer parameters that give a dim
+    as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a reference
+    asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph. `device`: where the
+    inputs lie, "cpu" or "cuda:0"."""
+
+    instance: Instance
+    constants: Mapping[str, Any] = field(default_factory=lambda: NONE)
+    integers: Mapping[str, int] = field(default_factory=lambda: NONE)
+    layouts: tuple[Layout, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=lambda: NONE)
+    device: str = CPU
+
+    @property
+    def languages(self) -> tuple[str, ...]:
+        """Those that kernels are generated in where the inputs lie."""
+        return languages_on(self.device)
+
+    def layout(self, at: int) -> Layout:
+        """How input `at` lies."""
+        return self.layouts[at] if self.layouts else PACKED
+
+
+@dataclass(frozen=True, slots=True)
+class Generated:
+    """The kernels of an op for one key. `graph`: what was traced, its inputs in the order of a call; `specialised`: the
+    sizes that it took as numbers; `program`: what computes it from arrays that lie as they are wanted to; `text`: all
+    kernels, in one file that stands alone."""
+
+    name: str
+    language: str
+    wanted: Wanted
+    graph: Graph
+    specialised: Mapping[str, int]
+    program: Program
+    text: str
+
+    @property
+    def called(self) -> str:
+        """Its name in messages: `softmax[c]`."""
+        return f"{self.name}[{self.language}]"
+
+    def holds(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is right for these sizes too."""
+        return holds(self.specialised, self.graph.demands, sizes)
+
+    def certified_at(self, sizes: Mapping[str, int]) -> bool:
+        """Whether it is right for these sizes too, and its certificate is of what runs there: on a GPU other launches
+        run for long rows than for short ones, and those of the call that it was made for were tried."""
+        return self.holds(sizes) and (not self.wanted.sizes or self.launches(sizes) == self.launches(self.wanted.sizes))
+
+    def launches(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
+        """Which launches run at these sizes, of those of which sizes say so on a GPU."""
+        kernels = self.program.kernels if self.language in ON_GPU else ()
+        return tuple(runs(when, sizes) for kernel in kernels for when in conditions_of(kernel))
+
+
+def generate(
+    description: Description, wanted: Wanted, language: str = "c", options: Options | None = None
+) -> Generated:
+    """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
+
+    UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs, and at
+    which sizes that is so."""
+    if language not in PRINTED:
+        known = f"{', '.join(PRINTED[:-1])} and {PRINTED[-1]}"
+        raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
+    graph, specialised = followed(description.reference, wanted)
+    if language in ON_GPU and any(node.dtype.is_float8 for node in graph.nodes):
+        raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
+    layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
+    try:
+        made = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
+    except UnsupportedError as error:
+        raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
+    text = printed(made, language, f"{description.name}: {wanted.instance}")
+    return Generated(description.name, language, wanted, graph, specialised, made, text)
+
+
+def _called(name: str, language: str) -> str:
+    """What a kernel of an op is called: as the op, unless a text of the language has another use for that."""
+    made = identifier(name)
+    return f"v_{made}" if made in _TAKEN.get(language, ()) else made
+
+
+def generate_usual(description: Description, instance: Instance, language: str) -> Generated:
+    """As `generate`, for the constants at their defaults; of a reference that asks a size for its number, for usual
+    sizes."""
+    wanted = Wanted(instance, description.reference.constants)
+    try:
+        return generate(description, wanted, language)
+    except UnsupportedError:
+        return generate(description, replace(wanted, sizes=usual_sizes(instance, {})), language)
+
+
+def program_in(
+    memory: Graph, name: str, layouts: Sequence[Layout], language: str, options: Options | None = None
+) -> Program:
+    """The program of a graph that is laid out so. On a GPU, what no schedule there takes is cut into what some do, and
+    torch merges in memory. UnsupportedError for what has none."""
+    strided, scheduling = strided_names(memory, layouts), options or SCHEDULES[language]
+    if language not in ON_GPU:
+        return program(memory, name, strided, scheduling)
+    try:
+        made = program(memory, name, strided, scheduling, joining=joined)
+        printed(made, language, "")
+        return made
+    except UnsupportedError:
+        spelt = partial(_spelt, language)
+        made = program(memory, name, strided, scheduling, spelt=spelt, joining=joined)
+        if not all(_is_torch_s(step.graph) for step in made.steps if isinstance(step, LibraryStep)):
+            raise
+        return made
+
+
+def _spelt(language: str, kernel: Kernel) -> str:
+    return _PRINTERS[language]([on_gpu(kernel)])
+
+
+def _is_torch_s(graph: Graph) -> bool:
+    """Whether torch computes the values of a step on the device."""
+    return all(
+        node.kind.monoid in MERGED
+        if isinstance(node.kind, Scatter)
+        else isinstance(node.kind, Constant | Contract | Input | Iota | View)
+        for node in graph.nodes
+    )
+
+
+def printed(made: Program, language: str, comment: str) -> str:
+    """The text of all kernels of a program; none gives the comment alone."""
+    return _PRINTERS[language](made.kernels, comment)
+
+
+def traced(reference: Reference, wanted: Wanted) -> Graph:
+    """The graph of a reference, with every input of the instance, in order. UnsupportedError with the line of what
+    cannot be traced."""
+    return followed(reference, wanted)[0]
+
+
+def spelling(reference: Reference, wanted: Wanted) -> Callable[[], Graph | None]:
+    """The graph of a reference, traced when it is first asked for; None where it cannot be."""
+
+    @cache
+    def spelt() -> Graph | None:
+        try:
+            return traced(reference, wanted)
+        except NoyauError:
+            return None
+
+    return spelt
+
+
+def followed(reference: Reference, wanted: Wanted) -> tuple[Graph, Mapping[str, int]]:
+    """As `traced`, and the sizes that the reference asked for as numbers."""
+    if reference.outputs:
+        told = "it fills its outputs, so it is evaluated and not traced"
+        raise UnsupportedError(f"the reference {reference.name} has no graph: {told}; let it return them")
+    instance = wanted.instance
+    inputs = [_input(value, wanted.integers) for value in instance.inputs]
+    results = [Node(v.name, Input(), (), v.dtype, v.shape) for v in instance.outputs]
+    found = follow(reference.function, inputs, results, wanted.constants, wanted.sizes or None)
+    known = {node.output: node for node in found.inputs}
+    given = [known.get(v.name, Node(v.name, Input(), (), v.dtype, v.shape)) for v in instance.inputs]
+    made = [node for node in found.graph.nodes if not isinstance(node.kind, Input)]
+    return replace(found.graph, nodes=(*given, *made)), found.specialised
+
+
+def _input(value: Value, integers: Mapping[str, int]) -> Node:
+    """A parameter as tracing takes it: an integer that gives a dim is a number."""
+    if value.scalar and value.name in integers:
+        return constant(value.name, np.array(integers[value.name], value.dtype.numpy))
+    return Node(value.name, Input(), (), value.dtype, value.shape)
+
+
+Key = tuple[Any, ...]  # what `key_of` gives
+T = TypeVar("T")
+
+
+def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU) -> Wanted:
+    """What kernels the arguments of a call want, which lie on `device`. Arrays that no kernel reads where they lie
+    count as packed."""
+    names = sizing_integers(signature)
+    pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
+    integers = {value.name: int(array) for value, array in pairs if value.name in names}
+    layouts = tuple(layout_of(array) or PACKED for array in bound.arrays)
+    return Wanted(bound.instance, constants, integers, layouts, bound.sizes, device)
+
+
+def key_of(wanted: Wanted) -> Key:
+    """What tells calls apart."""
+    return wanted.instance, frozen(wanted.constants), frozen(wanted.integers), wanted.layouts, wanted.device
+
+
+def frozen(constants: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Constants as a key; what cannot be hashed counts by how it is written. 1, 1.0 and True are three."""
+    return tuple((name, type(value), _hashable(value)) for name, value in sorted(constants.items()))
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
+    try:
+        hash(value)
+    except TypeError:
+        return repr(value)
+    return repr(value) if isinstance(value, float) else value  # -0.0 is not 0.0, and NaN is NaN
+
+
+def fitted(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list[np.ndarray]:
+    """The arrays as kernels of these layouts may read them: packed copies where they lie otherwise."""
+    return [
+        array if layout_of(array) is not None and (layout is not PACKED or array.flags.c_contiguous) else _packed(array)
+        for array, layout in zip(arrays, layouts, strict=True)
+    ]
+
+
+def _packed(array: np.ndarray) -> np.ndarray:
+    return np.require(array, requirements=["C", "A"])
+
+
+class Once:
+    """What is made once a key, by one thread while others wait: one lock a key. A forked child has locks of its own,
+    for who held one of its parent's will not let go there."""
+
+    def __init__(self) -> None:
+        self._locks: dict[tuple[int, Hashable], Lock] = {}
+
+    def made(self, key: Hashable, known: Callable[[], T | None], make: Callable[[], T]) -> T:
+        """What is known for a key, or else is made now, which makes it known."""
+        found = known()
+        if found is None:
+            with self._locks.setdefault((os.getpid(), key), Lock()):
+                found = known()
+                if found is None:
+                    found = make()
+        return found

@@ -1,0 +1,188 @@
+"""What is left to NumPy between kernels: matrix products by BLAS, and what has no kernel, on views without copies."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.lib.stride_tricks import as_strided
+
+from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import Constant, Contract, Graph, Input, Node, View
+from noyau.ir.graph_interpreter import Evaluator
+
+Array = np.ndarray
+Sizes: TypeAlias = Mapping[str, int]
+Permute: TypeAlias = Callable[[Any, tuple[int, ...]], Any]
+Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
+
+
+def call(graph: Graph, given: Sequence[Array], sizes: Mapping[str, int]) -> Array:
+    """The one output of a graph of views, constants and one value, for its inputs in order."""
+    return prepared(graph)(given, sizes)
+
+
+def prepared(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
+    """What `call` does with a graph, for arrays and sizes: what does not depend on them is found out once."""
+    names = [node.output for node in graph.inputs]
+    steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]
+    result = graph.outputs[0]
+
+    def run(given: Sequence[Array], sizes: Sizes) -> Array:
+        values = dict(zip(names, given, strict=True))
+        for name, operands, step in steps:
+            values[name] = step([values[each] for each in operands], sizes)
+        return values[result]
+
+    return run
+
+
+def _step(graph: Graph, node: Node) -> Step:
+    match node.kind:
+        case Contract(equation):
+            kept, compute = node.dtype.numpy, node.dtype.compute.numpy
+            return lambda operands, sizes: contract(equation, operands, compute).astype(kept, copy=False)
+        case View(index) if (axes := turned(index, node.shape, graph[node.inputs[0]].shape)) is not None:
+            return lambda operands, sizes: operands[0].transpose(axes)
+        case View(index):
+            return _seen(index, node)
+        case Constant(value):
+            return lambda operands, sizes: value
+        case _:
+            return lambda operands, sizes: _evaluated(node, operands, sizes)
+
+
+def _evaluated(node: Node, operands: Sequence[Array], sizes: Sizes) -> Array:
+    made: Array = Evaluator(False, sizes).value(node, operands, {})
+    return made
+
+
+def turned(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[int, ...] | None:
+    """The axes of a view that transposes all of an array; None for any other one."""
+    bare = {Dim.of(f"#{axis}"): axis for axis in range(len(shape))}
+    places = [bare.get(dim) for dim in index]
+    if sorted(place for place in places if place is not None) != list(range(len(shape))) or len(index) != len(shape):
+        return None
+    axes = tuple(places.index(axis) for axis in range(len(shape)))
+    return axes if all(shape[axis] == source[at] for axis, at in enumerate(axes)) else None
+
+
+def _seen(index: Sequence[Dim], node: Node) -> Step:
+    slopes = slopes_of(index, len(node.shape))
+
+    def step(operands: Sequence[Array], sizes: Sizes) -> Array:
+        shape = tuple(int(dim.evaluate(sizes)) for dim in node.shape)
+        seen = None if slopes is None else _as_it_lies(operands[0], index, slopes, shape, sizes)
+        return _evaluated(node, operands, sizes) if seen is None else seen
+
+    return step
+
+
+def view(array: Array, index: Sequence[Dim], shape: Sequence[int], sizes: Sizes) -> Array | None:
+    """The cells of an array at `index`, over the axes of `shape`, as a view of it; None where no strides say that."""
+    slopes = slopes_of(index, len(shape))
+    return None if slopes is None else _as_it_lies(array, index, slopes, shape, sizes)
+
+
+def _as_it_lies(
+    array: Array, index: Sequence[Dim], slopes: Sequence[Sequence[Dim]], shape: Sequence[int], sizes: Sizes
+) -> Array:
+    if 0 in shape:
+        return np.empty(shape, array.dtype)
+    first = {**sizes, **{f"#{axis}": 0 for axis in range(len(shape))}}
+    starts, strides = [int(dim.evaluate(first)) for dim in index], [0] * len(shape)
+    for along, stride in zip(slopes, array.strides, strict=True):
+        for axis, slope in enumerate(along):
+            strides[axis] += int(slope.evaluate(sizes)) * stride
+    return as_strided(array[tuple(slice(start, None) for start in starts)], tuple(shape), tuple(strides))
+
+
+def slopes_of(index: Sequence[Dim], rank: int) -> list[list[Dim]] | None:
+    """By how much each index grows with that of each axis; None where one of them differs from place to place."""
+    slopes = [[slope_of(dim, axis) for axis in range(rank)] for dim in index]
+    known = [[slope for slope in along if slope is not None] for along in slopes]
+    return known if known == slopes else None
+
+
+def slope_of(dim: Dim, axis: int) -> Dim | None:
+    """By how much an index grows with that of an axis; None where that differs from place to place."""
+    slope = dim.replace({f"#{axis}": Dim.of(f"#{axis}") + 1}) - dim
+    return None if any(name.startswith("#") for name in slope.names) else slope
+
+
+@dataclass(frozen=True, slots=True)
+class Product:
+    """An einsum of two operands, no letter twice in one of them, as a product of stacks of matrices: letters that are
+    summed away beforehand; the axes of each operand in the order batch, rows, columns; how many are of the batch, and
+    are rows and columns; the order of the result. An order that is None is the one there is."""
+
+    alone: tuple[tuple[int, ...], tuple[int, ...]]
+    orders: tuple[tuple[int, ...] | None, tuple[int, ...] | None]
+    batch: int
+    sides: tuple[tuple[int, int], tuple[int, int]]
+    turned: tuple[int, ...] | None
+
+    def matrices(self, at: int, array: Any, permute: Permute) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
+        """An operand, of NumPy or torch, as a stack of matrices; its extents before the columns, and those of the
+        columns."""
+        if self.alone[at]:
+            array = array.sum(self.alone[at], dtype=array.dtype)
+        order, middle = self.orders[at], self.batch + self.sides[at][0]
+        array = array if order is None else permute(array, order)
+        before, after = tuple(array.shape[:middle]), tuple(array.shape[middle:])
+        if self.sides[at] != (1, 1):
+            array = array.reshape(*before[: self.batch], math.prod(before[self.batch :]), math.prod(after))
+        return array, before, after
+
+    def result(self, made: Any, shape: tuple[int, ...], permute: Permute) -> Any:
+        """A product of matrices as the equation has it; `shape`: rows of the first, then columns of the second."""
+        if self.sides != ((1, 1), (1, 1)):
+            made = made.reshape(shape)
+        return made if self.turned is None else permute(made, self.turned)
+
+
+@lru_cache(maxsize=256)
+def product(equation: str) -> Product:
+    """How an equation is a product."""
+    (first, second), result = equation.split("->", maxsplit=1)[0].split(","), equation.split("->")[1]
+    alone = tuple(
+        tuple(at for at, letter in enumerate(term) if letter not in other + result)
+        for term, other in ((first, second), (second, first))
+    )
+    first = "".join(letter for letter in first if letter in second + result)
+    second = "".join(letter for letter in second if letter in first + result)
+    both = [letter for letter in first if letter in second]
+    batch, summed = [x for x in both if x in result], [x for x in both if x not in result]
+    rows, columns = ([x for x in term if x not in both] for term in (first, second))
+    orders = _order(first, [*batch, *rows, *summed]), _order(second, [*batch, *summed, *columns])
+    sides = (len(rows), len(summed)), (len(summed), len(columns))
+    turned = _order("".join([*batch, *rows, *columns]), list(result))
+    return Product((alone[0], alone[1]), orders, len(batch), sides, turned)
+
+
+def _order(term: str, wanted: Sequence[str]) -> tuple[int, ...] | None:
+    order = tuple(term.index(letter) for letter in wanted)
+    return None if order == tuple(range(len(order))) else order
+
+
+def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array:
+    """An einsum of two operands, computed in `dtype` by np.matmul."""
+    how = product(equation)
+    left, right = (how.matrices(at, np.asarray(each, dtype), np.transpose) for at, each in enumerate(operands))
+    pair = [array if is_blas_s(array) else np.ascontiguousarray(array) for array in (left[0], right[0])]
+    made: Array = how.result(np.matmul(*pair), left[1] + right[2], np.transpose)
+    return made
+
+
+def is_blas_s(array: Array) -> bool:
+    """Whether BLAS takes matrices [..., rows, columns] as they lie. Of any others NumPy adds products up one by one,
+    in one number, which is slower than a copy and loses what BLAS does not."""
+    rows, columns = array.shape[-2:]
+    down, along, cell = *array.strides[-2:], array.itemsize
+    by_rows = (along == cell or columns < 2) and (down >= max(columns, 1) * cell or rows < 2)
+    by_columns = (down == cell or rows < 2) and (along >= max(rows, 1) * cell or columns < 2)
+    return (by_rows or by_columns) and down % cell == 0 and along % cell == 0

@@ -1,0 +1,316 @@
+"""A traced graph as a program: kernels, and between them what a library does better (a matrix product).
+
+Kernels of a program that are taken together as one: what both read is read once, and is launched from one place.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeAlias
+
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.partition.cut import Group, Model, Place, Spelt, partition
+from noyau.compiler.partition.rematerialization import repeat_cheap
+from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
+from noyau.compiler.passes.normal_form import own_sizes
+from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import indices
+from noyau.ir.graph import Constant, Contract, Graph, Input, Map, Node, View, downstream
+from noyau.ir.graph_verifier import check
+from noyau.ir.loops import Kernel, Role
+from noyau.kernels.programs.libraries import slope_of
+
+Lowered: TypeAlias = tuple[Kernel, Graph]  # a kernel that is not scheduled, and what it computes
+Joining: TypeAlias = Callable[[Kernel, Kernel, Collection[str]], Kernel | None]
+
+
+def join(parts: Sequence[Lowered], tidy: Graph, joining: Joining) -> list[Lowered]:
+    """The kernels of a graph, each two of them as one that `joining` makes one of, told what others need of the first.
+    Two stay apart where one of them waits for what a third makes of the other."""
+    left = list(parts)
+    for one in parts:
+        for other in parts:
+            if one in left and other in left and one is not other and not _is_between(one, other, tidy):
+                made = joining(one[0], other[0], _wanted(one, other, left, tidy))
+                if made is not None:
+                    left[left.index(one)] = made, _graph_of(made, tidy)
+                    left.remove(other)
+    return left
+
+
+def _is_between(one: Lowered, other: Lowered, tidy: Graph) -> bool:
+    """Whether something stands between two kernels, or the second comes first."""
+    needed, given = ({node.output for node in part[1].inputs} for part in (other, one))
+    made = set(one[1].outputs)
+    return bool((needed - made) & downstream(tidy, made)) or bool(given & downstream(tidy, other[1].outputs))
+
+
+def _wanted(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:
+    """What is needed of the first by others than the second."""
+    read = {node.output for part in parts if part is not other for node in part[1].inputs}
+    made = {node.output for part in parts for node in part[1].nodes if not isinstance(node.kind, Input)}
+    library = {name for node in tidy.nodes if node.output not in made for name in node.inputs}
+    return {*tidy.outputs, *read, *library} & set(one[1].outputs)
+
+
+def _graph_of(kernel: Kernel, tidy: Graph) -> Graph:
+    """What a kernel computes, its inputs and outputs in the kernel's order."""
+    given = [replace(tidy[b.source], kind=Input(), inputs=()) for b in kernel.of(Role.INPUT)]
+    outputs, names = tuple(b.source for b in kernel.of(Role.OUTPUT)), {node.output for node in given}
+    rest: dict[str, Node] = {}
+
+    def enter(name: str) -> None:
+        if name not in names and name not in rest:
+            for operand in tidy[name].inputs:
+                enter(operand)
+            rest[name] = tidy[name]
+
+    for name in outputs:
+        enter(name)
+    return Graph((*given, *rest.values()), outputs)
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStep:
+    """A kernel, scheduled; it reads and makes the inputs and outputs of its graph, in that order."""
+
+    kernel: Kernel
+    graph: Graph
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryStep:
+    """What a library does: one value, and the views of it or of its operands. `reason`: why it is no kernel."""
+
+    graph: Graph
+    reason: str
+
+
+Step: TypeAlias = KernelStep | LibraryStep
+Scheduling: TypeAlias = Options | Callable[[Kernel], Kernel]  # how kernels are scheduled
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """Steps in order; `graph` is what they compute, its inputs and outputs in the order of a call. `cuts`: why values
+    are not made in one kernel, each pair of them with the reason."""
+
+    graph: Graph
+    steps: tuple[Step, ...]
+    cuts: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        return tuple(step.kernel for step in self.steps if isinstance(step, KernelStep))
+
+    @property
+    def single(self) -> Kernel | None:
+        """The one kernel that takes what a call gives and makes all that it returns, or None."""
+        match self.steps:
+            case (KernelStep(kernel, graph),) if graph.inputs == self.graph.inputs:
+                return kernel if graph.outputs == self.graph.outputs else None
+            case _:
+                return None
+
+
+def program(
+    graph: Graph,
+    name: str,
+    strided: Mapping[str, str] | None = None,
+    options: Scheduling = USUAL,
+    *,
+    spelt: Spelt | None = None,
+    joining: Joining | None = None,
+) -> Program:
+    """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
+    `spelt`: as `partition` takes it. `joining`: of which two kernels one is made.
+
+    UnsupportedError where a size of a kernel does not follow from what it reads."""
+    tidy = check(own_sizes(repeat_cheap(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))))
+    found = partition(_as_model(tidy), alone_too=True, spelt=spelt)
+    groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
+    if len(groups) == 1 and _is_whole(groups[0], tidy):
+        alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)
+        return Program(tidy, (KernelStep(_scheduled(alone[0], options), alone[1]),))
+    lowered = [_lowered(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
+    places = [node.output for node in _made(tidy)]
+    reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
+    cuts = [(places[c.producer], places[c.consumer], c.reason) for c in found.cuts if c.consumer is not None]
+    library = _library_steps(tidy, groups, reasons)
+    told = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
+    steps = [
+        replace(step, kernel=_scheduled(step.kernel, options)) if isinstance(step, KernelStep) else step
+        for step in _arranged(lowered, library, tidy, joining)
+    ]
+    return Program(tidy, tuple(steps), told)
+
+
+def _arranged(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
+    """Kernels that are not scheduled yet, and what a library does, in order; as one those that `joining` makes one of,
+    unless they then wait for each other: each of two joins may be in order where both of them are not."""
+    if joining is not None:
+        try:
+            return _in_order([*_kernel_steps(join(lowered, tidy, joining)), *library], tidy)
+        except UnsupportedError:
+            pass
+    return _in_order([*_kernel_steps(lowered), *library], tidy)
+
+
+def _kernel_steps(lowered: Sequence[Lowered]) -> list[Step]:
+    return [KernelStep(kernel, graph) for kernel, graph in lowered]
+
+
+def _same_as_views(graph: Graph) -> Graph:
+    """The graph in which what is the same value under another name is a view of it."""
+    nodes = [
+        replace(node, kind=View(indices(len(node.shape)))) if node.kind == Map("identity") else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _live(graph: Graph) -> Graph:
+    """The graph without the values that no output needs; every input stays."""
+    rest = [node for node in drop_unused(graph).nodes if not isinstance(node.kind, Input)]
+    return replace(graph, nodes=(*graph.inputs, *rest))
+
+
+def _as_model(graph: Graph) -> Model:
+    """The graph as the partition takes it: each node an operator of its own."""
+    made = _made(graph)
+    places = [Place(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(made)]
+    return Model(graph, places, {node.output: at for at, node in enumerate(made)}, frozenset(), {})
+
+
+def _made(graph: Graph) -> list[Node]:
+    """The values that are computed."""
+    return [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
+
+
+def _called(node: Node) -> str:
+    return type(node.kind).__name__.lower()
+
+
+def _scheduled(kernel: Kernel, options: Scheduling) -> Kernel:
+    return schedule(kernel, options) if isinstance(options, Options) else options(kernel)
+
+
+def _lowered(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *, whole: bool = False) -> Lowered:
+    graph = _with_constants(group.graph, tidy)
+    graph = _ordered(graph, tidy, every_input=whole)
+    if whole:
+        graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
+    given = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
+    return lower(graph, name, given), graph
+
+
+def _with_constants(graph: Graph, tidy: Graph) -> Graph:
+    """The graph in which numbers stand that the normal form has lifted out of it."""
+    nodes = [
+        tidy[node.output] if isinstance(node.kind, Input) and _is_number(tidy, node.output) else node
+        for node in graph.nodes
+    ]
+    return replace(graph, nodes=tuple(nodes))
+
+
+def _is_number(graph: Graph, name: str) -> bool:
+    """Whether a value is one number that is known, so that it may stand in a text."""
+    kind = graph[name].kind if name in graph.by_name else None
+    return isinstance(kind, Constant) and kind.value.size == 1
+
+
+def _ordered(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
+    """Inputs in the order in which the whole graph makes them; with `every_input`, those too that nothing needs."""
+    own = {node.output: node for node in graph.inputs}
+    inputs = [own.get(node.output, node) for node in tidy.inputs if every_input or node.output in own]
+    inputs += [node for name, node in own.items() if not isinstance(tidy[name].kind, Input)]
+    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if not isinstance(node.kind, Input))))
+
+
+def _is_whole(group: Group, tidy: Graph) -> bool:
+    """Whether a group reads nothing but what a call gives, and makes all that it returns."""
+    given = all(isinstance(tidy[n.output].kind, Input) or _is_number(tidy, n.output) for n in group.graph.inputs)
+    return given and set(tidy.outputs) <= set(group.outputs)
+
+
+def _is_seen_by_library(group: Group, tidy: Graph, groups: Sequence[Group]) -> bool:
+    """Whether a group only shows values another way, to what no kernel does, or of what no kernel made: views do."""
+    if not all(isinstance(node.kind, Input | Constant) or _is_strided_view(node) for node in group.graph.nodes):
+        return False
+    read = {node.output for other in groups for node in other.graph.inputs}
+    made = {name for other in groups for name in other.outputs}
+    own = all(_is_fresh(tidy, name, made) for name in group.outputs if name in tidy.outputs)
+    return own and not read.intersection(group.outputs)
+
+
+def _is_fresh(tidy: Graph, name: str, made: Collection[str]) -> bool:
+    """Whether a value shows what a library makes for it alone."""
+    while isinstance(tidy[name].kind, View):
+        name = tidy[name].inputs[0]
+        if sum(node.inputs.count(name) for node in tidy.nodes) + tidy.outputs.count(name) > 1:
+            return False
+    return name not in made and not isinstance(tidy[name].kind, Input | Constant)
+
+
+def _is_strided_view(node: Node) -> bool:
+    """Whether a value is a view that strides can say."""
+    match node.kind:
+        case View(index):
+            return all(slope_of(dim, axis) is not None for dim in index for axis in range(len(node.shape)))
+        case _:
+            return False
+
+
+def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, str]) -> list[Step]:
+    """A step for each value that is needed and that no kernel makes; views go along with what reads them."""
+    made = {name for group in groups for name in group.outputs}
+    wanted = [*tidy.outputs, *(node.output for group in groups for node in group.graph.inputs)]
+    steps: dict[str, Step] = {}
+    while wanted:
+        name = wanted.pop()
+        if name in made or name in steps or isinstance(tidy[name].kind, Input | Constant):
+            continue
+        graph = _with_views(tidy, name, made)
+        steps[name] = LibraryStep(graph, _left(tidy[name], reasons))
+        wanted += [node.output for node in graph.inputs]
+    return list(steps.values())
+
+
+def _left(node: Node, reasons: Mapping[str, str]) -> str:
+    """Why a value is left to NumPy."""
+    if isinstance(node.kind, Contract):
+        return "a product of matrices is a call of BLAS"
+    return reasons.get(node.output, f"{_called(node)} is left to NumPy")
+
+
+def _with_views(tidy: Graph, name: str, made: Collection[str]) -> Graph:
+    """The graph of one value, with the views and constants that it reads, of what others make."""
+    nodes: dict[str, Node] = {}
+
+    def enter(wanted: str, *, inside: bool) -> None:
+        node = tidy[wanted]
+        is_view = isinstance(node.kind, View) and wanted not in made
+        if not inside and not is_view and not isinstance(node.kind, Constant):
+            node = replace(node, kind=Input(), inputs=())
+        for operand in node.inputs:
+            enter(operand, inside=inside and is_view)
+        nodes.setdefault(wanted, node)
+
+    enter(name, inside=True)
+    return drop_unused(Graph(tuple(nodes.values()), (name,)))
+
+
+def _in_order(parts: Sequence[Step], tidy: Graph) -> list[Step]:
+    """Each step after those that make what it reads."""
+    known = {node.output for node in tidy.nodes if isinstance(node.kind, Input | Constant)}
+    left, ordered = list(parts), list[Step]()
+    while left:
+        ready = next((s for s in left if {node.output for node in s.graph.inputs} <= known), None)
+        if ready is None:
+            raise UnsupportedError("its kernels need each other's results")
+        left.remove(ready)
+        ordered.append(ready)
+        known |= set(ready.graph.outputs)
+    return ordered

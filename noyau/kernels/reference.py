@@ -1,0 +1,246 @@
+"""The reference of an op: evaluated as it is, in float64, and as a graph that the certificate judges by."""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from types import FunctionType
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError, NoyauError, SignatureError
+from noyau.functions import widened
+from noyau.ir.graph import Graph, Input, Node, Opaque, Part
+from noyau.ir.sizes import bind
+from noyau.kernels.buffers import parameters_of
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance, Signature, Value, brief
+from noyau.toolchain.guard_zones import poison_of
+
+Array = np.ndarray
+_AS_WRITTEN: ContextVar[bool] = ContextVar("noyau_as_written", default=False)
+_UNWARNED: ContextVar[bool] = ContextVar("noyau_unwarned", default=False)
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+@contextmanager
+def reference() -> Iterator[None]:
+    """Within the block every op runs as it is written, as its reference: to bisect. Holds for this thread alone."""
+    token = _AS_WRITTEN.set(True)
+    try:
+        yield
+    finally:
+        _AS_WRITTEN.reset(token)
+
+
+class _WhereUnwarned(type):
+    """Of a category that a warning of numbers is of where `unwarned` is around, in the thread that warns."""
+
+    def __subclasscheck__(cls, kind: type) -> bool:
+        return _UNWARNED.get() and issubclass(kind, RuntimeWarning)
+
+
+class _OfNumbers(RuntimeWarning, metaclass=_WhereUnwarned):
+    """What is ignored: the filters of warnings are those of the process, so the one filter stays and asks each time."""
+
+
+@contextmanager
+def unwarned() -> Iterator[None]:
+    """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
+    judged. Holds for this thread alone."""
+    of_context = getattr(sys.flags, "context_aware_warnings", False)  # then `warnings.filters` may not be those here
+    if of_context or [each[2] for each in warnings.filters[:1]] != [_OfNumbers]:
+        warnings.simplefilter("ignore", _OfNumbers)  # before those that were set since
+    token = _UNWARNED.set(True)
+    try:
+        with np.errstate(all="ignore"):
+            yield
+    finally:
+        _UNWARNED.reset(token)
+
+
+def empty_outputs(instance: Instance, arrays: Sequence[Array]) -> list[Array]:
+    """Memory for the outputs of a call on these inputs, which holds nothing yet."""
+    shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
+    return [np.empty(shape, value.dtype.numpy) for shape, value in zip(shapes, instance.outputs, strict=True)]
+
+
+def runs_as_written() -> bool:
+    """Whether a `with noyau.reference()` is around."""
+    return _AS_WRITTEN.get()
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A function written in NumPy. `parameters` are those that take inputs; `constants` the keyword-only ones with
+    their defaults; `outputs` those that it fills: none where it returns its results. `defaults`: of inputs that need
+    not be given."""
+
+    function: Callable[..., Any]
+    parameters: tuple[str, ...]
+    constants: Mapping[str, Any]
+    outputs: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def run(self, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]) -> list[Array]:
+        """Its results, as arrays, one for each output, on copies of the inputs.
+
+        SignatureError where it returns something else than it is signed to, floats of any width taken as alike."""
+        given = [np.array(array) for array in arrays]
+        called = [array[()] if value.scalar else array for array, value in zip(given, instance.inputs, strict=True)]
+        shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
+        if self.outputs:
+            return self._filled(instance, called, shapes, constants)
+        with widened(_are_wide(instance, called)):
+            returned = self.function(*called, **constants)
+        parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
+        return [_result(*each, self.name) for each in self._counted(parts, instance, shapes)]
+
+    @property
+    def name(self) -> str:
+        return self.function.__name__
+
+    def _counted(
+        self, parts: list[Any], instance: Instance, shapes: Sequence[tuple[int, ...]]
+    ) -> Iterator[tuple[Any, Value, tuple[int, ...]]]:
+        if len(parts) != len(instance.outputs):
+            count = "one result" if len(parts) == 1 else f"{len(parts)} results"
+            raise SignatureError(f"the reference {self.name} returns {count}, and {len(instance.outputs)} are signed")
+        return zip(parts, instance.outputs, shapes, strict=True)
+
+    def _filled(
+        self, instance: Instance, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], constants: Mapping[str, Any]
+    ) -> list[Array]:
+        """The outputs that it wrote to, poisoned before."""
+        wide = _are_wide(instance, given)
+        made = [_poisoned(value, shape, wide) for value, shape in zip(instance.outputs, shapes, strict=True)]
+        before = [array.tobytes() for array in made]
+        with widened(wide):
+            returned = self.function(*given, *made, **constants)
+        for value, array, bits in zip(instance.outputs, made, before, strict=True):
+            if array.size and array.tobytes() == bits:
+                told = "returns None and " if returned is None else ""
+                raise SignatureError(f"the reference {self.name} {told}fills nothing of {value.name}")
+        return made
+
+
+def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str]], Signature] | None) -> Reference:
+    """The reference that a function is; `signature` gives the op's signature for names of inputs.
+
+    Parameters beyond the inputs that are named like the results are outputs that it fills. SignatureError for what is
+    no plain function, or has parameters that no input can be."""
+    if not isinstance(function, FunctionType):
+        raise SignatureError(f"the reference of an op is a function, def or lambda, not {function!r}")
+    positional, constants, defaults = [], {}, {}
+    for name, parameter in parameters_of(function, f"the reference {function.__name__}").items():
+        if parameter.kind in _POSITIONAL:
+            positional.append(name)
+            if parameter.default is not inspect.Parameter.empty:
+                defaults[name] = parameter.default
+        elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
+            if parameter.default is inspect.Parameter.empty:
+                told = f"the keyword-only parameter {name} is a constant and needs a default"
+                raise SignatureError(f"the reference {function.__name__} cannot be an op: {told}")
+            constants[name] = parameter.default
+        else:
+            told = f"{parameter} takes what no signature can name"
+            raise SignatureError(f"the reference {function.__name__} cannot be an op: {told}")
+    if signature is None:
+        return Reference(function, tuple(positional), constants, (), defaults)
+    outputs = _filled_names(positional, signature)
+    return Reference(function, tuple(positional[: len(positional) - len(outputs)]), constants, outputs, defaults)
+
+
+def _filled_names(positional: Sequence[str], signature: Callable[[Sequence[str]], Signature]) -> tuple[str, ...]:
+    """The last parameters, where they are named like the results and the others fit the signature alone."""
+    for count in range(1, len(positional) + 1):
+        try:
+            made = signature(positional[:-count])
+        except SignatureError:
+            continue
+        outputs = tuple(term.name for term in made.outputs)
+        if tuple(positional[-count:]) == outputs:
+            return outputs
+    return ()
+
+
+def bind_sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
+    """The sizes of an instance, from its inputs. InputError where they do not fit."""
+    names = [value.name for value in instance.inputs]
+    return bind([value.shape for value in instance.inputs], [np.shape(array) for array in arrays], names)
+
+
+def graph_of(written: Reference, instance: Instance, constants: Mapping[str, Any]) -> Graph:
+    """A reference as a graph: what it computes is one Opaque, evaluated at the width of its inputs. Ops that it calls
+    run as they are written, too: no kernel says what is right.
+
+    Inputs on which the reference fails, or that leave no shape for a result, are refused with an InputError."""
+
+    def evaluate(*arrays: Array) -> tuple[Array, ...]:
+        try:
+            shapes_of(instance.outputs, bind_sizes(instance, arrays))
+        except SignatureError as fault:
+            raise InputError(str(fault)) from fault
+        try:
+            with unwarned(), reference():
+                return tuple(written.run(instance, arrays, constants))
+        except NoyauError:
+            raise
+        except Exception as fault:
+            raise InputError(f"the reference {written.name} fails with {type(fault).__name__}: {fault}") from fault
+
+    inputs = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.inputs]
+    names = tuple(node.output for node in inputs)
+    kind, (first, *others) = Opaque(written.name, evaluate), instance.outputs
+    if not others:
+        return Graph((*inputs, Node(first.name, kind, names, first.dtype, first.shape)), (first.name,))
+    whole = f"{written.name}: all results"
+    opaque = Node(whole, kind, names, DType.OTHER, ())
+    parts = [Node(v.name, Part(k), (whole,), v.dtype, v.shape) for k, v in enumerate(instance.outputs)]
+    return Graph((*inputs, opaque, *parts), tuple(part.output for part in parts))
+
+
+def as_signed(result: Array, value: Value, name: str) -> Array:
+    """A result of a run that is as written. SignatureError where its dtype is not the one that is signed."""
+    if result.dtype != value.dtype.numpy:
+        dtype = from_numpy(result.dtype)
+        found = dtype.value if dtype else str(result.dtype)
+        told = f"gives {value.name} as {found}, and it is signed {value.dtype.value}"
+        raise SignatureError(f"the reference {name} {told}; cast it there, or sign it so")
+    return result
+
+
+def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> Array:
+    """A result as an array of its kind and shape."""
+    array = np.asarray(returned)
+    dtype = None if returned is None else from_numpy(array.dtype)
+    if dtype is None or dtype is DType.OTHER:
+        told = "None" if returned is None else f"a {type(returned).__name__} ({array.dtype})"
+        raise SignatureError(f"the reference {name} returns {told} as {value.name}, which is signed {brief(value)}")
+    alike = dtype.is_float and value.dtype.is_float
+    if array.shape != shape or not (alike or dtype is value.dtype):
+        found = f"{dtype.value}{list(array.shape)}"
+        wanted = f"{brief(value)}, here {value.dtype.value}{list(shape)}; sign it {found} if it always is that"
+        raise SignatureError(f"the reference {name} returns {found} as {value.name}, which is signed {wanted}")
+    return array
+
+
+def _are_wide(instance: Instance, given: Sequence[Any]) -> bool:
+    """Whether the inputs are those of a run in float64."""
+    pairs = zip(instance.inputs, given, strict=True)
+    return any(value.dtype.is_float and np.asarray(array).dtype != value.dtype.numpy for value, array in pairs)
+
+
+def _poisoned(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
+    dtype = DType.F64 if wide and value.dtype.is_float else value.dtype
+    made = np.empty(shape, dtype.numpy)
+    if made.size:
+        made.reshape(-1).view(np.uint8).reshape(-1, dtype.bytes)[:] = np.frombuffer(poison_of(dtype, 0), np.uint8)
+    return made

@@ -1,0 +1,137 @@
+"""What the parameters of a kernel in Triton stand for, told by its function; triton need not be installed for it.
+
+What `triton.autotune` and `triton.heuristics` wrap around a function is told by its attributes: a tuner has `configs`,
+heuristics have `values`, and both have what they wrap as `fn`.
+"""
+
+from __future__ import annotations
+
+import copy
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noyau.errors import SignatureError
+from noyau.kernels.buffers import parameters_of
+from noyau.kernels.user_kernel import HandKernel, Target, Usage, python_function
+
+# What a launch takes beside the kernel's own parameters.
+OPTIONS = (
+    "num_warps",
+    "num_stages",
+    "num_ctas",
+    "maxnreg",
+    "enable_fp_fusion",
+    "launch_cooperative_grid",
+    "launch_pdl",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """The parameters of a kernel, in order. `given`: those that get an input, an output or a size, and its name, by
+    position or by name; `named`: those that get a constant, by name."""
+
+    given: tuple[tuple[str, str], ...]
+    named: tuple[str, ...]
+
+
+def layers(function: Any) -> Iterator[Any]:
+    """What decorators of triton made, from the outermost to the kernel's own function."""
+    while function is not None:
+        yield function
+        inner = getattr(function, "fn", None)
+        function = inner if inner is not function else None
+
+
+def meta_names(function: Any) -> tuple[str, ...]:
+    """The parameters that a tuner's configurations or heuristics give."""
+    found: dict[str, None] = {}
+    for layer in layers(function):
+        for config in getattr(layer, "configs", None) or ():
+            found |= dict.fromkeys(getattr(config, "kwargs", {}))
+        values = getattr(layer, "values", None)
+        found |= dict.fromkeys(values if isinstance(values, dict) else ())
+    return tuple(found)
+
+
+def configs_of(function: Any) -> Sequence[Any]:
+    """The configurations of a tuner, none where there is no tuner."""
+    found = [layer.configs for layer in layers(function) if getattr(layer, "configs", None)]
+    return list(found[0]) if found else []
+
+
+def untuned(function: Any) -> Any:
+    """The same without its tuner: heuristics stay."""
+    if getattr(function, "configs", None):
+        return function.fn
+    inner = getattr(function, "fn", None)
+    if inner is None or not configs_of(inner):
+        return function
+    made = copy.copy(function)
+    made.fn = untuned(inner)
+    return made
+
+
+def taken_by(function: Callable[..., Any], usage: Usage, target: Target, called: str) -> Taken:
+    """What each parameter stands for: by its name; else the first ones are the inputs, then the outputs.
+
+    SignatureError where one is nothing that is known, where an output is not taken, or where `usage` says what a kernel
+    in Triton does not have."""
+    _check_usage(usage, called)
+    names = list(parameters_of(python_function(function), called))
+    meta, own = meta_names(function), usage.constants
+    _check_constants(usage, names, meta, called)
+    named = [name for name in names if name in own or name in target.constants]
+    arrays = [name for name in names if name not in named and name not in meta]
+    if usage.args is not None:
+        return Taken((), tuple(named))
+    outputs = () if usage.updates else target.outputs
+    ends = [term.name for term in (*target.inputs, *outputs)]
+    known = {*ends, *(target.signature.sizes if target.signature else ())}
+    if all(name in known for name in arrays):
+        missed = next((term.name for term in outputs if term.name not in arrays), None)
+        if missed is not None:
+            raise SignatureError(f"{called} does not take the output {missed}; say with args= what it is called with")
+        return Taken(tuple((name, name) for name in arrays), tuple(named))
+    by_place = list(zip(arrays, ends, strict=False))
+    rest = arrays[len(ends) :]
+    strange = next((name for name in rest if name not in known), None)
+    if len(arrays) < len(ends) or strange is not None:
+        what = f"takes {strange}" if strange else f"takes {', '.join(arrays) or 'nothing'}"
+        told = f"by position {', '.join(ends)}, by name sizes and constants"
+        raise SignatureError(f"{called} {what}, and there are {told}; say with args= what it is called with")
+    return Taken((*by_place, *((name, name) for name in rest)), tuple(named))
+
+
+def asks_strides(kernel: HandKernel) -> bool:
+    """Whether what its author says of it asks for strides: else it takes packed arrays."""
+    functions = [each for each in (kernel.usage.args, kernel.usage.launch) if inspect.isfunction(each)]
+    return any({"stride", "strides"} & set(function.__code__.co_names) for function in functions)
+
+
+def options_of(usage: Usage) -> dict[str, Any]:
+    """The options of a launch: those that are said so, and constants of their names."""
+    own = {name: value[0] if isinstance(value, list) else value for name, value in usage.constants.items()}
+    return {**usage.options, **{name: value for name, value in own.items() if name in OPTIONS}}
+
+
+def _check_usage(usage: Usage, called: str) -> None:
+    if usage.launch is None:
+        raise SignatureError(f"{called} is in triton, and nothing says how many programs it has: give launch=")
+    if usage.returns:
+        raise SignatureError(f"{called} has returns=True, and a kernel in triton returns nothing: it fills its outputs")
+    unknown = next((name for name in usage.options if name not in OPTIONS), None)
+    if unknown is not None:
+        raise SignatureError(f"options= of {called} has {unknown!r}; of triton there are {', '.join(OPTIONS)}")
+
+
+def _check_constants(usage: Usage, names: Sequence[str], meta: Sequence[str], called: str) -> None:
+    for name in usage.constants:
+        if name in meta:
+            raise SignatureError(f"constants= of {called} gives {name}, which its tuner or its heuristics give")
+        if name not in names and name not in OPTIONS:
+            raise SignatureError(
+                f"constants= of {called} gives {name}; it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
+            )

@@ -1,0 +1,267 @@
+"""A hand-written kernel as data, validated against the op that it is attached to."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from noyau.errors import SignatureError, UnsupportedError
+from noyau.kernels.buffers import asked_for
+from noyau.kernels.c.prototypes import Prototype
+from noyau.signatures.types import Signature, Term
+
+LANGUAGES = ("c", "cpp", "cuda", "numba", "numba_cuda", "triton", "python")
+Number: TypeAlias = bool | int | float
+Launch: TypeAlias = Callable[..., Any] | tuple[Any, ...] | str
+Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
+Init: TypeAlias = Mapping[str, Number | str] | Callable[..., Mapping[str, Number | str]]
+EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What the author says of a kernel beside its text.
+
+    `launch`: the grid and the block, as a tuple or a function; of a function in C that takes `begin` and `end`, how far
+    they go, as the name of a size or a function (None: over the first dim of the first output); `args`: a function that
+    gives the arguments; `init`: what an output holds before, a number or the name of an input to copy; `constants`: a
+    value for each name, or a list of values to choose from; `returns`: it returns its outputs (None: found from its
+    parameters); `updates`: inputs that it writes its results over, in the order of the outputs; `options`: of its
+    language; `trust`: it runs without a check.
+    """
+
+    launch: Launch | None = None
+    args: Arguments | None = None
+    init: Init = field(default_factory=lambda: EMPTY)
+    constants: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    returns: bool | None = None
+    updates: tuple[str, ...] = ()
+    options: Mapping[str, Any] = field(default_factory=lambda: EMPTY)
+    trust: bool = False
+
+
+def usage_of(said: Mapping[str, Any], called: str) -> Usage:
+    """The usage of a kernel's author. SignatureError for one that there is not."""
+    unknown = next((name for name in said if name not in Usage.__dataclass_fields__), None)
+    if unknown is not None:
+        raise SignatureError(f"{called}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
+    updates = said.get("updates", ())
+    names = updates if isinstance(updates, list | tuple) else (updates,)
+    return Usage(**{**said, "updates": tuple(names)})
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """What a kernel is attached to: the op's name, its signature if it has one, and its constants."""
+
+    op: str
+    signature: Signature | None
+    constants: Mapping[str, Any]
+
+    @property
+    def inputs(self) -> tuple[Term, ...]:
+        return self.signature.inputs if self.signature else ()
+
+    @property
+    def outputs(self) -> tuple[Term, ...]:
+        return self.signature.outputs if self.signature else ()
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Inputs, outputs, sizes, constants."""
+        sizes = self.signature.sizes if self.signature else ()
+        ends = (term.name for term in (*self.inputs, *self.outputs))
+        return tuple(dict.fromkeys((*ends, *sizes, *self.constants)))
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class HandKernel:
+    """One hand-written kernel. `text` is its source, `entry` its function there, `function` what is called where it is
+    Python; `place`: the file and the line, as far as they are known. `prototype`: of a text in C. `taken`: the names of
+    the function's parameters, None where they cannot be told; `required`: constants among them that have no default."""
+
+    name: str
+    language: str
+    text: str
+    entry: str
+    place: str
+    target: Target
+    usage: Usage
+    function: Callable[..., Any] | None = None
+    prototype: Prototype | None = None
+    taken: frozenset[str] | None = None
+    required: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.called} in {self.language}, {self.place}>"
+
+    @property
+    def called(self) -> str:
+        """Its name in messages: `softmax[softmax_by_rows]`."""
+        return f"{self.target.op}[{self.name}]"
+
+    def takes(self, name: str) -> bool:
+        """Whether one of its parameters bears a name, as far as is known."""
+        if self.prototype is not None:
+            return any(parameter.name == name for parameter in self.prototype.parameters)
+        return self.taken is None or name in self.taken
+
+    def numbers(self, constants: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """The op's constants, as a call has them or by default, and the kernel's own, of a list the first."""
+        own = {name: value[0] if isinstance(value, list) else value for name, value in self.usage.constants.items()}
+        return {**self.target.constants, **(constants or {}), **own}
+
+
+def require_name(name: object, called: str) -> None:
+    """SignatureError for what is no name: it stands in messages, in comments of texts and on a line of a record."""
+    if not isinstance(name, str) or not name.isprintable() or not name.strip():
+        raise SignatureError(f"{called} is named {name!r}; a name is a text of letters that print, on one line")
+
+
+def settled(kernel: HandKernel, constants: Sequence[tuple[str, Any]]) -> HandKernel:
+    """The kernel with these of its constants chosen."""
+    chosen = {**kernel.usage.constants, **dict(constants)}
+    return replace(kernel, usage=replace(kernel.usage, constants=chosen)) if constants else kernel
+
+
+def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = ()) -> None:
+    """SignatureError where what an author says names what the op does not have; `extra` are further names."""
+    _check_kinds(usage, called)
+    offered = tuple(dict.fromkeys((*target.names, *usage.constants, *extra, "device")))
+    functions = {"launch": usage.launch, "args": usage.args, "init": usage.init}
+    for what, function in functions.items():
+        if callable(function):
+            asked_for(function, offered, f"{what}= of {called}")
+    _check_constants(usage, target, called)
+    if isinstance(usage.init, Mapping):
+        check_init(usage.init, target, called)
+    _check_updates(usage, target, called)
+    _check_launch(usage, target, called)
+
+
+def _check_kinds(usage: Usage, called: str) -> None:
+    """SignatureError where what is said is no such thing at all."""
+    for what, (wanted, is_such) in _KINDS.items():
+        if not is_such(value := getattr(usage, what)):
+            raise SignatureError(f"{what}= of {called} is {value!r}; give {wanted}")
+
+
+# What an author says of a kernel, in words, and whether a value is such a thing.
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "args": ("a function that gives a tuple of all arguments", lambda value: value is None or callable(value)),
+    "init": ("{'out': 0}, or a function that does", lambda value: callable(value) or isinstance(value, Mapping)),
+    "constants": ("{'BLOCK': 128}, or lists of values", lambda value: isinstance(value, Mapping)),
+    "options": ("a dict, such as {'num_warps': 8}", lambda value: isinstance(value, Mapping)),
+    "returns": ("True or False", lambda value: value is None or isinstance(value, bool)),
+    "trust": ("True or False", lambda value: isinstance(value, bool)),
+    "updates": ("names of inputs: ('p', 'm')", lambda value: all(isinstance(name, str) for name in value)),
+}
+
+
+def _check_launch(usage: Usage, target: Target, called: str) -> None:
+    if usage.launch is None or callable(usage.launch) or isinstance(usage.launch, tuple):
+        return
+    sizes = target.signature.sizes if target.signature else ()
+    if usage.launch not in sizes:
+        told = f"for begin and end in C a size ({_list(sizes)}) or a function"
+        raise SignatureError(
+            f"launch= of {called} is {usage.launch!r}; give (grid, block), or a function that does; {told}"
+        )
+
+
+def check_init(init: Mapping[str, Any], target: Target, called: str) -> None:
+    """SignatureError where `init` names no output, or gives it what it cannot hold."""
+    outputs = {term.name: term for term in target.outputs}
+    inputs = {term.name: term for term in target.inputs}
+    for name, value in init.items():
+        if name not in outputs:
+            raise SignatureError(f"init= of {called} names {name!r}; the outputs are {_list(outputs)}")
+        if isinstance(value, str):
+            if value not in inputs:
+                raise SignatureError(f"init= of {called} copies {value!r} to {name}; the inputs are {_list(inputs)}")
+            _require_alike(inputs[value], outputs[name], f"init= of {called}")
+        elif not isinstance(value, Number | np.number):
+            raise SignatureError(f"init= of {called} gives {name} {value!r}; give a number, or the name of an input")
+
+
+def _check_constants(usage: Usage, target: Target, called: str) -> None:
+    for name, value in usage.constants.items():
+        if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
+            raise SignatureError(f"constants= of {called} names {name!r}, which is no identifier")
+        if name in target.names and name not in target.constants:
+            raise SignatureError(f"constants= of {called} names {name}, which is an input, an output or a size")
+        values = value if isinstance(value, list) else [value]
+        if not values:
+            raise SignatureError(f"constants= of {called} has an empty list for {name}; give at least one value")
+
+
+def _check_updates(usage: Usage, target: Target, called: str) -> None:
+    if not usage.updates:
+        return
+    inputs = {term.name: term for term in target.inputs}
+    unknown = next((name for name in usage.updates if name not in inputs), None)
+    if unknown is not None:
+        raise SignatureError(f"updates= of {called} names {unknown!r}; the inputs are {_list(inputs)}")
+    if len(usage.updates) != len(target.outputs):
+        count = f"{len(usage.updates)} inputs for {len(target.outputs)} outputs"
+        raise SignatureError(f"updates= of {called} names {count}; each output is written over one input")
+    for name, output in zip(usage.updates, target.outputs, strict=True):
+        _require_alike(inputs[name], output, f"updates= of {called}")
+    if usage.init:
+        raise SignatureError(f"{called} has updates= and init=; what it updates holds the input already")
+
+
+def _require_alike(source: Term, output: Term, called: str) -> None:
+    if (source.element, source.dims or ()) != (output.element, output.dims or ()):
+        raise SignatureError(f"{called}: {source.name} is {source}, and {output.name} is {output}; they must be alike")
+
+
+# Where a decorator keeps the function that it was given: njit and jit, Triton's, vectorize, guvectorize, stencil.
+_WITHIN = ("py_func", "fn", "_dispatcher.py_func", "gufunc_builder.py_func", "kernel_ir.func_id.func")
+
+
+def language_of(function: Callable[..., Any]) -> str:
+    """The language of a callable, told by the package that its type comes from; nothing is imported for it."""
+    kind = type(function)
+    origin = f"{kind.__module__}.{kind.__qualname__}"
+    if origin.startswith("numba."):
+        return "numba_cuda" if ".cuda." in origin else "numba"
+    return "triton" if origin.startswith("triton.") else "python"
+
+
+def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The plain function in what a decorator of numba or triton made, else the callable itself."""
+    for name in _WITHIN:
+        inner = _attribute(function, name)
+        if callable(inner) or hasattr(inner, "fn"):  # a tuner around heuristics is called by its grid alone
+            return python_function(inner)
+    return function
+
+
+def _attribute(value: Any, path: str) -> Any:
+    for name in path.split("."):
+        value = getattr(value, name, None)
+    return value
+
+
+def require_language(language: str, called: str) -> None:
+    if language not in LANGUAGES:
+        raise UnsupportedError(f"{called}: there is no language {language!r}; there are {', '.join(LANGUAGES)}")
+
+
+def number_text(value: Number) -> str:
+    """A number as C has it, at its full width."""
+    if isinstance(value, bool | int):
+        return str(int(value))
+    if math.isnan(value):
+        return "(0.0 / 0.0)"
+    return repr(float(value)) if math.isfinite(value) else f"({'-' if value < 0 else ''}1.0 / 0.0)"
+
+
+def _list(names: Iterable[str]) -> str:
+    return ", ".join(names) or "none"

@@ -1,0 +1,1 @@
+"""Models of PyTorch made to call the ops of `noyau.nn`."""

@@ -1,0 +1,1 @@
+"""Op: one reference, many kernels, and the call that picks one."""

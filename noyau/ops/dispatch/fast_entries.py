@@ -1,0 +1,272 @@
+"""Doors of what was chosen for a key: in C where one kernel is the whole program, else in Python.
+
+A program of several steps as a call that looks nothing up: kernels by their doors, and NumPy between them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias, assert_never
+
+import numpy as np
+
+from noyau.compiler.lowering.input_layouts import PACKED, Layout
+from noyau.dtypes import DType
+from noyau.errors import InputError, UnsupportedError
+from noyau.hosts.numpy import python_calls
+from noyau.hosts.numpy.c_library import threads
+from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, write
+from noyau.hosts.numpy.memory import empty
+from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import Constant, Contract, Graph, Input, Node
+from noyau.kernels.call import FunctionKernel, built, call_kernel
+from noyau.kernels.programs import libraries
+from noyau.kernels.programs.generate import Wanted
+from noyau.kernels.programs.program import KernelStep, LibraryStep
+from noyau.kernels.programs.run import Built, BuiltKernel
+from noyau.kernels.user_kernel import HandKernel
+from noyau.ops.dispatch.choice import Choice, Chosen
+from noyau.signatures.binding import TAKES
+from noyau.signatures.types import Family, Signature, Term, Value
+
+Array = np.ndarray
+Sizes = Mapping[str, int]
+Step: TypeAlias = Callable[[list[Array], Sizes], Sequence[Array]]
+
+
+class Runner:
+    """A built program, run on arrays that lie as it wants them. InputError where their shapes do not fit."""
+
+    def __init__(self, built: Built) -> None:
+        program = built.generated.program
+        names = [node.output for node in program.graph.inputs]
+        self.solve = solver(program.graph)
+        self.known = {n.output: n.kind.value for n in program.graph.nodes if isinstance(n.kind, Constant)}
+        places = {name: at for at, name in enumerate(dict.fromkeys([*names, *self.known, *_made(built)]))}
+        self.start = [None] * len(places)
+        self.given, self.constants = len(names), [(places[name], value) for name, value in self.known.items()]
+        self.steps = [
+            (call, [places[n.output] for n in step.graph.inputs], [places[name] for name in step.graph.outputs])
+            for call, step in zip(_calls(built), program.steps, strict=True)
+        ]
+        self.results = [places[name] for name in program.graph.outputs]
+
+    def __call__(self, *arrays: Array) -> list[Array]:
+        sizes = self.solve(arrays)
+        values: list[Any] = [*arrays, *self.start[len(arrays) :]]
+        for place, value in self.constants:
+            values[place] = value
+        for call, given, made in self.steps:
+            results = call([values[place] for place in given], sizes)
+            for place, result in zip(made, results, strict=True):
+                values[place] = result
+        return [values[place] for place in self.results]
+
+
+def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:
+    """What gives the sizes for arrays in the order of the inputs. InputError where they do not fit."""
+
+    def solve(arrays: Sequence[Array]) -> Sizes:
+        return graph.bind([array.shape for array in arrays])
+
+    plain = [_plain(node.shape) for node in graph.inputs]
+    if graph.demands or any(shape is None for shape in plain):
+        return solve
+
+    def match(arrays: Sequence[Array]) -> Sizes:
+        sizes: dict[str, int] = {}
+        for shape, array in zip(plain, arrays, strict=True):
+            for dim, extent in zip(shape or (), array.shape, strict=True):
+                if (dim if type(dim) is int else sizes.setdefault(str(dim), extent)) != extent:
+                    return solve(arrays)
+        return sizes
+
+    return match
+
+
+def _plain(shape: Shape) -> list[str | int] | None:
+    """A shape of names and numbers alone, else None."""
+    found = [_name_or_number(dim) for dim in shape]
+    return [each for each in found if each is not None] if None not in found else None
+
+
+def _name_or_number(dim: Dim) -> str | int | None:
+    if dim.constant is not None:
+        return dim.constant
+    name = next(iter(dim.names))
+    return name if dim == Dim.of(name) else None
+
+
+def _made(built: Built) -> list[str]:
+    return [name for step in built.generated.program.steps for name in step.graph.outputs]
+
+
+def _calls(built: Built) -> list[Step]:
+    kernels = iter(built.kernels)
+    return [
+        _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else _library(step)
+        for step in built.generated.program.steps
+    ]
+
+
+def _library(step: LibraryStep) -> Step:
+    match [node for node in step.graph.nodes if not isinstance(node.kind, Input)]:
+        case [Node(kind=Contract(equation), inputs=names, dtype=dtype)] if dtype.compute is dtype:
+            inputs = [node.output for node in step.graph.inputs]  # one, of a product of an array with itself
+            at = [inputs.index(name) for name in names]
+            return lambda given, sizes: [libraries.contract(equation, [given[k] for k in at], dtype.numpy)]
+        case _:
+            run = libraries.prepared(step.graph)
+            return lambda given, sizes: [run(given, sizes)]
+
+
+def _kernel(built: Built, step: KernelStep, native: BuiltKernel) -> Step:
+    """A kernel by its door; by its slow way where there is no door, or what a library made is not packed."""
+    if built.library is None or any(buffer.strides for buffer in step.kernel.buffers):
+        return lambda given, sizes: native(*given, threads=threads(), empty=empty)
+    ends = [Argument(node.dtype, len(node.shape), PACKED) for node in step.graph.inputs]
+    return partial(_through, Door(built.library, f"{step.kernel.name}_kernel", ends).call, native)
+
+
+def _through(door: Callable[..., Any], native: BuiltKernel, given: list[Array], sizes: Sizes) -> Sequence[Array]:
+    made = door(tuple(given), None)
+    if made is MISS:
+        return native(*map(np.ascontiguousarray, given), threads=threads(), empty=empty)
+    return made if isinstance(made, tuple) else [made]
+
+
+Run: TypeAlias = Callable[..., list[Array]]
+Into: TypeAlias = Callable[[Sequence[Array], Sequence[Array]], bool]
+Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> results, or MISS
+_ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
+
+
+def entry(called: str, signature: Signature, chosen: Chosen) -> Entry | None:
+    """What takes the arguments of a call as they are, and misses where they are of another key. None where the
+    reference runs."""
+    doors = [(_door(called, signature, choice, chosen.wanted), most) for choice, most in chosen.choices]
+    if any(door is None for door, _ in doors):
+        return None
+    only = doors[0][0] if chosen.only else None
+    return only or partial(_by_size, [(door, most) for door, most in doors if door is not None])
+
+
+def run(choice: Choice, wanted: Wanted, arrays: Sequence[Array]) -> list[Array]:
+    """What a kernel gives for arrays of its key. UnsupportedError for the reference, which is none."""
+    match choice.made:
+        case Built():
+            return choice.made(*arrays, threads=threads())
+        case HandKernel():
+            return call_kernel(choice.made, wanted.instance, arrays, wanted.constants)
+        case None:
+            raise UnsupportedError("the reference is no kernel")
+
+
+def arguments_of(signature: Signature, wanted: Wanted, *, packed: bool = False) -> list[Argument]:
+    """What a door takes in each place; with `packed`, arrays in C order alone."""
+    return [
+        _argument(signature, term, value, wanted, PACKED if packed else wanted.layout(at))
+        for at, (term, value) in enumerate(zip(signature.inputs, wanted.instance.inputs, strict=True))
+    ]
+
+
+def _argument(signature: Signature, term: Term, value: Value, wanted: Wanted, layout: Layout) -> Argument:
+    numbers = TAKES[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
+    return Argument(value.dtype, len(value.shape), layout, numbers=numbers, equals=wanted.integers.get(value.name))
+
+
+def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
+    """Whether a Python number would be of this dtype here: it is signed, or an array settles the family, or a number
+    alone would."""
+    if term.dims is not None or not isinstance(term.element, Family):
+        return term.dims is None
+    settled = any(other.element is term.element and other.dims is not None for other in signature.inputs)
+    return settled or (term.element is not Family.ANY and value.dtype is _ALONE.get(term.element))
+
+
+def _door(called: str, signature: Signature, choice: Choice, wanted: Wanted) -> Entry | None:
+    scalars = [value.scalar for value in wanted.instance.outputs]
+    match choice.made:
+        case None:
+            return None
+        case Built(library=path) if path is not None and choice.made.generated.program.single is not None:
+            symbol = f"{choice.made.generated.program.kernels[0].name}_kernel"
+            found: Entry = Door(path, symbol, arguments_of(signature, wanted), scalars, called).call
+            return found
+        case HandKernel(language="c"):
+            made = built(choice.made, wanted.instance, wanted.constants)
+            by_hand: Entry = Door(*made, arguments_of(signature, wanted, packed=True), scalars, called).call
+            return by_hand
+        case Built():
+            ends, program = arguments_of(signature, wanted), choice.made
+            return partial(_plainly, called, ends, scalars, in_memory(program), into=into(program))
+        case HandKernel():
+            by_python = FunctionKernel(choice.made, wanted.instance, wanted.constants)
+            return partial(_plainly, called, arguments_of(signature, wanted), scalars, as_called(by_python, wanted))
+        case _:
+            assert_never(choice.made)
+
+
+def in_memory(made: Built) -> Run:
+    """A program on arrays whose axes are in the order of memory, as doors read them."""
+    if made.generated.program.single is None:
+        return Runner(made)
+    return lambda *arrays: made.kernels[0](*arrays, threads=threads(), empty=empty)
+
+
+def into(made: Built) -> Into | None:
+    """What writes the results of a program of one kernel to the arrays of `out`, where that takes them as they are."""
+    if made.generated.program.single is None:
+        return None
+
+    def write_into(arrays: Sequence[Array], out: Sequence[Array]) -> bool:
+        if not all(isinstance(target, np.ndarray) for target in out):
+            return False
+        try:
+            made.kernels[0](*arrays, out=out, threads=threads())
+        except InputError:
+            return False
+        return True
+
+    return write_into
+
+
+def as_called(run: Run, wanted: Wanted) -> Run:
+    """A kernel that takes arrays as the caller sees them, on such as doors read them."""
+    if not any(layout.axes for layout in wanted.layouts):
+        return run
+    return lambda *arrays: run(*(wanted.layout(at).as_called(array) for at, array in enumerate(arrays)))
+
+
+def _plainly(
+    called: str,
+    ends: Sequence[Argument],
+    scalars: Sequence[bool],
+    run: Run,
+    arguments: tuple[Any, ...],
+    out: Any = None,
+    *,
+    into: Into | None = None,
+) -> Any:
+    """A door in Python, to what is not one kernel in C. What it refuses, it misses: the whole way tells why."""
+    if len(arguments) != len(ends):
+        return MISS
+    arrays = [python_calls.read(end, each) for end, each in zip(ends, arguments, strict=True)]
+    if any(array is None for array in arrays):
+        return MISS
+    given = [array for array in arrays if array is not None]
+    if into is not None and out is not None and into(given, out if isinstance(out, tuple) else (out,)):
+        return out
+    try:
+        results = run(*given)
+    except InputError:
+        return MISS
+    whole = python_calls.packed(results, scalars)
+    return whole if out is None else write(called, whole, out, arguments)
+
+
+def _by_size(doors: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...], out: Any = None) -> Any:
+    """The door for the size of the largest array."""
+    cells = max((each.size for each in arguments if isinstance(each, np.ndarray)), default=0)
+    return next(door for door, most in doors if cells <= most)(arguments, out)

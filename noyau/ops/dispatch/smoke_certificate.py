@@ -1,0 +1,193 @@
+"""The smoke certificate of a program that was just built: a few small cases, in a fraction of a second."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, islice, permutations
+from types import MappingProxyType
+
+import numpy as np
+
+from noyau.compiler.lowering.input_layouts import lie
+from noyau.ir.graph import Graph
+from noyau.kernels.description import Description
+from noyau.kernels.programs.generate import ON_GPU, Generated, Wanted
+from noyau.kernels.programs.run import Built
+from noyau.kernels.reference import graph_of
+from noyau.signatures.binding import bind
+from noyau.signatures.inputs import Maker, in_dtypes, made_by, sizes_of
+from noyau.verify.adversarial import (
+    NORMAL,
+    CaseMaker,
+    Pattern,
+    cells,
+    covering,
+    fits,
+    schedule,
+    shrunk,
+    spell,
+    usual_sizes,
+)
+from noyau.verify.certificate import Certificate
+from noyau.verify.values import Case, certify_native
+
+Array = np.ndarray
+Sizes = Mapping[str, int]
+ENOUGH_S = 0.1  # after which no further case is begun
+MOST = 8
+CELLS = 1 << 13  # of the largest array
+RENAMED = 24  # ways in which sizes may be those of other names
+MADE = 1 << 20  # of what a maker of inputs is asked for beyond its usual sizes
+NO_SIZES: Sizes = MappingProxyType({})
+EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
+
+
+def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
+    """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
+    memory as it takes them; first on those of sizes at which launches run that do not run at the first ones."""
+    generated, wanted = built.generated, built.generated.wanted
+    judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
+    small = _cases(description, generated, seed)
+    with np.errstate(all="ignore"):
+        first = list(islice(small, 1))
+        missed = sizes_missed(
+            generated, [generated.graph.bind([array.shape for array in case.inputs]) for case in first]
+        )
+        longer = _of_launches(description, generated, seed, missed)
+        cases = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
+        return certify_native(judged_by, built, cases, name=generated.called, spelt=lambda: generated.graph)
+
+
+def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
+    """The cases that are asked for within a time; the first one in any case."""
+    end_s = time.monotonic() + limit_s
+    for case in cases:
+        yield case
+        if time.monotonic() > end_s:
+            return
+
+
+def _cases(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
+    """Small inputs of the key: by the op's maker where that gives some that the program holds for, else such as the
+    traced graph takes."""
+    made = made_inputs(description, generated.wanted, seed, generated)
+    first = next(made, None)
+    found = _drawn(generated, seed) if first is None else chain([first], made)
+    for label, arrays in found:
+        laid = [lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)]
+        yield Case(label, tuple(laid))
+
+
+def sizes_missed(generated: Generated, tried: Sequence[Sizes]) -> list[dict[str, int]]:
+    """Sizes at which launches run that do not at those that are tried: on a GPU, where these are large, those that the
+    call has."""
+    graph, kernels = generated.graph, generated.program.kernels
+    if generated.language in ON_GPU:
+        return covering(kernels, graph, tried, generated.wanted.sizes)
+    return covering(kernels, graph, tried, most=CELLS)
+
+
+def _of_launches(description: Description, generated: Generated, seed: int, missed: Iterable[Sizes]) -> Iterator[Case]:
+    """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
+    for sizes in missed:
+        found = _drawn(generated, seed, [(sizes, NORMAL)])
+        if description.inputs is not None:
+            found = made_at(description, generated.wanted, generated.graph, sizes, seed, generated)
+        for label, arrays in found:
+            yield Case(label, tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)))
+
+
+def made_at(
+    description: Description, wanted: Wanted, graph: Graph, sizes: Sizes, seed: int = 0, of: Generated | None = None
+) -> Iterator[tuple[str, list[Array]]]:
+    """What the op's maker makes of some sizes, also where it has other names for them; of as many of these as it knows
+    by name where it makes none of all; nothing where it does not take them."""
+    takes = sizes_of(description.inputs) if description.inputs is not None else []
+    others, free = [size for name, size in sizes.items() if name not in takes], [n for n in takes if n not in sizes]
+    renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
+    for more in [*(islice(renamed, RENAMED) if others else ()), None]:
+        with contextlib.suppress(Exception):  # of a user's function
+            for label, arrays in islice(made_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
+                if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
+                    yield label, arrays
+                    return
+
+
+def _drawn(
+    generated: Generated, seed: int, plan: Iterable[tuple[Mapping[str, int], Pattern]] | None = None
+) -> Iterator[tuple[str, list[Array]]]:
+    graph, integers = generated.graph, generated.wanted.integers
+    maker = CaseMaker(graph, np.random.default_rng(seed))
+    for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
+        made = maker.inputs(sizes, pattern)
+        if made is not None:
+            numbers = {name: np.array(value) for name, value in integers.items()}
+            arrays = {**made, **{n: numbers[n].astype(made[n].dtype) for n in numbers}}
+            yield spell(pattern, sizes), [arrays[node.output] for node in graph.inputs]
+
+
+def _plan(graph: Graph, maker: CaseMaker, called: Mapping[str, int]) -> Iterator[tuple[Mapping[str, int], Pattern]]:
+    """Usual sizes, all sizes at an edge as far as the arrays stay small, then other numbers."""
+    patterns = schedule(graph, hint(graph, called), False, maker.has_floats)
+    yield from islice(patterns, 1)
+    yield from ((sizes, NORMAL) for sizes in sizes_at_edges(graph, usual_sizes(graph, {}), CELLS))
+    yield from patterns
+
+
+def hint(graph: Graph, called: Mapping[str, int]) -> Mapping[str, int]:
+    """The sizes that a graph is called with, where it does not hold for usual ones and these are not large; else
+    none."""
+    return {} if fits(graph, usual_sizes(graph, {})) or not called or cells(graph, called) > MADE else called
+
+
+def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[dict[str, int]]:
+    """All sizes at an edge as far as no array has more cells, where the graph can have that: it may demand that two
+    sizes are alike."""
+    last = next(iter(list(usual)[-1:]), None)
+    edges = [shrunk(graph, dict.fromkeys(usual, edge), cells, last) for edge in EDGES]
+    return [sizes for sizes in edges if fits(graph, sizes)]
+
+
+def made_inputs(
+    description: Description,
+    wanted: Wanted,
+    seed: int,
+    of: Generated | None = None,
+    sizes: Mapping[str, int] = NO_SIZES,
+) -> Iterator[tuple[str, list[Array]]]:
+    """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker.
+    `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
+    large. `sizes`: those that are asked for besides."""
+    maker, signature = description.inputs, description.signature
+    if maker is None or signature is None:
+        return
+    known = {**description.sizes, **wanted.integers}
+    asked = {} if of is None else sizes_asked(maker, of.specialised)
+    if math.prod(asked.values()) > MADE:
+        return
+    asked |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
+    for number in range(MOST):
+        rng = np.random.default_rng([seed, number])
+        given = made_by(maker, rng, asked, description.reference.parameters, description.name)
+        given = in_dtypes(given, signature, wanted.instance.dtypes)
+        bound = bind(signature, given, known, f"inputs= of {description.name}")
+        if bound.instance == wanted.instance and (of is None or of.holds(bound.sizes)):
+            yield f"inputs(rng), seed {number}", list(bound.arrays)
+
+
+def sizes_asked(maker: Maker, specialised: Mapping[str, int]) -> dict[str, int]:
+    """The sizes that a maker is asked for: those that a program is for, and where an array of all sizes had more cells
+    than MADE, the others too, halved from what they usually are."""
+    asked = {name: specialised[name] for name in sizes_of(maker) if name in specialised}
+    defaults = {name: each.default for name, each in inspect.signature(maker).parameters.items()}
+    others = {name: size for name, size in defaults.items() if isinstance(size, int) and name not in asked}
+    smaller: dict[str, int] = {}
+    while asked and math.prod((asked | others).values()) > MADE and max(others.values(), default=1) > 1:
+        largest = max(others, key=others.__getitem__)
+        others[largest] //= 2
+        smaller[largest] = others[largest]
+    return asked | smaller

@@ -1,0 +1,128 @@
+"""Winners: which kernel of an op was the fastest on this machine, by key and by how much it moved."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from itertools import pairwise
+from typing import Any
+
+from noyau.errors import BuildError, NoyauError
+from noyau.kernels.closure_fingerprint import source_of
+from noyau.kernels.description import Description
+from noyau.kernels.programs.generate import CPU, Generated, Wanted, generate, key_of
+from noyau.kernels.trust import ineligible
+from noyau.toolchain import cached_records
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.cache import digest
+from noyau.version import __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Winner:
+    """The fastest kernel at one size. `cells`: of the largest array of the call; `kernel`: a language of generated
+    kernels, the name of an attached one, or "reference"; `text`: a digest of the kernel, or of what the reference was
+    faster than, which is stale where that changed; `median_s`: of a call; `when`: the day; `constants`: those chosen of
+    an attached kernel that has lists of them."""
+
+    cells: int
+    kernel: str
+    text: str
+    median_s: float
+    when: str
+    constants: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def called(self) -> str:
+        """Its name, with the constants."""
+        told = ", ".join(f"{name}={value}" for name, value in self.constants)
+        return f"{self.kernel} ({told})" if told else self.kernel
+
+    def distance(self, cells: int) -> float:
+        """How far a call is from it: of sizes, what counts is their ratio."""
+        return abs(math.log((cells + 1) / (self.cells + 1)))
+
+
+def recalled(description: Description, wanted: Wanted) -> tuple[Winner, ...]:
+    """The winners of a key on this machine, the smallest first; none where nothing was recorded, or it cannot be
+    read."""
+    found = cached_records.recall(_key(description, wanted))
+    try:
+        return tuple(sorted(map(_read, found or ()), key=lambda winner: winner.cells))
+    except (TypeError, ValueError):
+        return ()
+
+
+def record(description: Description, wanted: Wanted, winners: Sequence[Winner]) -> None:
+    """Keep winners, in place of those of the same numbers of cells. OutputError where the cache cannot be written."""
+    kept = {winner.cells: winner for winner in (*recalled(description, wanted), *winners)}
+    cached_records.keep(_key(description, wanted), [asdict(kept[cells]) for cells in sorted(kept)])
+
+
+def _read(told: Mapping[str, Any]) -> Winner:
+    constants = tuple((str(name), value) for name, value in told.get("constants", ()))
+    return Winner(**{**told, "constants": constants})
+
+
+def nearest(winners: Sequence[Winner], cells: int) -> Winner | None:
+    """The winner at the size that is most like this one."""
+    return min(winners, key=lambda winner: winner.distance(cells), default=None)
+
+
+def bounds(winners: Sequence[Winner]) -> list[tuple[Winner, float]]:
+    """Each winner with the number of cells up to which it is the nearest."""
+    middles = [math.sqrt((one.cells + 1) * (two.cells + 1)) - 1 for one, two in pairwise(winners)]
+    return list(zip(winners, [*middles, math.inf], strict=True)) if winners else []
+
+
+def text_digest(text: str) -> str:
+    """What identifies a kernel's text in a record."""
+    return digest("kernel", text)
+
+
+def usual_text(description: Description, wanted: Wanted) -> str:
+    """What identifies the text of the kernel that runs by default, a trusted one, else the generated one: a reference
+    that was faster may be slower than another one. Of a key without such a kernel nothing does."""
+    asked = (description.reference, wanted.instance, wanted.constants, wanted.device)
+    for kernel in description.kernels:
+        if kernel.usage.trust and not ineligible(kernel, *asked):
+            return text_digest(kernel.text)
+    try:
+        return text_digest(generate(description, wanted, wanted.languages[0]).text if wanted.languages else "")
+    except NoyauError:
+        return text_digest("")
+
+
+def smoke_key(description: Description, generated: Generated) -> str:
+    """What a smoke certificate depends on: the reference, the texts, which launches the call has, the key, the machine,
+    and who judges."""
+    launches = str(generated.launches(generated.wanted.sizes))
+    return digest(
+        "smoke", __version__, generated.language, generated.text, launches, *_told(description, generated.wanted)
+    )
+
+
+def _key(description: Description, wanted: Wanted) -> str:
+    return digest("winners", *_told(description, wanted))
+
+
+def _told(description: Description, wanted: Wanted) -> list[str]:
+    """The reference, the signature, the key, the machine."""
+    instance, constants, integers, layouts, device = key_of(wanted)
+    told = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
+    return [source_of(description.reference.function), str(description.signature), *told, *machine_of(device)]
+
+
+def machine_of(device: str) -> list[str]:
+    """What a record depends on of the machine: the processor's level and the compiler, or the GPU, its driver and what
+    compiles for it."""
+    if device != CPU:
+        from noyau.hosts.torch.cuda.clock import device_text
+
+        return [device_text(int(device.partition(":")[2] or 0))]
+    try:
+        compiler = c_compiler.find_compiler().version
+    except BuildError:
+        compiler = "none"
+    return [c_compiler.level(), compiler]

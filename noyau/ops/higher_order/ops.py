@@ -1,0 +1,281 @@
+"""noyau.map, noyau.zip and noyau.reduce: ops on arrays of any rank, made of a function of numbers.
+
+What a check tries of an op that takes arrays of any rank: a few signatures, each an op of its own.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import CodeType, FunctionType
+from typing import Any
+
+import numpy as np
+
+from noyau import functions
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import SignatureError, UnsupportedError
+from noyau.kernels.description import Description
+from noyau.kernels.programs.generate import Generated
+from noyau.ops.higher_order.reduction_match import Way, way_of
+from noyau.ops.higher_order.scalar_trace import Scalar, graph_over, inputs_of, name_of, over_arrays, require_traceable
+from noyau.ops.op import Op, op
+from noyau.signatures.types import Family
+
+Result = Callable[[DType], DType]  # of the dtype of all inputs, that of the result
+FAMILIES = ((Family.FLOAT, DType.F32, DType.F64), (Family.INT, DType.I64, DType.I32), (None, DType.BOOL, DType.BOOL))
+
+
+def elements_of(result: Result) -> Iterator[tuple[str, str]]:
+    """The element of the inputs and that of the result, as signatures have them: of the first family that it takes."""
+    for family, usual, other in FAMILIES:
+        try:
+            made, same = result(usual), result(other)
+        except UnsupportedError:
+            continue
+        if family is not None and (made, same) == (usual, other):
+            yield family.value, family.value
+        elif family is not None and made is same:
+            yield family.value, made.value
+        else:
+            yield usual.value, made.value
+        return
+
+
+def mapped(element: str, made: str, names: Sequence[str]) -> list[str]:
+    """Signatures of functions cell by cell: alike shapes, a row beside a matrix, a column beside a row."""
+    batch, row, column, out = fresh(names, "batch", "n", "m", "out")
+    same, rest = f"{element}[*{batch}, {row}]", ", ".join([f"{element}[{row}]"] * (len(names) - 1))
+    texts = [", ".join([same] * len(names)) + f" -> {out}: {made}[*{batch}, {row}]"]
+    if rest:
+        texts.append(f"{same}, {rest} -> {out}: {made}[*{batch}, {row}]")
+        texts.append(f"{element}[{column}, 1], {rest} -> {out}: {made}[{column}, {row}]")
+    return texts
+
+
+def reduced(element: str, made: str, name: str) -> dict[str, Mapping[str, Any]]:
+    """Signatures of a reduction, with its arguments: along the last axis, the first one, all of them."""
+    batch, row, column, out = fresh([name], "batch", "n", "m", "out")
+    return {
+        f"{element}[*{batch}, {row}] -> {out}: {made}[*{batch}]": {"axis": -1, "keepdims": False},
+        f"{element}[{row}, *{batch}] -> {out}: {made}[1, *{batch}]": {"axis": 0, "keepdims": True},
+        f"{element}[{column}, {row}] -> {out}: {made}": {"axis": None, "keepdims": False},
+    }
+
+
+def fresh(taken: Sequence[str], *wanted: str) -> list[str]:
+    """The wanted names, each made longer where an input has it."""
+    made = []
+    for name in wanted:
+        while name in taken:
+            name += "_"
+        made.append(name)
+    return made
+
+
+Forms = Callable[[], Sequence[Op[..., Any]]]
+_NUMBERS = (bool, int, float)
+
+
+class HigherOrder(Op[..., Any]):
+    """An op on arrays of any dtype, rank and layout that was made of a function of numbers. Each kind of call gets a
+    signature of its own; numbers of Python stand beside arrays as they do in NumPy."""
+
+    def __init__(self, description: Description, forms: Forms) -> None:
+        super().__init__(description)
+        self._forms, self._made = forms, tuple[Op[..., Any], ...]()
+
+    @property
+    def forms(self) -> tuple[Op[..., Any], ...]:
+        """Ops with a signature that do the same, of usual dtypes and shapes: those that `noyau.check` tries."""
+        if not self._made:
+            self._made = tuple(self._forms())
+        return self._made
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """As every op; a number counts as NumPy has it beside the arrays."""
+        return super().__call__(*_beside(args), **kwargs)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Any:
+        return super().explain(*_beside(args), **kwargs)
+
+    def generated(self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Generated:
+        """The kernels of its first form in a language."""
+        return self.forms[0].generated(language, dtypes, ranks)
+
+    def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
+        """Inputs for its first form."""
+        return self.forms[0].make(seed, **sizes)
+
+
+def map(function: Scalar, *, name: str | None = None) -> HigherOrder:  # noqa: A001  public as noyau.map
+    """An op that does to each cell of an array what `function` does to a number: any[...] -> any[...].
+
+        relu = noyau.map(lambda x: max(x, 0.0))
+
+    `function` is a def or a lambda over arithmetic, comparisons, math.*, np.* and other ops, or such a function itself
+    (math.exp). Parameters with defaults are constants of the kernel: `f(x, slope=0.1)` is called `op(x, slope=0.2)`.
+    max and min keep NaN, math.floor gives i64. An `if` on a number is refused: write np.where(x > 0, x, 0.0).
+    UnsupportedError where it cannot be traced, with its line; SignatureError where it takes more than one number."""
+    return _elementwise(function, 1, "map", name)
+
+
+def zip(function: Scalar, *, name: str | None = None) -> HigherOrder:  # noqa: A001  public as noyau.zip
+    """An op that joins the cells of two or more arrays by a function of as many numbers, broadcast as NumPy does:
+    any[...], any[...] -> any[...]. See `noyau.map` for what the function may be.
+
+        mul = noyau.zip(operator.mul)
+
+    SignatureError where it takes fewer than two numbers."""
+    return _elementwise(function, max(2, inputs_of(function)), "zip", name)
+
+
+def reduce(function: Scalar, start: float, *, name: str | None = None) -> HigherOrder:
+    """An op that folds the cells along an axis by `function(state, number)`, from `start` on: called
+    `op(x, axis=None, keepdims=False)`, with an axis, several, or None for all of them.
+
+        total = noyau.reduce(operator.add, 0.0)
+
+    What the function does is told from its graph. Where it joins the state to the number, or to what it makes of the
+    number alone, by +, -, *, max, min, or, and, or by np.logaddexp, the cells are merged in lanes and blocks, in an
+    order of noyau's own that never depends on the number of threads. Anything else is a fold from left to right: the
+    cells of an axis one after the other, several axes in C order, whether the function is associative or not. No cells
+    give `start`. The state has the dtype that NumPy gives the function of it; one of 16 bits is kept in float32.
+    UnsupportedError where it cannot be traced or its dtype does not settle; SignatureError for another function than
+    one of two numbers."""
+    step = over_arrays(function, 2, "noyau.reduce")
+    require_traceable(step, step.__code__.co_varnames[:2], step.__kwdefaults__ or {})
+    if step.__kwdefaults__:
+        raise SignatureError(f"noyau.reduce takes a function of two numbers; {step.__name__} has constants beside them")
+    if not isinstance(start, int | float | np.generic):
+        raise SignatureError(f"the start of noyau.reduce is a number, not {start!r}")
+    title = name or f"reduce_{name_of(function)}"
+    ways = Ways(step, start, title)
+    whole = _reduction(ways)
+    whole.__name__ = title
+
+    def forms() -> list[Op[..., Any]]:
+        return [_form(_along(whole, **said), text, title) for text, said in ways.texts().items()]
+
+    return HigherOrder(_described(whole, title, step.__code__), forms)
+
+
+class Ways:
+    """How a reduction goes over numbers of each dtype."""
+
+    def __init__(self, step: FunctionType, start: float, called: str) -> None:
+        self.step, self.start, self.called = step, start, called
+        self.known: dict[np.dtype, Way] = {}
+
+    def over(self, dtype: np.dtype) -> Way:
+        """UnsupportedError where the function cannot be traced for numbers of this dtype."""
+        if dtype not in self.known:
+            self.known[dtype] = way_of(self.step, self.start, dtype, self.called)
+        return self.known[dtype]
+
+    def axes(self, axis: Any, rank: int) -> tuple[int, ...]:
+        """The axes that a call names, in order. SignatureError for one that there is not."""
+        if axis is None:
+            return tuple(range(rank))
+        given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+        known = [isinstance(each, int | np.integer) and not isinstance(each, bool) for each in given]
+        if not given or not all(known) or any(not -rank <= each < rank for each in given):
+            raise SignatureError(f"{self.called}: axis={axis!r} names no axis of {rank}")
+        found = sorted(operator.index(each) % rank for each in given)
+        if len(set(found)) < len(found):
+            raise SignatureError(f"{self.called}: axis={axis!r} names an axis twice")
+        return tuple(found)
+
+    def texts(self) -> dict[str, Mapping[str, Any]]:
+        """Signatures of it, with the arguments that they are of."""
+        found = next(elements_of(lambda dtype: _known(self.over(dtype.numpy).dtype)), None)
+        return reduced(*found, "x") if found else {}
+
+
+def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> HigherOrder:
+    cells = over_arrays(function, inputs, f"noyau.{way}")
+    names = cells.__code__.co_varnames[:inputs]
+    require_traceable(cells, names, cells.__kwdefaults__ or {})
+    title = name or f"{way}_{name_of(function)}"
+
+    def result(dtype: DType) -> DType:
+        graph = graph_over(cells, names, [dtype] * inputs, cells.__kwdefaults__ or {})
+        return graph[graph.outputs[0]].dtype
+
+    def forms() -> list[Op[..., Any]]:
+        texts = [text for pair in elements_of(result) for text in mapped(*pair, names)]
+        return [_form(cells, text, title) for text in texts]
+
+    return HigherOrder(_described(cells, title, cells.__code__), forms)
+
+
+def _described(function: Scalar, title: str, code: CodeType) -> Description:
+    """The op of a function without a signature; it stands where the user's function does."""
+    file = Path(code.co_filename)
+    is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have none
+    described: Op[..., Any] = op(name=title)(function)
+    return replace(described.description, file=file if is_own else None, line=code.co_firstlineno)
+
+
+def _form(function: Scalar, text: str, title: str) -> Op[..., Any]:
+    made: Op[..., Any] = op(text, name=title)(function)
+    return made
+
+
+def _along(whole: Scalar, axis: int | None, keepdims: bool) -> Scalar:
+    """A reduction along one axis, or along all."""
+
+    def along(x: Any) -> Any:
+        return whole(x, axis=axis, keepdims=keepdims)
+
+    return along
+
+
+def _beside(args: Sequence[Any]) -> tuple[Any, ...]:
+    """The arguments, where numbers of Python become arrays of the dtype that NumPy gives them beside the others; beside
+    tensors of torch they become tensors."""
+    if not any(type(each) in _NUMBERS for each in args):
+        return tuple(args)
+    tensors = [each for each in args if hasattr(each, "new_tensor")]
+    if tensors:
+        return tuple(_tensor(each, tensors) if type(each) in _NUMBERS else each for each in args)
+    dtypes = [each.dtype for each in args if isinstance(each, np.ndarray | np.generic)]
+    return tuple(_array(each, dtypes) if type(each) in _NUMBERS else each for each in args)
+
+
+def _array(number: float, dtypes: Sequence[np.dtype]) -> np.ndarray:
+    floats = [dtype for dtype in dtypes if (known := from_numpy(dtype)) is not None and known.is_float]
+    beside = floats if floats and not isinstance(number, bool) else dtypes
+    if floats and isinstance(number, float):
+        return np.asarray(number, np.result_type(*floats))
+    return np.asarray(number, np.result_type(*beside, number) if beside else None)
+
+
+def _tensor(number: float, tensors: Sequence[Any]) -> Any:
+    """A number as a tensor of torch, of the dtype of those beside it; a float beside integers is a float64."""
+    like = next((each for each in tensors if each.is_floating_point()), tensors[0])
+    widened = isinstance(number, float) and not like.is_floating_point()
+    return (like.detach().double() if widened else like.detach()).new_tensor(number)
+
+
+def _known(dtype: np.dtype) -> DType:
+    found = from_numpy(dtype)
+    assert found is not None, dtype
+    return found
+
+
+def _reduction(ways: Ways) -> Scalar:
+    """The reference of a reduction."""
+    step, start, join = ways.step, ways.start, functions.reduce
+
+    def reduction(x: Any, *, axis: Any = None, keepdims: bool = False) -> Any:
+        if not x.ndim:
+            return step(start, x)
+        way = ways.over(x.dtype)
+        cells = x if way.neutral is None else step(way.neutral, x)
+        made = join(way.monoid, cells.astype(way.dtype), ways.axes(axis, x.ndim), keepdims=keepdims)
+        return way.joined(start, made) if way.closes else made
+
+    return reduction

@@ -1,0 +1,283 @@
+"""A function of numbers as a function of arrays: what it sees of `math` and of Python's own functions is NumPy's.
+
+The graph of a function of numbers, for numbers of some dtypes; what does more than that is refused.
+"""
+
+from __future__ import annotations
+
+import builtins
+import functools
+import inspect
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numpy as np
+
+from noyau import functions
+from noyau.dtypes import DType
+from noyau.errors import SignatureError, UnsupportedError
+from noyau.frontends.numpy.trace import follow
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
+
+Scalar = Callable[..., Any]
+
+
+def largest(*numbers: Any) -> Any:
+    """max() of numbers: NaN where one is NaN."""
+    made = numbers[0]
+    for each in numbers[1:]:
+        made = np.maximum(made, each)
+    return made
+
+
+def least(*numbers: Any) -> Any:
+    """min() of numbers: NaN where one is NaN."""
+    made = numbers[0]
+    for each in numbers[1:]:
+        made = np.minimum(made, each)
+    return made
+
+
+def logarithm(x: Any, base: Any = None) -> Any:
+    """math.log, of one argument or of two."""
+    return np.log(x) if base is None else np.log(x) / np.log(base)
+
+
+def whole(rounding: np.ufunc) -> Scalar:
+    """math.floor and its like give integers."""
+    return lambda x: rounding(x).astype(np.int64)
+
+
+# What Python has for numbers, and what NumPy has for arrays.
+MATH: Mapping[str, Scalar] = {
+    **{name: getattr(np, name) for name in "sqrt exp exp2 expm1 log2 log10 log1p sin cos tan sinh cosh tanh".split()},
+    **{name: getattr(np, name) for name in "cbrt hypot copysign fmod isnan isinf isfinite degrees radians".split()},
+    **{f"a{name}": getattr(np, f"arc{name}") for name in "sin cos tan sinh cosh tanh".split()},
+    "atan2": np.arctan2,
+    "pow": np.power,
+    "fabs": np.fabs,
+    "log": logarithm,
+    "erf": functions.erf,
+    "floor": whole(np.floor),
+    "ceil": whole(np.ceil),
+    "trunc": whole(np.trunc),
+}
+BUILTINS: Mapping[str, Scalar] = {"max": largest, "min": least, "abs": np.abs, "pow": np.power}
+
+
+class Mathematics:
+    """The math module of functions of arrays."""
+
+    def __getattr__(self, name: str) -> Any:
+        return _of_math(name)
+
+
+def _of_math(name: str) -> Any:
+    """What stands for `math.name`. UnsupportedError where NumPy has no such function."""
+    value = getattr(math, name)
+    if name in MATH or not callable(value):
+        return MATH.get(name, value)
+    raise UnsupportedError(f"math.{name} is not traced; write it with functions of NumPy")
+
+
+def over_arrays(function: Any, inputs: int, called: str) -> FunctionType:
+    """A function of `inputs` numbers as one of arrays, cell by cell: a def, a lambda, one of math or operator, a ufunc,
+    an op. Its further parameters are constants of the kernel, and need defaults.
+
+    SignatureError for what is no function, or takes another number of arguments."""
+    reference = getattr(function, "reference", None)
+    if callable(reference) and hasattr(function, "description"):
+        function = reference
+    function = getattr(function, "py_func", function)
+    if not callable(function):
+        raise SignatureError(f"{called} takes a function of numbers, not {function!r}")
+    surroundings = Surroundings()
+    if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
+        return _wrapped(surroundings.replaced(function), function, inputs, called)
+    return _counted(surroundings.rebuilt(function), inputs, called)
+
+
+def name_of(function: Any) -> str:
+    """What it is called in the name of an op: `lambda` where it has no name."""
+    name = str(getattr(function, "name", None) or getattr(function, "__name__", "function"))
+    return name.strip("<>")
+
+
+class Surroundings:
+    """What functions see around them, put in its place once."""
+
+    def __init__(self) -> None:
+        self.seen: dict[int, FunctionType] = {}
+
+    def replaced(self, value: Any) -> Any:
+        """What a function of arrays sees where one of numbers sees `value`."""
+        name = getattr(value, "__name__", "")
+        match value:
+            case ModuleType() if value is math:
+                return Mathematics()
+            case BuiltinFunctionType() if getattr(math, name, None) is value:
+                return _of_math(name)
+            case BuiltinFunctionType() if getattr(builtins, name, None) is value:
+                return BUILTINS.get(name, value)
+            case functools.partial():
+                return functools.partial(self.replaced(value.func), *value.args, **value.keywords)
+            case FunctionType() if not f"{value.__module__}.".startswith(("numpy.", "noyau.functions.")):
+                return self.rebuilt(value)
+            case _:
+                return value
+
+    def rebuilt(self, function: FunctionType) -> FunctionType:
+        """A function of the user with its globals, closure and defaults replaced; one that calls itself, too."""
+        if id(function) in self.seen:
+            return self.seen[id(function)]
+        scope = dict(function.__globals__)
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        made = FunctionType(function.__code__, scope, function.__name__, None, cells)
+        self.seen[id(function)] = made
+        for name in _names(function.__code__):
+            if name in scope:
+                scope[name] = self.replaced(scope[name])
+            elif name in BUILTINS:
+                scope[name] = BUILTINS[name]
+        for cell, before in builtins.zip(cells, function.__closure__ or (), strict=True):
+            cell.cell_contents = self.replaced(before.cell_contents)
+        made.__defaults__ = tuple(builtins.map(self.replaced, function.__defaults__ or ())) or None
+        made.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
+        made.__doc__, made.__module__ = function.__doc__, function.__module__
+        return made
+
+
+def _names(code: CodeType) -> set[str]:
+    """The global names of a function and of those within it."""
+    inner = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return set(code.co_names).union(*builtins.map(_names, inner))
+
+
+def _wrapped(inner: Scalar, function: Any, inputs: int, called: str) -> FunctionType:
+    """A plain function around what is none. SignatureError where it surely takes another number of arguments."""
+    if inputs > 3 or not _takes(function, inputs):
+        raise SignatureError(f"{called} takes a function of {_count(inputs)}; {name_of(function)} is none")
+
+    def of_one(x: Any) -> Any:
+        return inner(x)
+
+    def of_two(x: Any, y: Any) -> Any:
+        return inner(x, y)
+
+    def of_three(x: Any, y: Any, z: Any) -> Any:
+        return inner(x, y, z)
+
+    made = (of_one, of_two, of_three)[inputs - 1]
+    made.__name__ = name_of(function)
+    assert isinstance(made, FunctionType)
+    return made
+
+
+def _takes(function: Any, inputs: int) -> bool:
+    """Whether it may be called so, as far as it says what it takes; some of C's functions do not."""
+    if hasattr(function, "nin"):
+        return bool(function.nin == inputs)
+    try:
+        inspect.signature(function).bind(*[0] * inputs)
+    except TypeError:
+        return False
+    except ValueError:
+        return True
+    return True
+
+
+def inputs_of(function: Any) -> int:
+    """How many numbers a function takes: its parameters without a default, or 2 where it does not say."""
+    function = getattr(function, "reference", function)
+    function = getattr(function, "py_func", function)
+    if isinstance(function, FunctionType):
+        return function.__code__.co_argcount - len(function.__defaults__ or ())
+    return int(getattr(function, "nin", 2))
+
+
+def _counted(function: FunctionType, inputs: int, called: str) -> FunctionType:
+    """The function with so many inputs: parameters with defaults beyond them become keyword-only, as constants are."""
+    code, defaults = function.__code__, function.__defaults__ or ()
+    beyond = code.co_argcount - inputs
+    starred = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
+    if starred or beyond < 0 or beyond > len(defaults):
+        told = "* or **" if starred else ", ".join(code.co_varnames[: code.co_argcount]) or "none"
+        raise SignatureError(f"{called} takes a function of {_count(inputs)}; {function.__name__} takes {told}")
+    if not beyond:
+        function.__defaults__ = None
+        return function
+    names = code.co_varnames[inputs : code.co_argcount]
+    kept = dict(builtins.zip(names, defaults[-beyond:], strict=True))
+    kind = code.replace(
+        co_argcount=inputs,
+        co_posonlyargcount=min(code.co_posonlyargcount, inputs),
+        co_kwonlyargcount=code.co_kwonlyargcount + beyond,
+    )
+    made = FunctionType(kind, function.__globals__, function.__name__, None, function.__closure__)
+    made.__kwdefaults__ = {**kept, **(function.__kwdefaults__ or {})}
+    made.__doc__, made.__module__ = function.__doc__, function.__module__
+    return made
+
+
+def _count(inputs: int) -> str:
+    return {1: "one number", 2: "two numbers"}.get(inputs, f"{inputs} numbers")
+
+
+TRIED = (DType.F32, DType.I64, DType.BOOL)  # dtypes of which a function of numbers must take one
+
+
+def graph_over(
+    function: Callable[..., Any], names: Sequence[str], dtypes: Sequence[DType], constants: Mapping[str, Any]
+) -> Graph:
+    """What a function does with numbers of these dtypes, as a graph of values without axes; an input that it does not
+    use is in it all the same. UnsupportedError where it cannot be traced, with its line, or where a cell of its result
+    needs more than the cells at its place."""
+    inputs = [Node(n, Input(), (), d, shape_of(["cells"])) for n, d in zip(names, dtypes, strict=True)]
+    with np.errstate(all="ignore"):
+        graph = follow(function, inputs, None, constants).graph
+    if len(graph.outputs) != 1:
+        raise UnsupportedError(f"{function.__name__} gives {len(graph.outputs)} results; let it give one")
+    for node in graph.nodes:
+        if not _is_of_numbers(graph, node):
+            kind = type(node.kind).__name__
+            told = f"it takes cells together ({kind})" if kind != "Constant" else "it has an array in it"
+            raise UnsupportedError(f"{function.__name__} is no function of numbers: {told}; write it for one cell")
+    used = {node.output for node in graph.inputs}
+    unused = (node for node in inputs if node.output not in used)
+    given = sorted((*graph.inputs, *unused), key=lambda node: list(names).index(node.output))
+    made = (_alone(node) for node in graph.nodes if not isinstance(node.kind, Input))
+    return Graph((*map(_alone, given), *made), graph.outputs)
+
+
+def _is_of_numbers(graph: Graph, node: Node) -> bool:
+    match node.kind:
+        case Input() | Map():
+            return True
+        case Constant():
+            return not node.shape
+        case View(index):
+            return not graph[node.inputs[0]].shape or list(map(str, index)) == ["#0"]
+        case _:
+            return False
+
+
+def _alone(node: Node) -> Node:
+    """A value without its axis."""
+    return replace(node, kind=Map("identity") if isinstance(node.kind, View) else node.kind, shape=())
+
+
+def require_traceable(function: Callable[..., Any], names: Sequence[str], constants: Mapping[str, Any]) -> None:
+    """UnsupportedError where a function of numbers can be traced for no dtype: the reason for the first one."""
+    reasons: list[UnsupportedError] = []
+    for dtype in TRIED:
+        try:
+            graph_over(function, names, [dtype] * len(names), constants)
+        except UnsupportedError as error:
+            reasons.append(error)
+        else:
+            return
+    raise reasons[0]

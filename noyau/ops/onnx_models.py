@@ -1,0 +1,325 @@
+"""Ops as ONNX models: with the library plain onnxruntime runs their kernels, without it the operators of their body."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from noyau.codegen.c import printer as c_printer
+from noyau.codegen.onnx.emitter import Writer
+from noyau.codegen.onnx.printer import spell
+from noyau.codegen.plan import digest
+from noyau.compiler.lowering.names import identifier
+from noyau.dtypes import DType
+from noyau.errors import InputError, SignatureError, UnsupportedError
+from noyau.frontends.onnx import onnx
+from noyau.hosts.onnxruntime.custom_ops import cached_library, open_session
+from noyau.hosts.onnxruntime.function_bodies import DOMAIN, Fused
+from noyau.hosts.onnxruntime.install import value_type
+from noyau.hosts.onnxruntime.model_files import save
+from noyau.hosts.onnxruntime.provenance import sign
+from noyau.hosts.onnxruntime.write_back import value_info, write_back
+from noyau.ir.graph import Constant, Graph
+from noyau.kernels.c.text import c_source
+from noyau.kernels.certificates import Task, judge
+from noyau.kernels.description import Description
+from noyau.kernels.programs.generate import Wanted, traced
+from noyau.kernels.programs.program import KernelStep, program
+from noyau.kernels.trust import ineligible
+from noyau.kernels.user_kernel import HandKernel
+from noyau.signatures.inputs import USUAL_DTYPES
+from noyau.signatures.instances import instance_of, sizing_integers
+from noyau.signatures.types import ELEMENTS, Family, Instance, Signature, Term
+from noyau.text import Printed, path_of
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.verify.certificate import Certificate
+
+if TYPE_CHECKING:
+    from noyau.ops.op import Op
+
+OLDEST, USUAL = 18, 18  # opsets: reductions take their axes as inputs from 18 on
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class OnnxOp(Printed):
+    """An op as a model. `texts`: the source of each of its kernels, by the operator's name; `certificates`: what is
+    known of the values of those that were generated; `library`: None where it has no kernels."""
+
+    name: str
+    model: onnx.ModelProto
+    library: Path | None = None
+    texts: Mapping[str, str] = field(default_factory=lambda: _NOTHING)
+    certificates: tuple[Certificate, ...] = ()
+
+    def __str__(self) -> str:
+        ways = [f"  with the kernel {name} for onnxruntime" for name in self.texts]
+        opset = next(each.version for each in self.model.opset_import if not each.domain)
+        known = [f"    {each.summary()}" for each in self.certificates]
+        return "\n".join([f"{self.name}: a model of opset {opset}", *ways, *known])
+
+    def save(self, path: str | Path) -> None:
+        """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
+        save(self.model, self.library, path_of(path, "save() takes"), None)
+
+    def session(self, *, threads: int = 0, kernels: bool = True) -> Any:
+        """An onnxruntime session of it; without `kernels`, one that runs the operators of its body."""
+        return open_session(self.model.SerializeToString(), self.library if kernels else None, threads=threads)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernel:
+    """A kernel for some nodes of the model that is being made; what the certificate judges it by, if it does."""
+
+    fused: Fused
+    text: str
+    original: Graph | None = None
+    graph: Graph | None = None
+
+
+def to_onnx(
+    op: Op[Any, Any],
+    path: str | Path | None = None,
+    *,
+    dtypes: Mapping[str, str] = _NOTHING,
+    dims: Mapping[str, int] = _NOTHING,
+    axes: Mapping[str, int] = _NOTHING,
+    constants: Mapping[str, Any] = _NOTHING,
+    opset: int = USUAL,
+    kernel: str | None = "c",
+    target: str = "native",
+) -> OnnxOp:
+    """An op as a model of that opset, of the op's own inputs and results; written to `path` where one is given.
+
+    `dtypes`: of families, {"float": "f16"} (else f32 and i64); `dims`: sizes that are numbers in the model, the others
+    stay symbolic; `axes`: how many axes a `*batch` has (else 1); `constants`: the keyword-only parameters; `kernel`:
+    "c", what is generated of the reference, or the name of a kernel in C of the op's own that was checked or is
+    trusted, or None for plain operators; `target`: the CPU level of the library.
+
+    UnsupportedError where the reference cannot be traced, or something in it has no ONNX operator, by its name;
+    SignatureError for what does not fit the op; InputError for a kernel that may not run; CheckError for a generated
+    one that is wrong; BuildError without a compiler; MissingExtraError without onnx or onnxruntime."""
+    description = op.description
+    wanted = _wanted(description, dtypes, dims, axes, constants)
+    if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
+        told = f"opsets {OLDEST} to {onnx.defs.onnx_opset_version()} are written"
+        raise UnsupportedError(f"{op.name} does not become a model of opset {opset}: {told}")
+    graph = _without_integers(traced(description.reference, wanted), wanted)
+    options = c_compiler.Options(target=c_compiler.resolve_target(target), export=True)
+    maker = _Maker(description, wanted, graph, options.target)
+    kernels = maker.kernels(kernel)
+    made = _finished(maker.model(opset), kernels, options, description.file)
+    result = replace(made, name=op.name)
+    if path is not None:
+        result.save(path)
+    return result
+
+
+def _wanted(
+    description: Description,
+    dtypes: Mapping[str, str],
+    dims: Mapping[str, int],
+    axes: Mapping[str, int],
+    constants: Mapping[str, Any],
+) -> Wanted:
+    """The op's signature settled. SignatureError for what it does not have."""
+    signature, name = description.signature, description.name
+    if signature is None:
+        raise SignatureError(f"{name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+    for what, given in {"dtypes": dtypes, "dims": dims, "axes": axes, "constants": constants}.items():
+        if not isinstance(given, Mapping):
+            raise SignatureError(f"{name}: {what}={given!r} names nothing; give a dict of names and values")
+    own = dict(description.reference.constants)
+    _require_known(constants, own, f"{name} has no constant")
+    values = {**own, **constants}
+    known = {**description.sizes, **{key: v for key, v in values.items() if key in signature.sizes}}
+    rests = {term.rest.name for term in (*signature.inputs, *signature.outputs) if term.rest}
+    sizes = [size for size in dict.fromkeys((*signature.sizes, *signature.integers)) if size not in rests]
+    _require_known(dims, sizes, f"{name} has no size")
+    _require_whole({**dims, **axes}, name)
+    integers = _integers(signature, dims, name)
+    known |= {key: size for key, size in {**dims, **integers}.items() if key in signature.sizes}
+    return Wanted(_instance(signature, dtypes, axes, known, name), values, integers)
+
+
+def _instance(
+    signature: Signature, dtypes: Mapping[str, str], axes: Mapping[str, int], known: Mapping[str, int], name: str
+) -> Instance:
+    families = {term.element.value: term.element for term in signature.inputs if isinstance(term.element, Family)}
+    rests = {term.rest.name: term.rest for term in signature.inputs if term.rest}
+    _require_known(dtypes, families, f"{name} has no family")
+    _require_known(axes, rests, f"{name} has no axes")
+    chosen = {families[key]: _dtype(text, families[key]) for key, text in dtypes.items()}
+
+    def dtype(term: Term) -> DType:
+        element = term.element
+        return {**USUAL_DTYPES, **chosen}[element] if isinstance(element, Family) else element
+
+    ranks = [len(term.fixed) + (axes.get(term.rest.name, 1) if term.rest else 0) for term in signature.inputs]
+    return instance_of(signature, tuple(map(dtype, signature.inputs)), tuple(ranks), tuple(sorted(known.items())))
+
+
+def _dtype(text: str, family: Family) -> DType:
+    found = ELEMENTS.get(text)
+    if not isinstance(found, DType) or found not in family.members:
+        known = ", ".join(member.value for member in family.members)
+        raise SignatureError(f"dtypes= has {text!r} for {family.value}, which is one of {known}")
+    return found
+
+
+def _require_known(given: Mapping[str, Any], known: Mapping[str, Any] | Sequence[str], told: str) -> None:
+    unknown = next((name for name in given if name not in known), None)
+    if unknown is not None:
+        raise SignatureError(f"{told} {unknown!r}; there are: {', '.join(known) or 'none'}")
+
+
+def _require_whole(numbers: Mapping[str, Any], name: str) -> None:
+    for key, number in numbers.items():
+        if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+            raise SignatureError(f"{name}: {key} is {number!r}, and it is a number from 0 on")
+
+
+def _integers(signature: Signature, dims: Mapping[str, int], name: str) -> dict[str, int]:
+    """The integer parameters that give a dim: numbers of the model, and no inputs of it."""
+    wanted = sizing_integers(signature)
+    missing = next((each for each in wanted if each not in dims), None)
+    if missing is not None:
+        raise SignatureError(f"{name}: {missing} gives a size of a result; fix it: dims={{{missing!r}: 10}}")
+    return {each: dims[each] for each in wanted}
+
+
+def _without_integers(graph: Graph, wanted: Wanted) -> Graph:
+    kept = [node for node in graph.nodes if node.output not in wanted.integers]
+    return replace(graph, nodes=tuple(kept))
+
+
+@dataclass
+class _Maker:
+    """The nodes of the model, while they are written."""
+
+    description: Description
+    wanted: Wanted
+    graph: Graph
+    target: str
+    writer: Writer = field(default_factory=Writer)
+
+    def __post_init__(self) -> None:
+        ends = [node.output for node in self.graph.inputs] + list(self.graph.outputs)
+        self.called = {name: name for name in ends}
+        self.writer.taken.update(ends)
+
+    @property
+    def stem(self) -> str:
+        return identifier(self.description.name)
+
+    def model(self, opset: int) -> onnx.ModelProto:
+        """The nodes as a model of plain operators."""
+        graph = onnx.GraphProto(name=self.description.name)
+        inputs = [value_info(graph, node.output, value_type(node)) for node in self.graph.inputs]
+        outputs = [value_info(graph, name, value_type(self.graph[name])) for name in self.graph.outputs]
+        graph = onnx.helper.make_graph(self.writer.nodes, graph.name, inputs, outputs, self.writer.initializers)
+        opsets = [onnx.helper.make_opsetid("", opset)]
+        oldest = max(8, onnx.helper.find_min_ir_version_for(opsets))  # of the first IR with functions
+        return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=oldest, producer_name="noyau")
+
+    def kernels(self, kernel: str | None) -> list[Kernel]:
+        """The kernels, once their nodes are written."""
+        if kernel is None:
+            spell(self.graph, self.writer, self.called)
+            return []
+        hand = next((each for each in self.description.kernels if each.name == kernel), None)
+        if hand is not None:
+            return [self.by_hand(hand)]
+        if kernel != "c":
+            known = ", ".join(["c", *(each.name for each in self.description.kernels)])
+            raise SignatureError(f"{self.description.name} has no kernel {kernel!r} for a model; there are: {known}")
+        return self.generated()
+
+    def by_hand(self, kernel: HandKernel) -> Kernel:
+        """A kernel in C of the op's own, for the whole of it."""
+        wanted = self.wanted
+        if kernel.language != "c":
+            raise InputError(f"{kernel.called} is in {kernel.language}; a model takes kernels in C alone")
+        if kernel.usage.options.get("flags"):
+            raise InputError(f"{kernel.called} asks for flags, and kernels of a model are built alike: leave them out")
+        reason = ineligible(kernel, self.description.reference, wanted.instance, wanted.constants)
+        if reason:
+            raise InputError(f"{kernel.called} does not go into a model: {reason}")
+        plain = c_source(kernel, wanted.instance, "kernel", wanted.constants)
+        told = hashlib.sha256(f"{self.target}\n{plain}".encode()).hexdigest()
+        operator = f"{self.stem}_{told[:8]}"
+        positions = spell(self.graph, self.writer, self.called)
+        inputs = [
+            self.writer.constant(np.array(wanted.integers[v.name], v.dtype.numpy))
+            if v.name in wanted.integers
+            else v.name
+            for v in wanted.instance.inputs
+        ]
+        fused = self.fused(operator, positions, inputs, self.graph)
+        return Kernel(fused, c_source(kernel, wanted.instance, operator, wanted.constants))
+
+    def generated(self) -> list[Kernel]:
+        """What is made of the reference: one kernel for all of it, or kernels and library calls in turn."""
+        made, found = program(self.graph, self.stem), list[Kernel]()
+        if made.single is not None:
+            step = made.steps[0]
+            positions = spell(self.graph, self.writer, self.called)
+            return [self.kernel(step, positions, self.graph, "")] if isinstance(step, KernelStep) else []
+        for node in made.graph.nodes:
+            if isinstance(node.kind, Constant):
+                self.called[node.output] = self.writer.constant(node.kind.value)
+        for number, step in enumerate(made.steps):
+            for name in step.graph.outputs:
+                self.called.setdefault(name, self.writer.fresh(identifier(name)))
+            measured = () if isinstance(step, KernelStep) else made.graph.inputs
+            positions = spell(step.graph, self.writer, self.called, measured)
+            if isinstance(step, KernelStep):
+                found.append(self.kernel(step, positions, step.graph, f"_{number}"))
+        return found
+
+    def kernel(self, step: KernelStep, positions: range, original: Graph, number: str) -> Kernel:
+        operator = f"{self.stem}{number}_{digest(step.kernel, self.target)[:8]}"
+        inputs = [self.called[node.output] for node in step.graph.inputs]
+        comment = f"{operator}: {self.description.name}: {self.wanted.instance}"
+        text = c_printer.source(replace(step.kernel, name=operator), comment)
+        return Kernel(self.fused(operator, positions, inputs, step.graph), text, original, step.graph)
+
+    def fused(self, operator: str, positions: range, inputs: Sequence[str], graph: Graph) -> Fused:
+        types = tuple(value_type(graph[name]) for name in graph.outputs)
+        outputs = tuple(self.called[name] for name in graph.outputs)
+        return Fused(operator, tuple(positions), tuple(inputs), outputs, types)
+
+
+def _finished(
+    plain: onnx.ModelProto, kernels: Sequence[Kernel], options: c_compiler.Options, source: Path | None
+) -> OnnxOp:
+    """The model with its kernels in place of their nodes, signed; and its library."""
+    if not kernels:
+        onnx.checker.check_model(plain, full_check=True)
+        return OnnxOp("", plain)
+    texts = {kernel.fused.operator: kernel.text for kernel in kernels}
+    library = cached_library(texts, options)
+    certificates = tuple(_certificate(kernel, options) for kernel in kernels if kernel.graph is not None)
+    for certificate in certificates:
+        certificate.raise_if_bad()
+    model = write_back(plain, [kernel.fused for kernel in kernels])
+    sign(model, source, options.target, texts, library)
+    told = {certificate.name.partition("[")[0]: certificate.summary() for certificate in certificates}
+    for function in model.functions:
+        if function.domain == DOMAIN:
+            function.doc_string = f"certificate: {told.get(function.name, 'written by hand; see noyau.check')}"
+    onnx.checker.check_model(model)
+    return OnnxOp("", model, library, MappingProxyType(texts), certificates)
+
+
+def _certificate(kernel: Kernel, options: c_compiler.Options) -> Certificate:
+    """Whether a generated kernel is right, on awkward inputs of many sizes."""
+    assert kernel.original is not None and kernel.graph is not None
+    library = c_compiler.compile_library([kernel.text], options)
+    return judge(Task(kernel.fused.operator, library, kernel.original, kernel.graph, (), {}, 0, False))

@@ -1,0 +1,394 @@
+"""Ops: a reference, a signature, and any number of kernels beside it."""
+
+from __future__ import annotations
+
+import functools
+import operator
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, Unpack, cast, overload
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import SignatureError
+from noyau.hosts.detection import are_tensors, is_traced, lies_on_gpu
+from noyau.hosts.numpy.dlpack import as_targets
+from noyau.hosts.numpy.fast_calls import MISS
+from noyau.kernels.attach import attach_function, attach_text, read_text
+from noyau.kernels.buffers import parameters_of
+from noyau.kernels.description import Description
+from noyau.kernels.programs.generate import PRINTED, Generated, generate_usual
+from noyau.kernels.reference import reference_of, runs_as_written
+from noyau.kernels.user_kernel import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, language_of, usage_of
+from noyau.ops.dispatch.calls import ReferenceWarning
+from noyau.ops.dispatch.explanation import Explanation, as_written
+from noyau.ops.dispatch.unsigned import calls_of
+from noyau.ops.torch_entry import OnTensors, traced
+from noyau.signatures.inputs import integers_of, made_by, make, usual_instance, usual_sizes
+from noyau.signatures.instances import instance_of, unbound_names
+from noyau.signatures.parser import parse
+from noyau.signatures.types import Instance, Signature, brief
+
+if TYPE_CHECKING:
+    from noyau.ops.onnx_models import OnnxOp
+
+P = ParamSpec("P")
+R = TypeVar("R")
+__all__ = ["Op", "ReferenceWarning", "op"]
+F = TypeVar("F", bound=Callable[..., Any])
+Inputs = Callable[..., Any]
+
+
+class Said(TypedDict, total=False):
+    """What the author says of a kernel: the fields of Usage, and its name."""
+
+    name: str
+    launch: Launch
+    args: Arguments
+    init: Init
+    constants: Mapping[str, Any]
+    returns: bool
+    updates: Sequence[str]
+    options: Mapping[str, Any]
+    trust: bool
+
+
+class SaidOfText(Said, total=False):
+    """As of any kernel, and which function of the text it is, and its language where no suffix tells it."""
+
+    entry: str
+    language: str
+
+
+class Op(OnTensors, Generic[P, R]):
+    """A named computation: one reference, any number of kernels. It is called as its reference is."""
+
+    def __init__(self, description: Description) -> None:
+        self.calls = calls_of(description)
+        self.describing = threading.Lock()  # of threads that attach, each adds to what the others have
+        functools.update_wrapper(cast(Any, self), description.reference.function)
+
+    @property
+    def description(self) -> Description:
+        """What it is now. Attaching a kernel makes another."""
+        return self.calls.description
+
+    @property
+    def name(self) -> str:
+        return self.description.name
+
+    @property
+    def signature(self) -> Signature | None:
+        return self.description.signature
+
+    @property
+    def reference(self) -> Callable[P, R]:
+        """The function as it was written."""
+        return self.description.reference.function
+
+    @property
+    def sizes(self) -> Mapping[str, int]:
+        """The sizes that no input binds, as the op was given them."""
+        return self.description.sizes
+
+    @property
+    def inputs(self) -> Inputs | None:
+        """What makes inputs for it: `(rng, n=500) -> arrays`."""
+        return self.description.inputs
+
+    @property
+    def file(self) -> Path | None:
+        return self.description.file
+
+    @property
+    def line(self) -> int:
+        return self.description.line
+
+    @property
+    def kernels(self) -> Mapping[str, HandKernel]:
+        """The attached kernels by name, in the order in which they came."""
+        return MappingProxyType({kernel.name: kernel for kernel in self.description.kernels})
+
+    @property
+    def forms(self) -> tuple[Op[..., Any], ...]:
+        """What `noyau.check` tries: the op, or where it has many signatures, ops that have one of them each."""
+        return (self,)
+
+    def source(self, name: str = "c") -> str:
+        """The text of a kernel: of an attached one by its name, else of the generated ones in a language, for the usual
+        dtypes and packed arrays; nothing need be installed to print it.
+
+        SignatureError where there is neither, UnsupportedError where the reference cannot be traced."""
+        if name in self.kernels:
+            return self.kernels[name].text
+        if name not in LANGUAGES:
+            known = ", ".join((*self.kernels, *PRINTED))
+            raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {known}")
+        return self.generated(name).text
+
+    def generated(self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Generated:
+        """The kernels that are generated in a language, for inputs of these dtypes and ranks (nothing: usual ones).
+
+        UnsupportedError where the reference cannot be traced, with its line; SignatureError where it has no signature
+        or these do not fit."""
+        return generate_usual(self.description, self.usual(dtypes, ranks), language)
+
+    def __reduce__(self) -> str:
+        """Copied and pickled as a function is: by its name, where another process imports it."""
+        return self.reference.__qualname__
+
+    def __repr__(self) -> str:
+        kernels = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in self.kernels.values())
+        return f'<op {self.name} "{self.signature or ""}", kernels: {kernels or "none"}>'
+
+    @overload
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @overload
+    def __call__(self, *args: Any, out: Any, **kwargs: Any) -> R: ...
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """The results for these inputs, by the kernel that was chosen for calls of this kind: see `explain`. With `out`
+        they are written to it, an array or a tuple of them, of any package whose DLPack says that it may be written to.
+
+        SignatureError where an argument does not fit; the message shows what the others bind. InputError where `out`
+        does not fit or an index is out of bounds. A ReferenceWarning, once, where no kernel may run.
+
+        Tensors of torch give tensors, on the CPU or on CUDA, with gradients where they are asked for: see
+        `noyau.ops.torch.calls`. Arrays of CuPy and Numba on a GPU give such arrays, by way of torch."""
+        if is_traced() and are_tensors((*args, *kwargs.values())):
+            return traced(self, args, kwargs)
+        if not kwargs and not runs_as_written():
+            for door in self.calls.plain:
+                made = door(args, None)
+                if made is not MISS:
+                    return made
+        if are_tensors(args) or are_tensors(kwargs.values()):
+            return self.on_tensors(args, kwargs)
+        if any(map(lies_on_gpu, args)) or any(map(lies_on_gpu, kwargs.values())):
+            return self.on_gpu_arrays(args, kwargs)
+        reference = self.description.reference
+        out = None if "out" in reference.parameters else kwargs.pop("out", None)
+        if out is not None and (targets := as_targets(out)) is not out:
+            self(*args, out=targets, **kwargs)
+            return out
+        if len(args) == len(reference.parameters) and kwargs.keys() <= reference.constants.keys():
+            made = self.calls.again(args, kwargs, out)
+            if made is not MISS:
+                return made
+        arguments, constants = self.arguments(args, kwargs)
+        return self.calls.whole(arguments, constants, self.known(constants), out)
+
+    def explain(self, *args: Any, **kwargs: Any) -> Explanation:
+        """Which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
+
+        SignatureError as a call."""
+        arguments, constants = self.arguments(args, kwargs)
+        if are_tensors(arguments):
+            found = self.explained_on_tensors(arguments, constants)
+        else:
+            found = self.calls.explain(arguments, constants, self.known(constants))
+        return as_written(found) if runs_as_written() else found
+
+    def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """The inputs in order, and the constants that are given. SignatureError where their number or their names do
+        not fit."""
+        reference = self.description.reference
+        names, constants = reference.parameters, dict[str, Any]()
+        given = dict(zip(names, args, strict=False))
+        for name, value in kwargs.items():
+            if name in reference.constants:
+                constants[name] = value
+            elif name in names and name not in given:
+                given[name] = value
+            else:
+                raise SignatureError(f"{self.name}: there is no {name} to give; it takes {', '.join(names)}")
+        every = {**reference.defaults, **given}
+        if len(args) > len(names) or any(name not in every for name in names):
+            count, inputs = len(args) + len(kwargs), "input" if len(names) == 1 else "inputs"
+            told = f"{count} {'is' if count == 1 else 'are'} given"
+            raise SignatureError(f"{self.name} takes {len(names)} {inputs} ({', '.join(names)}), and {told}")
+        return [every[name] for name in names], constants
+
+    def known(self, constants: Mapping[str, Any]) -> dict[str, int]:
+        """The sizes that no shape gives: those of the op, and integer constants of their names."""
+        sizes = dict(self.sizes)
+        for name, value in {**self.description.reference.constants, **constants}.items():
+            if self.signature is not None and name in self.signature.sizes:
+                sizes[name] = _whole(value, f"{self.name}: {name}")
+        return sizes
+
+    def instance(self, dtypes: Sequence[DType], ranks: Sequence[int]) -> Instance:
+        """The signature for inputs of these dtypes and ranks. SignatureError where they do not fit."""
+        if self.signature is None:
+            raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+        if len(dtypes) != len(self.signature.inputs):
+            raise SignatureError(f"{self.name} takes {len(self.signature.inputs)} inputs, not {len(dtypes)}")
+        known = self.known({})
+        return instance_of(self.signature, tuple(dtypes), tuple(ranks), tuple(sorted(known.items())))
+
+    def usual(self, dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Instance:
+        """The signature settled: as `instance`, or with usual dtypes and ranks where none are given."""
+        if dtypes or ranks:
+            return self.instance(dtypes, ranks)
+        if self.signature is None:
+            raise SignatureError(f"{self.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
+        known = {**self.known({}), **integers_of(self.signature, {})}
+        return usual_instance(self.signature, known)
+
+    def to_onnx(self, path: str | Path | None = None, **said: Any) -> OnnxOp:
+        """The op as an ONNX model, with its kernels for onnxruntime: see `noyau.ops.onnx_models.to_onnx`."""
+        from noyau.ops.onnx_models import to_onnx
+
+        return to_onnx(self, path, **said)
+
+    def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
+        """Inputs for it: what its maker gives for this seed and these sizes, else random ones of its signature.
+
+        A size without a number is a small prime, families are f32 and i64. SignatureError where the maker does not
+        give what the op takes, or a size is none of its names."""
+        rng = np.random.default_rng(seed)
+        sizes = {name: _whole(size, f"{self.name}: {name}") for name, size in sizes.items()}
+        if self.inputs is not None:
+            return made_by(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
+        if self.signature is None:
+            raise SignatureError(f"{self.name} has no signature to make inputs from; give it one, or inputs=")
+        known = {**self.known({}), **integers_of(self.signature, sizes)}
+        instance = usual_instance(self.signature, known)
+        numbers = usual_sizes(instance, sizes)
+        unknown = next((name for name in sizes if name not in {**numbers, **known}), None)
+        if unknown is not None:
+            told = ", ".join({**numbers, **dict.fromkeys(self.signature.integers)}) or "none"
+            raise SignatureError(f"{self.name} has no size {unknown}; its sizes are: {told}")
+        return tuple(a[()] if not a.shape else a for a in make(instance, numbers, {**known, **numbers}, rng))
+
+    @overload
+    def kernel(self, what: str | Path, **said: Unpack[SaidOfText]) -> HandKernel: ...
+    @overload
+    def kernel(self, what: F, **said: Unpack[Said]) -> F: ...
+    @overload
+    def kernel(self, what: None = None, **said: Unpack[Said]) -> Callable[[F], F]: ...
+    def kernel(self, what: Any = None, **said: Any) -> Any:
+        """Attach a hand-written kernel: `@op.kernel`, `@op.kernel(launch=...)`, `op.kernel(callable)`,
+        `op.kernel("file.c", entry="name")` with a path from the op's own file, `op.kernel(text, language="c")`.
+
+        A callable is returned as it was, so that it stays usable and decorators stack; a text gives its HandKernel.
+        SignatureError where it does not fit the op, InputError where the file cannot be read."""
+        if what is None:
+            return lambda function: self.kernel(function, **said)
+        entry, language, name = (said.pop(each, None) for each in ("entry", "language", "name"))
+        usage, target = usage_of(said, self.name), self.description.target
+        if isinstance(what, str | Path):
+            folder = self.file.parent if self.file else Path()
+            written = read_text(what, language, entry, folder, self.name)
+            return self.attach(attach_text(written, usage, target, name, self.kernels))
+        if not callable(what) and language_of(what) != "triton":  # a tuner of triton is called by its grid alone
+            raise SignatureError(
+                f"{self.name}: {what!r} is no kernel; give a function, a path, or a text with language="
+            )
+        if entry or language:
+            raise SignatureError(f"{self.name}: entry= and language= are of texts, and {what!r} is a function")
+        self.attach(attach_function(what, usage, target, name, self.kernels))
+        return what
+
+    def gradient(self, function: F) -> F:
+        """Supply the gradient, where none can be derived or a better one is known: `@op.gradient`. The function is
+        returned as it was. SignatureError where there is one already, or it is no function."""
+        if not callable(function):
+            raise SignatureError(f"{self.name}: the gradient is a function, not {function!r}")
+        if self.description.gradient is not None:
+            raise SignatureError(f"{self.name} has a gradient already: {self.description.gradient.__name__}")
+        with self.describing:
+            self.describe(replace(self.description, gradient=function))
+        return function
+
+    def describe(self, description: Description) -> None:
+        """Be this from now on, in compiled graphs of torch too."""
+        tensors, self.calls = self.calls.tensors, calls_of(description)
+        self.calls.tensors = tensors
+        if tensors is not None:
+            tensors.follow(self.calls)
+
+    def attach(self, kernel: HandKernel) -> HandKernel:
+        """Add a kernel that is made already."""
+        with self.describing:
+            self.describe(replace(self.description, kernels=(*self.description.kernels, kernel)))
+        return kernel
+
+
+@overload
+def op(signature: Callable[P, R]) -> Op[P, R]: ...
+@overload
+def op(
+    signature: str | None = None,
+    *,
+    sizes: Mapping[str, int] = EMPTY,
+    inputs: Inputs | None = None,
+    name: str | None = None,
+) -> Callable[[Callable[P, R]], Op[P, R]]: ...
+def op(
+    signature: Any = None,
+    *,
+    sizes: Mapping[str, int] = EMPTY,
+    inputs: Inputs | None = None,
+    name: str | None = None,
+) -> Any:
+    """Make an op of a function written in NumPy, its reference: `@noyau.op`, or `@noyau.op("f32[n], f32 -> f32[n]")`.
+
+    `sizes`: dims that no input binds; `inputs`: makes inputs where values are constrained, `(rng, n=500) -> arrays`;
+    `name`: else that of the function. SignatureError where the text is wrong or does not fit the function."""
+    if signature is None or isinstance(signature, str):
+        return lambda function: _made(function, signature, sizes, inputs, name)
+    return _made(signature, None, sizes, inputs, name)
+
+
+def _made(
+    function: Callable[..., Any], text: str | None, sizes: Mapping[str, int], inputs: Inputs | None, name: str | None
+) -> Op[Any, Any]:
+    reference = reference_of(function, None if text is None else functools.partial(parse, text))
+    signature = None if text is None else parse(text, reference.parameters)
+    code, title = function.__code__, name or function.__name__
+    file = Path(code.co_filename)
+    if not isinstance(sizes, Mapping):
+        raise SignatureError(f"sizes= of {title} is {sizes!r}; give each dim a number: sizes={{'bins': 10}}")
+    found = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
+    place = (file if file.exists() else None, code.co_firstlineno)
+    description = Description(title, reference, signature, MappingProxyType(found), inputs, *place)
+    if signature is not None:
+        _require_bound(signature, description)
+    if inputs is not None:
+        _require_maker(inputs, title)
+    return Op(description)
+
+
+def _require_bound(signature: Signature, description: Description) -> None:
+    """SignatureError where a dim has no number, or a size no dim."""
+    given = {*description.sizes, *description.reference.constants}
+    unbound = unbound_names(signature, given)
+    if unbound:
+        told = f"nothing gives the size {unbound[0]}"
+        remedy = f"say sizes={{{unbound[0]!r}: ...}}, or let an integer parameter be named so"
+        raise SignatureError(f'{description.name}: {told} of "{brief(signature)}"; {remedy}')
+    unused = next((name for name in description.sizes if name not in signature.sizes), None)
+    if unused is not None:
+        raise SignatureError(f'{description.name}: sizes= names {unused}, and "{brief(signature)}" has no such dim')
+
+
+def _require_maker(inputs: Inputs, title: str) -> None:
+    """SignatureError where `inputs=` is no function of `rng` and sizes with usual values."""
+    parameters = list(parameters_of(inputs, f"inputs= of {title}").values()) if callable(inputs) else []
+    sized = all(type(parameter.default) is int for parameter in parameters[1:])
+    if not parameters or not sized:
+        raise SignatureError(f"inputs= of {title} is a function of rng, then of sizes with usual values: rng, n=500")
+
+
+def _whole(value: Any, called: str) -> int:
+    try:
+        size = operator.index(value)
+    except TypeError:
+        raise SignatureError(f"{called} is {value!r}, and a size is an integer") from None
+    if isinstance(value, bool) or size < 0:
+        raise SignatureError(f"{called} is {value!r}, and a size is never negative or a bool")
+    return size

@@ -1,0 +1,115 @@
+"""Ops out of files of Python, by `PATH.py::OP`."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import InputError, MissingExtraError, NoyauError
+from noyau.ops.op import Op
+
+_EXTRAS = {"numba": "numba", "torch": "torch", "triton": "triton", "onnx": "onnx", "onnxruntime": "onnx"}
+_OPS = "an op is a function under @noyau.op"
+
+
+def load_op(target: str) -> Op[Any, Any]:
+    """The op of "path.py::name", or of "path.py" where it has one alone; the file is run, under a name of its own.
+
+    InputError where there is no such file or op, or where the file fails; MissingExtraError where it needs a package
+    that an extra brings."""
+    place, _, wanted = target.partition("::")
+    path = Path(place)
+    if not path.is_file():
+        raise InputError(f"there is no file {place!r}")
+    found = {name: value for name, value in _run(path).items() if isinstance(value, Op)}
+    known = ", ".join(found)
+    if not found:
+        raise InputError(f"{place} has no op{f' {wanted!r}' if wanted else ''}; {_OPS}")
+    if wanted and wanted not in found:
+        raise InputError(f"{place} has no op {wanted!r}; its ops are: {known}")
+    if not wanted and len(found) != 1:
+        raise InputError(f"{place} has {len(found)} ops ({known}); say which: {place}::NAME")
+    return found[wanted] if wanted else next(iter(found.values()))
+
+
+def load_ops(target: str) -> list[Op[Any, Any]]:
+    """The op of "path.py::name", or every op that the file of "path.py" defines or attaches kernels to, in order.
+
+    InputError as from `load_op`, and where there is none."""
+    place, _, wanted = target.partition("::")
+    if wanted or not Path(place).is_file():
+        return [load_op(target)]
+    found = {id(value): value for value in _run(Path(place)).values() if isinstance(value, Op)}
+    if not found:
+        raise InputError(f"{place} has no op; {_OPS}")
+    return list(found.values())
+
+
+def load_ops_or_functions(
+    target: str,
+) -> tuple[Op[Any, Any] | dict[str, Callable[..., Any]], Callable[..., Any] | None]:
+    """The op of "path.py::name" or "path.py", or the functions of "path.py::f,g" by name; and the function `inputs` of
+    the file that makes their arguments, `(rng, n=500) -> arguments`, where there is one and they take any.
+
+    InputError where there is no such file, op or function, or where the file fails."""
+    place, _, wanted = target.partition("::")
+    if not wanted:
+        return load_op(target), None
+    path, names = Path(place), wanted.split(",")
+    if not path.is_file():
+        raise InputError(f"there is no file {place!r}")
+    found = _run(path)
+    missing = next((name for name in names if not callable(found.get(name))), None)
+    if missing is not None:
+        known = ", ".join(name for name, value in found.items() if _is_own(value, path)) or "none"
+        raise InputError(f"{place} has no op or function {missing!r}; it has: {known}")
+    if len(names) == 1 and isinstance(found[names[0]], Op):
+        return found[names[0]], None
+    functions = {name: found[name] for name in names}
+    takes = any(_takes_arguments(function) for function in functions.values())
+    if takes and not callable(found.get("inputs")):
+        raise InputError(f"{names[0]} takes arguments: let {place} define inputs(rng, n=1000), which makes them")
+    return functions, found["inputs"] if takes else None
+
+
+def _is_own(value: Any, path: Path) -> bool:
+    """Whether a file defines it, as an op or a function."""
+    return isinstance(value, Op) or getattr(value, "__module__", "") == f"noyau_file_{path.stem}"
+
+
+def _takes_arguments(function: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):
+        return True
+    return any(parameter.default is inspect.Parameter.empty for parameter in parameters)
+
+
+def _run(path: Path) -> dict[str, Any]:
+    """What a file of Python defines; its folder is where it imports from first, while it runs."""
+    spec = importlib.util.spec_from_file_location(f"noyau_file_{path.stem}", path.absolute())
+    if spec is None or spec.loader is None:
+        raise InputError(f"{path} is no file of Python; give PATH.py::OP")
+    module = importlib.util.module_from_spec(spec)
+    sys.path.insert(0, str(path.absolute().parent))
+    try:
+        spec.loader.exec_module(module)
+    except NoyauError:
+        raise
+    except SystemExit as end:
+        if end.code in (None, 0):  # it has said why, as pages do whose package is not installed
+            raise InputError(f"{path} ends itself before all of its ops are defined") from end
+        raise InputError(f"{path} fails with SystemExit: {end}") from end
+    except Exception as fault:
+        missing = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
+        if missing in _EXTRAS:
+            told = f"{path} needs {missing}, which is not installed; run: pip install 'noyau[{_EXTRAS[missing]}]'"
+            raise MissingExtraError(told) from fault
+        raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
+    finally:
+        sys.path.remove(str(path.absolute().parent))
+    return vars(module)

@@ -1,0 +1,1 @@
+"""Ops on tensors of PyTorch: dispatch, autograd, fake kernels."""

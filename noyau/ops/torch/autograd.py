@@ -1,0 +1,257 @@
+"""Gradients: what autograd records of a graph, and the graphs that run back.
+
+Operators under vmap: one call after another.
+
+A signature may leave room for one more leading axis (`*batch`), but an axis that a reference counts from the front, or
+sums over with all others, would be another one then.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import Any
+
+import torch
+from torch._C._functorch import is_legacy_batchedtensor  # of autograd.grad(is_grads_batched=True)
+from torch._functorch.autograd_function import enable_single_level_autograd_function
+
+from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.hosts.torch.operator_registry import Operator, register
+from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
+from noyau.ir.graph import Graph, Node
+from noyau.ops.torch.fake_kernels import results_of_graph
+from noyau.ops.torch.graph_kernels import Draw, GraphKernels, draw_back
+
+Results = tuple[Any, Any]  # what is returned, and the axis of the batch in each
+
+
+def batched_by_loop(call: Callable[..., Any], info: Any, dims: Any, *args: Any, **constants: Any) -> Results:
+    """The results for batched arguments, the axis of the batch in front, by a call for each of it.
+
+    An empty batch is refused, for nothing tells what it would give."""
+    if not info.batch_size:
+        raise RuntimeError("vmap over no cells at all: there is nothing to call the operator on")
+    parts = [
+        each.unbind(dim) if dim is not None else (each,) * info.batch_size for each, dim in zip(args, dims, strict=True)
+    ]
+    made = [call(*given, **constants) for given in zip(*parts, strict=True)]
+    if isinstance(made[0], tuple):
+        return _in_front(tuple(torch.stack(results) for results in zip(*made, strict=True)))
+    return _in_front(torch.stack(made))
+
+
+def _in_front(made: Any) -> Results:
+    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+
+
+Call = Callable[[Sequence[Any]], Any]  # arguments in order to one tensor or a tuple of them
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What a recorded call runs and saves. `inputs` and `outputs`: the nodes, in order; `kept`: the values that the
+    forward run gives after the outputs; `direct` runs forward where nothing of torch looks on, `forward` anywhere;
+    `backward`: from some of all these and the gradients of the outputs to those of `wanted`; `again`: the same from
+    inputs and gradients alone, for what is kept has no gradient of its own.
+
+    Values are told by their place among inputs, outputs and kept ones. `saved`: what is saved; `floats`: the outputs
+    that have gradients."""
+
+    inputs: tuple[Node, ...]
+    outputs: tuple[Node, ...]
+    kept: tuple[str, ...]
+    wanted: tuple[str, ...]
+    direct: Call
+    forward: Call
+    backward: GraphOperator
+    again: GraphOperator
+    saved: tuple[tuple[str, int], ...]
+    floats: tuple[bool, ...]
+
+
+class Recorded(torch.autograd.Function):  # type: ignore[misc]
+    """A call that autograd records: `apply(plan, is_direct, *arguments)`."""
+
+    @staticmethod
+    def forward(ctx: Any, plan: Plan, is_direct: bool, *given: Any) -> Any:
+        made = (plan.direct if is_direct else plan.forward)(given)
+        results = made if isinstance(made, tuple) else (made,)
+        values = (*given, *results)
+        saved = [values[place] for _, place in plan.saved]
+        ctx.plan = plan
+        ctx.numbers = [None if isinstance(each, torch.Tensor) else each for each in saved]
+        ctx.save_for_backward(*(each for each in saved if isinstance(each, torch.Tensor)))
+        count = len(plan.outputs)
+        if not all(plan.floats):
+            pairs = zip(results, plan.floats, strict=False)
+            ctx.mark_non_differentiable(*(each for each, is_float in pairs if not is_float))
+        return results[0] if count == 1 else results[:count]
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Any) -> Any:
+        plan: Plan = ctx.plan
+        tensors = iter(ctx.saved_tensors)
+        values = {
+            name: next(tensors) if number is None else scalar(number, plan.inputs[place].dtype)
+            for (name, place), number in zip(plan.saved, ctx.numbers, strict=True)
+        }
+        for node, gradient in zip(plan.outputs, gradients, strict=True):
+            if node.dtype.is_float:
+                name = gradient_name(node.output)
+                values[name] = values[name] + gradient if name in values else gradient
+        back = plan.again if plan.kept and torch.is_grad_enabled() else plan.backward
+        made = back(*(values[name] for name in back.names))
+        found = dict(zip(plan.wanted, made if isinstance(made, tuple) else (made,), strict=True))
+        return None, None, *(found.get(node.output) for node in plan.inputs)
+
+
+def recorded(plan: Plan, given: Sequence[Any]) -> Any:
+    """The results of a call that autograd records where something else of torch may look on: a transform of torch.func
+    takes it as it takes torch's own operators."""
+    if not torch._C._are_functorch_transforms_active():
+        return _apply(plan, False, *given)
+    with enable_single_level_autograd_function():
+        return _apply(plan, False, *given)
+
+
+def recorded_directly(plan: Plan, given: Sequence[Any]) -> Any:
+    """The same where nothing but autograd does."""
+    return _apply(plan, True, *given)
+
+
+_apply = super(torch.autograd.Function, Recorded).apply
+
+
+@contextlib.contextmanager
+def below_autograd() -> Any:
+    """Where a recorded call runs forward: this level records nothing, those around it do."""
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        yield
+
+
+def scalar(number: Any, dtype: DType) -> torch.Tensor:
+    """A number as a tensor without axes."""
+    return torch.full((), number, dtype=TO_TORCH[dtype], device="cpu")
+
+
+def refuse_tangents(called: str, given: Sequence[Any]) -> None:
+    """UnsupportedError where forward-mode derivatives are asked for."""
+    if has_tangent(given):
+        told = "noyau derives gradients in reverse mode alone; use torch.func.vjp, jacrev or grad"
+        raise UnsupportedError(f"{called} has no forward-mode derivative (jvp, jacfwd): {told}")
+
+
+class GraphOperator:
+    """A graph as an operator of torch, which may be recorded again: `operator(*tensors)`."""
+
+    def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
+        self.graph, self.called, self.draw = graph, called, draw
+        self.names = tuple(node.output for node in graph.inputs)
+        self.kernels = GraphKernels(graph, called, draw)
+        self.plans: dict[tuple[bool, ...], Plan] = {}
+        self.lock = threading.RLock()
+
+    def __call__(self, *tensors: torch.Tensor) -> Any:
+        if not is_unwatched(tensors) or any(map(is_legacy_batchedtensor, tensors)):
+            return self.overload(*tensors)
+        return recorded_directly(self.plan(tensors), tensors) if is_recorded(tensors) else self.kernels(*tensors)
+
+    @cached_property
+    def overload(self) -> Any:
+        """The operator in torch's registry."""
+        told = Operator(
+            self.called,
+            repr(self.graph),
+            ("Tensor",) * len(self.names),
+            (),
+            len(self.graph.outputs),
+            self.kernels,
+            self.fake,
+            self.record,
+            partial(batched_by_loop, self),
+        )
+        return register(told)
+
+    def register(self) -> None:
+        """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""
+        _ = self.overload
+
+    def fake(self, *tensors: torch.Tensor) -> Any:
+        made = results_of_graph(self.graph, tensors)
+        return made[0] if len(made) == 1 else tuple(made)
+
+    def record(self, tensors: Sequence[Any], constants: Any) -> Any:
+        """The results where autograd records them, else None."""
+        del constants  # a graph has none
+        refuse_tangents(self.called, tensors)
+        return recorded(self.plan(tensors), tensors) if is_recorded(tensors) else None
+
+    def plan(self, tensors: Sequence[torch.Tensor]) -> Plan:
+        """What is recorded where these require gradients, made once."""
+        asked = tuple(tensor.requires_grad for tensor in tensors)
+        with self.lock:
+            if asked not in self.plans:
+                wanted = [name for name, asks in zip(self.names, asked, strict=True) if asks]
+                self.plans[asked] = plan_of(self.graph, wanted, self.called, self.draw, self.direct, self.forward)
+            return self.plans[asked]
+
+    def direct(self, tensors: Sequence[Any]) -> Any:
+        return self.kernels(*tensors)
+
+    def forward(self, tensors: Sequence[Any]) -> Any:
+        with below_autograd():
+            return self.overload(*tensors)
+
+
+def plan_of(
+    graph: Graph,
+    wanted: Sequence[str],
+    called: str,
+    draw: Draw,
+    direct: Call,
+    forward: Call,
+    how: Callable[[Graph, Sequence[str]], Derived] = derive,
+) -> Plan:
+    """What is recorded of a graph where the gradients of `wanted` are asked for; `direct` and `forward` run the graph
+    itself, where nothing but inputs and outputs is saved. UnsupportedError names what has no derivative."""
+    try:
+        derived = how(graph, wanted)
+    except UnsupportedError as error:
+        told = f"call it under torch.no_grad() or on {wanted[0]}.detach(), or give a gradient by @{called}.gradient"
+        raise UnsupportedError(f"{called} has no gradient by {', '.join(wanted)}: {error}; {told}") from error
+    count = len(graph.outputs)
+    names, kept = derived.forward.outputs[:count], derived.forward.outputs[count:]
+    draw_again = partial(draw_back, derived.forward, names, draw)
+    if kept:
+        saving = GraphOperator(derived.forward, f"{called}_saving", draw)
+        direct, forward = (partial(_with_numbers, each, graph.inputs) for each in (saving.direct, saving.forward))
+        saving.register()
+    backward = GraphOperator(derived.backward, f"{called}_backward", draw_again)
+    again = GraphOperator(derived.gradient, f"{called}_gradient", draw_again)
+    backward.register()
+    again.register()
+    outputs = tuple(derived.forward[name] for name in names)
+    saved = _saved([*backward.names, *(again.names if kept else ())], graph, [*names, *kept])
+    floats = tuple(node.dtype.is_float for node in outputs)
+    return Plan(graph.inputs, outputs, kept, derived.wanted, direct, forward, backward, again, saved, floats)
+
+
+def _saved(read: Sequence[str], graph: Graph, made: Sequence[str]) -> tuple[tuple[str, int], ...]:
+    """What is saved of what is read, with its place: the gradients come only later."""
+    places = {name: place for place, name in reversed([*enumerate([*(n.output for n in graph.inputs), *made])])}
+    return tuple((name, places[name]) for name in dict.fromkeys(read) if name in places)
+
+
+def _with_numbers(run: Call, inputs: Sequence[Node], given: Sequence[Any]) -> Any:
+    """A graph that takes tensors alone, on numbers too."""
+    if all(isinstance(each, torch.Tensor) for each in given):
+        return run(given)
+    pairs = zip(inputs, given, strict=True)
+    return run([each if isinstance(each, torch.Tensor) else scalar(each, node.dtype) for node, each in pairs])

@@ -1,0 +1,400 @@
+"""Calls of an op on tensors of torch: through a door where nothing of torch looks on, else as an operator of torch."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from math import inf
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.compiler.autodiff.reverse import Derived, derive
+from noyau.errors import InputError, SignatureError, UnsupportedError
+from noyau.hosts.detection import lies_on_gpu
+from noyau.hosts.numpy.fast_calls import MISS
+from noyau.hosts.torch import require_torch
+from noyau.hosts.torch.fast_calls import library
+from noyau.hosts.torch.operator_registry import Operator, register
+from noyau.hosts.torch.tensors import (
+    arrays_of,
+    device_of,
+    in_memory,
+    is_negated,
+    is_recorded,
+    is_unwatched,
+    promoted,
+    require_taken,
+    shown_or_number,
+    tensor_of,
+)
+from noyau.ir.graph import Graph
+from noyau.kernels.closure_fingerprint import told_of
+from noyau.kernels.programs.generate import CPU, Wanted, fitted, followed, frozen, wanted_by
+from noyau.kernels.reference import graph_of, runs_as_written
+from noyau.ops.dispatch.calls import DOORS, Calls
+from noyau.ops.dispatch.choice import Chosen
+from noyau.ops.dispatch.explanation import Explanation, explained
+from noyau.ops.dispatch.fast_entries import run
+from noyau.ops.torch.autograd import (
+    Plan,
+    batched_by_loop,
+    below_autograd,
+    plan_of,
+    recorded,
+    recorded_directly,
+    refuse_tangents,
+)
+from noyau.ops.torch.fake_kernels import bound_of, results_of
+from noyau.ops.torch.fast_entries import Entry, entry, insisting, refused
+from noyau.ops.torch.graph_kernels import draw_op
+from noyau.ops.user_gradients import derived_by
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import sizing_integers
+from noyau.signatures.types import Family, Term
+
+_SCHEMA = {bool: "bool", int: "SymInt", float: "float", str: "str", type(None): "int?"}  # of constants, by their type
+RECENT = 64  # plans that are found by the shapes alone
+Asked = tuple[bool, ...]
+Given = Sequence[Any]
+Constants = Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """What was traced for a kind of call, and the plans for what requires a gradient."""
+
+    wanted: Wanted
+    graph: Graph
+    specialised: Mapping[str, int]
+    plans: dict[Asked, Plan] = field(default_factory=dict)
+
+    def holds(self, wanted: Wanted) -> bool:
+        """Whether it is right for other sizes too."""
+        sizes = wanted.sizes
+        alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
+        return alike and wanted.integers == self.wanted.integers and all(d.holds(sizes) for d in self.graph.demands)
+
+
+class TensorCalls:
+    """The calls of a signed op on tensors. `calls`: those on arrays, which share what was chosen."""
+
+    def __init__(self, calls: Calls) -> None:
+        self.lock = threading.RLock()
+        self.operators: dict[Any, Any] = {}
+        self.follow(calls)
+
+    def follow(self, calls: Calls) -> None:
+        """Be those of another description of the op from now on: a kernel was attached."""
+        self.calls, self.signature = calls, calls.signature
+        self.called, self.names = calls.description.name, calls.description.reference.parameters
+        self.forget()
+
+    def forget(self) -> None:
+        """Decide anew at the next call."""
+        self.plain: tuple[Entry, ...] = ()
+        self.others: dict[Any, tuple[Entry, ...]] = {}
+        self.recent: dict[Any, Plan] = {}
+        self.plans: dict[Any, list[Variant]] = {}
+
+    def __call__(self, given: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any = None) -> Any:
+        """The results for tensors, and numbers where the signature has scalars. `constants`: those that are given.
+
+        SignatureError where an argument does not fit, UnsupportedError where no kernel takes one or what is asked for
+        has no gradient, InputError where an index is out of bounds."""
+        if out is not None:
+            return self.into(given, constants, sizes, out)
+        if not is_unwatched(given):
+            return self.as_operator(given, constants)
+        return self.recorded(given, constants) if is_recorded(given) else self.run(given, constants)
+
+    def into(self, given: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any) -> Any:
+        """The same, copied to `out`."""
+        targets = out if isinstance(out, tuple) else (out,)
+        if is_recorded((*given, *targets)):
+            told = "out= leaves nothing to record a gradient by; leave it out, or call it under torch.no_grad()"
+            raise UnsupportedError(f"{self.called}: {told}")
+        made = self(given, constants, sizes)
+        results = made if isinstance(made, tuple) else (made,)
+        if len(targets) != len(results):
+            raise InputError(f"{self.called} has {len(results)} results, and out= has {len(targets)}")
+        for at, (result, target) in enumerate(zip(results, targets, strict=True)):
+            fault = _misfit(result, target)
+            if fault:
+                raise InputError(f"{self.called}: {'out' if len(results) == 1 else f'out[{at}]'} {fault}")
+        for result, target in zip(results, targets, strict=True):
+            target.copy_(result)
+        return out
+
+    def run(self, given: tuple[Any, ...], constants: Constants) -> Any:
+        """The results on plain tensors, of which nothing is recorded: by the way of an earlier call, else the whole."""
+        if is_negated(given):
+            given = tuple(map(in_memory, given))
+        if not runs_as_written():
+            for door in self.others.get(frozen(constants), ()) if constants else self.plain:
+                made = door(given)
+                if made is not MISS:
+                    return made
+        given = self.promoted(self.admitted(given))
+        if any(each.device.type == "meta" for each in given if isinstance(each, torch.Tensor)):
+            return self.fake(given, constants)
+        return self.anew(given, constants)
+
+    def anew(self, given: tuple[Any, ...], constants: Constants) -> Any:
+        """The whole way, by the signature."""
+        calls, known, device = self.calls, self.calls.all(constants), device_of(given)
+        if runs_as_written():
+            return _packed(calls.written(self.bound(arrays_of(given), constants), known), device)
+        if device != CPU:
+            return self.on_device(given, constants, device)
+        bound = self.bound(arrays_of(given), constants)
+        wanted = wanted_by(self.signature, bound, known)
+        chosen = calls.choosing.choose(wanted)
+        door = self.door(chosen, constants)
+        made = MISS if door is None else door(given)
+        if made is not MISS:
+            return made
+        choice = chosen.at(max((array.size for array in bound.arrays), default=0))
+        if choice.made is None:
+            calls.warn(chosen)
+            return _packed(calls.written(bound, known))
+        return _packed(run(choice, wanted, fitted(bound.arrays, wanted.layouts)))
+
+    def on_device(self, given: tuple[Any, ...], constants: Constants, device: str) -> Any:
+        """The whole way on a GPU, where the reference never runs: UnsupportedError where nothing else may, or while a
+        CUDA graph is captured."""
+        from noyau.hosts.torch.cuda.errors import require_free, told
+
+        with told(self.called, device):
+            require_free(self.called)
+            chosen, cells = self.chosen(given, constants, device)
+            door, choice = self.door(chosen, constants), chosen.at(cells)
+            if door is None or choice.made is None:
+                raise UnsupportedError(refused(self.called, device, chosen))
+            made = door(given)
+            return insisting(door, given) if made is MISS else made
+
+    def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Chosen, int]:
+        """What runs for tensors on a device, and how many cells the largest of them has."""
+        sizing = sizing_integers(self.signature)
+        pairs = zip(self.signature.inputs, given, strict=True)
+        shapes = [arrays_of([each])[0] if term.name in sizing else shown_or_number(each) for term, each in pairs]
+        bound = self.bound(shapes, constants)
+        wanted = wanted_by(self.signature, bound, self.calls.all(constants), device)
+        return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
+
+    def explain(self, given: Given, constants: Constants) -> Explanation:
+        """What a call with these tensors would run."""
+        require_taken(self.called, self.names, given)
+        chosen, cells = self.chosen(given, constants, device_of(given))
+        return explained(self.calls.choosing, chosen, cells)
+
+    def door(self, chosen: Chosen, constants: Constants) -> Entry | None:
+        """The door of what was chosen, kept from now on; None where the reference runs."""
+        made = entry(self.called, self.signature, chosen)
+        if chosen.until < inf or library.awaits_room() or not self.calls.choosing.is_kept(chosen):
+            return made
+        with self.lock:
+            if made is not None and not constants:
+                self.plain = (made, *self.plain)[:DOORS]
+            elif made is not None:
+                key = frozen(constants)
+                self.others[key] = (made, *self.others.get(key, ()))[:DOORS]
+        return made
+
+    def bound(self, arrays: Given, constants: Constants) -> Bound:
+        """What tensors bind that are shown as arrays."""
+        return bind(self.signature, arrays, self.sizes(constants), self.called)
+
+    def sizes(self, constants: Constants) -> dict[str, int]:
+        """The sizes that no shape gives."""
+        known = self.calls.all(constants)
+        named = {name: value for name, value in known.items() if name in self.signature.sizes}
+        return {**self.calls.description.sizes, **named}
+
+    def admitted(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
+        if any(map(lies_on_gpu, given)):
+            given = tuple(require_torch(self.called).tensors_of(self.names, given))
+        require_taken(self.called, self.names, given)
+        return tuple(map(in_memory, given))
+
+    def promoted(self, given: Given) -> tuple[Any, ...]:
+        """The arguments, under autocast in the widest of their float dtypes."""
+        if torch.is_autocast_enabled("cuda" if device_of(given).startswith("cuda") else "cpu"):
+            return tuple(promoted(self.signature, given))
+        return tuple(given)
+
+    # ---- gradients
+
+    def recorded(self, given: tuple[Any, ...], constants: Constants) -> Any:
+        """The results where nothing but autograd looks on."""
+        key = (tuple(map(_told, given)), frozen(constants) if constants else ())
+        plan = self.recent.get(key)
+        if plan is None:
+            alike = self.promoted(self.admitted(given))
+            plan = self.plan(alike, constants)
+            if all(one is other for one, other in zip(given, alike, strict=True)):
+                self.recent = {**(self.recent if len(self.recent) < RECENT else {}), key: plan}
+            given = alike
+        return recorded_directly(plan, given)
+
+    def plan(self, given: Given, constants: Constants) -> Plan:
+        """What is recorded for these, made once for their dtypes, ranks, constants and what requires a gradient."""
+        asked = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
+        key = (tuple(map(_kind, given)), frozen(constants))
+        with self.lock:
+            return self.planned(given, constants, key, asked)
+
+    def planned(self, given: Given, constants: Constants, key: Any, asked: Asked) -> Plan:
+        """The same the whole way, for these sizes."""
+        bound = bound_of(self.signature, given, self.sizes(constants), self.called)
+        wanted = wanted_by(self.signature, bound, self.calls.all(constants))
+        wanted = Wanted(wanted.instance, wanted.constants, wanted.integers, (), wanted.sizes)
+        variants = self.plans.setdefault(key, [])
+        found = next((each for each in variants if each.holds(wanted)), None)
+        if found is None:
+            found = Variant(wanted, *self.traced(wanted))
+            variants.append(found)
+        return self.made(found, asked, constants)
+
+    def traced(self, wanted: Wanted) -> tuple[Graph, Mapping[str, int]]:
+        """The graph of the reference; where it cannot be traced and its gradient is given, it is one value.
+        UnsupportedError where it has no gradient."""
+        description = self.calls.description
+        try:
+            return followed(description.reference, wanted)
+        except UnsupportedError as error:
+            if description.gradient is not None:
+                return graph_of(description.reference, wanted.instance, wanted.constants), {}
+            told = f"give one by @{self.called}.gradient, or call it under torch.no_grad()"
+            raise UnsupportedError(f"{self.called} has no gradient, for {error}; {told}") from error
+
+    def made(self, variant: Variant, asked: Asked, constants: Constants) -> Plan:
+        """The plan for what requires a gradient, made once."""
+        if asked not in variant.plans:
+            names = [node.output for node, asks in zip(variant.graph.inputs, asked, strict=True) if asks]
+            draw = partial(draw_op, self.calls.description, variant.wanted, variant.graph)
+            runs = partial(self.direct, constants), partial(self.forward, constants)
+            variant.plans[asked] = plan_of(variant.graph, names, self.called, draw, *runs, self.how(variant.wanted))
+        return variant.plans[asked]
+
+    def how(self, wanted: Wanted) -> Callable[[Graph, Sequence[str]], Derived]:
+        """How gradients are found: as the author says, else by derivation."""
+        gradient = self.calls.description.gradient
+        if gradient is None:
+            return derive
+        return lambda graph, _: derived_by(gradient, graph, wanted.constants, wanted.sizes)
+
+    def direct(self, constants: Constants, given: Given) -> Any:
+        return self.run(tuple(given), constants)
+
+    def forward(self, constants: Constants, given: Given) -> Any:
+        with below_autograd():
+            return self.as_operator(given, constants)
+
+    # ---- as an operator of torch
+
+    def as_operator(self, given: Given, constants: Constants) -> Any:
+        """The results by torch's dispatcher."""
+        if any(each.is_nested for each in given if isinstance(each, torch.Tensor)):
+            require_taken(self.called, self.names, given)  # torch would only name the operator
+        simple, baked = _parted(self.calls.all(constants))
+        overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in given), simple, baked)
+        return overload(*given, **{f"c{at}": value for at, value in enumerate(simple.values())})
+
+    def operator(self, tensors: Asked, simple: Constants, baked: Constants) -> Any:
+        """The overload for arguments of which these are tensors, and constants of these types."""
+        for term, is_tensor in zip(self.signature.inputs, tensors, strict=True):
+            if term.dims is not None and not is_tensor:
+                raise SignatureError(f"{self.called}: {term.name}: what is no tensor does not fit {term}")
+        kinds = tuple((name, _SCHEMA[type(value)]) for name, value in simple.items())
+        key = (tensors, kinds, frozen(baked))
+        with self.lock:
+            if key not in self.operators:
+                self.operators[key] = register(self.told(tensors, kinds, baked, str(key)))
+            return self.operators[key]
+
+    def named(self, tensors: Asked, constants: Constants) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
+        """The name of that operator; and of each constant that it takes, its key, its name and its value."""
+        simple, baked = _parted(constants)
+        name = self.operator(tensors, simple, baked)._opname
+        return name, tuple((f"c{at}", name, value) for at, (name, value) in enumerate(simple.items()))
+
+    def told(self, tensors: Asked, kinds: Sequence[tuple[str, str]], baked: Constants, key: str) -> Operator:
+        names = [name for name, _ in kinds]
+
+        def known(constants: Constants) -> Constants:
+            return {**{name: constants[f"c{at}"] for at, name in enumerate(names)}, **baked}
+
+        def run(*given: Any, **constants: Any) -> Any:
+            return self.run(given, known(constants))
+
+        def record(given: Given, constants: Constants) -> Any:
+            refuse_tangents(self.called, given)
+            return recorded(self.plan(given, known(constants)), given) if is_recorded(given) else None
+
+        def call(*given: Any, **constants: Any) -> Any:
+            return self(given, known(constants), {})
+
+        return Operator(
+            self.called,
+            f"{self.signature}|{told_of(self.calls.description.reference.function)}|{key}",
+            tuple(map(_type_of, self.signature.inputs, tensors)),
+            tuple(kind for _, kind in kinds),
+            len(self.signature.outputs),
+            run,
+            lambda *given, **constants: self.fake(given, known(constants)),
+            record,
+            partial(batched_by_loop, call),
+            partial(promoted, self.signature),
+        )
+
+    def fake(self, given: Given, constants: Constants) -> Any:
+        """Tensors without values as these would give them."""
+        require_taken(self.called, self.names, given)
+        made = results_of(bound_of(self.signature, given, self.sizes(constants), self.called), given)
+        return made[0] if len(made) == 1 else tuple(made)
+
+
+def _parted(constants: Constants) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Constants that a schema has a type for, and the others."""
+    simple = {name: value for name, value in constants.items() if type(value) in _SCHEMA}
+    return simple, {name: value for name, value in constants.items() if name not in simple}
+
+
+def _type_of(term: Term, is_tensor: bool) -> str:
+    """The type of an input in the schema."""
+    if is_tensor:
+        return "Tensor"
+    if isinstance(term.element, Family):
+        return {"float": "float", "int": "SymInt", "any": "Scalar"}[term.element.value]
+    return {"float": "float", "bool": "bool"}.get(term.element.kind, "SymInt")
+
+
+def _told(each: Any) -> Any:
+    """What of an argument a plan depends on."""
+    if isinstance(each, torch.Tensor):
+        return each.dtype, each.shape, each.requires_grad, each.device
+    return each if type(each) is int else type(each)
+
+
+def _kind(each: Any) -> Any:
+    return (each.dtype, each.dim()) if isinstance(each, torch.Tensor) else type(each)
+
+
+def _misfit(result: torch.Tensor, target: object) -> str:
+    """Why a result cannot be written to this, or nothing."""
+    if not isinstance(target, torch.Tensor):
+        return f"is {type(target).__name__}, and results on tensors are written to tensors"
+    if target.dtype is not result.dtype or target.shape != result.shape:
+        return f"is {target.dtype}{list(target.shape)}, and the result is {result.dtype}{list(result.shape)}"
+    return ""
+
+
+def _packed(results: Sequence[np.ndarray], device: str = CPU) -> Any:
+    made = tuple(tensor_of(np.asarray(result)).to(device) for result in results)
+    return made[0] if len(made) == 1 else made

@@ -1,0 +1,82 @@
+"""What an operator gives for tensors without cells: shapes and dtypes, of sizes that may have no number yet."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.hosts.torch.tensors import device_of, dtype_of
+from noyau.ir.dims import Shape
+from noyau.ir.graph import Graph
+from noyau.ir.sizes import plan
+from noyau.signatures.binding import Bound, bind
+from noyau.signatures.instances import sizing_integers
+from noyau.signatures.types import Signature, Value
+
+_UNKNOWN = 7  # stands for a size that only the data will tell
+
+
+def bound_of(signature: Signature, given: Sequence[Any], known: Mapping[str, int], called: str) -> Bound:
+    """What tensors bind, whether they have cells or not; sizes that have no number yet count by those that they were
+    traced with. SignatureError as for arrays."""
+    sizing = sizing_integers(signature)
+    pairs = zip(signature.inputs, given, strict=True)
+    return bind(signature, [stand_in(each, exact=term.name in sizing) for term, each in pairs], known, called)
+
+
+def stand_in(given: Any, *, exact: bool = False) -> Any:
+    """An array of the dtype and the shape of a tensor, of one cell in memory; a number for a symbolic one. `exact`: the
+    number is taken as it is, and what was traced then holds for it alone."""
+    if isinstance(given, torch.Tensor):
+        zero = np.zeros((), dtype_of(given).numpy)
+        return np.broadcast_to(zero, tuple(number(extent) for extent in given.shape))
+    if isinstance(given, torch.SymInt):
+        return int(given) if exact else number(given)
+    if isinstance(given, torch.SymFloat | torch.SymBool):
+        return 0.5 if isinstance(given, torch.SymFloat) else False
+    return given
+
+
+def number(extent: Any) -> int:
+    """An extent as a number: of a symbolic one, what it was traced with."""
+    if isinstance(extent, torch.SymInt):
+        hint = getattr(extent.node, "hint", None)
+        return _UNKNOWN if hint is None else int(hint)
+    return int(extent)
+
+
+def results_of(bound: Bound, given: Sequence[Any]) -> list[torch.Tensor]:
+    """Tensors without values as an op with these arguments gives them."""
+    inputs, outputs = bound.instance.inputs, bound.instance.outputs
+    sizes = solved([value.shape for value in inputs], given)
+    return [_empty(value, sizes, given) for value in outputs]
+
+
+def results_of_graph(graph: Graph, given: Sequence[Any]) -> list[torch.Tensor]:
+    """Tensors without values as a graph gives them."""
+    sizes = solved([node.shape for node in graph.inputs], given)
+    nodes = [graph[name] for name in graph.outputs]
+    return [_empty(Value(node.output, node.dtype, node.shape), sizes, given) for node in nodes]
+
+
+def solved(shapes: Sequence[Shape], given: Sequence[Any]) -> dict[str, Any]:
+    """The sizes, as they are: symbolic ones stay so, and what must be equal is asked of them."""
+    extents = [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in given]
+    sizes: dict[str, Any] = {}
+    for binding in plan(shapes):
+        extent = extents[binding.input][binding.axis] - binding.offset.evaluate(sizes)
+        sizes[binding.size] = extent if binding.factor == 1 else extent // binding.factor
+    for shape, found in zip(shapes, extents, strict=True):
+        for dim, extent in zip(shape, found, strict=True):
+            if dim.names <= sizes.keys():
+                torch._check(dim.evaluate(sizes) == extent, lambda: "shapes do not fit the operator's signature")
+    return sizes
+
+
+def _empty(value: Value, sizes: Mapping[str, Any], given: Sequence[Any]) -> torch.Tensor:
+    shape = [dim.evaluate(sizes) for dim in value.shape]
+    return torch.empty(shape, dtype=TO_TORCH[value.dtype], device=device_of(given))

@@ -1,0 +1,217 @@
+"""A graph as kernels on tensors: built once for each layout of its inputs, and certified as generated kernels are.
+
+Small inputs for the smoke certificates of what runs forward and back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import chain, islice
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+
+from noyau.compiler.autodiff.reverse import gradient_name
+from noyau.compiler.lowering.input_layouts import Layout, laid_out, layout_of, lie
+from noyau.compiler.lowering.names import identifier
+from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
+from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, seen
+from noyau.ir.graph import Graph
+from noyau.ir.graph_interpreter import evaluate
+from noyau.kernels.description import Description
+from noyau.kernels.programs.generate import CPU, Generated, Wanted, languages_on, printed, program_in
+from noyau.kernels.programs.run import Built, build
+from noyau.ops.dispatch.smoke_certificate import hint, made_at, made_inputs, sizes_at_edges, sizes_missed
+from noyau.ops.dispatch.winners import machine_of
+from noyau.ops.torch.fake_kernels import results_of_graph
+from noyau.ops.torch.fast_entries import Entry, through_program
+from noyau.ops.torch.program_runner import host
+from noyau.signatures.types import Instance, Value
+from noyau.toolchain import cached_records
+from noyau.toolchain.cache import digest
+from noyau.toolchain.cached_records import today
+from noyau.verify.adversarial import NORMAL, CaseMaker, fits, usual_sizes
+from noyau.verify.values import Case, certify_native
+from noyau.version import __version__
+
+Array = np.ndarray
+Sizes = Mapping[str, int]
+Drawn = Iterator[Mapping[str, Array]]  # inputs of a graph, by name
+Draw: TypeAlias = Callable[[Sequence[Sizes]], Drawn]  # of usual sizes, or of each of those that are asked for
+MOST = 6
+CELLS = 1 << 12  # of the largest array
+NOTHING: Sizes = MappingProxyType({})
+
+
+def draw_op(description: Description, wanted: Wanted, graph: Graph, asked: Sequence[Sizes] = ()) -> Drawn:
+    """Inputs of an op: by its maker where that gives some of these dtypes and ranks, else such as its graph takes."""
+    usual = made_inputs(description, wanted, 0)
+    first = next(usual, None)
+    if first is None:
+        yield from draw_graph(graph, wanted.integers, wanted.sizes, asked)
+        return
+    found = (made_at(description, wanted, graph, sizes) for sizes in asked)
+    for _, arrays in chain.from_iterable(found) if asked else chain([first], usual):
+        yield dict(zip((node.output for node in graph.inputs), arrays, strict=True))
+
+
+def draw_graph(graph: Graph, integers: Sizes, called: Sizes = NOTHING, asked: Sequence[Sizes] = ()) -> Drawn:
+    """Inputs such as a graph takes, of usual sizes, or those that it is `called` with where it holds for no others, and
+    at edges; or of each of those that are `asked` for, as far as it has such. `integers` have their values."""
+    maker = CaseMaker(graph, np.random.default_rng(0))
+    usual = usual_sizes(graph, hint(graph, called))
+    whole = [usual | {name: size for name, size in sizes.items() if name in usual} for sizes in asked] or [usual]
+    edges = [] if asked else sizes_at_edges(graph, usual, CELLS)
+    for sizes in [*(each for each in whole if fits(graph, each)), *edges]:
+        made = maker.inputs(sizes, NORMAL)
+        if made is not None:
+            numbers = {name: np.array(value, made[name].dtype) for name, value in integers.items() if name in made}
+            yield {**made, **numbers}
+
+
+def draw_back(forward: Graph, outputs: tuple[str, ...], draw: Draw, asked: Sequence[Sizes] = ()) -> Drawn:
+    """Inputs for a backward graph: those of the forward one, what that gives, and any gradients of its outputs."""
+    rng = np.random.default_rng(1)
+    for inputs in islice(draw(asked), len(asked) or MOST):
+        with np.errstate(all="ignore"):
+            try:
+                values = {**inputs, **evaluate(forward, inputs)}
+            except NoyauError:
+                continue
+        floats = [name for name in outputs if forward[name].dtype.is_float]
+        grads = {gradient_name(n): rng.standard_normal(values[n].shape).astype(values[n].dtype) for n in floats}
+        yield {**values, **grads}
+
+
+Tensors = Sequence[torch.Tensor]
+FEW = 2  # cases of a smoke certificate on a GPU, where each has launches of its own to compile
+DOORS = 8  # kept; the last one that was made comes first
+
+
+class GraphKernels:
+    """A graph called on plain tensors, in the order of its inputs: one new tensor, or a tuple of several.
+
+    The first call with inputs of some layouts on a device builds their kernels, on the CPU in C or, where there is no
+    compiler, for Numba, on a GPU in Triton, and certifies them on what `draw` gives: BuildError where nothing can be
+    built, UnsupportedError for what has no kernel, CheckError where the certificate fails. InputError where shapes do
+    not fit or an index is out of bounds."""
+
+    def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
+        self.graph, self.called, self.draw = graph, called, draw
+        self.doors: tuple[Entry, ...] = ()
+        self.made: dict[tuple[Any, ...], list[Built]] = {}
+        self.lock = threading.Lock()
+
+    def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        if is_negated(tensors):
+            tensors = tuple(map(in_memory, tensors))
+        for door in self.doors:
+            found = door(tensors)
+            if found is not MISS:
+                return found
+        return self.anew(list(map(in_memory, tensors)))
+
+    def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """By a door that is kept from now on."""
+        device = device_of(tensors)
+        if device == "meta":
+            shapes = results_of_graph(self.graph, tensors)
+            return shapes[0] if len(shapes) == 1 else tuple(shapes)
+        if device != CPU:
+            from noyau.hosts.torch.cuda.errors import require_free, told
+
+            with told(self.called, device):
+                require_free(self.called)
+                return self.through_door(tensors, device)
+        return self.through_door(tensors, device)
+
+    def through_door(self, tensors: Tensors, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
+        """The same, where that is."""
+        tensors = [(each if layout_of(seen(each)) is not None else each.clone()).to(device) for each in tensors]
+        layouts = tuple(layout_of(seen(each)) or Layout() for each in tensors)
+        built = self.built(layouts, device, self.graph.bind([each.shape for each in tensors]))
+        pairs = zip(self.graph.inputs, layouts, strict=True)
+        ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
+        door = through_program(built, ends, self.called)
+        found = door(tuple(tensors))
+        if found is not MISS:
+            self.doors = (door, *self.doors)[:DOORS]
+            return found
+        results = host(built)(*tensors)  # it tells why
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> Built:
+        """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
+        with self.lock:
+            made = self.made.setdefault((layouts, device), [])
+            found = next((each for each in made if each.generated.certified_at(sizes)), None)
+            if found is None:
+                found = certified(self.first(layouts, device, sizes), self.draw)
+                made.append(found)
+            return found
+
+    def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> Built:
+        """Those of the first language that can be built here."""
+        faults: list[UnsupportedError | BuildError | MissingExtraError] = []
+        languages = languages_on(device)
+        for language in languages:
+            try:
+                return build(generated_of(self.graph, self.called, layouts, language, device, sizes))
+            except (UnsupportedError, BuildError, MissingExtraError) as error:
+                faults.append(error)
+        told = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))
+        kind = UnsupportedError if isinstance(faults[0], UnsupportedError) else BuildError
+        raise kind(f"{self.called} cannot be built ({told})") from faults[0]
+
+
+def generated_of(
+    graph: Graph, called: str, layouts: tuple[Layout, ...], language: str, device: str, sizes: Sizes
+) -> Generated:
+    """The kernels of a graph in a language, for inputs that lie so on a device and a call of these sizes.
+    UnsupportedError for what has none."""
+    values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
+    results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
+    wanted = Wanted(Instance(values, results, ()), layouts=layouts, sizes=sizes, device=device)
+    memory = laid_out(graph, layouts)
+    made = program_in(memory, identifier(called), layouts, language)
+    return Generated(called, language, wanted, graph, {}, made, printed(made, language, f"{called}: {wanted.instance}"))
+
+
+def certified(built: Built, draw: Draw) -> Built:
+    """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
+    generated = built.generated
+    device = generated.wanted.device
+    launches = str(generated.launches(generated.wanted.sizes))
+    told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), launches, *machine_of(device)]
+    key = digest("smoke of a graph", __version__, generated.language, generated.text, *told)
+    if cached_records.recall(key) is not None:
+        return built
+    with np.errstate(all="ignore"):
+        cases = _cases(generated, draw, MOST if device == CPU else FEW)
+        certificate = certify_native(generated.graph, built, cases, name=generated.called)
+    if not certificate.ok:
+        raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
+    with contextlib.suppress(OutputError):
+        cached_records.keep(key, {"graph": generated.name, "summary": certificate.summary(), "when": today()})
+    return built
+
+
+def _cases(generated: Generated, draw: Draw, most: int) -> Iterator[Case]:
+    """What is drawn, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
+    maker of inputs gives such, any that the graph takes."""
+    graph, wanted = generated.graph, generated.wanted
+    drawn = list(islice(draw(()), most))
+    if not drawn:
+        draw = partial(draw_graph, graph, {}, {})
+        drawn = list(islice(draw(()), most))
+    usual = [[arrays[node.output] for node in graph.inputs] for arrays in drawn]
+    missed = sizes_missed(generated, [graph.bind([array.shape for array in arrays]) for arrays in usual])
+    longer = [[arrays[node.output] for node in graph.inputs] for arrays in (draw(missed) if missed else ())]
+    for number, given in enumerate([*longer, *usual]):
+        yield Case(f"drawn {number}", tuple(lie(array, wanted.layout(at)) for at, array in enumerate(given)))

@@ -1,0 +1,74 @@
+"""Ops without a signature on tensors: each kind of call gets one, as on arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from noyau.errors import UnsupportedError
+from noyau.hosts.torch.tensors import arrays_of, device_of, is_recorded, is_unwatched, require_taken, tensor_of
+from noyau.kernels.programs.generate import CPU
+from noyau.kernels.reference import runs_as_written
+from noyau.ops.dispatch.calls import Calls
+from noyau.ops.dispatch.explanation import Explanation
+from noyau.ops.dispatch.unsigned import Unsigned
+from noyau.ops.torch.calls import TensorCalls
+from noyau.ops.torch.fake_kernels import stand_in
+
+
+def tensor_calls(calls: Calls | Unsigned) -> Any:
+    """The calls on tensors of an op, made when they are first asked for."""
+    if calls.tensors is None:
+        calls.tensors = TensorCalls(calls) if isinstance(calls, Calls) else UnsignedTensors(calls)
+    return calls.tensors
+
+
+class UnsignedTensors:
+    """The calls of an op without a signature on tensors."""
+
+    def __init__(self, calls: Unsigned) -> None:
+        self.follow(calls)
+
+    def follow(self, calls: Unsigned) -> None:
+        """Be those of another description of the op from now on."""
+        self.calls = calls
+
+    def forget(self) -> None:
+        """Nothing is kept here."""
+
+    def __call__(
+        self, given: tuple[Any, ...], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any = None
+    ) -> Any:
+        """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
+        description = self.calls.description
+        require_taken(description.name, description.reference.parameters, given)
+        try:
+            calls = self.calls.signed([stand_in(each) for each in given], constants)
+        except UnsupportedError as error:
+            if not is_unwatched(given) or is_recorded(given) or out is not None or device_of(given) != CPU:
+                told = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
+                raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {told}") from error
+            return self.written(given, constants)
+        return tensor_calls(calls)(given, constants, sizes, out)
+
+    def explain(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
+        """What a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
+        made: Explanation = tensor_calls(self.calls.signed([stand_in(each) for each in given], constants)).explain(
+            given, constants
+        )
+        return made
+
+    def written(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Any:
+        """What the reference, or a trusted kernel, gives for arrays of the same memory."""
+        if runs_as_written():
+            made = self.calls.description.reference.function(*arrays_of(given), **constants)
+        else:
+            made = self.calls.whole(arrays_of(given), constants, {}, None)
+        return tuple(map(_tensor, made)) if isinstance(made, tuple) else _tensor(made)
+
+
+def _tensor(result: Any) -> torch.Tensor:
+    return tensor_of(np.asarray(result))

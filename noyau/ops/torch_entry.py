@@ -1,0 +1,125 @@
+"""Where calls of ops on tensors of torch begin. torch is imported only once a tensor has come, for it is there then."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, cast
+
+from noyau.errors import UnsupportedError
+from noyau.hosts.detection import lies_on_gpu
+from noyau.hosts.torch import require_torch
+
+if TYPE_CHECKING:
+    from noyau.ops.dispatch.calls import Calls
+    from noyau.ops.dispatch.explanation import Explanation
+    from noyau.ops.dispatch.unsigned import Unsigned
+    from noyau.ops.op import Op
+
+
+def tensor_calls(calls: Calls | Unsigned) -> Any:
+    """The calls on tensors of an op, made when they are first asked for."""
+    if calls.tensors is None:
+        from noyau.ops.torch import unsigned
+
+        return unsigned.tensor_calls(calls)
+    return calls.tensors
+
+
+def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The results by an operator of torch, in words that Dynamo follows: what is looked up of the op is a constant to
+    it, and the call a node of its graph."""
+    import torch
+
+    token = op.calls.token
+    if not op.is_signed(token):
+        from noyau.ops.torch.dynamo_skip import untraced
+
+        return untraced(op, args, kwargs)
+    names, defaults = op.spelt(token)
+    every = {**dict(defaults), **kwargs}
+    given = list(args) + [every[name] for name in names[len(args) :] if name in every]
+    said = {name: value for name, value in kwargs.items() if name not in names and name != "out"}
+    tensors = tuple(isinstance(each, torch.Tensor) for each in given)
+    simple = {name: value for name, value in said.items() if type(value) in (bool, int, float, str)}
+    baked = tuple((name, value) for name, value in said.items() if name not in simple)
+    kinds = tuple((name, type(value)) for name, value in simple.items())
+    found, constants = op.registered(token, tensors, kinds, baked)
+    values = {key: simple.get(name, default) for key, name, default in constants}
+    made = getattr(torch.ops.noyau, found)(*given, **values)
+    return made if kwargs.get("out") is None else _copied(made, kwargs["out"])
+
+
+class OnTensors:
+    """What an op is to torch."""
+
+    calls: Calls | Unsigned
+
+    def on_tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """The results for tensors of torch. SignatureError as for arrays."""
+        op = cast("Op[Any, Any]", self)
+        calls, reference = tensor_calls(self.calls), self.calls.description.reference
+        if not kwargs and len(args) == len(reference.parameters):
+            return calls(args, kwargs, op.sizes)
+        kwargs = dict(kwargs)
+        out = None if "out" in reference.parameters else kwargs.pop("out", None)
+        arguments, constants = op.arguments(args, kwargs)
+        return calls(tuple(arguments), constants, op.known(constants), out)
+
+    def on_gpu_arrays(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """The results for arrays on a GPU that are none of torch's, in the kind of the first of them. MissingExtraError
+        without torch, by which they are computed."""
+        arrays = require_torch(self.calls.description.name)
+        given = arrays.tensors_of([f"argument {at}" for at in range(len(args))], args)
+        named = dict(zip(kwargs, arrays.tensors_of(list(kwargs), list(kwargs.values())), strict=True))
+        made = self.on_tensors(tuple(given), named)
+        if kwargs.get("out") is not None:
+            return kwargs["out"]
+        return arrays.given_back(made, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
+
+    def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
+        """What a call with tensors would run."""
+        made: Explanation = tensor_calls(self.calls).explain(arguments, constants)
+        return made
+
+    # Dynamo calls these as it traces, and takes what they give as constants (torch.compiler.assume_constant_result). Of
+    # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.
+
+    def registered(
+        self,
+        token: str,
+        tensors: tuple[bool, ...],
+        kinds: Sequence[tuple[str, type]],
+        baked: Sequence[tuple[str, Any]],
+    ) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
+        """The name of the op among torch's operators, for arguments of which these are tensors and constants of these
+        types; and of each constant that it takes, its key, its name and its value where none is given.
+
+        SignatureError where their number or their names do not fit."""
+        del token
+        given = {**{name: kind() for name, kind in kinds}, **dict(baked)}
+        cast("Op[Any, Any]", self).arguments([None] * len(tensors), given)
+        calls = tensor_calls(self.calls)
+        found: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.named(tensors, calls.calls.all(given))
+        return found
+
+    def spelt(self, token: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
+        """The names of the inputs, and what those are that need not be given."""
+        del token
+        reference = self.calls.description.reference
+        return reference.parameters, tuple(reference.defaults.items())
+
+    def is_signed(self, token: str) -> bool:
+        del token
+        return self.calls.description.signature is not None
+
+    for _looked_up in (registered, spelt, is_signed):
+        setattr(_looked_up, "_dynamo_marked_constant", True)  # noqa: B010  functions declare no attributes
+
+
+def _copied(made: Any, out: Any) -> Any:
+    results, targets = (each if isinstance(each, tuple) else (each,) for each in (made, out))
+    if len(results) != len(targets):
+        raise UnsupportedError(f"out= has {len(targets)} results, and the op {len(results)}")
+    for result, target in zip(results, targets, strict=True):
+        target.copy_(result)
+    return out

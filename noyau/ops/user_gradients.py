@@ -1,0 +1,159 @@
+"""Gradients that a user writes: a NumPy function traced into the same graphs as those that are derived."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from noyau.compiler.autodiff.reverse import Derived, gradient_name
+from noyau.compiler.autodiff.saved_values import with_sizes
+from noyau.compiler.passes.cleanup import drop_unused
+from noyau.errors import SignatureError
+from noyau.frontends.numpy.trace import follow
+from noyau.ir.graph import Graph, Input, Node
+from noyau.ir.graph_verifier import check
+
+ALONE = "grad"  # what the gradient of an only output may be called
+
+
+def derived_by(
+    function: Callable[..., Any],
+    graph: Graph,
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int] | None = None,
+) -> Derived:
+    """The gradient of a graph as a function of the user's says.
+
+    Its parameters are found by name: inputs and outputs of the graph, `grad_<output>` for each float output (`grad` too
+    where there is one output), and constants. It returns one gradient for each float input, in order (a tuple; for one
+    input also the gradient itself), of its dtype and shape, or None for an input that has none. `sizes` are those of
+    the call that it is traced for. SignatureError for a parameter that is none of these, or another number of
+    gradients; UnsupportedError, with its line, where it cannot be traced, or a gradient has another dtype or shape."""
+    named = _parameters(function, graph, constants)
+    arrays = {parameter: node for parameter, node in named.items() if node is not None}
+    given = {parameter: constants[parameter] for parameter, node in named.items() if node is None}
+    inputs = [replace(node, output=parameter) for parameter, node in arrays.items()]
+    wanted = _wanted(function, graph, inputs, given, sizes)
+    results = [_result(node, arrays) for node in wanted]
+    traced = follow(_gradients(function, list(arrays), []), inputs, results, given, sizes).graph
+    own = {parameter: node.output for parameter, node in arrays.items()}
+    backward = _renamed(traced, graph, own)
+    backward = with_sizes(_with_gradients(backward, graph), graph)
+    grads = {gradient_name(name) for name in graph.outputs}
+    saved = tuple(node.output for node in backward.inputs if node.output not in grads)
+    return Derived(graph, saved, check(backward), check(_whole(graph, backward)), tuple(n.output for n in wanted))
+
+
+def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[str, Any]) -> dict[str, Node | None]:
+    """What each parameter stands for: a value, as an input, or a constant (None)."""
+    known = _known(graph)
+    found: dict[str, Node | None] = {}
+    for name, parameter in inspect.signature(function).parameters.items():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise SignatureError(
+                f"{_called(function)} takes {parameter}; its parameters are found by name: write them out"
+            )
+        if name in known:
+            found[name] = known[name]
+        elif name in constants:
+            found[name] = None
+        elif parameter.default is parameter.empty:
+            there = ", ".join([*known, *constants])
+            raise SignatureError(f"{_called(function)} takes {name!r}, which is none of what it can have: {there}")
+    return found
+
+
+def _known(graph: Graph) -> dict[str, Node]:
+    """What a gradient may be computed of, by the names of parameters."""
+    known = {node.output: node for node in graph.inputs}
+    ends = [graph[name] for name in dict.fromkeys(graph.outputs)]
+    for node in ends:
+        known.setdefault(node.output, replace(node, kind=Input(), inputs=()))
+    for node in ends:
+        if node.dtype.is_float:
+            made = Node(gradient_name(node.output), Input(), (), node.dtype, node.shape)
+            known.setdefault(made.output, made)
+            if len(ends) == 1:
+                known.setdefault(ALONE, made)
+    return known
+
+
+def _wanted(
+    function: Callable[..., Any],
+    graph: Graph,
+    inputs: Sequence[Node],
+    constants: Mapping[str, Any],
+    sizes: Mapping[str, int] | None,
+) -> list[Node]:
+    """The inputs that the function gives gradients of: it is called once to see."""
+    floats = [node for node in graph.inputs if node.dtype.is_float]
+    there: list[bool] = []
+    follow(_gradients(function, [node.output for node in inputs], there), inputs, None, constants, sizes)
+    if len(there) != len(floats):
+        names = ", ".join(node.output for node in floats)
+        told = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
+        raise SignatureError(f"{_called(function)} {told}; None stands for none")
+    return [node for node, given in zip(floats, there, strict=True) if given]
+
+
+def _gradients(function: Callable[..., Any], names: Sequence[str], there: list[bool]) -> Callable[..., Any]:
+    """The function of arrays in order, which returns the gradients that are not None; `there` is told which are."""
+
+    def called(*arrays: Any, **constants: Any) -> Any:
+        returned = function(**dict(zip(names, arrays, strict=True)), **constants)
+        parts = returned if isinstance(returned, tuple | list) else (returned,)
+        there[:] = [part is not None for part in parts]
+        made = tuple(part for part in parts if part is not None)
+        return made[0] if len(made) == 1 else made
+
+    called.__name__ = _called(function)
+    return called
+
+
+def _called(function: Callable[..., Any]) -> str:
+    return f"the gradient {getattr(function, '__name__', function)}"
+
+
+def _result(node: Node, arrays: Mapping[str, Node]) -> Node:
+    """The gradient of an input, under a name that nothing given bears."""
+    name = gradient_name(node.output)
+    while name in arrays or name in {each.output for each in arrays.values()}:
+        name += "_"
+    return Node(name, Input(), (), node.dtype, node.shape)
+
+
+def _renamed(traced: Graph, graph: Graph, own: Mapping[str, str]) -> Graph:
+    """The traced graph, its inputs named as the graph names them, and no other value named as one of the graph's."""
+    ends, names = {*own, *traced.outputs}, dict(own)
+    for node in traced.nodes:
+        name = node.output
+        while name not in ends and (name in graph.by_name or name in names.values()):
+            name += "_"
+        names.setdefault(node.output, name)
+    nodes: dict[str, Node] = {}
+    for node in traced.nodes:
+        made = replace(node, output=names[node.output], inputs=tuple(names[name] for name in node.inputs))
+        nodes.setdefault(made.output, made)  # `grad` and `grad_out` are one
+    return replace(traced, nodes=tuple(nodes.values()))
+
+
+def _with_gradients(backward: Graph, graph: Graph) -> Graph:
+    """Inputs in their order: those of the graph, its outputs, then all gradients of float outputs, read or not."""
+    known = {name: node for name, node in _known(graph).items() if name == node.output}
+    grads = {gradient_name(name) for name in graph.outputs if graph[name].dtype.is_float}
+    read = {node.output: node for node in backward.inputs}
+    inputs = [read.get(name, node) for name, node in known.items() if name in read or name in grads]
+    rest = [node for node in backward.nodes if not isinstance(node.kind, Input)]
+    demands = tuple(dict.fromkeys((*graph.demands, *backward.demands)))
+    return Graph((*inputs, *rest), backward.outputs, demands)
+
+
+def _whole(graph: Graph, backward: Graph) -> Graph:
+    """The gradients from inputs and gradients alone: outputs that are read are computed again."""
+    forward = [node for node in graph.nodes if not isinstance(node.kind, Input)]
+    made = {node.output for node in forward}
+    given = [node for node in backward.inputs if node.output not in made and node.output not in graph.by_name]
+    rest = [node for node in backward.nodes if not isinstance(node.kind, Input)]
+    return drop_unused(Graph((*graph.inputs, *given, *forward, *rest), backward.outputs, backward.demands))

@@ -1,1 +1,0 @@
-"""Kernels on tensors of PyTorch, and ops as operators of it."""

@@ -1,0 +1,305 @@
+"""Which owner writes which cell of a small launch: the map, as text and as SVG.
+
+A shadow of memory that also remembers who wrote each cell, for a map of a small launch.
+"""
+
+from __future__ import annotations
+
+import colorsys
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Any
+from xml.sax.saxutils import escape
+
+import numpy as np
+
+from noyau.sanitizer.engine import Event, Shadow
+from noyau.sanitizer.records import Access, Memory
+
+MOST = 200_000  # writes that are remembered; later ones are not
+_WRITES = (Access.WRITE, Access.ATOMIC, Access.SAME_WRITE)
+
+
+class Writes:
+    """Writes that are remembered. `writes`: rows of memory, cell and owner, in order."""
+
+    def __init__(self) -> None:
+        self.writes: list[np.ndarray] = []
+        self.kept = 0
+
+    def keep(self, rows: np.ndarray) -> None:
+        """Remember writes, as far as there is room."""
+        if self.kept < MOST:
+            self.writes.append(rows)
+            self.kept += len(rows)
+
+    def writers(self, memory: int, cells: int) -> tuple[np.ndarray, np.ndarray]:
+        """Of each cell of a memory the last who wrote it, -1 where nobody did, and how many others did before."""
+        rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)])
+        rows = rows[(rows[:, 0] == memory) & (rows[:, 1] >= 0) & (rows[:, 1] < cells)]
+        last, others = np.full(cells, -1, np.int64), np.zeros(cells, np.int64)
+        last[rows[:, 1]] = rows[:, 2]
+        pairs = np.unique(rows[:, 1:], axis=0)
+        if len(pairs):
+            places, counts = np.unique(pairs[:, 0], return_counts=True)
+            others[places] = counts - 1
+        return last, others
+
+
+class Traced(Writes, Shadow):
+    """As a Shadow, which keeps the writes of the parallel regions."""
+
+    def __init__(self) -> None:
+        Shadow.__init__(self)
+        Writes.__init__(self)
+        self.owner, self.is_serial = 0, True
+
+    def region(self, *, serial: bool = False) -> None:
+        super().region(serial=serial)
+        self.is_serial = serial
+
+    def enter(self, owner: int, block: int = 0, warp: int = 0, epoch: int = 0, warp_epoch: int = 0) -> None:
+        super().enter(owner, block, warp, epoch, warp_epoch)
+        self.owner = owner
+
+    def touch_many(
+        self, memory: int, cells: np.ndarray, access: Access, site: int, changed: np.ndarray | None = None
+    ) -> int:
+        if access in _WRITES and not self.is_serial:
+            places = np.asarray(cells, np.int64).ravel()
+            self.keep(np.stack([np.full_like(places, memory), places, np.full_like(places, self.owner)], 1))
+        return super().touch_many(memory, cells, access, site, changed)
+
+    def replay(self, rows: Any, count: int) -> None:
+        super().replay(rows, count)
+        if not count:
+            return
+        notes = np.frombuffer(rows, np.int64, 4 * count).reshape(-1, 4)
+        starts = np.flatnonzero(notes[:, 0] == Event.REGION)
+        ends = [*starts.tolist(), len(notes)]
+        for start, end in zip([0, *(starts + 1)], ends, strict=True):
+            part = notes[start:end]
+            if not self.is_serial:
+                part = part[(part[:, 0] >= 0) & np.isin(part[:, 0] & 3, _WRITES)]
+                self.keep(np.stack([part[:, 0] >> 2, part[:, 1], part[:, 2]], 1))
+            if end < len(notes):
+                self.is_serial = bool(notes[end, 1])
+
+
+Extents = tuple[int, int, int]  # of a grid, or of a block
+
+CELLS_MOST = 4096  # of an array that is drawn
+LINES_MOST = 80  # of the text of an array
+_WARP = 32  # threads
+_WIDTH, _HEIGHT, _HEAD, _ACROSS, _TEAMS = 38, 22, 24, 32, 24  # of a drawing: pixels, cells, entries of the legend
+
+
+@dataclass(frozen=True, slots=True)
+class Owner:
+    """Who writes: `team` is its block and warp, or nothing; `at` its place in words."""
+
+    team: str
+    at: str
+
+
+def thread_owner(number: int, grid: Extents, block: Extents) -> Owner:
+    """A thread by its number in a grid."""
+    block_number, thread = divmod(number, math.prod(block))
+    return Owner(f"block {place_in(block_number, grid)}, warp {thread // _WARP}", place_in(thread, block))
+
+
+def place_in(number: int, extents: Extents) -> str:
+    """A place among extents, x first; a plain number where there is one axis."""
+    x, rest = number % extents[0], number // extents[0]
+    y, z = rest % extents[1], rest // extents[1]
+    if extents[1:] == (1, 1):
+        return str(x)
+    return f"({x}, {y})" if extents[2] == 1 else f"({x}, {y}, {z})"
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """An array: of each cell in C order the number of who wrote it last, -1 for nobody, and how many others did."""
+
+    name: str
+    shape: tuple[int, ...]
+    owners: tuple[int, ...]
+    others: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Map:
+    """A launch. `word`: what its owners are called; `left`: why arrays, or all of it, are not drawn."""
+
+    kernel: str
+    launch: str
+    word: str
+    owners: Mapping[int, Owner]
+    arrays: tuple[Drawn, ...]
+    left: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        """For each array the runs of cells that owners one after the other write."""
+        lines = [f"{self.kernel}{self.launch}: {told}" for told in self.left]
+        for each in self.arrays:
+            lines.append(f"{self.kernel}{self.launch}: who writes {each.name}[{', '.join(map(str, each.shape))}]")
+            runs = list(_runs(each, self))
+            width = max((len(cells) for cells, _ in runs), default=0)
+            lines += [f"  {cells:<{width}}  {who}" for cells, who in runs[:LINES_MOST]]
+            lines += [f"  and {len(runs) - LINES_MOST} more lines"] if len(runs) > LINES_MOST else []
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """What `map_of_json` reads."""
+        owners = {str(number): [each.team, each.at] for number, each in self.owners.items()}
+        arrays = [[each.name, each.shape, each.owners, each.others] for each in self.arrays]
+        told = {"kernel": self.kernel, "launch": self.launch, "word": self.word, "left": list(self.left)}
+        return {**told, "owners": owners, "arrays": arrays}
+
+
+def map_of_json(held: Mapping[str, Any]) -> Map:
+    """A map that was written as JSON."""
+    owners = {int(number): Owner(*each) for number, each in held["owners"].items()}
+    arrays = tuple(Drawn(name, *map(tuple, rest)) for name, *rest in held["arrays"])
+    return Map(held["kernel"], held["launch"], held["word"], owners, arrays, tuple(held["left"]))
+
+
+def mapped(
+    kernel: str,
+    launch: str,
+    word: str,
+    owner: Callable[[int], Owner],
+    memories: Mapping[int, Memory],
+    traced: Writes,
+    *,
+    is_cut: bool = False,
+) -> Map:
+    """The map of what was traced: of these memories those that were written. Larger ones are named in `left`, and
+    all of it where the run was cut short."""
+    arrays, left, numbers = [], [], set[int]()
+    if is_cut or traced.kept >= MOST:
+        left.append(f"it writes more than {MOST} times, which is too much for a map; run it on smaller arrays")
+        return Map(kernel, launch, word, {}, (), tuple(left))
+    for number, memory in memories.items():
+        cells = int(np.prod(memory.shape))
+        last, others = traced.writers(number, cells)
+        if not (last >= 0).any():
+            continue
+        if cells > CELLS_MOST:
+            left.append(f"{memory.name} has {cells} cells, and a map draws {CELLS_MOST}; run it on smaller arrays")
+            continue
+        arrays.append(Drawn(memory.name, memory.shape, tuple(last.tolist()), tuple(others.tolist())))
+        numbers |= {each for each in last.tolist() if each >= 0}
+    owners = {each: owner(each) for each in sorted(numbers)}
+    return Map(kernel, launch, word, owners, tuple(arrays), tuple(left))
+
+
+# As text.
+
+
+def _runs(array: Drawn, drawn: Map) -> Iterator[tuple[str, str]]:
+    """Cells along the last axis and who writes them, as long as owners follow each other in equal steps."""
+    extents = array.shape or (1,)
+    owners, others = (np.array(each).reshape(extents) for each in (array.owners, array.others))
+    for row in product(*map(range, extents[:-1])):
+        line, more = owners[row].tolist(), others[row].tolist()
+        start = 0
+        while start < len(line):
+            end = _end(line, more, start, drawn)
+            inner = str(start) if end == start + 1 else f"{start}..{end - 1}"
+            index = ", ".join([*map(str, row), inner]) if array.shape else "()"
+            yield f"{array.name}[{index}]", _who(line[start:end], more[start], drawn)
+            start = end
+
+
+def _end(line: Sequence[int], more: Sequence[int], start: int, drawn: Map) -> int:
+    """Where the run that begins at `start` is over."""
+    end, step = start + 1, None
+    while end < len(line) and more[end] == more[start] and (line[end] < 0) == (line[start] < 0):
+        here = line[end] - line[end - 1]
+        if line[end] >= 0 and drawn.owners[line[end]].team != drawn.owners[line[start]].team:
+            break
+        if step not in (None, here):
+            break
+        step, end = here, end + 1
+    return end
+
+
+def _who(run: Sequence[int], others: int, drawn: Map) -> str:
+    if run[0] < 0:
+        return "nobody"
+    first, last = drawn.owners[run[0]], drawn.owners[run[-1]]
+    team = f"{first.team}: " if first.team else ""
+    if run[0] == run[-1]:
+        told = f"{team}{drawn.word} {first.at}"
+    else:
+        step = abs(run[1] - run[0])
+        told = f"{team}{drawn.word}s {first.at}..{last.at}" + (f" in steps of {step}" if step > 1 else "")
+    many = f"{others} other {drawn.word}{'s' * (others > 1)}"
+    return f"{told}, after {many}" if others else told
+
+
+# As SVG.
+
+
+def svg(maps: Sequence[Map]) -> str:
+    """A drawing: a square for each cell, in the colour of its warp, iteration or program, with its owner's place. A red
+    frame is a cell that several owners write; a white one nobody writes."""
+    parts, y, width = list[str](), 10, 400
+    for each in maps:
+        for array in each.arrays:
+            body, height, across = _array(each, array, y)
+            parts += body
+            y, width = y + height + 20, max(width, across)
+    head = f'<svg xmlns="http://www.w3.org/2000/svg" width="{width + 20}" height="{y}" font-family="sans-serif">'
+    return "\n".join([head, f'<rect width="{width + 20}" height="{y}" fill="white"/>', *parts, "</svg>", ""])
+
+
+def _array(drawn: Map, array: Drawn, y: int) -> tuple[list[str], int, int]:
+    """An array from a height on: its parts, and how high and wide they are."""
+    across = array.shape[-1] if len(array.shape) > 1 else min(_ACROSS, max(1, len(array.owners)))
+    teams = _teams(drawn, array)
+    told = f"{drawn.kernel}{drawn.launch}: {array.name}[{', '.join(map(str, array.shape))}]"
+    parts = [_text(10, y + 16, told, 14)]
+    top = y + _HEAD
+    for cell, (owner, others) in enumerate(zip(array.owners, array.others, strict=True)):
+        row, column = divmod(cell, max(across, 1))
+        parts += _cell(10 + column * _WIDTH, top + row * _HEIGHT, drawn.owners.get(owner), others, teams)
+    rows = -(-len(array.owners) // max(across, 1))
+    bottom = top + rows * _HEIGHT + 6
+    named = [name for name in teams if name][:_TEAMS]
+    for number, name in enumerate(named):
+        x, line = 10 + number % 4 * 180, bottom + number // 4 * 18
+        parts.append(f'<rect x="{x}" y="{line}" width="12" height="12" fill="{teams[name]}"/>')
+        is_team = any(each.team for each in drawn.owners.values())
+        parts.append(_text(x + 16, line + 11, name if is_team else f"{drawn.word} {name}", 11))
+    return parts, bottom - y + 18 * -(-len(named) // 4), max(10 + across * _WIDTH, 10 + 180 * min(4, len(named)))
+
+
+def _teams(drawn: Map, array: Drawn) -> dict[str, str]:
+    """A colour for each team, or each owner where there are none."""
+    keys = [_key(drawn.owners[each]) for each in array.owners if each >= 0]
+    return {key: _colour(number) for number, key in enumerate(dict.fromkeys(keys))}
+
+
+def _key(owner: Owner) -> str:
+    return owner.team or owner.at
+
+
+def _colour(number: int) -> str:
+    """Colours that are apart for numbers that follow each other: hues by the golden ratio."""
+    red, green, blue = colorsys.hls_to_rgb(number * 0.618034 % 1, 0.78, 0.65)
+    return f"#{int(255 * red):02x}{int(255 * green):02x}{int(255 * blue):02x}"
+
+
+def _cell(x: int, y: int, owner: Owner | None, others: int, teams: Mapping[str, str]) -> list[str]:
+    fill = "white" if owner is None else teams[_key(owner)]
+    frame = 'stroke="#d00" stroke-width="2"' if others else 'stroke="#888" stroke-width="0.5"'
+    parts = [f'<rect x="{x + 1}" y="{y + 1}" width="{_WIDTH - 2}" height="{_HEIGHT - 2}" fill="{fill}" {frame}/>']
+    return parts if owner is None else [*parts, _text(x + 4, y + 15, owner.at.replace(" ", ""), 10)]
+
+
+def _text(x: int, y: int, text: str, size: int) -> str:
+    return f'<text x="{x}" y="{y}" font-size="{size}">{escape(text)}</text>'

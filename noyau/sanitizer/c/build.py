@@ -1,0 +1,195 @@
+"""The user's text and the runtime that watches it, built into a program."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+
+from noyau.errors import BuildError, UnsupportedError
+from noyau.sanitizer.c.debug_info import Held, Lines, held_by, lines_of
+from noyau.toolchain.c import compiler as c_compiler
+
+OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
+_RUNTIME = "runtime.h cells.c memory.c fibers.c clocks.c entries.c openmp.c tasks.c threads.c cuda.c main.c".split()
+_WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy memmove memset".split()
+_WATCHED = (
+    "-O1",
+    "-g",
+    "-gdwarf-4",
+    "-fsanitize=thread",
+    "-fno-builtin-memcpy",
+    "-fno-builtin-memset",
+    "-fno-tree-loop-im",
+    "-fno-tree-sink",
+)
+_STANDARDS = {"c": (), "cpp": ("-x", "c++", "-std=c++17"), "cuda": ("-x", "c++", "-std=c++17", "-Wno-attributes")}
+_INCLUDES = re.compile(r"^\s*#\s*include\b(?!\s*<)", re.MULTILINE)  # a header of the user's own
+_LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
+_UNDECLARED = re.compile(
+    r"noyau_own_text\.c:(\d+):\d+: error: ['\u2018]"
+    r"((?:cuda|cu[A-Z]|CU|nv[A-Z]|__|atomic|tex[1-3C]|surf[1-3C])\w*)['\u2019] "
+    r"(?:was not declared|has not been declared|does not name|is not a member)"
+)
+_UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """A program that can be run, and what is known of it; `globals`: the objects of the user's text."""
+
+    path: Path
+    lines: Lines
+    globals: tuple[Held, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A text that is to be watched. `folder`: of its own headers, where it has any; `called`: in what is told;
+    `others`: texts of the same program, each built by itself."""
+
+    text: str
+    language: str
+    flags: tuple[str, ...] = ()
+    folder: Path | None = None
+    called: str = "kernel.c"
+    others: tuple[Source, ...] = ()
+
+
+def built(source: Source) -> Program:
+    """The program of a text, from the cache or built. BuildError as the compiler says, UnsupportedError where it calls
+    what cannot be watched, or where there is no gcc."""
+    try:
+        return _built(source, _options(source), tuple(_object(each, _options(each)) for each in source.others))
+    except BuildError as error:
+        raise BuildError(str(error).replace(OWN, source.called)) from None
+
+
+def _options(source: Source) -> c_compiler.Options:
+    options = c_compiler.Options(compiler=_compiler(), extra=_flags(source), called=OWN)
+    return _with_headers(source, options) if _has_own_headers(source) else options
+
+
+def _object(source: Source, options: c_compiler.Options) -> Path:
+    try:
+        return c_compiler.compile_object(source.text, options)
+    except BuildError as error:
+        raise _refused(error, source.language) from None
+
+
+def runtime(*, in_cpp: bool) -> Path:
+    """The object of what watches, the same for each text in C or for each of a program `in_cpp`, from the cache or
+    built. BuildError and UnsupportedError as of `built`."""
+    flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
+    named = ("-DNOYAU_IN_CPP",) if in_cpp else ()
+    return c_compiler.compile_object(_runtime(), c_compiler.Options(compiler=_compiler(), extra=(*flags, *named)))
+
+
+@cache
+def _built(source: Source, options: c_compiler.Options, others: tuple[Path, ...]) -> Program:
+    compiler = options.compiler
+    own = _object(source, options)
+    in_cpp = any(each.language != "c" for each in (source, *source.others)) or "-lstdc++" in source.flags
+    standard = ["-lstdc++"] if in_cpp else []  # which is most of what takes time to link
+    words = [*standard, "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
+    try:
+        path = c_compiler.program([own, *others, runtime(in_cpp=in_cpp)], words, c_compiler.Options(compiler=compiler))
+    except BuildError as error:
+        raise _explained(error) from None
+    held = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
+    return Program(path, lines_of(path, OWN), tuple(held))
+
+
+def _compiler() -> str:
+    """gcc, whose calls the runtime takes in place of libgomp and of its own sanitizer."""
+    for name in ("gcc", "cc"):
+        try:
+            if "clang" not in c_compiler.find_compiler(name).version.lower():
+                return name
+        except BuildError:
+            continue
+    raise UnsupportedError(
+        "memory of C and C++ is watched in what gcc builds, and there is no gcc; install gcc and g++"
+    )
+
+
+@cache
+def _runtime() -> str:
+    folder = files("noyau.sanitizer.c")
+    return "\n".join(folder.joinpath(name).read_text("ascii") for name in _RUNTIME)
+
+
+def _flags(source: Source) -> tuple[str, ...]:
+    own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
+    made = (*_STANDARDS[source.language], *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
+    if source.language == "cuda":
+        folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
+        made += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_shim(folder)}")
+    if source.folder is not None and _INCLUDES.search(source.text):
+        made += ("-iquote", str(source.folder))
+    return made
+
+
+def _shim(folder: Path) -> str:
+    """A digest of what stands for CUDA, so that what was built with another is not taken."""
+    return _digest(b"\0".join(path.read_bytes() for path in sorted(folder.glob("*.h"))))
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()[:16]
+
+
+def _has_own_headers(source: Source) -> bool:
+    is_told = any(flag.startswith(("-I", "-i")) for flag in source.flags)
+    return is_told or bool(_INCLUDES.search(source.text))
+
+
+def _with_headers(source: Source, options: c_compiler.Options) -> c_compiler.Options:
+    """With a digest of all that the text includes, so that what was built with other headers is not taken."""
+    found = _digest(c_compiler.preprocessed(source.text, options))
+    return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{found}"))
+
+
+def _libraries(flags: Sequence[str]) -> list[str]:
+    return [flag for flag in flags if flag.startswith(("-l", "-L"))]
+
+
+def _refused(error: BuildError, language: str) -> BuildError | UnsupportedError:
+    """A name of CUDA that nobody declares is one that is not stood in for."""
+    found = _UNDECLARED.search(str(error)) if language == "cuda" else None
+    if found is None:
+        return error
+    return UnsupportedError(f"line {found[1]} uses {found[2]}, which cannot be watched; check a kernel without it")
+
+
+def _explained(error: BuildError) -> BuildError | UnsupportedError:
+    """A name that nobody defines is, most often, of OpenMP or of CUDA, and not stood in for."""
+    names = dict.fromkeys(_UNKNOWN.findall(str(error)))
+    if not names:
+        return error
+    place = re.search(rf"{re.escape(OWN)}:(\d+)", str(error))
+    where = f"line {place[1]} calls" if place else "it calls"
+    return UnsupportedError(f"{where} {', '.join(names)}, which cannot be watched; check a kernel without it")
+
+
+def _globals(path: Path, own: Path) -> list[Held]:
+    """The objects of the user's text within the program."""
+    names = {held.name for held in held_by(own)}
+    shared = {held.name for held in held_by(own) if not held.is_local}
+    whole = held_by(path)
+    groups = [held.group for held in whole if held.is_local and held.name in names]
+    first = min(groups, default=0)
+    return [held for held in whole if (held.name in shared if not held.is_local else held.group == first)]
+
+
+def plain_name(symbol: str) -> str:
+    """The name that an object has in the source: of `_ZZ1fPfE4tile` tile, of `tile.0` tile."""
+    bare = re.sub(r"(_\d+|\.\d+)+$", "", symbol) if symbol.startswith("_Z") else symbol.partition(".")[0]
+    for found in re.finditer(r"(?=(?<!\d)(\d+)([A-Za-z_]\w*)$)", bare):
+        if int(found[1]) == len(found[2]):
+            return found[2]
+    return bare

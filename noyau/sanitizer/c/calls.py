@@ -1,0 +1,256 @@
+"""The call of a user's function: its text, below the user's own, and what it is given."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.codegen.c.tables import TYPES
+from noyau.dtypes import DType
+from noyau.errors import SignatureError
+from noyau.kernels.buffers import CPU, GPU, Buffer, ask
+from noyau.kernels.c.functions import prototype
+from noyau.kernels.c.parameters import RANGE, Roles, roles_of
+from noyau.kernels.call import FunctionKernel
+from noyau.kernels.reference import bind_sizes
+from noyau.kernels.user_kernel import HandKernel, number_text
+from noyau.sanitizer.c.build import OWN
+from noyau.sanitizer.c.run import Given, Launch
+from noyau.signatures.instances import shapes_of
+from noyau.signatures.types import Instance
+
+Array = np.ndarray
+_UNSEEN = '__attribute__((no_sanitize("thread")))'
+_ANY = f"struct noyau_any {{ void *at; template <class T> {_UNSEEN} operator T *() const {{ return (T *)at; }} }};"
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A call to be made: the text of a function `noyau_entry_NUMBER` that makes it, what it is given, and the launch.
+
+    `outputs`: which of those are the results, in order; `inputs`: those that it may not change."""
+
+    text: str
+    given: tuple[Given | int | float, ...]
+    launch: Launch
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
+def call_of(
+    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int = 0
+) -> Call:
+    """The call of a kernel on arrays. SignatureError where it does not fit, or a grid has no launch."""
+    return _Making(kernel, instance, arrays, constants, number).call()
+
+
+def with_calls(text: str, calls: Sequence[Call], language: str) -> str:
+    """The text of a user on its own lines, and below it these calls, of which a run chooses one."""
+    start = "" if language == "c" else 'extern "C" '
+    cases = " ".join(f"case {number}: noyau_entry_{number}(a); break;" for number in range(len(calls)))
+    last = f"{start}void {_UNSEEN} noyau_entry(void **a) {{ switch (noyau_chosen()) {{ {cases} }} }}"
+    head = ["#include <stdint.h>"]
+    head += [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
+    head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);"]
+    head += [] if language == "c" else [_ANY]
+    own = f'#line 1 "{OWN}"\n{text.rstrip()}\n\n#line 1 "noyau_call"'
+    return "\n".join([own, *head, *(call.text for call in calls), last, ""])
+
+
+def is_grid(kernel: HandKernel) -> bool:
+    """Whether it is launched over a grid, rather than called."""
+    return kernel.language == "cuda" and is_global(kernel.text, kernel.entry)
+
+
+def is_global(text: str, entry: str) -> bool:
+    """Whether a function of a text is one of `__global__`."""
+    name = re.escape(re.sub(r"<.*>$", "", entry))
+    return bool(re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", text))
+
+
+def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str:
+    """A statement that calls a function, or launches it over the grid that is given."""
+    if not is_launched:
+        return f"{entry}({', '.join(arguments)});"
+    called = f"[](auto... p) {_UNSEEN} {{ {entry}(p...); }}"
+    grid = "noyau_grid(noyau_given_grid(), noyau_given_block(), (size_t)noyau_given_shared())"
+    return f"{grid}.call({', '.join([called, *arguments])});"
+
+
+def entry_text(number: int, statement: str) -> str:
+    """The function of a call, which a run chooses by its number."""
+    return f"static void {_UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {statement} }}"
+
+
+class _Making:
+    """A call, being made."""
+
+    def __init__(
+        self,
+        kernel: HandKernel,
+        instance: Instance,
+        arrays: Sequence[Array],
+        constants: Mapping[str, Any],
+        number: int,
+    ) -> None:
+        self.kernel, self.instance, self.constants, self.number = kernel, instance, constants, number
+        self.arrays = [np.asarray(array) for array in arrays]
+        self.function = FunctionKernel(kernel, instance, constants)
+        sizes = bind_sizes(instance, self.arrays)
+        self.sizes = {name: int(dim.evaluate(sizes)) for name, dim in instance.sizes}
+        shapes = shapes_of(instance.outputs, sizes)
+        self.results = [np.zeros(s, v.dtype.numpy) for s, v in zip(shapes, instance.outputs, strict=True)]
+        self.prototype = prototype(kernel)
+
+    @property
+    def numbers(self) -> dict[str, Any]:
+        return self.kernel.numbers(self.constants)
+
+    @property
+    def offers(self) -> dict[str, Any]:
+        """What `launch=` and `args=` may ask for."""
+        return {**self.function.offers(self.arrays, self.results), "device": GPU if is_grid(self.kernel) else CPU}
+
+    def call(self) -> Call:
+        before = self.function.prepared(self.arrays, self.results)
+        roles = roles_of(
+            self.prototype,
+            replace(self.kernel.usage, launch=None) if self.kernel.language == "cuda" else self.kernel.usage,
+            self.kernel.target,
+            self.kernel.called,
+        )
+        given, passed, places = self.given(before)
+        texts = [self.argument(each, roles, passed, given) for each in self.asked(roles)]
+        text = self.text(texts, roles, places, given)
+        count = len(self.instance.inputs)
+        updated = {value.name for value in self.instance.inputs} & set(self.kernel.usage.updates)
+        kept = [k for k, v in enumerate(self.instance.inputs) if v.name not in updated and not v.scalar]
+        outputs = [places[name] for name in self.kernel.usage.updates] or list(range(count, count + len(self.results)))
+        return Call(text, tuple(given), self.launch(), tuple(kept), tuple(outputs))
+
+    def given(self, before: Sequence[Array]) -> tuple[list[Given | int | float], dict[str, str], dict[str, int]]:
+        """What the call is given, how each is spelt in its text, and where it stands: inputs, outputs, then numbers."""
+        given: list[Given | int | float] = []
+        passed, places = {}, {}
+        named = self.function.init(before, self.results)
+        ends = [(v, a, False) for v, a in zip(self.instance.inputs, before, strict=True)]
+        if not self.kernel.usage.updates:
+            ends += [(v, a, True) for v, a in zip(self.instance.outputs, self.results, strict=True)]
+        for value, array, is_output in ends:
+            places[value.name] = len(given)
+            if value.scalar and not is_output:
+                passed[value.name] = f"*(const {_type(value.dtype)} *)a[{len(given)}]"
+            else:
+                passed[value.name] = self.pointer(len(given))
+            is_filled = not is_output or value.name in named
+            shape = np.shape(array)
+            given.append(Given(value.name, shape, array.dtype, array if is_filled else None, is_output))
+        return given, passed, places
+
+    def pointer(self, place: int) -> str:
+        return f"a[{place}]" if self.kernel.language == "c" else f"noyau_any{{a[{place}]}}"
+
+    def asked(self, roles: Roles) -> list[Any]:
+        """What stands for each parameter: a name, or what args= gives."""
+        if roles.names is not None:
+            return list(roles.names)
+        where = f"args= of {self.kernel.called}"
+        assert self.kernel.usage.args is not None
+        made = ask(self.kernel.usage.args, self.offers, where)
+        if not isinstance(made, tuple):
+            raise SignatureError(f"{where} gives a {type(made).__name__}; it gives a tuple of all arguments")
+        left = iter(made)
+        wanted = self.prototype.parameters
+        places = RANGE if roles.in_pieces else ()
+        if len(made) != sum(each.name not in places for each in wanted):
+            raise SignatureError(f"{where} gives {len(made)} arguments, and {self.kernel.entry} takes {len(wanted)}")
+        return [each.name if each.name in places else next(left) for each in wanted]
+
+    def argument(self, each: Any, roles: Roles, passed: Mapping[str, str], given: list[Given | int | float]) -> str:
+        if isinstance(each, Buffer):
+            return passed[each.name]
+        if isinstance(each, str) and (roles.names is not None or each in RANGE):
+            if roles.in_pieces and each in RANGE:
+                return each
+            if each in passed:
+                return passed[each]
+            each = {**self.sizes, **self.numbers}[each]
+        number = each.item() if isinstance(each, np.generic) else each
+        if not isinstance(number, bool | int | float):
+            raise SignatureError(
+                f"{self.kernel.called}: {number!r} is no number and no array that a kernel can be given"
+            )
+        if isinstance(number, float):
+            return number_text(number)
+        given.append(int(number))
+        return f"*(const long long *)a[{len(given) - 1}]"
+
+    def text(
+        self, texts: Sequence[str], roles: Roles, places: Mapping[str, int], given: list[Given | int | float]
+    ) -> str:
+        """The call, as C or C++."""
+        entry, number = self.kernel.entry, self.number
+        head: list[str] = []
+        line = call_line(entry, texts, is_launched=is_grid(self.kernel))
+        if roles.returned is not None:
+            output = next(v for v in self.instance.outputs if v.name == roles.returned)
+            kind = _type(output.dtype)
+            line = f"{{ {kind} value = {line} __builtin_memcpy(a[{places[output.name]}], &value, sizeof value); }}"
+        if roles.in_pieces:
+            given.append(self.extent())
+            head, line = _pieces(number, line, len(given) - 1)
+        return "\n".join([*head, entry_text(number, line)])
+
+    def extent(self) -> int:
+        """How far `begin` and `end` go."""
+        launch = self.kernel.usage.launch
+        if launch is None:
+            return int(self.results[0].shape[0]) if self.results and self.results[0].ndim else 1
+        if isinstance(launch, str):
+            return self.sizes[launch]
+        return int(ask(launch, self.offers, f"launch= of {self.kernel.called}")) if callable(launch) else int(launch[0])
+
+    def launch(self) -> Launch:
+        if not is_grid(self.kernel):
+            return Launch()
+        launch, where = self.kernel.usage.launch, f"launch= of {self.kernel.called}"
+        if launch is None:
+            raise SignatureError(f"{self.kernel.called} runs over a grid; say with launch=(grid, block) over which one")
+        made = ask(launch, self.offers, where) if callable(launch) else launch
+        return launch_of(made, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
+
+
+def launch_of(made: Any, where: str, shared_bytes: int = 0) -> Launch:
+    """(grid, block) or (grid, block, bytes of shared memory) as a launch. SignatureError for anything else."""
+    if not isinstance(made, tuple) or len(made) not in (2, 3):
+        raise SignatureError(f"{where} gives {made!r}; give (grid, block), or (grid, block, bytes of shared memory)")
+    shared = int(made[2]) if len(made) == 3 else shared_bytes
+    return Launch(_triple(made[0], where), _triple(made[1], where), shared)
+
+
+def _triple(part: Any, where: str) -> tuple[int, int, int]:
+    parts = tuple(part) if isinstance(part, tuple | list) else (part,)
+    if not 1 <= len(parts) <= 3 or not all(isinstance(each, int | np.integer) for each in parts):
+        raise SignatureError(f"{where} gives {part!r}; a grid or a block is one to three integers")
+    x, y, z = (*map(int, parts), 1, 1)[:3]
+    return x, y, z
+
+
+def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:
+    """A function that is called for pieces of its work, a piece for each of the threads of a team; and its call."""
+    each = f"*(const long long *)a[{place}] * (noyau_own_number() + {{}}) / noyau_team_size()"
+    head = [
+        f"static void {_UNSEEN} noyau_piece_{number}(void *given) {{",
+        f"    void **a = (void **)given; const long long begin = {each.format(0)}, end = {each.format(1)};",
+        f"    if (begin < end) {line}",
+        "}",
+    ]
+    return head, f"noyau_parallel(noyau_piece_{number}, a);"
+
+
+def _type(dtype: DType) -> str:
+    return "_Bool" if dtype is DType.BOOL else TYPES[dtype]

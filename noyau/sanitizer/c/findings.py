@@ -1,0 +1,301 @@
+"""What runs of a program found, as findings of the one record.
+
+Who writes which cell in the regions of a program in C, C++ or CUDA C++: a map of each that is small.
+"""
+
+from __future__ import annotations
+
+import linecache
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+
+import numpy as np
+
+from noyau.sanitizer.access_map import Map, Owner, Writes, mapped, thread_owner
+from noyau.sanitizer.c.build import OWN
+from noyau.sanitizer.c.debug_info import Lines
+from noyau.sanitizer.c.run import Fault, Launch, Ran
+from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, findings_of
+from noyau.verify.findings import Finding
+
+_REMEDIES = {
+    "c": {"race": "give each iteration its own cells, or use reduction(...), #pragma omp atomic or critical"},
+    "cpp": {"race": "give each thread its own cells, or use a mutex, an atomic or a reduction"},
+    "cuda": {
+        "race": "put a __syncthreads() between them, give each thread its own cells, or use atomicAdd",
+        "race of blocks": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
+        "divergent-barrier": "let every thread of the block, and each lane of the mask, reach it; guard the work alone",
+        "out-of-bounds": "compare the index with the size before the access: if (i < n)",
+        "unwritten": "let the grid cover every cell, or loop with a stride of the grid",
+    },
+}
+_OF_PROGRAMS = {  # there is no op that could say what an output holds
+    "uninitialised": "write each cell before it is read, on every path that leads there",
+    "unwritten": "let the loop reach the last cells",
+}
+_WARPS = {
+    "ended": "waits at a barrier which {other} never reaches: it has returned{line}",
+    "mask": "calls with a mask that leaves out its own lane",
+    "no lane": "asks for the value of a lane that the block does not have",
+    "lane ended": "asks for the value of {other}, which has returned{line}",
+    "lane": "asks for the value of {other}, which is not there{line}",
+    "warp": "waits for {other}, which is elsewhere{line}",
+    "": "waits at a barrier, and {other} at another one{line}",
+}
+# A pointer to memory that its line allocates: of the host, or of a device.
+_ALLOCATES = re.compile(
+    r"(\w+)\s*(?:=|\()\s*(?:\([^()]*\)\s*|static_cast<[^()]*>\(\s*)?(?:std::)?(?:malloc|calloc|aligned_alloc|realloc|new)\b"
+    r"|cudaMalloc\w*\s*\(\s*(?:\([^()]*\)\s*)?&(\w+)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """Whose findings: the op, the kernel and its function, its language, where its text lies (`place`) and what it
+    says, and the arrays of the call by name."""
+
+    op: str
+    kernel: str
+    entry: str
+    language: str
+    place: str
+    text: str
+    shapes: Mapping[str, tuple[int, ...]]
+    size: str
+
+    @property
+    def entry_site(self) -> Site:
+        """The line of the kernel's own name, for what has none."""
+        name = re.escape(re.sub(r"<.*>$", "", self.entry))
+        texts = self.text.splitlines()
+        at = next((k for k, line in enumerate(texts) if re.search(rf"\b{name}\s*\(", line)), 0)
+        return Site(self.place, at + 1, texts[at].strip() if texts else "")
+
+    @property
+    def entry_place(self) -> str:
+        return self.entry_site.place
+
+
+@dataclass(slots=True)
+class _Numbers:
+    """Sites, memories and owners by number, as they come."""
+
+    sites: list[Site] = field(default_factory=list)
+    memories: dict[int, Memory] = field(default_factory=dict)
+    owners: list[str] = field(default_factory=list)
+
+    def site(self, site: Site | None) -> int:
+        if site is None:
+            return -1
+        if site not in self.sites:
+            self.sites.append(site)
+        return self.sites.index(site)
+
+    def memory(self, memory: Memory) -> int:
+        for number, each in self.memories.items():
+            if each == memory:
+                return number
+        self.memories[len(self.memories)] = memory
+        return len(self.memories) - 1
+
+    def owner(self, words: str) -> int:
+        if not words:
+            return -1
+        if words not in self.owners:
+            self.owners.append(words)
+        return self.owners.index(words)
+
+
+def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+    """The findings of all runs of a call, each kind and pair of lines once, and what marks in the text allow."""
+    numbers, words = _Numbers(), {}
+    seen: list[Seen] = []
+    for fault in chain.from_iterable(run.faults for run in runs):
+        site, other = (site_of(lines.at(at), told) for at in (fault.site, fault.other_site))
+        if site is None and other is not None and fault.kind == "race":  # told from the line that is the user's
+            fault, site, other = _turned(fault), other, site
+        if fault.kind == "divergent-barrier" and fault.words == "" and site == other:
+            continue  # one barrier that the compiler has written twice
+        made = _seen(fault, site or told.entry_site, other, told, numbers, site_of(lines.at(fault.made_at), told))
+        if all(_likeness(each) != _likeness(made) for each in seen):
+            seen.append(made)
+            words[made] = _words(fault, site, other)
+    raced = {_likeness(each)[1:] for each in seen if each.kind == "race"}
+    seen = [each for each in seen if each.kind != "written-twice" or _likeness(each)[1:] not in raced]
+    messages = {kind: lambda each, _: words[each] for kind in ("divergent-barrier", "crash", "launch", "unwritten")}
+    freed = {each: text for each, text in words.items() if text and each.kind == "out-of-bounds"}
+    route = Route(
+        told.language,
+        numbers.sites,
+        numbers.memories,
+        lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
+        (_OF_PROGRAMS if told.entry == "main" else {}) | _REMEDIES[told.language],
+        messages,
+    )
+    plain, allowed = findings_of((each for each in seen if each not in freed), route, told.op, told.kernel, told.size)
+    worded = {"out-of-bounds": lambda each, _: freed[each]}
+    others, more = findings_of(freed, replace(route, messages=worded), told.op, told.kernel, told.size)
+    return tuple(dict.fromkeys([*plain, *others])), tuple(dict.fromkeys([*allowed, *more]))
+
+
+def _turned(fault: Fault) -> Fault:
+    """The same, told from the other access."""
+    how, owner = fault.other_how, fault.other_owner
+    return replace(fault, how=how, owner=owner, other_how=fault.how, other_owner=fault.owner)
+
+
+def _likeness(seen: Seen) -> tuple[object, ...]:
+    pair = (seen.site, seen.other_site) if seen.kind in ("race", "written-twice") else (seen.site,)
+    return (seen.kind, *pair, seen.memory)
+
+
+def site_of(found: tuple[str, int], told: Told) -> Site | None:
+    """The line of the user's that a line table names."""
+    file, line = found
+    if not line or file == "noyau_call":
+        return None
+    if file != OWN:
+        return Site(file, line, linecache.getline(file, line).strip())
+    texts = told.text.splitlines()
+    return Site(told.place, line, texts[line - 1].strip() if line <= len(texts) else "")
+
+
+def memory_of(name: str, size: int, unit: int, made: Site | None, told: Told) -> Memory:
+    """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
+    if name == "the stack":
+        return Memory("a variable on the stack", (1,), is_one=True)
+    shape = told.shapes.get(name, (size // (unit or 1),))
+    if made is not None:
+        pointers = {found[1] or found[2] for found in _ALLOCATES.finditer(made.text)}
+        name = pointers.pop() if len(pointers) == 1 else f"memory of line {made.line}"
+    return Memory(name, shape or (1,))
+
+
+def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Numbers, made: Site | None) -> Seen:
+    unit = fault.unit or 1
+    cells = fault.size // unit
+    memory = numbers.memory(memory_of(fault.name, fault.size, fault.unit, made, told)) if fault.name else -1
+    kind = "written-twice" if fault.kind == "race" and not fault.changed else fault.kind
+    return Seen(
+        kind,
+        _access(fault.how),
+        numbers.site(site),
+        numbers.owner(fault.owner),
+        fault.offset // unit,
+        memory,
+        _access(fault.other_how),
+        numbers.site(other),
+        numbers.owner(fault.other_owner),
+        extent=cells,
+        count=fault.count,
+    )
+
+
+def _access(how: int) -> Access:
+    """How a cell was touched; a fault that is of no access says something else there."""
+    return Access(how) if how in tuple(Access) else Access.READ
+
+
+def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
+    """What is said where the record has no words of its own."""
+    who, by = fault.owner or "it", fault.other_owner or "another"
+    line = f" on line {other.line}" if other else ""
+    unit = fault.unit or 1
+    match fault.kind:
+        case "divergent-barrier":
+            return f"{who} {_WARPS[fault.words].format(other=by, line=line)}"
+        case "unwritten":
+            told = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
+            return f"{told}; the first is [{fault.offset // unit}]"
+        case "crash":
+            after = f" at {fault.name}" if fault.name else ""
+            if site is None:
+                return f"{fault.words}{after}"
+            return f"{fault.words}{after}, after {who if fault.owner else 'it'} reached line {site.line}"
+        case "launch":
+            return fault.words
+        case "out-of-bounds" if fault.words == "freed":
+            return f"{who} touches {fault.name} after it was freed"
+        case "out-of-bounds" if fault.words == "unseen":
+            return f"it wrote outside {fault.name}, at {fault.offset // unit}, by a way that is not watched"
+    return ""
+
+
+_BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace_back|push_back)\b")
+LAUNCHED = re.compile(r"([A-Za-z_]\w*)\s*(?:<[^<>]*>)?\s*<<<")
+
+
+@dataclass(frozen=True, slots=True)
+class _Region:
+    """Where a region begins, and its launch where it is a grid."""
+
+    address: int
+    launch: Launch | None
+
+
+def maps_of(ran: Ran, lines: Lines, told: Told) -> tuple[Map, ...]:
+    """The first map of each launch, or of each region of threads, that writes anything."""
+    regions, memories, writes, cut = _read(ran.drawn, lines, told)
+    made: dict[tuple[str, str], Map] = {}
+    for number, region in enumerate(regions):
+        site = site_of(lines.at(region.address), told)
+        at = "" if site is None else f" on line {site.line}"
+        if region.launch is None:
+            label, owner = (told.kernel, at), _thread
+        else:
+            names = set(LAUNCHED.findall(site.text)) if site else set()
+            label = (names.pop() if len(names) == 1 else told.kernel, str(region.launch))
+            owner = partial(thread_owner, grid=region.launch.grid, block=region.launch.block)
+        is_cut = cut is not None and number >= cut
+        drawn = mapped(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)
+        if (drawn.arrays or drawn.left) and not (label in made and made[label].arrays):
+            made[label] = drawn
+    return tuple(made.values())
+
+
+def _is_of_the_library(name: str, made: Site | None) -> bool:
+    """Whether a block is what the library of C++ keeps of its threads, which the user's text never names."""
+    return _BEGINS_THREADS.search(made.text) is not None if made is not None else name.startswith("the block of ")
+
+
+def _thread(number: int) -> Owner:
+    return Owner("", str(number))
+
+
+def _read(
+    drawn: Sequence[str], lines: Lines, told: Told
+) -> tuple[list[_Region], Mapping[int, Memory], Mapping[int, Writes], int | None]:
+    """The regions, the memories by number, the writes of each region; and the region from which on they are cut."""
+    regions: list[_Region] = []
+    memories: dict[int, Memory] = {}
+    units: dict[int, int] = {}
+    rows: dict[int, list[tuple[int, int, int]]] = {}
+    known: dict[str, list[int]] = {}
+    cut = None
+    for line in drawn:
+        word, *parts = line.split("\t")
+        if word == "R":
+            grid = [int(each) for each in parts[1:]]
+            launch = Launch((grid[0], grid[1], grid[2]), (grid[3], grid[4], grid[5])) if any(grid) else None
+            regions.append(_Region(int(parts[0], 16), launch))
+        elif word == "B" and int(parts[0]) not in memories:
+            number, size, units[int(parts[0])] = int(parts[0]), int(parts[2]), int(parts[3])
+            site = site_of(lines.at(int(parts[4], 16)), told)
+            if _is_of_the_library(parts[1], site):
+                continue
+            memory = memory_of(parts[1], size, units[number], site, told)
+            known.setdefault(memory.name, []).append(number)
+            again = known[memory.name].index(number) + 1
+            memories[number] = memory if again == 1 else replace(memory, name=f"{memory.name} ({again})")
+        elif word == "W":
+            region, number, offset, owner = map(int, parts)
+            rows.setdefault(region, []).append((number, offset // units[number], owner))
+        elif word == "C":
+            cut = int(parts[0])
+    writes = {region: Writes() for region in rows}
+    for region, each in rows.items():
+        writes[region].keep(np.array(each, np.int64))
+    return regions, memories, writes, cut

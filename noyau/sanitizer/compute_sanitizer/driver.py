@@ -1,0 +1,56 @@
+"""The process that a tool looks at: one kernel of an op launched once, or a script run as it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import InputError, NoyauError
+from noyau.kernels.isolated_library import read
+
+WISH = "NOYAU_SANITIZED"
+ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
+
+
+def main() -> int:
+    """What the environment wishes."""
+    wish = json.loads(os.environ.pop(WISH))
+    return _script(wish) if "script" in wish else _kernel(wish)
+
+
+def _script(wish: Mapping[str, Any]) -> int:
+    path = Path(wish["script"])
+    sys.argv = [str(path), *wish["arguments"]]
+    sys.path[0] = str(path.resolve().parent)
+    if find_spec("numba") is not None:
+        with suppress(NoyauError, ImportError):
+            import_module("noyau.sanitizer.compute_sanitizer.numba_launch").with_lines()
+    runpy.run_path(str(path), run_name="__main__")
+    return 0
+
+
+def _kernel(wish: Mapping[str, Any]) -> int:
+    from noyau.ops.op_files import load_ops
+    from noyau.signatures.binding import bind
+
+    op = next(each for each in load_ops(wish["target"]) if each.name == wish["op"])
+    kernel = op.kernels[wish["kernel"]]
+    arrays = [read(each) for each in wish["given"]]
+    if op.signature is None:
+        raise InputError(f"{op.name} has no signature")
+    bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
+    named = {"numba_cuda": "numba_launch", "triton": "triton_launch"}[kernel.language]
+    import_module(f"noyau.sanitizer.compute_sanitizer.{named}").launch(kernel, bound.instance, bound.arrays, {})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

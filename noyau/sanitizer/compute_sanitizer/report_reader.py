@@ -1,0 +1,180 @@
+"""The records of compute-sanitizer, as findings. It writes them as XML (`--xml --save FILE`).
+
+Source: NVIDIA, Compute Sanitizer 2025.3, User Manual; and records that its four tools wrote.
+
+Findings of two witnesses as one list: what both have seen is one finding.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from xml.etree import ElementTree
+
+from noyau.errors import InputError
+from noyau.sanitizer.records import Site, digest
+from noyau.verify.findings import REMEDIES, Finding
+
+SHADOW = "noyau"
+_ALIKE = {"negative-index": "out-of-bounds", "written-twice": "race", "crash": "out-of-bounds"}
+
+
+def merged(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of watched runs, those that the other witness has seen too with both names; then what it alone has
+    seen. Two are the same where the kind is, and a line of theirs."""
+    found = list(watched)
+    for other in others:
+        same = next((k for k, each in enumerate(found) if _same(each, other)), None)
+        if same is None:
+            found.append(other)
+        else:
+            known = found[same].witnesses or (SHADOW,)
+            found[same] = replace(found[same], witnesses=tuple(dict.fromkeys((*known, *other.witnesses))))
+    return tuple(found)
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    kinds = {_ALIKE.get(each.kind, each.kind) for each in (one, other)}
+    return one.kernel == other.kernel and len(kinds) == 1 and bool(_lines(one) & _lines(other))
+
+
+def _lines(finding: Finding) -> set[tuple[str, str]]:
+    """The lines that it names, files by their whole paths."""
+    places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
+    return {(os.path.abspath(file), line) for file, _, line in places}
+
+
+WITNESS = "compute-sanitizer"
+_KINDS = {"Initcheck": "uninitialised", "Analysis": "race", "Hazard": "race", "Synccheck": "divergent-barrier"}
+_BY_TOOL = {"racecheck": "race", "initcheck": "uninitialised", "synccheck": "divergent-barrier"}
+_MISALIGNED = "give the pointer the alignment of what it points to"
+_VERBS = {"Read": "reads", "Write": "writes", "Atomic": "merges into"}
+
+
+@dataclass(frozen=True, slots=True)
+class Reported:
+    """One thing that a tool reported: `count` times, by `owners` the first time; sites of both accesses, the other one
+    None where there is one alone. `function`: of the kernel that touched."""
+
+    kind: str
+    message: str
+    site: Site | None
+    other: Site | None
+    owners: tuple[str, ...]
+    function: str
+    is_error: bool = True
+    count: int = 1
+    mend: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether a mark on one of its lines allows it."""
+        return any(site is not None and site.allows(self.kind) is not None for site in (self.site, self.other))
+
+    def finding(self, op: str, kernel: str, language: str, place: str, size: str) -> Finding:
+        """The same in a report; `place`: of the kernel, where the tool knows no line."""
+        text, other = (each.text if each else "" for each in (self.site, self.other))
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return Finding(
+            *(op, kernel, language, self.kind, self.site.place if self.site else place, size, self.message + times),
+            severity="error" if self.is_error else "warning",
+            other_place=self.other.place if self.other else "",
+            owners=self.owners,
+            digest=digest(self.kind, kernel, text, other),
+            mend=self.mend or REMEDIES[self.kind],
+            witnesses=(WITNESS,),
+        )
+
+
+def reported(text: str, tool: str) -> tuple[Reported, ...]:
+    """What the record of a tool holds, alike things as one. InputError for what is no record of it."""
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314  written by the tool that was run
+    except ElementTree.ParseError as fault:
+        raise InputError(f"the record of compute-sanitizer {tool} is not read: {fault}; run it again") from None
+    made = [_reported(each, tool) for each in root.iter("record")]
+    kept: dict[tuple[object, ...], Reported] = {}
+    for each in made:
+        if each is not None:
+            key = each.kind, each.site, each.other, each.function
+            known = kept.get(key)
+            kept[key] = each if known is None else replace(known, count=known.count + each.count)
+    precise = [each for each in kept.values() if each.kind != "launch"]
+    return tuple(precise or kept.values())  # calls of the API fail after a kernel has
+
+
+def _reported(record: ElementTree.Element, tool: str) -> Reported | None:
+    kind = record.findtext("kind", "")
+    if kind == "Api":
+        told = record.findtext("what/message") or record.findtext("what/text", "")
+        where = record.findtext("what/api", "a call")
+        return Reported("launch", f"{where} failed: {told}", None, None, (), "")
+    if kind.endswith("ApiError") or kind == "Leak":
+        return None  # of the host's own reads, and of memory that is not freed
+    if record.find("what/source") is not None:
+        return _race(record)
+    return _access(record, _KINDS.get(kind) or _BY_TOOL.get(tool) or "out-of-bounds")
+
+
+def _race(record: ElementTree.Element) -> Reported:
+    one, other = record.find("what/source"), record.find("what/destination")
+    sites = _site(one), _site(other)
+    verbs = [_VERBS.get(each.findtext("direction", "") if each is not None else "", "touches") for each in (one, other)]
+    where = "the same line" if sites[0] == sites[1] else f"line {sites[1].line}" if sites[1] else "another line"
+    function = one.findtext("where/func", "") if one is not None else ""
+    told = f"a thread {verbs[0]} shared memory which another {verbs[1]} on {where}, and no barrier lies between them"
+    count = int(record.findtext("what/destination/count", "1"))
+    is_error = record.findtext("level", "Error") == "Error"
+    return Reported("race", told, *sites, (), function, is_error, count, "put a barrier of the block between the two")
+
+
+def _access(record: ElementTree.Element, kind: str) -> Reported:
+    text = " ".join(record.findtext("what/text", "").split())
+    fault, mend = record.findtext("what/error", ""), ""
+    if fault == "misaligned":
+        kind, mend = "crash", _MISALIGNED
+    owner = _owner(record)
+    return Reported(
+        kind,
+        f"{owner or 'a thread'}: {text[:1].lower()}{text[1:]}",
+        _site(record),
+        None,
+        (owner,) if owner else (),
+        record.findtext("where/func", ""),
+        mend=mend,
+    )
+
+
+def _owner(record: ElementTree.Element) -> str:
+    """`thread 36 of block 1`, as everywhere."""
+    places = [_place(record.find(f"who/{name}")) for name in ("threadIdx", "blockIdx")]
+    return f"thread {places[0]} of block {places[1]}" if all(places) else ""
+
+
+def _place(found: ElementTree.Element | None) -> str:
+    if found is None:
+        return ""
+    numbers = [found.findtext(axis, "0") for axis in "xyz"]
+    while len(numbers) > 1 and numbers[-1] == "0":
+        numbers.pop()
+    return numbers[0] if len(numbers) == 1 else f"({', '.join(numbers)})"
+
+
+def _site(found: ElementTree.Element | None) -> Site | None:
+    """The line of an access, None where the code has no lines."""
+    if found is None:
+        return None
+    path, line = found.findtext("where/path", ""), found.findtext("where/line", "")
+    return Site.of(path, int(line)) if path and line.isdigit() else None
+
+
+def in_files(found: Iterable[Reported], folders: Iterable[Path]) -> list[Reported]:
+    """Those on lines of files outside these folders, or on no line that is known: not those of installed packages."""
+    inside = tuple(folders)
+    return [
+        each
+        for each in found
+        if each.site is None or not any(Path(each.site.file).is_relative_to(folder) for folder in inside)
+    ]

@@ -1,0 +1,233 @@
+"""The shadow of memory from Python: engine.c, built once, by ctypes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from enum import IntEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import BuildError
+from noyau.sanitizer.records import Access, Seen
+from noyau.toolchain.c import compiler as c_compiler
+
+_STRUCT = ctypes.c_void_p
+_ROW = 4  # int64 of a note for `replay`
+_I32, _I64 = ctypes.c_int32, ctypes.c_int64
+_TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "shadow_new": (_STRUCT, ()),
+    "shadow_free": (None, (_STRUCT,)),
+    "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
+    "shadow_forget": (None, (_STRUCT, _I32)),
+    "shadow_clear": (None, (_STRUCT, _I32)),
+    "shadow_region": (None, (_STRUCT, _I32)),
+    "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
+    "shadow_fence": (None, (_STRUCT,)),
+    "shadow_touch": (_I32, (_STRUCT, _I32, _I64, _I32, _I32)),
+    "shadow_touch_many": (_I64, (_STRUCT, _I32, _STRUCT, _I64, _I32, _I32, _STRUCT)),
+    "shadow_replay": (None, (_STRUCT, _STRUCT, _I64)),
+    "shadow_note": (None, (_STRUCT, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64)),
+    "shadow_set": (None, (_STRUCT, _I32)),
+    "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)),
+    "shadow_written": (None, (_STRUCT, _I32, _STRUCT)),
+    "shadow_accesses": (_I64, (_STRUCT,)),
+    "shadow_count": (_I64, (_STRUCT,)),
+    "shadow_dropped": (_I64, (_STRUCT,)),
+    "shadow_findings": (_STRUCT, (_STRUCT,)),
+}
+
+
+class Kind(IntEnum):
+    """What may be found, as engine.h counts."""
+
+    RACE = 1
+    OUTSIDE = 2
+    NEGATIVE = 3
+    UNSET = 4
+    BARRIER = 5
+
+
+_CALLED: dict[int, str] = {
+    Kind.RACE: "race",
+    Kind.OUTSIDE: "out-of-bounds",
+    Kind.NEGATIVE: "negative-index",
+    Kind.UNSET: "uninitialised",
+    Kind.BARRIER: "divergent-barrier",
+}
+
+
+class Event(IntEnum):
+    """Rows of `replay` that are no accesses, as engine.h counts."""
+
+    REGION = -1
+    ENTER = -2
+    FENCE = -3
+    CLEAR = -4
+
+
+class _Finding(ctypes.Structure):
+    """shadow_finding of engine.h."""
+
+    _names32 = ("kind", "memory", "access", "other_access", "site", "other_site", "block", "other_block")
+    _names64 = ("owner", "other_owner", "cell", "axis", "extent", "count", "changed")
+    _fields_ = (*((name, _I32) for name in _names32), *((name, _I64) for name in _names64))
+
+
+def text() -> str:
+    """The C of the engine, header first, to be compiled alone or before other C."""
+    return "\n".join(files("noyau").joinpath("sanitizer", name).read_text("ascii") for name in ("engine.h", "engine.c"))
+
+
+@cache
+def library() -> ctypes.CDLL:
+    """The engine, from the cache or built. BuildError without a C compiler."""
+    try:
+        loaded = ctypes.CDLL(str(c_compiler.compile_library([text()])))
+    except OSError as error:
+        raise BuildError(f"the shadow of memory cannot be loaded: {error}; run: noyau cache clear") from error
+    return typed(loaded)
+
+
+def typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
+    """A library that holds the engine, its functions with their types."""
+    for name, (result, arguments) in _TYPES.items():
+        function = getattr(loaded, name)
+        function.restype, function.argtypes = result, arguments
+    return loaded
+
+
+def address(name: str) -> int:
+    """Where a function of the engine lies, to be called from compiled code."""
+    return ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
+
+
+class Shadow:
+    """The shadow of the memories of one run; as engine.h says. BuildError without a C compiler.
+
+    `handle` is its address, for compiled code."""
+
+    def __init__(self, loaded: ctypes.CDLL | None = None, handle: int | None = None) -> None:
+        self._library = loaded or library()
+        self._is_own = handle is None
+        self.handle: int = self._library.shadow_new() if handle is None else handle
+        if not self.handle:
+            raise MemoryError("there is no memory for a shadow")
+
+    def __del__(self) -> None:
+        if getattr(self, "_is_own", False) and getattr(self, "handle", None):
+            self._library.shadow_free(self.handle)
+            self.handle = 0
+
+    def memory(self, cells: int, *, is_set: bool) -> int:
+        """The number of a new memory of so many cells. MemoryError where there is no room for its shadow."""
+        made: int = self._library.shadow_memory(self.handle, cells, is_set)
+        if made < 0:
+            raise MemoryError(f"there is no memory for the shadow of {cells} cells; check smaller arrays")
+        return made
+
+    def forget(self, memory: int) -> None:
+        self._library.shadow_forget(self.handle, memory)
+
+    def clear(self, memory: int) -> None:
+        """It is as new: nobody has touched its cells."""
+        self._library.shadow_clear(self.handle, memory)
+
+    def region(self, *, serial: bool = False) -> None:
+        """A new region: what came before is ordered before it. In a `serial` one nothing races."""
+        self._library.shadow_region(self.handle, serial)
+
+    def enter(self, owner: int, block: int = 0, warp: int = 0, epoch: int = 0, warp_epoch: int = 0) -> None:
+        """Whose accesses come from here on."""
+        self._library.shadow_enter(self.handle, owner, block, warp, epoch, warp_epoch)
+
+    def fence(self) -> None:
+        """Who runs has passed a memory fence."""
+        self._library.shadow_fence(self.handle)
+
+    def touch(self, memory: int, cell: int, access: Access, site: int) -> bool:
+        """Whether the cell is inside."""
+        return bool(self._library.shadow_touch(self.handle, memory, cell, access, site))
+
+    def touch_many(
+        self, memory: int, cells: np.ndarray, access: Access, site: int, changed: np.ndarray | None = None
+    ) -> int:
+        """How many of the cells, in the order of the array, are inside. `changed`: of writes, which of them changed
+        what the cell held (bool, as many as cells)."""
+        rows = np.ascontiguousarray(cells, np.int64)
+        marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
+        place = None if marks is None else marks.ctypes.data
+        touched = self._library.shadow_touch_many
+        inside: int = touched(self.handle, memory, rows.ctypes.data, rows.size, access, site, place)
+        return inside
+
+    def replay(self, rows: Any, count: int) -> None:
+        """Notes of accesses in order: a buffer of `count` rows of 4 int64 (see engine.h)."""
+        if count:
+            notes = np.frombuffer(rows, np.int64, count * _ROW)
+            self._library.shadow_replay(self.handle, notes.ctypes.data, count)
+
+    def note(
+        self,
+        kind: int,
+        memory: int,
+        access: Access,
+        site: int,
+        *,
+        other: tuple[int, int] = (-1, -1),
+        index: int = 0,
+        axis: int = -1,
+        extent: int = 0,
+    ) -> None:
+        """Something that was met: an index outside `extent` along an axis, a barrier; `other`: a site and an owner."""
+        told = (kind, memory, access, site, *other, index, axis, extent)
+        self._library.shadow_note(self.handle, *told)
+
+    def fill(self, memory: int) -> None:
+        """All cells hold values from here on."""
+        self._library.shadow_set(self.handle, memory)
+
+    def unwritten(self, memory: int) -> tuple[int, int]:
+        """How many cells nobody wrote, and the first of them (-1 where there is none)."""
+        first = ctypes.c_int64(-1)
+        missed: int = self._library.shadow_unwritten(self.handle, memory, ctypes.byref(first))
+        return missed, first.value
+
+    def written(self, memory: int, cells: int) -> np.ndarray:
+        """Which of the cells some owner wrote in any region: bool, as many as there are."""
+        marks = np.zeros(cells, np.uint8)
+        self._library.shadow_written(self.handle, memory, marks.ctypes.data)
+        return marks.astype(bool)
+
+    @property
+    def accesses(self) -> int:
+        return int(self._library.shadow_accesses(self.handle))
+
+    @property
+    def count(self) -> int:
+        """How many findings there are."""
+        return int(self._library.shadow_count(self.handle))
+
+    @property
+    def dropped(self) -> int:
+        """Findings that the table had no room for."""
+        return int(self._library.shadow_dropped(self.handle))
+
+    def seen(self) -> Sequence[Seen]:
+        """What was found, first things first; what is alike in kind, sites and memory is one."""
+        count = self.count
+        array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()
+        return [_seen(each) for each in array]
+
+
+def _seen(found: Any) -> Seen:
+    values = {name: int(getattr(found, name)) for name in (*_Finding._names32, *_Finding._names64)}
+    kind = values.pop("kind")
+    access, other = Access(values.pop("access")), Access(values.pop("other_access"))
+    changed = values.pop("changed")
+    is_same = kind == Kind.RACE and access is other is Access.WRITE and not changed
+    called = "written-twice" if is_same else _CALLED.get(kind, f"other-{kind}")
+    return Seen(kind=called, access=access, other_access=other, **values)

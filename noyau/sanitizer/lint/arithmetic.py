@@ -1,0 +1,197 @@
+"""What the arithmetic of a kernel comes to at sizes that nothing is run at: offsets beyond 32 bits, and sums of
+float32 of more terms than float32 can count."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.kernels.user_kernel import HandKernel, python_function
+from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
+from noyau.sanitizer.lint.c_text import statements, types_of
+from noyau.sanitizer.lint.diagnostics import Remark
+from noyau.sanitizer.lint.dialects import C, Numba, Triton, as_type
+from noyau.sanitizer.lint.kernel_sizes import Situation, Three
+from noyau.sanitizer.lint.values import INT32_END, Float, Span, Sum, Touch, Value
+
+SATURATED = 2**24  # from which on float32 does not hold every whole number
+_WIDEN = {
+    "triton": "widen it first: row.to(tl.int64) * stride",
+    "cuda": "widen it first: (long long)row * n + col, or size_t",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Text:
+    """The body of a kernel's function, and the file that its lines are of. `names`: what its globals are; `types`: of
+    its parameters, where it is in C."""
+
+    body: tuple[ast.stmt, ...]
+    file: str
+    line: int
+    names: Mapping[str, Any]
+    types: Mapping[str, str]
+
+
+def text_of(kernel: HandKernel) -> Text | None:
+    """The text of a kernel, None where it is not read."""
+    try:
+        return _in_c(kernel) if kernel.function is None else of_function(kernel.function)
+    except (UnsupportedError, OSError, SyntaxError, TypeError):
+        return None
+
+
+@lru_cache(maxsize=64)
+def of_function(function: Callable[..., Any]) -> Text:
+    """The text of a function of Python. OSError, SyntaxError or TypeError where there is none."""
+    plain = python_function(function)
+    lines, first = inspect.getsourcelines(plain)
+    tree = ast.parse(textwrap.dedent("".join(lines)))
+    ast.increment_lineno(tree, first - 1)
+    found = tree.body[0]
+    if not isinstance(found, ast.FunctionDef):
+        raise TypeError(f"{plain!r} is no function with a name")
+    return Text(tuple(found.body), inspect.getsourcefile(plain) or "", found.lineno, _names(plain), {})
+
+
+def _names(function: Any) -> dict[str, Any]:
+    """The globals of a function, and what its closure holds."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+
+
+def _in_c(kernel: HandKernel) -> Text:
+    body = statements(kernel.text, kernel.entry.partition("<")[0])
+    entry = kernel.entry.partition("<")[0]
+    return Text(tuple(body), kernel.place, body[0].lineno if body else 1, {}, types_of(kernel.text, entry))
+
+
+def walked(text: Text, situation: Situation) -> Walk:
+    """A walk over a kernel as it is called."""
+    names = {**text.names, **situation.kernel.numbers()}
+    language = situation.kernel.language
+    dialects: dict[str, type[C | Triton]] = {"triton": Triton, "cuda": C, "c": C, "cpp": C}
+    made: Dialect = dialects.get(language, Numba)(situation.grid, situation.block, names)
+    given = {name: _given(each, language, text.types.get(name, "")) for name, each in situation.arguments.items()}
+    walk = Walk(made, given)
+    walk.walk(text.body)
+    return walk
+
+
+def sums_of_call(function: Callable[..., Any], args: Sequence[Any]) -> list[Remark]:
+    """What is said of a call of a function of Numba: sums of float32 of more terms than it can count."""
+    if max((each.size for each in args if isinstance(each, np.ndarray)), default=0) <= SATURATED:
+        return []
+    try:
+        text = of_function(function)
+    except (OSError, SyntaxError, TypeError):
+        return []
+    parameters = inspect.signature(python_function(function)).parameters
+    given = {name: _given(each, "numba", "") for name, each in zip(parameters, args, strict=False)}
+    walk = Walk(Numba((1, 1, 1), (1, 1, 1), text.names), given)
+    walk.walk(text.body)
+    return [saturated(text.file, each, "") for each in walk.sums if each.terms > SATURATED]
+
+
+def offsets_of_launch(
+    function: Callable[..., Any], grid: Three, arguments: Mapping[str, Any], constants: Mapping[str, Any], size: str
+) -> list[Remark]:
+    """What is said of a launch of a kernel of Triton: offsets into its arrays that overflow 32 bits on the way.
+    `constants`: those of its arguments that the compiler knows."""
+    if max((each.size for each in arguments.values() if isinstance(each, np.ndarray)), default=0) <= INT32_END:
+        return []
+    try:
+        text = of_function(function)
+    except (OSError, SyntaxError, TypeError):
+        return []
+    given = {name: _given(each, "triton", "") for name, each in arguments.items() if name not in constants}
+    walk = Walk(Triton(grid, (1, 1, 1), {**text.names, **constants}), given)
+    walk.walk(text.body)
+    lost = {each.lost.line: each for each in walk.touches if each.array.size > INT32_END}
+    return [_lost(text, line, each, size, "", "triton") for line, each in lost.items()]
+
+
+def _given(value: Any, language: str, kind: str) -> Value:
+    """What a parameter is to a walk."""
+    if isinstance(value, np.ndarray) and value.ndim:
+        return value
+    if isinstance(value, np.ndarray | np.generic):
+        value = value.item()
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    if isinstance(value, float):
+        return Float(32 if language == "triton" else 64)
+    if kind:
+        return as_type(kind, Span.of(value), ast.Pass())
+    narrow = language == "triton" and abs(value) < INT32_END
+    return Span.of(value, 32 if narrow else 64)
+
+
+def remarks(situation: Situation, again: Callable[[Mapping[str, int]], Situation | None]) -> list[Remark]:
+    """What is said of the arithmetic of a kernel; `again`: the same at other sizes, for the smallest at which it is."""
+    text = _text(situation.kernel)
+    if text is None:
+        return []
+    found = lost(text, situation)
+    made = [_overflow(text, situation, line, each, again) for line, each in found.items()]
+    sums = {each.line: each for each in walked(text, situation).sums if each.terms > SATURATED}
+    return [*made, *(saturated(text.file, each, situation.told) for each in sums.values())]
+
+
+@lru_cache(maxsize=64)
+def _text(kernel: HandKernel) -> Text | None:
+    return text_of(kernel)
+
+
+def lost(text: Text, situation: Situation) -> dict[int, Touch]:
+    """Accesses to arrays of more than 2^31 cells at offsets that overflow on the way, by the line where they do."""
+    walk = walked(text, situation)
+    return {each.lost.line: each for each in walk.touches if each.array.size > INT32_END}
+
+
+def _overflow(
+    text: Text, situation: Situation, line: int, found: Touch, again: Callable[[Mapping[str, int]], Situation | None]
+) -> Remark:
+    least = _least(text, situation, line, again)
+    where = f"; it overflows from {least} on" if least else ""
+    return _lost(text, line, found, situation.told, where, situation.kernel.language)
+
+
+def _lost(text: Text, line: int, found: Touch, size: str, where: str, language: str) -> Remark:
+    told = f"{found.lost.text} reaches {found.lost.value} for {size}, and int32 ends at {INT32_END - 1}{where}"
+    mend = _WIDEN.get(language, "compute it in int64: without int32(...)")
+    other = found.line if found.line != line else 0
+    return Remark("precision", text.file, line, told, mend, size=size, other_line=other)
+
+
+def _least(text: Text, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]) -> str:
+    """From which size on the line overflows, the others as they are: the largest of those that it hangs on."""
+
+    def is_lost(name: str, size: int) -> bool:
+        made = again({**situation.sizes, name: size})
+        return made is not None and line in {each.lost.line for each in walked(text, made).touches}
+
+    for name in sorted(situation.sizes, key=lambda each: -situation.sizes[each]):
+        low, high = 1, situation.sizes[name]
+        if high > 1 and not is_lost(name, low):
+            while high - low > 1:
+                middle = (low + high) // 2
+                low, high = (low, middle) if is_lost(name, middle) else (middle, high)
+            return f"{name} = {high}"
+    return ""
+
+
+def saturated(file: str, found: Sum, size: str) -> Remark:
+    """A sum of float32 of more terms than float32 can count."""
+    at = f" for {size}" if size else ""
+    told = f"{found.name} adds {found.terms} numbers in float32, one after the other{at}: past {SATURATED} of one"
+    mend = "sum in float64, or sum blocks and then their sums"
+    return Remark("precision", file, found.line, f"{told} size a sum stays as it is", mend, size=size)

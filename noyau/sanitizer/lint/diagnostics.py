@@ -1,0 +1,55 @@
+"""Remarks: what is said of a line, before it is known which report it goes into."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+
+from noyau.sanitizer.records import Site, digest
+from noyau.verify.findings import Finding
+
+HOST = "python"  # the language of a script's own lines
+
+
+@dataclass(frozen=True, slots=True)
+class Remark:
+    """What is said of a line of a file, and what would do. `kind`: launch or precision; `about`: the function that it
+    is about, or nothing; `size`: at which sizes; `other_line`: the other line that has to do with it, 0 for none."""
+
+    kind: str
+    file: str
+    line: int
+    message: str
+    mend: str
+    about: str = ""
+    size: str = ""
+    other_line: int = 0
+
+    def finding(self, op: str, kernel: str, language: str) -> Finding:
+        """The same as a warning of a report."""
+        site = Site.of(self.file, self.line)
+        other = Site.of(self.file, self.other_line) if self.other_line else None
+        return Finding(
+            *(op, kernel, language, self.kind, site.place, self.size, self.message),
+            severity="warning",
+            other_place=other.place if other else "",
+            digest=digest(self.kind, kernel, site.text, other.text if other else "", self.mend),
+            mend=self.mend,
+        )
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether a mark `noyau: allow(KIND) REASON` on the line silences it."""
+        return Site.of(self.file, self.line).allows(self.kind) is not None
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of a name with attributes; nothing for other expressions."""
+    match node:
+        case ast.Name(id=name):
+            return name
+        case ast.Attribute(value=value, attr=attr):
+            before = dotted(value)
+            return f"{before}.{attr}" if before else ""
+        case _:
+            return ""

@@ -1,0 +1,121 @@
+"""False sharing: threads that update cells of their own which lie in one line of the cache. It is said only where it
+costs time on this machine, which is measured: two threads on cells side by side, and apart.
+
+Source of the pattern: J. Torrellas, M. Lam, J. Hennessy, False Sharing and Spatial Locality in Multiprocessor Caches,
+IEEE Transactions on Computers 43 (1994)."""
+
+from __future__ import annotations
+
+import ast
+import ctypes
+import re
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import BuildError
+from noyau.kernels.user_kernel import HandKernel
+from noyau.sanitizer.lint.arithmetic import text_of
+from noyau.sanitizer.lint.diagnostics import Remark
+from noyau.toolchain.c import compiler as c_compiler
+
+FEW = 256  # iterations that are threads, and not rows
+WORTH = 2.0  # times as long, from which on it is said
+_LINE_CELLS = 16  # float32 in a line of 64 bytes
+_TIMES, _ROUNDS = 2_000_000, 5
+_MEND = "add to a local variable and store it once, or keep the cells 64 bytes apart: totals[16 * t]"
+
+
+def shared(kernel: HandKernel) -> list[Remark]:
+    """What is said of a kernel whose threads update neighbouring cells in their inner loops."""
+    text = text_of(kernel) if kernel.language in ("numba", "c", "cpp") else None
+    if text is None:
+        return []
+    places = {line: name for name, line in updates(text.body, text.names)}
+    times = slowdown() if places else 1.0
+    if times < WORTH:
+        return []
+    return [
+        Remark("launch", text.file, line, f"{name} {_told(times)}", _MEND, about=name) for line, name in places.items()
+    ]
+
+
+def _told(times: float) -> str:
+    return (
+        "is updated in each round, and neighbouring cells by other threads: two threads took "
+        f"{times:.1f} times as long on one line of the cache as on two, measured here"
+    )
+
+
+def updates(body: Iterable[ast.stmt], names: Mapping[str, Any]) -> Iterator[tuple[str, int]]:
+    """Cells by the number of a thread that an inner loop updates: `totals[t] += x[i]`, and their lines."""
+    for node in (each for statement in body for each in ast.walk(statement)):
+        match node:
+            case ast.For(target=ast.Name(id=thread), iter=ast.Call(func=func, args=args), body=inner):
+                if ast.unparse(func).rpartition(".")[2] == "prange" and _is_few(args, names):
+                    yield from _within(inner, thread)
+            case _:
+                continue
+
+
+def _is_few(args: list[ast.expr], names: Mapping[str, Any]) -> bool:
+    """Whether a loop has as many iterations as there may be threads, whatever the arrays are."""
+    end = args[min(1, len(args) - 1)]
+    match end:
+        case ast.Constant(value=int() as count):
+            return 1 < count <= FEW
+        case ast.Name(id=name) if isinstance(names.get(name), int):
+            return 1 < int(names[name]) <= FEW
+        case _:
+            return re.search(r"threads\b", ast.unparse(end)) is not None
+
+
+def _within(body: list[ast.stmt], thread: str) -> Iterator[tuple[str, int]]:
+    loops = (each for statement in body for each in ast.walk(statement) if isinstance(each, ast.For | ast.While))
+    for node in (each for loop in loops for statement in loop.body for each in ast.walk(statement)):
+        target = node.target if isinstance(node, ast.AugAssign) else None
+        if isinstance(target, ast.Subscript):
+            index = target.slice.elts[-1] if isinstance(target.slice, ast.Tuple) else target.slice
+            if isinstance(index, ast.Name) and index.id == thread:
+                yield ast.unparse(target), target.lineno
+
+
+@lru_cache(maxsize=1)
+def slowdown() -> float:
+    """How many times as long two threads take to update cells side by side as cells apart, measured now: the least of
+    some rounds of each. 1.0 where it cannot be measured."""
+    try:
+        text = files("noyau").joinpath("sanitizer", "lint", "sharing.c").read_text("ascii")
+        loaded = ctypes.CDLL(str(c_compiler.compile_library([text])))
+    except (BuildError, OSError):
+        return 1.0
+    add = loaded.noyau_add_f32
+    add.restype, add.argtypes = None, (ctypes.c_void_p, ctypes.c_int64)
+    cells = np.zeros(8 * _LINE_CELLS, np.float32)
+    first = -(-cells.ctypes.data // 64) * 64  # the beginning of a line
+    pairs = [(_timed(add, first, first + 4), _timed(add, first, first + 256)) for _ in range(_ROUNDS)]
+    together, apart = (min(times) for times in zip(*pairs, strict=True))
+    return float(together / apart)
+
+
+def _timed(add: Any, one: int, other: int) -> float:
+    """Seconds that two threads take, each on its cell."""
+    begin = threading.Barrier(3)
+
+    def work(cell: int) -> None:
+        begin.wait()
+        add(cell, _TIMES)
+
+    threads = [threading.Thread(target=work, args=(cell,)) for cell in (one, other)]
+    for each in threads:
+        each.start()
+    begin.wait()
+    began_s = time.perf_counter()
+    for each in threads:
+        each.join()
+    return time.perf_counter() - began_s

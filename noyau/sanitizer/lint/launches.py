@@ -1,0 +1,117 @@
+"""Launches that are right and waste a GPU: blocks that are no multiple of a warp, blocks too small to fill a
+multiprocessor, a block for each cell, grids that leave multiprocessors idle.
+
+Source: NVIDIA, CUDA C++ Best Practices Guide, "Thread and Block Heuristics"; a multiprocessor holds at most 32 blocks
+and 2048 threads (compute capabilities 8.0 and 9.0)."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+
+from noyau.kernels.buffers import GPU
+
+WARP, BLOCKS_MOST = 32, 32  # threads of a warp; blocks that a multiprocessor holds
+FEWEST_CELLS, WORK_CELLS = 16, 1 << 18  # from which a launch is judged by its cells, and by the machine
+Three = tuple[int, int, int]
+Advice = tuple[str, str]  # what is said, and what would do
+
+# A block means something to a kernel that shares memory within it, waits for it, or asks which one it is.
+_OF_BLOCKS = re.compile(r"shared|sync|shfl|ballot|laneid|warpsize", re.IGNORECASE)
+_FLAT = re.compile(
+    r"(?:cuda\.)?threadIdx\.(\w)\s*\+\s*(?:cuda\.)?(?:blockIdx|blockDim)\.\1\s*\*\s*(?:cuda\.)?(?:blockIdx|blockDim)\.\1"
+    r"|(?:cuda\.)?(?:blockIdx|blockDim)\.(\w)\s*\*\s*(?:cuda\.)?(?:blockIdx|blockDim)\.\2\s*\+\s*(?:cuda\.)?threadIdx\.\2"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A launch. `shape`: of the largest array that it is given; `idle`: how many of its threads touched nothing, where
+    that was seen; `text`: of the kernel; `sm_count`: multiprocessors of the GPU, 0 where nobody says which."""
+
+    grid: Three
+    block: Three
+    shape: tuple[int, ...]
+    text: str = ""
+    idle: int | None = None
+    sm_count: int = GPU.sm_count
+    is_of_programs: bool = False
+
+    @property
+    def blocks(self) -> int:
+        return math.prod(self.grid)
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return math.prod(self.block)
+
+    @property
+    def cells(self) -> int:
+        return math.prod(self.shape)
+
+    def __str__(self) -> str:
+        return f"[{_short(self.grid)}]" if self.is_of_programs else f"[{_short(self.grid)}, {_short(self.block)}]"
+
+
+def is_free(text: str) -> bool:
+    """Whether a kernel is the same with blocks of any size: it only asks which thread of the grid it is."""
+    rest = _FLAT.sub("", text)
+    return not _OF_BLOCKS.search(rest) and not re.search(r"\b(?:threadIdx|blockIdx)\b", rest)
+
+
+def advise(launch: Launch) -> list[Advice]:
+    """What is said of a launch, nothing where it is as it should be. Of programs of Triton, whose blocks are its own
+    affair, only the grid is judged: a block of (1, 1, 1) of which nothing is said."""
+    if launch.is_of_programs:
+        machine = _of_the_machine(launch)
+        return [] if machine is None else [(machine[0], "launch more programs, of fewer cells each")]
+    found = [_of_warps(launch), _of_small_blocks(launch), of_cells(launch), _of_the_machine(launch)]
+    return [each for each in found if each is not None]
+
+
+def _of_warps(launch: Launch) -> Advice | None:
+    rest = launch.threads % WARP
+    if not rest or launch.blocks < 2 or launch.blocks * launch.threads < 8 * WARP:
+        return None
+    lost = WARP - rest
+    told = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {lost} lanes of the last warp of each"
+    return f"{told} do nothing", "launch blocks of 128 or 256 threads, and guard the end: if i < n"
+
+
+def _of_small_blocks(launch: Launch) -> Advice | None:
+    if launch.threads != WARP or launch.blocks < BLOCKS_MOST or not is_free(launch.text):
+        return None
+    told = f"{launch} has blocks of 32 threads: a multiprocessor holds 32 blocks, so at most half of its 2048 threads"
+    return told, "launch blocks of 128 to 512 threads, and as many fewer of them"
+
+
+def of_cells(launch: Launch) -> Advice | None:
+    """A block for each cell: `<<<n, 256>>>` where `<<<n / 256, 256>>>` is meant. An axis of one cell tells nothing."""
+    total = launch.blocks * launch.threads
+    if launch.idle is None or min(launch.shape, default=1) <= 1 or launch.threads < 2:
+        return None
+    if not FEWEST_CELLS <= launch.cells <= launch.blocks or 4 * launch.idle < 3 * total:
+        return None
+    told = f"{launch} starts {total} threads, and {launch.idle} of them touch nothing: a block for each cell"
+    return told, "launch (n + threads - 1) // threads blocks"
+
+
+def _of_the_machine(launch: Launch) -> Advice | None:
+    if launch.cells < WORK_CELLS or not launch.sm_count or 2 * launch.blocks > launch.sm_count:
+        return None
+    left = launch.sm_count - launch.blocks
+    owners = f"{'program' if launch.is_of_programs else 'block'}{'s' * (launch.blocks != 1)}"
+    told = f"{launch} has {launch.blocks} {owners} for {launch.cells} cells: of {launch.sm_count} multiprocessors"
+    return (
+        f"{told} {left} have nothing to do",
+        "launch 2 to 4 blocks a multiprocessor: launch=lambda device: (4 * device.sm_count, 128)",
+    )
+
+
+def _short(extents: Three) -> str:
+    kept = list(extents)
+    while len(kept) > 1 and kept[-1] == 1:
+        kept.pop()
+    return str(kept[0]) if len(kept) == 1 else str(tuple(kept))

@@ -1,0 +1,202 @@
+"""The fast way: a kernel whose accesses are all of single cells, compiled so that each of them is noted.
+
+`a[i, j]` becomes a call of a small compiled function that compares each index with its axis and tells the shadow. What
+makes views, gives arrays to other functions or has more than two axes is refused, and runs in Python (`running.py`).
+Names that are carried from one iteration to the next are not seen in this way."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numba
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.numba.instrumentation import accesses
+from noyau.sanitizer.numba.interpreter import error_model, is_prange, plain_of
+from noyau.sanitizer.numba.rewrite import is_signed, makes_container, parsed
+from noyau.sanitizer.records import Memory, Site
+
+_PREFIX = "_noyau_"
+_MAKERS = {"empty": 0, "empty_like": 0, "zeros": 1, "zeros_like": 1, "ones": 1, "full": 1}  # 1: its cells are set
+_ASKED = frozenset({"shape", "size", "ndim", "dtype", "itemsize"})
+_AXES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """A kernel compiled so that its accesses are noted, and the lines of its sites. `arrays`: its parameters that are
+    arrays, in order."""
+
+    function: Callable[..., Any]
+    sites: tuple[Site, ...]
+    arrays: tuple[str, ...]
+    names: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Fast:
+    """One run: the shadow, the lines of its sites, and its memories by number."""
+
+    shadow: Shadow
+    sites: tuple[Site, ...]
+    memories: dict[int, Memory]
+
+
+def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = frozenset()) -> Fast:
+    """A kernel of Numba on arguments, each access noted; `unset`: parameters that hold nothing before.
+
+    UnsupportedError where something in it needs the slow way; it names the line."""
+    plain, parallel = plain_of(function)
+    arrays = frozenset(number for number, each in enumerate(args) if isinstance(each, np.ndarray))
+    if any(args[number].ndim > _AXES or not args[number].ndim for number in arrays):
+        raise UnsupportedError(f"{plain.__name__} has an array of {_AXES + 1} axes or none, which runs in Python")
+    if any(isinstance(each, tuple) and _holds_array(each) for each in args):
+        raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
+    changed = _changed(plain, parallel, arrays, error_model(function))
+    shadow = Shadow()
+    memories: dict[int, Memory] = {}
+    for name in changed.arrays:
+        array = args[changed.names.index(name)]
+        number = shadow.memory(array.size, is_set=name not in unset)
+        memories[number] = Memory(name, array.shape)
+    try:
+        changed.function(*args, shadow.handle, *memories)
+    except numba.core.errors.NumbaError as error:
+        raise UnsupportedError(
+            f"{plain.__name__} does not compile with its accesses noted, so it runs in Python"
+        ) from error
+    return Fast(shadow, changed.sites, memories)
+
+
+def _holds_array(value: Any) -> bool:
+    return any(map(_holds_array, value)) if isinstance(value, tuple) else isinstance(value, np.ndarray)
+
+
+@lru_cache(maxsize=64)
+def _changed(function: Any, parallel: bool, arrays: frozenset[int], error_model: str) -> Changed:
+    tree, file, _ = parsed(function)
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    names = [each.arg for each in definition.args.args]
+    given = [name for number, name in enumerate(names) if number in arrays]
+    changer = _Changer(file, function if parallel else None, set(given))
+    definition.decorator_list = []
+    definition = changer.visit(definition)
+    definition.args.args += [ast.arg(name) for name in (f"{_PREFIX}s", *(_memory(each) for each in given))]
+    scope = dict(function.__globals__)
+    around = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    scope |= {name: cell.cell_contents for name, cell in around}
+    scope |= {f"{_PREFIX}{name}": each for name, each in accesses().items()}
+    tree.body = [definition]
+    exec(compile(ast.fix_missing_locations(tree), file, "exec"), scope)  # noqa: S102  the user's own function
+    sites = tuple(Site.of(file, line) for line in changer.lines)
+    return Changed(numba.njit(error_model=error_model)(scope[function.__name__]), sites, tuple(given), tuple(names))
+
+
+def _memory(name: str) -> str:
+    return f"{_PREFIX}m_{name}"
+
+
+class _Changer(ast.NodeTransformer):
+    """Puts calls in the place of accesses; `function` is None where pranges are serial."""
+
+    def __init__(self, file: str, function: Any, arrays: set[str]) -> None:
+        self.file, self.function, self.arrays = file, function, arrays
+        self.lines: list[int] = []
+        self.inside = False
+
+    def called(self, name: str, *arguments: ast.expr) -> ast.Call:
+        return ast.Call(ast.Name(f"{_PREFIX}{name}", ast.Load()), [ast.Name(f"{_PREFIX}s", ast.Load()), *arguments], [])
+
+    def accessed(self, what: str, node: ast.Subscript, *value: ast.expr) -> ast.Call:
+        """`what` is load or store."""
+        assert isinstance(node.value, ast.Name)
+        keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if len(keys) > _AXES or any(isinstance(key, ast.Slice) for key in keys):
+            raise self.refusal(node)
+        if node.lineno not in self.lines:
+            self.lines.append(node.lineno)
+        indices: list[ast.expr] = [self.visit(key) for key in keys]
+        state: list[ast.expr] = [ast.Name(f"{_PREFIX}s", ast.Load()), ast.Name(_memory(node.value.id), ast.Load())]
+        state += [ast.Constant(self.lines.index(node.lineno)), ast.Constant(is_signed(node))]
+        name = ast.Name(f"{_PREFIX}{what}{len(keys)}", ast.Load())
+        array = ast.Name(node.value.id, ast.Load())
+        return ast.copy_location(ast.Call(name, [array, *indices, *value, *state], []), node)
+
+    def is_cell(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id in self.arrays
+
+    def refusal(self, node: Any) -> UnsupportedError:
+        return UnsupportedError(
+            f"{self.file}:{node.lineno}: `{ast.unparse(node)}` is of a whole array: it runs in Python"
+        )
+
+    def visit(self, node: ast.AST) -> Any:
+        if self.function is not None and makes_container(node):  # which iterations may share
+            raise UnsupportedError(f"{self.file}:{node.lineno}: lists, sets and dicts are watched in Python")  # type: ignore[attr-defined]
+        return super().visit(node)
+
+    def visit_Subscript(self, node: ast.Subscript) -> Any:
+        return self.accessed("load", node) if self.is_cell(node) else self.generic_visit(node)
+
+    def visit_Attribute(self, node: ast.Attribute) -> Any:
+        if isinstance(node.value, ast.Name) and node.value.id in self.arrays and node.attr in _ASKED:
+            return node
+        return self.generic_visit(node)
+
+    def visit_Call(self, node: ast.Call) -> Any:
+        return node if ast.unparse(node.func) == "len" else self.generic_visit(node)
+
+    def visit_Name(self, node: ast.Name) -> Any:
+        if node.id in self.arrays:
+            raise self.refusal(node)
+        return node
+
+    def visit_Assign(self, node: ast.Assign) -> Any:
+        target, maker = node.targets[0], self.maker(node.value)
+        if len(node.targets) == 1 and isinstance(target, ast.Name) and maker is not None:
+            return self.local(node, target.id, maker)
+        if len(node.targets) == 1 and self.is_cell(target):
+            assert isinstance(target, ast.Subscript)
+            return ast.copy_location(ast.Expr(self.accessed("store", target, self.visit(node.value))), node)
+        return self.generic_visit(node)
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if not self.is_cell(node.target):
+            return self.generic_visit(node)
+        assert isinstance(node.target, ast.Subscript)
+        value = ast.BinOp(self.accessed("load", node.target), node.op, self.visit(node.value))
+        return ast.copy_location(ast.Expr(self.accessed("store", node.target, value)), node)
+
+    def maker(self, value: ast.expr) -> int | None:
+        """Whether `np.empty(...)` and its like make cells that hold values; None for what makes no array."""
+        named = value.func.attr if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else ""
+        return _MAKERS.get(named)
+
+    def local(self, node: ast.Assign, name: str, is_set: int) -> list[ast.stmt]:
+        """An array of the function's own, and its memory."""
+        self.arrays.add(name)
+        size = ast.Attribute(ast.Name(name, ast.Load()), "size", ast.Load())
+        made = ast.Assign([ast.Name(_memory(name), ast.Store())], self.called("memory", size, ast.Constant(is_set)))
+        return [node, ast.copy_location(made, node)]
+
+    def visit_For(self, node: ast.For) -> Any:
+        is_region = self.function is not None and not self.inside and isinstance(node.iter, ast.Call)
+        if not is_region or not is_prange(node.iter.func, self.function):  # type: ignore[attr-defined]
+            return self.generic_visit(node)
+        self.inside = True
+        self.generic_visit(node)
+        self.inside = False
+        assert isinstance(node.iter, ast.Call)
+        node.iter.func = ast.Name("range", ast.Load())
+        zero = ast.Constant(0)
+        owner = ast.Name(ast.unparse(node.target), ast.Load())
+        node.body.insert(0, ast.copy_location(ast.Expr(self.called("enter", owner, zero, zero, zero, zero)), node))
+        regions = [ast.copy_location(ast.Expr(self.called("region", ast.Constant(serial))), node) for serial in (0, 1)]
+        return [regions[0], node, regions[1]]

@@ -1,0 +1,407 @@
+"""A function of Numba run in Python on recording arrays: what it calls of NumPy, of Numba and of the user's own.
+
+Lists, sets and dicts that a watched function makes: as Python's, but that they ask before they are changed.
+
+They are handed to other functions, and have other names, so who changes one shows only when it does.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+import re
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType, FunctionType, ModuleType
+from typing import Any
+
+import numba
+import numpy as np
+from numba.core import types
+from numba.core.registry import CPUDispatcher
+from numba.extending import _Intrinsic
+from numba.stencils.stencil import StencilFunc
+from numba.typed import Dict, List
+
+from noyau.errors import UnsupportedError
+from noyau.sanitizer.compiled_numbers import MATH, divisor
+from noyau.sanitizer.numba.rewrite import RUN, Loop, Rewritten, rewritten
+from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
+
+_OF_LISTS = "__setitem__ __delitem__ __iadd__ __imul__ append extend insert pop remove reverse sort clear"
+_OF_DICTS = "__setitem__ __delitem__ __ior__ pop popitem setdefault update clear"
+_OF_SETS = (
+    "__ior__ __iand__ __isub__ __ixor__ add discard remove pop clear update "
+    "intersection_update difference_update symmetric_difference_update"
+)
+_MADE_OF_SETS = "__or__ __and__ __sub__ __xor__ copy union intersection difference symmetric_difference"
+
+
+def held(value: Any, hold: Callable[[Any], Any], require_own: Callable[[], None]) -> Any:
+    """A list, set or dict of Python's as one that calls `require_own` before each change, and of which `hold` is told
+    what it makes; other values as they are."""
+    kind = _KINDS.get(type(value))
+    if kind is None:
+        return value
+    made = kind(value)
+    made.hold, made.require_own = hold, require_own
+    return made
+
+
+def _held_kind(kind: type, changing: str, making: str) -> Any:
+    methods = {name: _changed(getattr(kind, name)) for name in changing.split()}
+    methods |= {name: _made(getattr(kind, name)) for name in making.split()}
+    return type(f"Held{kind.__name__}", (kind,), methods)
+
+
+def _changed(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def change(self: Any, *args: Any, **named: Any) -> Any:
+        self.require_own()
+        return plain(self, *args, **named)
+
+    return change
+
+
+def _made(plain: Callable[..., Any]) -> Callable[..., Any]:
+    def make(self: Any, *args: Any) -> Any:
+        result = plain(self, *args)
+        is_element = plain is list.__getitem__ and not isinstance(args[0], slice)
+        return result if is_element else self.hold(result)
+
+    return make
+
+
+_KINDS: dict[type, Any] = {
+    list: _held_kind(list, _OF_LISTS, "__getitem__ __add__ __mul__ __rmul__ copy"),
+    dict: _held_kind(dict, _OF_DICTS, "__or__ copy"),
+    set: _held_kind(set, _OF_SETS, _MADE_OF_SETS),
+}
+
+
+THREADS = 4  # that a watched kernel is told there are
+_OWN = "numba", "numpy", "math", "cmath", "operator", "builtins", "llvmlite"
+_MERGES: dict[str, Callable[[Any, Any], Any]] = {
+    "sum": operator.add,
+    "difference": operator.sub,
+    "product": operator.mul,
+    "quotient": operator.truediv,
+}
+_ASSIGNED = re.compile(r"(\w+)\s*=[^=]")
+_UNSEEN_FUNCTIONS = frozenset({"as_strided", "carray", "farray", "frombuffer"})  # they look past the array
+_UNSET = frozenset({"empty", "empty_like"})
+_UNSEEN = (types.Number, types.Boolean)
+_CONTAINERS = (List, Dict, list, dict, set)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """One run of a prange: which one, which of the shadow's findings are of it, and how many accesses it made."""
+
+    loop: Loop
+    iterations: int
+    findings: tuple[int, int]
+    accesses: int
+
+
+@dataclass(slots=True)
+class Run:
+    """What the rewritten text calls, and what its pranges have shown so far. `made`: the functions that run here."""
+
+    recorder: Recorder
+    made: dict[CPUDispatcher, Callable[..., Any]] = field(default_factory=dict)
+    loops: dict[tuple[str, int], Loop] = field(default_factory=dict)
+    regions: list[Region] = field(default_factory=list)
+    kept: set[int] = field(default_factory=set)  # memories that were there before the present region
+    inside: bool = False
+    before: int = 0  # accesses that were made until the present region
+
+    def loop(self, file: str, line: int, number: int, *bounds: Any) -> Iterator[int]:
+        """The iterations of a prange; within another one it is serial."""
+        steps = range(*(operator.index(bound) for bound in bounds))
+        if self.inside:
+            yield from steps
+            return
+        recorder, loop = self.recorder, self.loops[file, line]
+        first, is_counted = self.begin(), len(steps) == 0 or min(steps[0], steps[-1]) >= 0
+        self.inside = True
+        try:
+            for ordinal, step in enumerate(steps):
+                recorder.owner = step if is_counted else ordinal
+                yield step
+        except GeneratorExit:  # an iteration has failed
+            with suppress(TooManyError):
+                self.end(loop, len(steps), first)
+            raise
+        self.end(loop, len(steps), first)
+
+    def begin(self) -> int:
+        recorder = self.recorder
+        recorder.play()
+        self.kept = set(recorder.memories)
+        self.before = recorder.shadow.accesses
+        recorder.region(serial=False)
+        return recorder.shadow.count
+
+    def end(self, loop: Loop, iterations: int, first: int) -> None:
+        recorder, self.inside = self.recorder, False
+        recorder.region(serial=True)
+        recorder.play()
+        made = recorder.shadow.accesses - self.before
+        self.regions.append(Region(loop, iterations, (first, recorder.shadow.count), made))
+        for memory in set(recorder.memories) - self.kept:  # arrays of an iteration end with it
+            recorder.shadow.forget(memory)
+
+    def merge(self, kind: str, before: Any, value: Any) -> Any:
+        """An update of a reduction."""
+        function = _MERGES[kind]
+        if isinstance(before, Recording):
+            return before.merged(function, value, self.recorder.site(sys._getframe(1)))
+        return function(before, value)
+
+    def held(self, value: Any) -> Any:
+        """A list, a set or a dict that the text makes; UnsupportedError where an iteration changes it that did not
+        make it."""
+        maker = self.turn
+
+        def require_own() -> None:
+            if not self.inside or self.turn == maker:
+                return
+            site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+            raise UnsupportedError(
+                f"{site.place}: the iterations of a prange share a {type(value).__name__}, whose accesses are not "
+                "seen, nor does Numba order them: have each iteration write to cells of an array"
+            )
+
+        return held(value, self.held, require_own)
+
+    @property
+    def turn(self) -> tuple[int, int] | None:
+        """Which iteration of which region runs."""
+        return (len(self.regions), self.recorder.owner) if self.inside else None
+
+    # What the text sees.
+
+    def called(self, function: Any) -> Callable[..., Any]:
+        """A function of Numba's, made to run here."""
+        if function not in self.made:
+            self.made[function] = self.executed(rewritten_of(function))
+        return self.made[function]
+
+    divisor = staticmethod(divisor)  # what is divided by where Numba divides as NumPy does
+
+    def executed(self, text: Rewritten) -> Callable[..., Any]:
+        self.loops |= {(loop.file, loop.line): loop for loop in text.loops}
+        self.recorder.files.add(text.file)
+        self.recorder.signed |= {(text.file, line) for line in text.signed}
+        scope = self.scope(text)
+        exec(text.code, scope)  # noqa: S102  the user's own function, which would run anyway
+        made: Callable[..., Any] = scope[text.function.__name__]
+        return made
+
+    def scope(self, text: Rewritten) -> dict[str, Any]:
+        """The names that a function sees: its module's, those around it, and the stand-ins."""
+        function: Any = text.function
+        outer = dict(function.__globals__)
+        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+        outer |= {name: cell.cell_contents for name, cell in cells}
+        seen = _names(function.__code__)
+        found = {name: self.held(self.seen(outer[name], name)) for name in seen & outer.keys()}
+        return outer | found | {RUN: self}
+
+    def seen(self, value: Any, name: str = "") -> Any:
+        """What stands for a value that a function finds by name."""
+        if isinstance(value, CPUDispatcher):
+            return _Callee(self, value)
+        if isinstance(value, ModuleType):
+            return self.module(value)
+        if isinstance(value, np.ndarray):
+            return self.recorder.array(value, name)
+        if isinstance(value, FunctionType) and value.__module__.partition(".")[0] not in _OWN:
+            self.recorder.files.add(value.__code__.co_filename)
+        return self.of_package(value)
+
+    def module(self, module: ModuleType) -> Any:
+        root = module.__name__.partition(".")[0]
+        if module is math:
+            return MATH
+        if root in ("numpy", "numba", "heapq"):
+            return _Module(module, self)
+        return module if root in _OWN or root in sys.stdlib_module_names else _Module(module, self)
+
+    def of_package(self, value: Any) -> Any:
+        """A function of NumPy gives recording arrays; a type of Numba's casts; the threads are few."""
+        if isinstance(value, _UNSEEN):
+            return np.dtype(str(value).replace("boolean", "bool")).type
+        if isinstance(value, _Intrinsic):
+            return _compiled(value)
+        if isinstance(value, StencilFunc):
+            return _Stencil(self.recorder, value)
+        if value is List or value is Dict:
+            return _Refused(self.recorder, f"a typed {value.__name__}")
+        if value is numba.get_num_threads:
+            return lambda: THREADS
+        if value is numba.literal_unroll:
+            return lambda items: items
+        package = str(getattr(value, "__module__", "")).partition(".")[0]
+        if package == "_heapq":
+            return _Pushing(value)
+        if package == "math" and callable(value):
+            return getattr(MATH, value.__name__, value)
+        if value in (numba.carray, numba.farray) or (
+            package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc)
+        ):
+            return _Making(self.recorder, value)
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class _Callee:
+    """A function of Numba that a watched one calls; it is changed when it is first called."""
+
+    run: Run
+    function: CPUDispatcher
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        return self.run.called(self.function)(*args, **named)
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    """A module of which what is found is what a watched function should see."""
+
+    module: ModuleType
+    run: Run
+
+    def __getattr__(self, name: str) -> Any:
+        return self.run.seen(getattr(self.module, name), name)
+
+
+@dataclass(frozen=True, slots=True)
+class _Making:
+    """A function of NumPy of which the arrays that it makes are recorded."""
+
+    recorder: Recorder
+    function: Callable[..., Any]
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        name = getattr(self.function, "__name__", "")
+        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+        if name in _UNSEEN_FUNCTIONS:
+            raise UnsupportedError(f"{site.place}: {name} is not watched")
+        if name.endswith("_like"):  # nothing is read
+            args = tuple(each.data if isinstance(each, Recording) else each for each in args)
+        result = self.function(*args, **named)
+        if not isinstance(result, np.ndarray):
+            return result
+        require_seen(result, "it", site.place)
+        assigned = _ASSIGNED.match(site.text)
+        called = assigned[1] if assigned else f"an array of np.{name}"
+        return self.recorder.array(result, called, is_set=name not in _UNSET)
+
+
+@dataclass(frozen=True, slots=True)
+class _Stencil:
+    """A function made by numba.stencil: it reads the whole of its arrays, and gives one."""
+
+    recorder: Recorder
+    function: Any
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        first = args[0] if args else None
+        if isinstance(first, Recording):
+            return first.called(self.function, args, named)
+        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+        raise UnsupportedError(f"{site.place}: a stencil is called without its array in first place: give it there")
+
+
+@dataclass(frozen=True, slots=True)
+class _Pushing:
+    """A function of heapq, which changes a list without calling its methods."""
+
+    function: Callable[..., Any]
+
+    def __call__(self, heap: Any, *args: Any) -> Any:
+        if hasattr(heap, "require_own"):
+            heap.require_own()
+        return self.function(heap, *args)
+
+
+@dataclass(frozen=True, slots=True)
+class _Refused:
+    """What a text calls, or asks for more, and is not watched."""
+
+    recorder: Recorder
+    what: str
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+        raise UnsupportedError(f"{site.place}: the accesses of {self.what} are not seen: give arrays")
+
+    def __getattr__(self, name: str) -> Any:
+        return self
+
+
+def require_seen(value: Any, name: str, place: str) -> None:
+    """UnsupportedError for arrays of records and for lists, sets and dicts, whose accesses are not seen."""
+    if isinstance(value, np.ndarray) and value.dtype.names is not None:
+        raise UnsupportedError(
+            f"{place}: {name} is an array of records, whose accesses are not seen: give each field an array of its own"
+        )
+    if isinstance(value, _CONTAINERS):
+        what = type(value).__name__
+        raise UnsupportedError(
+            f"{place}: {name} is a {what}, whose accesses are not seen: give arrays, or a tuple of them"
+        )
+
+
+@lru_cache(maxsize=64)
+def _compiled(intrinsic: Any) -> Any:
+    """An intrinsic, of numbers, as a function that Python can call."""
+
+    def call(*args: Any) -> Any:
+        return intrinsic(*args)
+
+    return numba.njit(call)
+
+
+@lru_cache(maxsize=256)
+def rewritten_of(function: Any) -> Rewritten:
+    """A kernel of Numba as Python runs it. UnsupportedError as from `plain_of` and `rewritten`."""
+    plain, parallel = plain_of(function)
+    divides = error_model(function) == "numpy"
+    return rewritten(plain, lambda node: is_prange(node, plain), parallel=parallel, divides=divides)
+
+
+def error_model(function: Any) -> str:
+    """Numba's option of a kernel: whether division by zero raises as in "python", or gives what it does in "numpy"."""
+    return str(function.targetoptions.get("error_model", "python"))
+
+
+def is_prange(node: Any, function: Any) -> bool:
+    """Whether `prange`, `numba.prange` or another name of it is called."""
+    scope = {**function.__globals__}
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    scope |= {name: cell.cell_contents for name, cell in cells}
+    path: list[str] = []
+    while hasattr(node, "attr"):
+        path, node = [node.attr, *path], node.value
+    value = scope.get(getattr(node, "id", ""))
+    for name in path:
+        value = getattr(value, name, None)
+    return value is numba.prange
+
+
+def _names(code: CodeType) -> set[str]:
+    """The names that a function, and those within it, look up."""
+    within = [each for each in code.co_consts if isinstance(each, CodeType)]
+    return {*code.co_names, *code.co_freevars}.union(*map(_names, within))
+
+
+def plain_of(function: Any) -> tuple[Callable[..., Any], bool]:
+    """The Python function of a kernel of Numba, and whether its pranges are parallel. UnsupportedError for others."""
+    if not isinstance(function, CPUDispatcher):
+        raise UnsupportedError(f"{function!r} is no function made by numba.njit, so its accesses are not seen")
+    return function.py_func, bool(function.targetoptions.get("parallel"))

@@ -1,0 +1,303 @@
+"""One call of a kernel of Numba with every access watched: findings, and the class of each of its pranges.
+
+A function of Numba that is on no op, called on one's own arguments with every access watched.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import SignatureError, UnsupportedError
+from noyau.kernels.call import FunctionKernel
+from noyau.kernels.user_kernel import python_function
+from noyau.sanitizer.access_map import Map, Owner, Traced, mapped
+from noyau.sanitizer.numba.compiled import Fast, run_compiled
+from noyau.sanitizer.numba.interpreter import Run, plain_of, require_seen, rewritten_of
+from noyau.sanitizer.numba.loop_classes import REMEDIES, Classed, classed, remedy_of
+from noyau.sanitizer.numba.rewrite import Loop
+from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
+from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, Watched, findings_of, unwritten
+from noyau.sanitizer.routes import Case
+from noyau.verify.findings import Finding
+
+Array = np.ndarray
+MOST = 500_000  # accesses of one run in Python; then it runs compiled
+_UNBOUND = re.compile(r"local variable '(\w+)'")
+
+
+@dataclass(slots=True)
+class Watching:
+    """A kernel of Numba as a function that notes its accesses. `outputs`: arrays that hold nothing when it begins, by
+    `id`, with their names."""
+
+    function: Any
+    recorder: Recorder
+    outputs: Mapping[int, str] = field(default_factory=dict)
+    memories: dict[str, int] = field(default_factory=dict)
+    carried: dict[str, tuple[Loop, int]] = field(default_factory=dict)
+    returned: list[Recording] = field(default_factory=list)
+    run: Run = field(init=False)
+    note: str = ""
+    fast: Fast | None = None
+    was_cut: bool = False
+
+    def __post_init__(self) -> None:
+        self.run = Run(self.recorder)
+
+    def __call__(self, *args: Any, **named: Any) -> Any:
+        """The kernel's result, with arrays as NumPy's."""
+        plain, _ = plain_of(self.function)
+        names = plain.__code__.co_varnames
+        given = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
+        options = {name: self.recorded(each, name) for name, each in named.items()}
+        called = self.run.called(self.function)
+        before = copied(args)
+        try:
+            with np.errstate(all="ignore"):
+                result = called(*given, **options)
+        except TooManyError:
+            result = None
+            self.hurry(before)
+            restore(args, before)
+        except UnboundLocalError as fault:
+            self.carry(fault)
+            restore(args, before)
+            result = None
+        finally:
+            with suppress(TooManyError):
+                self.recorder.play()
+        return self.plain(result)
+
+    def hurry(self, args: Sequence[Any]) -> None:
+        """Runs it again, compiled; where that cannot be, what was seen until now counts."""
+        self.was_cut = True
+        unset = frozenset(self.recorder.memories[memory].name for memory in self.memories.values())
+        try:
+            self.fast = run_compiled(self.function, args, unset)
+        except UnsupportedError:
+            self.note = f"ended after {self.recorder.shadow.accesses} accesses"
+
+    @property
+    def accesses(self) -> int:
+        return self.recorder.shadow.accesses + (self.fast.shadow.accesses if self.fast else 0)
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """The file and the line of its `def`."""
+        text = rewritten_of(self.function)
+        return text.file, text.line
+
+    def recorded(self, value: Any, name: str) -> Any:
+        """What stands for an argument; arrays in a tuple are as those beside it."""
+        if isinstance(value, tuple):
+            return _like(value, [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)])
+        file, line = self.place
+        require_seen(value, name, Site.of(file, line).place)
+        if not isinstance(value, np.ndarray):
+            return value
+        output = self.outputs.get(id(value))
+        made = self.recorder.array(value, name, is_set=output is None)
+        if output is not None:
+            self.memories[output] = made.memory
+        return made
+
+    def plain(self, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(self.plain(each) for each in result)
+        if isinstance(result, list):
+            return [self.plain(each) for each in result]
+        if isinstance(result, dict):
+            return {key: self.plain(each) for key, each in result.items()}
+        if isinstance(result, set):
+            return set(result)
+        if isinstance(result, Recording):
+            self.returned.append(result)
+            return result.data
+        return result
+
+    def carry(self, fault: UnboundLocalError) -> None:
+        """A name was read that an iteration had not assigned before."""
+        name, trace = _UNBOUND.search(str(fault)), fault.__traceback__
+        place = 0
+        while trace is not None:
+            if trace.tb_frame.f_code.co_filename in self.recorder.files:
+                place = self.recorder.site_at(trace.tb_frame.f_code.co_filename, trace.tb_lineno)
+            trace = trace.tb_next
+        loops = [loop for loop in self.run.loops.values() if name and name[1] in loop.private]
+        if not loops:
+            raise fault
+        self.carried[name[1] if name else ""] = loops[-1], place
+
+    # What was found.
+
+    def classes(self) -> list[Classed]:
+        seen = self.recorder.shadow.seen()
+        loops = {name: loop for name, (loop, _) in self.carried.items()}
+        return classed(self.run.regions, seen, self.recorder.sites, loops)
+
+    @property
+    def route(self) -> Route:
+        return Route("numba", self.recorder.sites, self.recorder.memories, _iteration, {})
+
+    def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
+        """The findings, those of one update of a line as one, and notes on what marks allow."""
+        found, allowed = _findings(self.recorder.shadow.seen(), self.route, op, kernel, size)
+        if self.fast:
+            more = Route("numba", self.fast.sites, self.fast.memories, _iteration, {})
+            others, marks = _findings(self.fast.shadow.seen(), more, op, kernel, size)
+            found, allowed = others | found, allowed | marks
+        for each in self.by_name(self.route, op, kernel, size):
+            found.setdefault(each.id, each)
+        return list(found.values()), list(allowed)
+
+    def by_name(self, route: Route, op: str, kernel: str, size: str) -> list[Finding]:
+        """Findings on names: one that is carried over, and a running value that is read."""
+        places = [(name, place, loop) for name, (loop, place) in self.carried.items()]
+        for loop in dict.fromkeys(region.loop for region in self.run.regions if region.iterations > 1):
+            places += [(name, self.recorder.site_at(loop.file, line), loop) for name, line in loop.running]
+        found = []
+        for name, place, loop in places:
+            told = f"{name} is read with what another iteration left in it, and nothing orders them"
+            other = self.recorder.site_at(loop.file, loop.line)
+            seen = Seen("race", Access.READ, place, 1, 0, other_site=other, other_owner=0)
+            worded = replace(route, remedies={"race": REMEDIES["name"]}, messages={"race": lambda *_, t=told: t})
+            made, _ = findings_of([seen], worded, op, kernel, size)
+            found += [replace(each, cell=None) for each in made]
+        return found
+
+    def unwritten(self, op: str, kernel: str, size: str, place: Site) -> list[Finding]:
+        """Outputs of which cells were never written."""
+        memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
+        made_empty = (each for each in self.returned if each.memory in self.recorder.unset)
+        memories |= {each.memory: Memory("the result", each.data.shape) for each in made_empty}
+        found: list[Finding] = []
+        for memory, named in memories.items():
+            if not self.note and not self.carried and self.fast is None:
+                holes = self.recorder.shadow.unwritten(memory)
+                found += unwritten(holes, named, "nobody writes", place, self.route, op, kernel, size)
+        return found
+
+
+def copied(value: Any) -> Any:
+    """A value, with copies of the arrays in it, also of those in tuples."""
+    if isinstance(value, tuple):
+        return _like(value, [copied(each) for each in value])
+    return np.array(value) if isinstance(value, np.ndarray) else value
+
+
+def restore(value: Any, old: Any) -> None:
+    """What the arrays in a value held when `old` was copied from it, back into them."""
+    if isinstance(value, tuple):
+        for each, before in zip(value, old, strict=True):
+            restore(each, before)
+    elif isinstance(value, np.ndarray) and value.flags.writeable:
+        value[...] = old
+
+
+def _like(value: tuple[Any, ...], parts: Sequence[Any]) -> tuple[Any, ...]:
+    """A tuple of these parts, whose names are those of `value` where it has any."""
+    return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
+
+
+def _findings(
+    seen: Sequence[Seen], route: Route, op: str, kernel: str, size: str
+) -> tuple[dict[str, Finding], dict[str, None]]:
+    """Findings by their identifiers, those of one update of a line as one, and notes on what marks allow."""
+    found: dict[str, Finding] = {}
+    allowed: dict[str, None] = {}
+    for group in _grouped(seen):
+        races = [each for each in seen if each.kind == "race" and each.memory == group[0].memory]
+        remedies = {"race": remedy_of(group[0], races, route.sites)} if group[0].kind == "race" else {}
+        made, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
+        found |= {each.id: each for each in made if each.id not in found}
+        allowed |= dict.fromkeys(marks)
+    return found, allowed
+
+
+def _iteration(owner: int) -> str:
+    return f"iteration {owner}"
+
+
+def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
+    """What was seen of one kind between the same two lines, two writes first."""
+    groups: dict[tuple[str, int, frozenset[int]], list[Seen]] = {}
+    for each in seen:
+        groups.setdefault((each.kind, each.memory, frozenset((each.site, each.other_site))), []).append(each)
+    return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]
+
+
+def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+    BuildError without a C compiler."""
+    traced = None if maps is None else Traced()
+    recorder = Recorder(MOST, traced)
+    watching, results = _called(case, recorder)
+    kernel, size = case.kernel, case.size
+    op, place = kernel.target.op, Site.of(*watching.place)
+    findings, allowed = watching.findings(op, kernel.name, size)
+    findings += watching.unwritten(op, kernel.name, size, place)
+    notes = [str(each) for each in watching.classes()] + ([watching.note] if watching.note else [])
+    if maps is not None and traced is not None:
+        names = {each.name for each in recorder.memories.values()}
+        maps.append(map_of(kernel.called, recorder, traced, names, watching.was_cut))
+    return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes), tuple(results))
+
+
+def map_of(called: str, recorder: Recorder, traced: Traced, names: Collection[str], is_cut: bool) -> Map:
+    """The map of a call, of the arrays of these names."""
+    own = {number: each for number, each in recorder.memories.items() if each.name in names}
+    return mapped(called, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
+
+
+def watch_call(
+    function: Any,
+    args: Sequence[Any],
+    size: str = "",
+    called: str = "",
+    *,
+    most: int = MOST,
+    recorder: Recorder | None = None,
+) -> tuple[Watched, Any]:
+    """A call of a function of Numba on a script's own arguments, which it changes as the call would; and its result.
+    `recorder`: what notes its accesses, in place of one that notes `most`.
+
+    UnsupportedError where it cannot be watched; whatever it raises."""
+    recorder = recorder or Recorder(most)
+    watching = Watching(function, recorder)
+    result = watching(*args)
+    if watching.was_cut or watching.carried:
+        result = function(*args)
+    name = function.py_func.__name__
+    findings, allowed = watching.findings(called or name, name, size)
+    notes = [*map(str, watching.classes()), *([watching.note] if watching.note else [])]
+    return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes)), result
+
+
+def _called(case: Case, recorder: Recorder) -> tuple[Watching, Sequence[Array]]:
+    watching = Watching(case.kernel.function, recorder)
+    run = FunctionKernel(replace(case.kernel, function=watching), case.instance, case.constants)
+    outputs, initial = case.zeroed_outputs(), case.kernel.usage.init
+    if not callable(initial):
+        named = zip((value.name for value in case.instance.outputs), outputs, strict=True)
+        watching.outputs = {id(output): name for name, output in named if name not in initial}
+    return watching, run.run(case.arrays, outputs)
+
+
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str) -> tuple[Watched, Any]:
+    """As sanitizer/routes.py has it. SignatureError for a launch, or arguments that it does not take."""
+    name = python_function(function).__name__
+    if launch is not None:
+        raise SignatureError(f"{name} is called, not launched: leave out launch=")
+    try:
+        given = inspect.signature(python_function(function)).bind(*args)
+    except TypeError as fault:
+        raise SignatureError(f"{name}: {fault}") from None
+    given.apply_defaults()
+    return watch_call(function, given.args, size, called)

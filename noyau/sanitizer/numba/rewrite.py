@@ -1,0 +1,263 @@
+"""The source of a function of Numba, so changed that Python can run it iteration by iteration of its pranges.
+
+Arrays note by themselves what is done with them. What is changed is what Numba does otherwise than Python: the
+iterations of a prange have owners; a name that every iteration assigns is its own, so that it holds nothing when one
+begins nor when the loop is over; and one that is only updated is a reduction."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from noyau.errors import UnsupportedError
+from noyau.sanitizer.compiled_numbers import Divisors
+
+RUN = "_noyau_run"  # what the text calls
+_MERGES = (ast.Add, ast.Sub, ast.Mult, ast.Div)
+_FUNCTIONS = ("max", "min")
+_CONTAINERS = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp)
+_MAKERS = frozenset({"list", "dict", "set", "sorted"})
+_OPERATIONS = {ast.Add: "sum", ast.Sub: "difference", ast.Mult: "product", ast.Div: "quotient"}
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """A prange in the source. `reductions`: names that its iterations only update, and how; `private`: names that they
+    assign; `running`: of the reductions those that an iteration also reads, and the line where."""
+
+    file: str
+    line: int
+    last: int
+    reductions: tuple[tuple[str, str], ...]
+    private: tuple[str, ...]
+    running: tuple[tuple[str, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Rewritten:
+    """A function as Python runs it: its code, its loops, and the lines with an index that is written as a negative
+    number."""
+
+    function: Callable[..., Any]
+    code: Any
+    file: str
+    line: int
+    loops: tuple[Loop, ...]
+    signed: frozenset[int]
+
+
+def rewritten(
+    function: Callable[..., Any], is_prange: Callable[[ast.expr], bool], *, parallel: bool, divides: bool
+) -> Rewritten:
+    """The function, changed; `is_prange` says whether an expression is the function prange, `divides` whether division
+    by zero is NumPy's, where Numba raises by default. UnsupportedError where its source is not there, or has what
+    cannot be watched."""
+    tree, file, first = parsed(function)
+    definition = tree.body[0]
+    assert isinstance(definition, ast.FunctionDef)
+    _require_plain(definition, file)
+    definition.decorator_list = []
+    signed = frozenset(
+        node.lineno for node in ast.walk(definition) if isinstance(node, ast.Subscript) and is_signed(node)
+    )
+    if divides:
+        tree = Divisors(lambda: _of_run("divisor")).visit(tree)
+    changer = _Changer(file, is_prange)
+    if parallel:
+        tree = changer.visit(tree)
+    tree = _Holder().visit(tree)
+    code = compile(ast.fix_missing_locations(tree), file, "exec")
+    return Rewritten(function, code, file, first, tuple(changer.loops), signed)
+
+
+def parsed(function: Callable[..., Any]) -> tuple[ast.Module, str, int]:
+    """The tree of a function with the lines that it has in its file, the file, and its line. UnsupportedError where
+    there is no source."""
+    try:
+        lines, first = inspect.getsourcelines(function)
+        file = inspect.getsourcefile(function) or function.__code__.co_filename
+        linecache.checkcache(file)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError) as error:
+        name = getattr(function, "__name__", "a function")
+        raise UnsupportedError(f"the source of {name} cannot be read, so its accesses are not seen") from error
+    ast.increment_lineno(tree, max(first, 1) - 1)
+    if not isinstance(tree.body[0], ast.FunctionDef):
+        raise UnsupportedError(f"{file}:{first}: only functions made with `def` are watched")
+    return tree, file, tree.body[0].lineno
+
+
+def _require_plain(tree: ast.FunctionDef, file: str) -> None:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Yield | ast.YieldFrom | ast.Await | ast.AsyncFor | ast.With):
+            what = type(node).__name__.lower()
+            raise UnsupportedError(f"{file}:{node.lineno}: `{what}` is not watched; its accesses are not seen")
+
+
+def makes_container(node: ast.AST) -> bool:
+    """Whether an expression makes a list, a set or a dict of Python's."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id in _MAKERS
+    return isinstance(node, _CONTAINERS) and isinstance(getattr(node, "ctx", ast.Load()), ast.Load)
+
+
+def is_signed(node: ast.Subscript) -> bool:
+    """Whether an index is written as a negative number, as in `a[-1]`."""
+    keys = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+    return any(isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub) for each in keys)
+
+
+class _Changer(ast.NodeTransformer):
+    """Puts the calls of the run into a function."""
+
+    def __init__(self, file: str, is_prange: Callable[[ast.expr], bool]) -> None:
+        self.file, self.is_prange = file, is_prange
+        self.loops: list[Loop] = []
+        self.depth = 0
+
+    def visit_For(self, node: ast.For) -> Any:
+        if not self.is_loop(node) or self.depth:
+            return self.generic_visit(node)
+        assert isinstance(node.iter, ast.Call)
+        loop = _loop(node, self.file)
+        number = len(self.loops)
+        self.loops.append(loop)
+        self.depth += 1
+        updates = dict(loop.reductions)
+        node.body = [_Merger(updates).visit(statement) for statement in node.body]
+        self.generic_visit(node)
+        self.depth -= 1
+        node.body[:0] = _unbound(loop.private, node)
+        called = _of_run("loop")
+        file_and_number: list[ast.expr] = [ast.Constant(self.file), ast.Constant(loop.line), ast.Constant(number)]
+        node.iter = ast.copy_location(ast.Call(called, [*file_and_number, *node.iter.args], []), node.iter)
+        return [node, *_unbound(loop.private, node)]
+
+    def is_loop(self, node: ast.For) -> bool:
+        return isinstance(node.iter, ast.Call) and self.is_prange(node.iter.func)
+
+
+class _Merger(ast.NodeTransformer):
+    """`s += x` of a reduction becomes `s = run.merge("+=", s, x)`, so that an array of one is not seen as written."""
+
+    def __init__(self, reductions: dict[str, str]) -> None:
+        self.reductions = reductions
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> Any:
+        if not isinstance(node.target, ast.Name) or node.target.id not in self.reductions:
+            return node
+        called = _of_run("merge")
+        before, kind = ast.Name(node.target.id, ast.Load()), ast.Constant(_OPERATIONS[type(node.op)])
+        return ast.copy_location(ast.Assign([node.target], ast.Call(called, [kind, before, node.value], [])), node)
+
+
+class _Holder(ast.NodeTransformer):
+    """`[0.0]` becomes `run.held([0.0])`, and so does whatever makes a list, a set or a dict."""
+
+    def visit(self, node: ast.AST) -> Any:
+        node = self.generic_visit(node)
+        if not makes_container(node):
+            return node
+        assert isinstance(node, ast.expr)
+        called = _of_run("held")
+        return ast.copy_location(ast.Call(called, [node], []), node)
+
+
+def _of_run(name: str) -> ast.expr:
+    """A method of the run."""
+    return ast.Attribute(ast.Name(RUN, ast.Load()), name, ast.Load())
+
+
+def _unbound(names: Sequence[str], where: ast.stmt) -> list[ast.stmt]:
+    """Statements after which no name holds anything, whether it did or not."""
+    made: list[ast.stmt] = []
+    for name in names:
+        made.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)))
+        made.append(ast.Delete([ast.Name(name, ast.Del())]))
+    return [ast.copy_location(each, where) for each in made]
+
+
+def _loop(node: ast.For, file: str) -> Loop:
+    """What its body does with names."""
+    updates = {name: kind for name, kind, _ in _updates(node.body)}
+    spent = {id(each) for _, _, reads in _updates(node.body) for each in reads}
+    assigned = _assigned(node.body)
+    targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+    plain = assigned - targets
+    reductions = {name: kind for name, kind in updates.items() if name not in plain}
+    reads = [each for each in _names(node.body) if isinstance(each.ctx, ast.Load) and id(each) not in spent]
+    running = {each.id: each.lineno for each in reads if each.id in reductions}
+    private = sorted(plain)
+    return Loop(
+        file,
+        node.lineno,
+        node.end_lineno or node.lineno,
+        tuple(reductions.items()),
+        tuple(private),
+        tuple(running.items()),
+    )
+
+
+def _updates(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str, list[ast.AST]]]:
+    """`s += x`, `s = s + x`, `s = max(s, x)`: the name, how, and the nodes that read the name to update it."""
+    for node in _walk(body):
+        if isinstance(node, ast.AugAssign) and isinstance(node.target, ast.Name) and isinstance(node.op, _MERGES):
+            yield node.target.id, _OPERATIONS[type(node.op)], []
+        elif isinstance(node, ast.Assign) and len(node.targets) == 1 and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            kind, sides = _sides(node.value)
+            own = [side for side in sides if isinstance(side, ast.Name) and side.id == name]
+            others = {each.id for side in sides if side not in own for each in _names([side])}
+            if len(own) == 1 and name not in others:
+                yield name, kind, list(own)
+
+
+def _sides(value: ast.expr) -> tuple[str, list[ast.expr]]:
+    if isinstance(value, ast.BinOp) and isinstance(value.op, _MERGES):
+        return _OPERATIONS[type(value.op)], [value.left, value.right]
+    if isinstance(value, ast.Call) and isinstance(value.func, ast.Name) and value.func.id in _FUNCTIONS:
+        return value.func.id, list(value.args)
+    return "", []
+
+
+def _assigned(body: Sequence[ast.stmt]) -> set[str]:
+    """Names that the body binds otherwise than by an update."""
+    updating = {id(node) for node in _walk(body) if isinstance(node, ast.AugAssign) and isinstance(node.op, _MERGES)}
+    bound = set()
+    for node in _walk(body):
+        if isinstance(node, ast.Assign) and next(_updates([node]), None) is not None:
+            continue
+        for child in _targets(node) if id(node) not in updating else ():
+            bound |= {each.id for each in ast.walk(child) if isinstance(each, ast.Name) and _is_store(each)}
+    return bound
+
+
+def _targets(node: ast.AST) -> Iterable[ast.AST]:
+    if isinstance(node, ast.Assign):
+        return node.targets
+    if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr):
+        return [node.target]
+    return [node.optional_vars] if isinstance(node, ast.withitem) and node.optional_vars else []
+
+
+def _is_store(node: ast.Name) -> bool:
+    return isinstance(node.ctx, ast.Store)
+
+
+def _walk(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes, except those of functions within and of comprehensions, whose names are their own."""
+    waiting = list(body)
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef | ast.Lambda | ast.ListComp | ast.SetComp | ast.GeneratorExp):
+            waiting.extend(ast.iter_child_nodes(node))
+
+
+def _names(body: Sequence[ast.AST]) -> list[ast.Name]:
+    return [node for part in body for node in ast.walk(part) if isinstance(node, ast.Name)]

@@ -1,0 +1,203 @@
+"""Arrays as a kernel of Numba-CUDA sees them: recording arrays, whose accesses reach the shadow at once, in the name of
+the thread that runs."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.sanitizer.engine import Event, Kind, Shadow
+from noyau.sanitizer.recording_array import NOTES, Recorder, Recording
+from noyau.sanitizer.records import Access, Memory, Site
+
+_READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
+_ENTER, _FENCE, _CLEAR = int(Event.ENTER), int(Event.FENCE), int(Event.CLEAR)
+
+
+class Launched(Recorder):
+    """Where the arrays of one launch note their accesses; who runs is told to the shadow by `Shadow.enter`."""
+
+    def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
+        super().__init__(most, shadow)
+        self.unordered: set[int] = set()  # sites where atomics add to floats
+        self.fields: dict[tuple[int, str], int] = {}  # the memories of the fields of records
+        self._idle, self._entered = 0, -1  # who entered and touched nothing; the notes there were when one entered
+
+    @property
+    def idle(self) -> int:
+        """How many of those that entered have touched nothing, where each enters once."""
+        return self._idle + (len(self.notes) == self._entered)
+
+    def enter(self, owner: int, block: int, warp: int, epoch: int = 0, warp_epoch: int = 0) -> None:
+        """Whose accesses come from here on."""
+        self.owner = owner
+        self._idle += len(self.notes) == self._entered
+        self.notes.extend((_ENTER, owner, block << 32 | warp, epoch << 32 | warp_epoch))
+        self._entered = len(self.notes)
+
+    def fence(self) -> None:
+        """Who runs has passed a memory fence."""
+        self.notes.extend((_FENCE, 0, 0, 0))
+
+    def clear(self, memory: int) -> None:
+        """A memory is as new."""
+        self.notes.extend((_CLEAR, memory, 0, 0))
+
+    def outside(self, kind: Kind, memory: int, access: int, site: int, index: int, axis: int, extent: int) -> None:
+        self.play()
+        self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
+
+    def line(self, file: str, number: int) -> int:
+        """The site of a line; its file is watched from here on."""
+        self.files.add(file)
+        found = self._sites.get((file, number))
+        if found is None:
+            found = self._sites[file, number] = len(self.sites)
+            self.sites.append(Site.of(file, number))
+        return found
+
+    def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> DeviceArray:
+        memory = self.shadow.memory(data.size, is_set=is_set)
+        self.memories[memory] = Memory(name, data.shape)
+        return DeviceArray(self, memory, data, np.arange(data.size).reshape(data.shape))
+
+
+class DeviceArray(Recording):
+    """An array in a kernel. Numbers that are read compute as on the device: whole ones up to 63 bits in 64."""
+
+    __slots__ = ("is_plain", "number", "size")
+
+    def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
+        super().__init__(recorder, memory, data, cells)
+        self.number, self.size = _number_of(data.dtype), int(data.size)
+        self.is_plain = data.dtype.names is None
+
+    def __getitem__(self, key: Any) -> Any:
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
+        if cell >= 0 and self.is_plain:
+            notes = recorder.notes
+            notes += (self.noted, cell, recorder.owner, site)  # of a read, which is 0
+            if len(notes) >= NOTES:
+                recorder.play()
+            return self.number(self.data[key])
+        if not self.is_plain and self.inside(key, _READ, site) is not None:
+            return Record(self, key) if cell >= 0 else self._like(self.picked(key, site))
+        found = self.picked(key, site)
+        if isinstance(found, np.ndarray):  # outside: zeros of that shape
+            return found
+        return self._like(found) if isinstance(found, Recording) else self.number(found)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
+        if isinstance(value, Record):
+            for name in value._array.data.dtype.names or ():
+                self.field(name)[key] = value[name]
+        elif cell >= 0:
+            self._store(key, cell, value, _WRITE, site)
+        else:
+            self.put(key, value if isinstance(value, Recording) else fitted(value, self.data.dtype), site)
+
+    def change(self, key: Any, change: Callable[[Any], Any], frame: FrameType, *, sums: bool = False) -> Any:
+        """An atomic: the cell becomes `change` of what it holds, which is given back. `sums`: it adds."""
+        site = self.recorder.site(frame)
+        if sums and self.data.dtype.kind == "f":
+            self.launch.unordered.add(site)
+        key = self.inside(key, _ATOMIC, site)
+        if key is None:
+            return self.number(0)
+        before = self.data[key]
+        if isinstance(before, np.ndarray):
+            raise UnsupportedError("an atomic of numba.cuda takes the index of one cell")
+        number = self.number(before)
+        self._store(key, self.cells.item(key), change(number), _ATOMIC, site)
+        return number
+
+    def field(self, name: str) -> DeviceArray:
+        """A field of its records, as an array with a memory of its own. UnsupportedError for one that is an array."""
+        data, fields = self.data[name], self.launch.fields
+        if data.shape != self.shape:
+            raise UnsupportedError(f"the field {name} of a record is an array, which cannot be watched; take numbers")
+        if (self.memory, name) not in fields:
+            whole = self.launch.memories[self.memory]
+            made = fields[self.memory, name] = self.launch.shadow.memory(math.prod(whole.shape), is_set=True)
+            self.launch.memories[made] = Memory(f"{whole.name}.{name}", whole.shape)
+        return DeviceArray(self.recorder, fields[self.memory, name], data, self.cells)
+
+    @property
+    def launch(self) -> Launched:
+        """Its recorder."""
+        assert isinstance(self.recorder, Launched)
+        return self.recorder
+
+    def _store(self, key: Any, cell: int, value: Any, access: int, site: int) -> None:
+        data = self.data
+        before = data[key]
+        try:
+            data[key] = value
+        except OverflowError:
+            data[key] = fitted(value, data.dtype)
+        if access == _WRITE and before == data[key]:
+            access = _SAME
+        recorder = self.recorder
+        notes = recorder.notes
+        notes += (self.noted + access, cell, recorder.owner, site)
+        if len(notes) >= NOTES:
+            recorder.play()
+
+    def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
+        return self._like(super()._viewed(view))
+
+    def _like(self, found: Recording) -> DeviceArray:
+        return DeviceArray(self.recorder, found.memory, found.data, found.cells)
+
+
+class Record:
+    """One record of an array, as a kernel has it: its fields are read and written in place."""
+
+    __slots__ = ("_array", "_key")
+    _array: DeviceArray
+    _key: Any
+
+    def __init__(self, array: DeviceArray, key: Any) -> None:
+        object.__setattr__(self, "_array", array)
+        object.__setattr__(self, "_key", key)
+
+    def __getitem__(self, name: str) -> Any:
+        return self._array.field(name)[self._key]
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        self._array.field(name)[self._key] = value
+
+    __getattr__, __setattr__ = __getitem__, __setitem__
+
+
+def _number_of(dtype: np.dtype) -> Callable[[Any], Any]:
+    """How a kernel gets a number of a dtype: Numba computes with whole ones up to 63 bits in 64, like Python."""
+    if dtype.kind == "b":
+        return bool
+    if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):
+        return int
+    return dtype.type
+
+
+def fitted(value: Any, dtype: np.dtype) -> Any:
+    """A whole number as an array of fewer bits holds it: it wraps around."""
+    if dtype.kind not in "iu" or not isinstance(value, int | np.integer) or isinstance(value, bool):
+        return value
+    bits = 8 * dtype.itemsize
+    wrapped = int(value) & ((1 << bits) - 1)
+    return wrapped - (1 << bits) if dtype.kind == "i" and wrapped >> (bits - 1) else wrapped

@@ -1,0 +1,263 @@
+"""What stands in for numba.cuda within a kernel that is watched."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import re
+import sys
+from collections.abc import Callable
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import UnsupportedError
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, Launched
+from noyau.sanitizer.numba_cuda.requests import WARP
+
+AXES = ("x", "y", "z")
+
+
+class Dim3:
+    """Three numbers by their names; those of threadIdx and blockIdx change as threads take turns."""
+
+    __slots__ = AXES
+
+    def __init__(self, x: int = 0, y: int = 0, z: int = 0) -> None:
+        self.x, self.y, self.z = x, y, z
+
+    def __iter__(self) -> Any:
+        return iter((self.x, self.y, self.z))
+
+
+class Device:
+    """The words of numba.cuda, for the thread whose turn it is. Words that wait are no calls: see rewriting.py."""
+
+    def __init__(self, launched: Launched, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+        self._launched = launched
+        self.gridDim, self.blockDim = Dim3(*grid), Dim3(*block)
+        self._sizes = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
+        self.threadIdx, self.blockIdx = Dim3(), Dim3()
+        self.warpsize = WARP
+        self.atomic = Atomic()
+        self.shared = SimpleNamespace(array=self._shared_array)
+        self.local = SimpleNamespace(array=self._local_array)
+        self.const = SimpleNamespace(array_like=self._constant)
+        self._shared: dict[tuple[Any, int], DeviceArray] = {}
+        self._constants: dict[int, DeviceArray] = {}
+        self._private: list[int] = []
+        self.dynamic_bytes = 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Half precision and short vectors as Numba's own simulator has them; nothing else is known."""
+        from numba.cuda.simulator.kernelapi import FakeCUDAFp16
+        from numba.cuda.simulator.vector_types import vector_types
+
+        if name == "fp16":
+            return FakeCUDAFp16()
+        if name in vector_types:
+            return vector_types[name]
+        raise UnsupportedError(f"numba.cuda.{name} cannot be watched without a GPU ({_place(sys._getframe(1))})")
+
+    # Where a thread stands.
+
+    @property
+    def laneid(self) -> int:
+        return self._rank() % WARP
+
+    def _rank(self) -> int:
+        block, thread = self.blockDim, self.threadIdx
+        return thread.x + block.x * (thread.y + block.y * thread.z)
+
+    def grid(self, ndim: int) -> Any:
+        """The place of the thread in the whole grid."""
+        if ndim == 1:
+            return self.threadIdx.x + self.blockIdx.x * self.blockDim.x
+        return tuple(
+            getattr(self.threadIdx, axis) + getattr(self.blockIdx, axis) * getattr(self.blockDim, axis)
+            for axis in AXES[:ndim]
+        )
+
+    def gridsize(self, ndim: int) -> Any:
+        """The threads of the whole grid."""
+        return self._sizes[0] if ndim == 1 else self._sizes[:ndim]
+
+    def lanemask_lt(self) -> int:
+        return (1 << self.laneid) - 1
+
+    # Memory.
+
+    def block_begins(self) -> None:
+        """Shared arrays are as new, and local ones are gone."""
+        for array in self._shared.values():
+            self._launched.clear(array.memory)
+        if self._private:
+            self._launched.play()
+        for memory in self._private:
+            self._launched.shadow.forget(memory)
+        self._private.clear()
+
+    def _shared_array(self, shape: Any, dtype: Any) -> DeviceArray:
+        """One array for all threads of a block, for each place that asks."""
+        frame = sys._getframe(1)
+        key = (frame.f_code, frame.f_lasti)
+        if key not in self._shared:
+            made = np.zeros(self._fitting(shape, dtype), _dtype(dtype))
+            self._shared[key] = self._launched.array(made, _assigned(frame, "shared"), is_set=False)
+        return self._shared[key]
+
+    def _fitting(self, shape: Any, dtype: Any) -> tuple[int, ...]:
+        """A shape; of no cells: what the launch gives in bytes, as dynamic shared memory."""
+        whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
+        return whole if math.prod(whole) else (self.dynamic_bytes // _dtype(dtype).itemsize,)
+
+    def _local_array(self, shape: Any, dtype: Any) -> DeviceArray:
+        frame = sys._getframe(1)
+        whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
+        made = self._launched.array(np.zeros(whole, _dtype(dtype)), _assigned(frame, "local"), is_set=False)
+        self._private.append(made.memory)
+        return made
+
+    def _constant(self, array: np.ndarray) -> DeviceArray:
+        if id(array) not in self._constants:
+            self._constants[id(array)] = self._launched.array(np.array(array), _assigned(sys._getframe(1), "constant"))
+        return self._constants[id(array)]
+
+    def threadfence(self) -> None:
+        self._launched.fence()
+
+    threadfence_system = threadfence
+
+    def threadfence_block(self) -> None:
+        """Within a block barriers order; a fence of a block orders nothing that they do not."""
+
+    def nanosleep(self, ns: int) -> None: ...
+
+    # Arithmetic.
+
+    @staticmethod
+    def popc(value: Any) -> int:
+        return _pattern(value)[0].bit_count()
+
+    @staticmethod
+    def brev(value: Any) -> int:
+        pattern, bits = _pattern(value)
+        return int(format(pattern, f"0{bits}b")[::-1], 2)
+
+    @staticmethod
+    def clz(value: Any) -> int:
+        pattern, bits = _pattern(value)
+        return bits - pattern.bit_length()
+
+    @staticmethod
+    def ffs(value: Any) -> int:
+        pattern, _ = _pattern(value)
+        return (pattern & -pattern).bit_length()
+
+    @staticmethod
+    def fma(a: Any, b: Any, c: Any) -> Any:
+        return a * b + c
+
+    @staticmethod
+    def cbrt(value: Any) -> Any:
+        return np.cbrt(value)
+
+    @staticmethod
+    def selp(flag: Any, a: Any, b: Any) -> Any:
+        return a if flag else b
+
+
+def _pattern(value: Any) -> tuple[int, int]:
+    """The bits of a whole number, and how many there are: those of its dtype, else 32 where they suffice."""
+    bits = 8 * value.dtype.itemsize if isinstance(value, np.generic) else (32 if -(1 << 31) <= value < 1 << 32 else 64)
+    return int(value) & ((1 << bits) - 1), bits
+
+
+class Atomic:
+    """numba.cuda.atomic: each gives back what the cell held."""
+
+    @staticmethod
+    def add(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: held + value, sys._getframe(1), sums=True)
+
+    @staticmethod
+    def sub(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: held - value, sys._getframe(1), sums=True)
+
+    @staticmethod
+    def and_(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: held & value, sys._getframe(1))
+
+    @staticmethod
+    def or_(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: held | value, sys._getframe(1))
+
+    @staticmethod
+    def xor(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: held ^ value, sys._getframe(1))
+
+    @staticmethod
+    def inc(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: 0 if held >= value else held + 1, sys._getframe(1))
+
+    @staticmethod
+    def dec(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: value if held == 0 or held > value else held - 1, sys._getframe(1))
+
+    @staticmethod
+    def exch(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: value, sys._getframe(1))
+
+    @staticmethod
+    def max(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: _chosen(np.maximum, held, value), sys._getframe(1))
+
+    @staticmethod
+    def min(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: _chosen(np.minimum, held, value), sys._getframe(1))
+
+    @staticmethod
+    def nanmax(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: _chosen(np.fmax, held, value), sys._getframe(1))
+
+    @staticmethod
+    def nanmin(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda held: _chosen(np.fmin, held, value), sys._getframe(1))
+
+    @staticmethod
+    def cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
+        return array.change(index, lambda held: value if held == old else held, sys._getframe(1))
+
+    @staticmethod
+    def compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
+        """On the first cell, as numba.cuda has it."""
+        first = (0,) * array.data.ndim
+        return array.change(first, lambda held: value if held == old else held, sys._getframe(1))
+
+
+def _chosen(choose: Callable[[Any, Any], Any], held: Any, value: Any) -> Any:
+    found = choose(held, value)
+    return found.item() if isinstance(held, int) else found
+
+
+def _dtype(wanted: Any) -> np.dtype:
+    """A dtype of Numba or of NumPy, as NumPy's."""
+    try:
+        found: np.dtype = np.dtype(wanted)
+    except TypeError:
+        from numba.np.numpy_support import as_dtype
+
+        found = as_dtype(wanted)
+    return found
+
+
+def _assigned(frame: FrameType, otherwise: str) -> str:
+    """The name that a line gives to what it makes."""
+    context = inspect.getframeinfo(frame).code_context or [""]
+    found = re.match(r"\s*(\w+)\s*=", context[0])
+    return found[1] if found else otherwise
+
+
+def _place(frame: FrameType) -> str:
+    return f"line {frame.f_lineno} of {frame.f_code.co_filename}"

@@ -1,0 +1,213 @@
+"""A launch of a Numba-CUDA kernel without a GPU, every access watched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import DeviceError
+from noyau.sanitizer.access_map import place_in
+from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, Launched
+from noyau.sanitizer.numba_cuda.device import Device
+from noyau.sanitizer.numba_cuda.lockstep import Lockstep, Thread3
+from noyau.sanitizer.numba_cuda.names import conversion_of, stand_ins, word_of
+from noyau.sanitizer.numba_cuda.rewrite import Twins
+from noyau.sanitizer.records import Access, Route, Seen
+
+BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
+EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}
+LANGUAGE = "numba_cuda"
+
+
+@dataclass(frozen=True, slots=True)
+class Configuration:
+    """How a kernel is launched: blocks, threads of a block, and bytes of dynamic shared memory."""
+
+    grid: Thread3
+    block: Thread3
+    shared_bytes: int = 0
+
+    def __str__(self) -> str:
+        return f"[{_short(self.grid)}, {_short(self.block)}]"
+
+    @property
+    def threads(self) -> int:
+        """Of a block."""
+        return math.prod(self.block)
+
+    def owner(self, number: int) -> str:
+        """A thread in words, by its number in the grid."""
+        block, thread = divmod(number, self.threads)
+        return f"thread {place_in(thread, self.block)} of block {place_in(block, self.grid)}"
+
+
+def configured(launch: Any) -> Configuration:
+    """What stands in the brackets of a launch: grid, block, and perhaps a stream and bytes of shared memory; a grid of
+    no blocks runs nothing. DeviceError, which names the limit, for what no GPU takes."""
+    parts = launch if isinstance(launch, tuple | list) else (launch,)
+    if not 2 <= len(parts) <= 4:
+        raise DeviceError(f"a launch is (grid, block), a stream and bytes of shared memory; got {launch!r}")
+    grid, block = (_three(part, name) for part, name in zip(parts, ("grid", "block"), strict=False))
+    if math.prod(block) > BLOCK_MOST:
+        raise DeviceError(f"a block of {_short(block)} has {math.prod(block)} threads; a GPU takes {BLOCK_MOST}")
+    return Configuration(grid, block, int(parts[3]) if len(parts) == 4 else 0)
+
+
+def _three(extents: Any, name: str) -> Thread3:
+    given = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
+    whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in given)
+    if not whole or not 1 <= len(given) <= 3:
+        raise DeviceError(f"the {name} of a launch is one to three integers; got {extents!r}")
+    least = 0 if name == "grid" else 1
+    for extent, most in zip(given, EXTENTS_MOST[name], strict=False):
+        if not least <= extent <= most:
+            raise DeviceError(f"the {name} of a launch is {extents!r}; each extent lies between {least} and {most}")
+    x, y, z = (*map(int, given), 1, 1)[:3]
+    return x, y, z
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """What a kernel is called with: a number, or an array, watched under a name. `is_set`: it holds values before, or
+    which of the cells of its memory do (bool, shaped as the array that it is a view of)."""
+
+    name: str
+    value: Any
+    is_set: bool | np.ndarray = True
+
+
+@dataclass(slots=True)
+class Launch:
+    """One launch that was run. `outputs`: the numbers of the memories of its arrays, by name; `idle`: how many of its
+    threads touched nothing, None where threads wait for each other."""
+
+    configuration: Configuration
+    recorder: Launched
+    arrays: dict[str, int] = field(default_factory=dict)
+    roots: dict[int, DeviceArray] = field(default_factory=dict)
+    idle: int | None = None
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines that make the bits of a result hang on the order in which threads come."""
+        lines = sorted({self.recorder.sites[site].line for site in self.recorder.unordered})
+        return (f"order-dependent: floats are merged by atomics in any order (line {_list(lines)})",) if lines else ()
+
+    @property
+    def route(self) -> Route:
+        """How its sites, memories and threads are spelt."""
+        recorder, owner = self.recorder, self.configuration.owner
+        return Route(LANGUAGE, recorder.sites, recorder.memories, owner, REMEDIES, MESSAGES)
+
+
+def launched(
+    function: Callable[..., Any],
+    configuration: Configuration,
+    arguments: Sequence[Argument],
+    most: int = 1 << 62,
+    shadow: Shadow | None = None,
+) -> Launch:
+    """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends;
+    `shadow`: where they are noted, in place of a new one.
+
+    UnsupportedError names what cannot be watched, and its line; TooManyError past `most`; what a thread raises comes
+    through."""
+    run = Launch(configuration, Launched(most, shadow))
+    given = [_given(each, run) for each in arguments]
+    device = Device(run.recorder, configuration.grid, configuration.block)
+    device.dynamic_bytes = configuration.shared_bytes
+    twins = Twins(word_of, stand_ins(device), run.recorder.line, conversion_of, run.recorder.signed)
+    twin = twins.of(function, is_kernel=True)
+    run.recorder.region(serial=False)
+    steps = Lockstep(
+        run.recorder, device, configuration.grid, configuration.block, partial(twin.function, *given), twin.waits
+    )
+    with np.errstate(all="ignore"):
+        steps.run()
+    run.idle = None if twin.waits else run.recorder.idle
+    run.recorder.play()
+    return run
+
+
+def _given(argument: Argument, run: Launch) -> Any:
+    """What the kernel gets: an array that is watched, or the number. Views of one array share a memory."""
+    value = argument.value
+    if not isinstance(value, np.ndarray):
+        return value
+    root = root_of(value)
+    whole = run.roots.get(id(root))
+    if whole is None:
+        whole = run.roots[id(root)] = _watched(root, argument, run)
+    run.arrays[argument.name] = whole.memory
+    return whole if value is root else DeviceArray(run.recorder, whole.memory, value, cells_of(value, root))
+
+
+def _watched(root: np.ndarray, argument: Argument, run: Launch) -> DeviceArray:
+    """A memory of its own; cells that hold values are written before the launch."""
+    is_set = argument.is_set
+    whole = run.recorder.array(root, argument.name, is_set=is_set is True)
+    if isinstance(is_set, np.ndarray) and is_set.any():
+        run.recorder.region(serial=True)
+        run.recorder.touch_all(whole.memory, np.flatnonzero(is_set), Access.WRITE, -1)
+    return whole
+
+
+def root_of(array: np.ndarray) -> np.ndarray:
+    """The packed array of NumPy that an array is a view of, or itself."""
+    root = array
+    while isinstance(root.base, np.ndarray):
+        root = root.base
+    return root if root.dtype == array.dtype and root.flags.c_contiguous else array
+
+
+def cells_of(view: np.ndarray, root: np.ndarray) -> np.ndarray:
+    """Where the elements of a view lie in the array that it is a view of."""
+    cells = np.arange(root.size).reshape(root.shape)
+    start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // root.itemsize
+    strides = [step // root.itemsize * cells.itemsize for step in view.strides]
+    return np.lib.stride_tricks.as_strided(cells.reshape(-1)[start:], view.shape, strides)
+
+
+def _divergent(seen: Seen, route: Route) -> str:
+    """What is said of a barrier, or of a shuffle, that not all threads reach."""
+    other = route.site(seen.other_site)
+    where = f"{'has returned' if seen.cell else 'waits'} at line {other.line}" if other.line else "has come to its end"
+    return f"{route.owner(seen.owner)} waits for others, and {route.owner(seen.other_owner)} {where}: it does not come"
+
+
+def _uninitialised(seen: Seen, route: Route) -> str:
+    """What is said of a cell that nobody wrote, or of a lane that gives nothing."""
+    who = route.owner(seen.owner)
+    if seen.memory < 0:
+        return f"{who} reads from lane {seen.cell}, which takes no part: what it gets is undefined"
+    return f"{who} reads {route.memories[seen.memory].spelt(seen.cell)}, which nobody wrote before"
+
+
+MESSAGES: dict[str, Callable[[Seen, Route], str]] = {
+    "divergent-barrier": _divergent,
+    "uninitialised": _uninitialised,
+}
+
+
+REMEDIES = {
+    "race": "put cuda.syncthreads() between the two, give each cell one thread, or use cuda.atomic",
+    "race of blocks": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
+    "update": "use cuda.atomic, as in cuda.atomic.add(counts, index, 1), or give each cell one thread",
+    "uninitialised": "let some thread write each cell, and each lane take part, before it is read",
+}
+
+
+def _short(extents: Thread3) -> str:
+    while len(extents) > 1 and extents[-1] == 1:
+        extents = extents[:-1]  # type: ignore[assignment]
+    return str(extents[0]) if len(extents) == 1 else str(extents)
+
+
+def _list(lines: Sequence[int]) -> str:
+    return ", ".join(map(str, lines))

@@ -1,0 +1,205 @@
+"""A function of Numba-CUDA as plain Python over a stand-in of numba.cuda; what waits for other threads is yielded."""
+
+from __future__ import annotations
+
+import ast
+import builtins
+import inspect
+import textwrap
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from types import CodeType, FunctionType
+from typing import Any
+
+from noyau.errors import UnsupportedError
+from noyau.kernels.user_kernel import python_function
+from noyau.sanitizer.compiled_numbers import Divisors, divisor
+from noyau.sanitizer.numba.rewrite import is_signed
+from noyau.sanitizer.numba_cuda.requests import WAITING, Asked
+
+_ASKED = "noyau_asked"
+_DIVISOR = "noyau_divisor"
+_MISSING = object()
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """What runs in place of a function; `waits`: it is a generator, which yields where its threads wait. What a kernel
+    that waits returns is the site where it returned."""
+
+    function: Callable[..., Any]
+    waits: bool
+
+
+@dataclass(slots=True)
+class Twins:
+    """The twins of functions, each made once. `words`: what numba.cuda calls an object, or nothing; `stand_ins`: what
+    stands in a twin's globals in place of an object, by its identity; `site`: the number of a file and a line;
+    `calls`: what is called in place of an object, or nothing; `signed`: lines with an index written as a negative
+    number, which are added."""
+
+    words: Callable[[Any], str | None]
+    stand_ins: Mapping[int, Any]
+    site: Callable[[str, int], int]
+    calls: Callable[[Any], Callable[..., Any] | None] = lambda meant: None
+    signed: set[tuple[str, int]] = field(default_factory=set)
+    made: dict[tuple[int, bool], Twin] = field(default_factory=dict)
+    making: set[int] = field(default_factory=set)
+
+    def of(self, function: Callable[..., Any], *, is_kernel: bool = False) -> Twin:
+        """UnsupportedError where there is no source to read, or a function that waits calls itself."""
+        plain = python_function(function)
+        key = (id(plain), is_kernel)
+        if key not in self.made:
+            if id(plain) in self.making:
+                raise UnsupportedError(f"{plain.__name__} calls itself, which noyau cannot follow; write a loop")
+            self.making.add(id(plain))
+            try:
+                self.made[key] = self._make(plain, is_kernel)
+            finally:
+                self.making.discard(id(plain))
+        return self.made[key]
+
+    def _make(self, plain: Callable[..., Any], is_kernel: bool) -> Twin:
+        if not isinstance(plain, FunctionType):
+            raise UnsupportedError(f"{plain!r} is no function of Python; noyau reads kernels that are")
+        tree, file = _parsed(plain)
+        self.site(file, tree.lineno)
+        indexed = (each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and is_signed(each))
+        self.signed.update((file, each.lineno) for each in indexed)
+        names = _names_of(plain)
+        change = _Rewriting(self, names, tree, file, is_kernel)
+        body = ast.fix_missing_locations(ast.Module([change.changed()], []))
+        space = {name: self.stand_ins.get(id(value), value) for name, value in names.items()}
+        space.update(change.bound, __builtins__=builtins, __name__=plain.__module__)
+        exec(compile(body, file, "exec"), space)  # noqa: S102  the text of the user's own function
+        made = space[tree.name]
+        made.__defaults__, made.__kwdefaults__ = plain.__defaults__, plain.__kwdefaults__
+        return Twin(made, change.waits)
+
+
+def _names_of(function: FunctionType) -> dict[str, Any]:
+    """The globals of a function, and what its closure holds."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+
+
+def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
+    """The definition of a function, its lines counted as in its file."""
+    file = inspect.getsourcefile(function) or function.__code__.co_filename
+    try:
+        lines, first = _lines(function.__code__, function.__code__.co_filename)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, SyntaxError) as fault:
+        told = f"the source of {function.__name__} cannot be read ({fault})"
+        raise UnsupportedError(f"{told}; put it into a file of its own, as a function with a name") from None
+    found = tree.body[0]
+    if not isinstance(found, ast.FunctionDef):
+        found = _named(function, tree, f"{file}:{first}")
+    ast.increment_lineno(tree, first - 1)
+    found.decorator_list, found.returns = [], None
+    for each in (*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs):
+        each.annotation = None
+    return found, file
+
+
+@lru_cache(maxsize=256)
+def _lines(code: CodeType, _file: str) -> tuple[list[str], int]:
+    """The lines of a function, looked for once, not at each launch; `_file`: alike codes of two files differ."""
+    return inspect.getsourcelines(code)
+
+
+def _named(function: FunctionType, tree: ast.Module, place: str) -> ast.FunctionDef:
+    """A lambda as a function with a name: of those on its lines the one that has its code."""
+    own = function.__code__
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Lambda):
+            code = eval(compile(ast.Expression(node), place, "eval"), {}).__code__  # noqa: S307  made, and not called
+            if (code.co_code, code.co_names, code.co_consts) == (own.co_code, own.co_names, own.co_consts):
+                body = ast.copy_location(ast.Return(node.body), node.body)
+                return ast.copy_location(ast.FunctionDef("lambda_", node.args, [body], [], None), node)
+    raise UnsupportedError(f"{place}: this lambda cannot be watched; give it a name with def")
+
+
+class _Rewriting(ast.NodeTransformer):
+    """Calls that wait become yields, and calls of device functions calls of their twins."""
+
+    def __init__(self, twins: Twins, names: dict[str, Any], tree: ast.FunctionDef, file: str, is_kernel: bool) -> None:
+        self.twins, self.names, self.tree, self.file, self.is_kernel = twins, names, tree, file, is_kernel
+        self.bound: dict[str, Any] = {}
+        self.waits = False
+        self.locals = {each.arg for each in ast.walk(tree.args) if isinstance(each, ast.arg)}
+        stored = (each for each in ast.walk(tree) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store))
+        self.locals |= {each.id for each in stored}
+
+    def changed(self) -> ast.FunctionDef:
+        divisors = Divisors(lambda: self._bind(_DIVISOR, divisor))
+        body = [divisors.visit(self.visit(statement)) for statement in self.tree.body]
+        if self.waits and self.is_kernel:
+            body = [_Returns(self.twins.site, self.file).visit(statement) for statement in body]
+        defaults = {"kw_defaults": [each and ast.Constant(None) for each in self.tree.args.kw_defaults]}
+        blank = [ast.Constant(None) for _ in self.tree.args.defaults]
+        arguments = ast.arguments(**{**dict(ast.iter_fields(self.tree.args)), "defaults": blank, **defaults})
+        made = ast.FunctionDef(self.tree.name, arguments, body, [], None)
+        return ast.copy_location(made, self.tree)
+
+    def meant(self, node: ast.expr) -> Any:
+        """What a dotted name stands for where it is no local one."""
+        match node:
+            case ast.Name(id=name) if name not in self.locals:
+                return self.names.get(name, getattr(builtins, name, _MISSING))
+            case ast.Attribute(value=value, attr=name):
+                holder = self.meant(value)
+                return _MISSING if holder is _MISSING else getattr(holder, name, _MISSING)
+            case _:
+                return _MISSING
+
+    def visit_Call(self, node: ast.Call) -> ast.expr:
+        meant = self.meant(node.func)
+        self.generic_visit(node)
+        word = None if meant is _MISSING else self.twins.words(meant)
+        if word in WAITING:
+            return self._asking(node, word)
+        if meant is not _MISSING and word is None and hasattr(meant, "py_func"):
+            return self._calling(node, self.twins.of(meant), getattr(meant, "__name__", "function"))
+        instead = None if meant is _MISSING else self.twins.calls(meant)
+        if instead is not None:
+            node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
+        return node
+
+    def _asking(self, node: ast.Call, word: str) -> ast.expr:
+        self.waits = True
+        site = self.twins.site(self.file, node.lineno)
+        given = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if given:
+            asked: ast.expr = ast.Call(
+                self._bind(_ASKED, Asked),
+                [ast.Constant(word), ast.Constant(site), ast.Tuple(given, ast.Load())],
+                [],
+            )
+        else:
+            asked = self._bind(f"{_ASKED}_{word}_{site}", Asked(word, site))
+        return ast.copy_location(ast.Yield(asked), node)
+
+    def _calling(self, node: ast.Call, twin: Twin, called: str) -> ast.expr:
+        target = self._bind(f"noyau_twin_{called}_{len(self.bound)}", twin.function)
+        call = ast.copy_location(ast.Call(target, node.args, node.keywords), node)
+        if not twin.waits:
+            return call
+        self.waits = True
+        return ast.copy_location(ast.YieldFrom(call), node)
+
+    def _bind(self, name: str, value: Any) -> ast.Name:
+        self.bound[name] = value
+        return ast.Name(name, ast.Load())
+
+
+class _Returns(ast.NodeTransformer):
+    """Each return of a kernel gives the site of its line."""
+
+    def __init__(self, site: Callable[[str, int], int], file: str) -> None:
+        self.site, self.file = site, file
+
+    def visit_Return(self, node: ast.Return) -> ast.Return:
+        return ast.copy_location(ast.Return(ast.Constant(self.site(self.file, node.lineno))), node)

@@ -1,0 +1,381 @@
+"""Arrays that note every access to them: what a kernel in Python does with them is played to the shadow in order.
+
+A recording array holds the numbers, and beside them the cells of its memory that they lie in. Both are sliced alike,
+so slices, transposes, reshapes and what is picked out by other arrays map to cells without arithmetic of our own."""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from types import CodeType, FrameType
+from typing import Any
+
+import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
+
+from noyau.errors import UnsupportedError
+from noyau.sanitizer.engine import Kind, Shadow
+from noyau.sanitizer.records import Access, Memory, Site
+
+READ, WRITE, ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
+SAME = int(Access.SAME_WRITE)
+NOTES = 1 << 16  # int64 that wait before they are played
+INTEGERS = (int, np.integer)
+
+
+class TooManyError(Exception):
+    """A run made more accesses than it may; what was seen until then counts."""
+
+
+class Recorder:
+    """Where recording arrays note what is done with them. `owner` is who runs; `most`: accesses after which a run is
+    ended, by TooManyError."""
+
+    def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
+        self.shadow, self.most, self.owner = shadow or Shadow(), most, 0
+        self.notes: list[int] = []  # four an access
+        self.memories: dict[int, Memory] = {}
+        self.unset: set[int] = set()  # memories that held nothing when they were made
+        self.sites: list[Site] = []
+        self.files: set[str] = set()  # whose lines are sites
+        self._sites: dict[tuple[str, int], int] = {}
+        self.placed: dict[tuple[int, int], int] = {}  # the sites of instructions of watched files, by code and offset
+        self._codes: list[CodeType] = []  # as long as they are here, no other code has their id
+        self.signed: set[tuple[str, int]] = set()  # lines with an index that is written as a negative number
+
+    # Where and who.
+
+    def site(self, frame: FrameType | None) -> int:
+        """The number of the innermost line of a watched file."""
+        while frame is not None and frame.f_code.co_filename not in self.files:
+            frame = frame.f_back
+        return self.site_at("", 0) if frame is None else self.site_at(frame.f_code.co_filename, frame.f_lineno)
+
+    def place(self, frame: FrameType) -> int:
+        """The site of the instruction that a frame is at; next time `placed` has it."""
+        number, code = self.site(frame), frame.f_code
+        if code.co_filename in self.files:
+            self._codes.append(code)
+            self.placed[id(code), frame.f_lasti] = number
+        return number
+
+    def site_at(self, file: str, line: int) -> int:
+        """The number of a line."""
+        number = self._sites.get((file, line))
+        if number is None:
+            number = self._sites[file, line] = len(self.sites)
+            self.sites.append(Site.of(file, line))
+        return number
+
+    def region(self, *, serial: bool) -> None:
+        """A new region begins; see engine.h."""
+        self.owner = 0
+        self.notes.extend((-1, int(serial), 0, 0))
+
+    # Notes.
+
+    def touch_all(self, memory: int, cells: np.ndarray, access: int, site: int) -> None:
+        """Each of these cells, in order."""
+        rows = np.empty((cells.size, 4), np.int64)
+        rows[:, 0], rows[:, 1], rows[:, 2], rows[:, 3] = 4 * memory + access, cells.ravel(), self.owner, site
+        self.notes.extend(rows.ravel().tolist())
+        if len(self.notes) >= NOTES:
+            self.play()
+
+    def outside(self, kind: Kind, memory: int, access: int, site: int, index: int, axis: int, extent: int) -> None:
+        """An index that is not within its axis."""
+        self.play()
+        self.shadow.enter(self.owner)
+        self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
+
+    def play(self) -> None:
+        """Hand the notes to the shadow. TooManyError past the limit."""
+        self.shadow.replay(array("q", self.notes), len(self.notes) // 4)
+        self.notes = []
+        if self.shadow.accesses > self.most:
+            raise TooManyError
+
+    # Memories.
+
+    def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
+        """An array of a memory of its own."""
+        memory = self.shadow.memory(data.size, is_set=is_set)
+        self.memories[memory] = Memory(name, data.shape)
+        if not is_set:
+            self.unset.add(memory)
+        return Recording(self, memory, data, np.arange(data.size).reshape(data.shape))
+
+
+class Recording(NDArrayOperatorsMixin):
+    """An array that notes what is read from it and written to it; else as an array of NumPy, except that an index
+    outside an axis is noted, read as 0 and written nowhere."""
+
+    __slots__ = ("cells", "data", "length", "memory", "noted", "recorder", "shape", "start", "step", "steps")
+    __array_priority__ = 1000
+
+    def __init__(self, recorder: Recorder, memory: int, data: np.ndarray, cells: np.ndarray) -> None:
+        self.recorder, self.memory, self.data, self.cells = recorder, memory, data, cells
+        self.shape, self.noted = data.shape, 4 * memory
+        self.start = cells.item((0,) * cells.ndim) if cells.size else 0
+        self.steps = tuple([step // 8 for step in cells.strides])  # cells is a view of 0, 1, 2...: each axis has a step
+        self.length: int = data.shape[0] if data.ndim == 1 else 0  # the short way
+        self.step: int = self.steps[0] if data.ndim == 1 else 0
+
+    # One cell, or some.
+
+    def cell(self, key: Any) -> int:
+        """The cell of a key of one integer an axis, all within; -1 for other keys."""
+        kind, shape = type(key), self.shape
+        if kind is int:
+            return self.start + key * self.step if 0 <= key < self.length else -1
+        if kind is not tuple:
+            return self.cell(int(key)) if isinstance(key, np.integer) else -1
+        if len(key) != len(shape):
+            return -1
+        cell = self.start
+        for index, extent, step in zip(key, shape, self.steps):  # noqa: B905  of equal lengths; the short way
+            if not (type(index) is int or isinstance(index, np.integer)) or not 0 <= index < extent:
+                return -1
+            cell += int(index) * step
+        return cell
+
+    def __getitem__(self, key: Any) -> Any:
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
+        if cell < 0:
+            return self.picked(key, site)
+        notes = recorder.notes
+        notes += (self.noted, cell, recorder.owner, site)
+        if len(notes) >= NOTES:
+            recorder.play()
+        return self.data[key]
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        recorder, frame = self.recorder, sys._getframe(1)
+        site = recorder.placed.get((id(frame.f_code), frame.f_lasti))
+        if site is None:
+            site = recorder.place(frame)
+        cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
+        if cell < 0 or isinstance(value, Recording):
+            self.put(key, value, site)
+            return
+        data, before = self.data, self.data[key]
+        data[key] = value
+        after = data[key]
+        is_same = before == after or (before != before and after != after)  # noqa: PLR0124  NaN stays NaN
+        notes = recorder.notes
+        notes += (self.noted + (SAME if is_same else WRITE), cell, recorder.owner, site)
+        if len(notes) >= NOTES:
+            recorder.play()
+
+    def picked(self, key: Any, site: int) -> Any:
+        """What `self[key]` is: a number or a copy, whose cells are read, or a view, of which none is."""
+        wanted = _plain(key)
+        key = self.inside(wanted, READ, site)
+        if key is None:
+            nothing = np.broadcast_to(self.data.dtype.type(0), [max(1, extent) for extent in self.data.shape])
+            return nothing[_at_first(wanted)]
+        found, cells = self.data[key], self.cells[key]
+        if isinstance(found, np.ndarray) and np.may_share_memory(found, self.data):
+            return Recording(self.recorder, self.memory, found, cells)
+        self.recorder.touch_all(self.memory, np.asarray(cells), READ, site)
+        return self.recorder.array(found, "a copy") if isinstance(found, np.ndarray) else found
+
+    def put(self, key: Any, value: Any, site: int) -> None:
+        """What `self[key] = value` does."""
+        key = self.inside(_plain(key), WRITE, site)
+        if key is None:
+            return
+        if isinstance(value, Recording):
+            value.read(site)
+        self.changed(key, _plain(value), site)
+
+    def changed(self, key: Any, value: Any, site: int) -> None:
+        """Write, and note which of the cells held something else before."""
+        before = np.array(self.data[key])
+        self.data[key] = value
+        after, cells = np.asarray(self.data[key]), np.asarray(self.cells[key])
+        same = (before == after) | ((before != before) & (after != after))  # noqa: PLR0124  NaN stays NaN
+        rows = np.where(np.asarray(same), SAME, WRITE).ravel()
+        for access in np.unique(rows).tolist():
+            self.recorder.touch_all(self.memory, cells.ravel()[rows == access], access, site)
+
+    def inside(self, key: Any, access: int, site: int) -> Any:
+        """The key, once each index is found to be within its axis; None where one is outside."""
+        keys = key if isinstance(key, tuple) else (key,)
+        axis, missing = 0, self.data.ndim - sum(_axes(each) for each in keys)
+        for each in keys:
+            if each is Ellipsis:
+                axis += missing
+            elif isinstance(each, INTEGERS) and not isinstance(each, bool):
+                if not self.holds(int(each), axis, access, site):
+                    return None
+            elif isinstance(each, np.ndarray | list) and np.asarray(each).dtype != bool:
+                indices = np.asarray(each).ravel().tolist()
+                if not all(self.holds(index, axis, access, site) for index in indices):
+                    return None
+            axis += _axes(each)
+        return key
+
+    def holds(self, index: int, axis: int, access: int, site: int) -> bool:
+        """Whether an index is within its axis, also from the end; what is not 0 .. extent - 1 is noted."""
+        extent: int = self.data.shape[axis]
+        if 0 <= index < extent:
+            return True
+        is_wrapped = -extent <= index < 0
+        where = self.recorder.sites[site]
+        if not (is_wrapped and (where.file, where.line) in self.recorder.signed):
+            kind = Kind.NEGATIVE if is_wrapped else Kind.OUTSIDE
+            self.recorder.outside(kind, self.memory, access, site, index, axis, extent)
+        return is_wrapped
+
+    def read(self, site: int) -> np.ndarray:
+        """All numbers, noted as read."""
+        self.recorder.touch_all(self.memory, self.cells, READ, site)
+        return self.data
+
+    def merged(self, function: Callable[..., Any], value: Any, site: int) -> Recording:
+        """The array with a value merged into each cell, in whatever order owners come."""
+        self.data[...] = function(self.data, value.read(site) if isinstance(value, Recording) else value)
+        self.recorder.touch_all(self.memory, self.cells, ATOMIC, site)
+        return self
+
+    # As NumPy has it.
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.read(self.recorder.site(sys._getframe(1))), dtype)
+
+    def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **options: Any) -> Any:
+        return self.called(getattr(ufunc, method), inputs, options, 1 if method == "at" else 0)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, options: Any) -> Any:
+        return self.called(function, args, options, _FILLED.get(function.__name__, 0))
+
+    def called(self, function: Any, args: Sequence[Any], options: dict[str, Any], filled: int = 0) -> Any:
+        """What a function of NumPy gives: arrays that it is given are read, those that it fills are written, and what
+        it makes is a memory of its own. `filled`: how many of the first arguments are filled."""
+        site = self.recorder.site(sys._getframe(2))
+        wanted = options.get("out")
+        targets = [*(wanted if isinstance(wanted, tuple) else (wanted,)), *args[:filled]]
+        given = [each if number < filled else _read(each, site) for number, each in enumerate(args)]
+        before = [np.array(target.data) if isinstance(target, Recording) else None for target in targets]
+        named = {name: _read(value, site) for name, value in options.items() if name != "out"}
+        if wanted is not None:
+            named["out"] = _bare(wanted)
+        result = function(*(_bare(each) for each in given), **named)
+        for target, old in zip(targets, before, strict=True):
+            if isinstance(target, Recording) and old is not None:
+                new = np.array(target.data)
+                target.data[...] = old
+                target.changed(..., new, site)
+        if wanted is not None:
+            return wanted[0] if isinstance(wanted, tuple) and len(wanted) == 1 else wanted
+        return self.wrapped(result)
+
+    def wrapped(self, result: Any) -> Any:
+        if isinstance(result, tuple):
+            return tuple(self.wrapped(each) for each in result)
+        return self.recorder.array(result, "a result") if isinstance(result, np.ndarray) else result
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes and methods of an array: views stay views, and methods read, or fill, the whole."""
+        if name == "T":
+            return self.transpose()
+        if name == "flat":
+            return self._flat()
+        if name in ("real", "imag"):
+            return Recording(self.recorder, self.memory, getattr(self.data, name), self.cells)
+        found = getattr(self.data, name)
+        if not callable(found):
+            return found
+        if name in _VIEWING:
+            return lambda *args, **named: self._viewed(lambda each: getattr(each, name)(*args, **named))
+
+        def method(*args: Any, **options: Any) -> Any:
+            bound = getattr(np.ndarray, name)
+            return self.called(bound, (self, *args), options, int(name in _FILLING))
+
+        return method
+
+    def view(self, dtype: Any) -> Recording:
+        """The same cells as another dtype of the same width. UnsupportedError for another width."""
+        data = self.data.view(dtype)
+        if data.shape != self.cells.shape:
+            raise UnsupportedError(f"a view of {self.data.dtype} as {data.dtype}, of another width, cannot be watched")
+        return Recording(self.recorder, self.memory, data, self.cells)
+
+    def _flat(self) -> Recording:
+        """Its cells along one axis. UnsupportedError where no view has them."""
+        flat = self.data.reshape(-1)
+        if not np.may_share_memory(flat, self.data) and flat.size:
+            raise UnsupportedError("x.flat of an array that is not packed is not watched")
+        return Recording(self.recorder, self.memory, flat, self.cells.reshape(-1))
+
+    def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
+        found, cells = view(self.data), view(self.cells)
+        if np.may_share_memory(found, self.data) or not found.size:
+            return Recording(self.recorder, self.memory, found, cells)
+        self.recorder.touch_all(self.memory, cells, READ, self.recorder.site(sys._getframe(2)))
+        return self.recorder.array(found, "a copy")
+
+    def __len__(self) -> int:
+        return len(self.data)
+
+    def __iter__(self) -> Iterator[Any]:
+        for number in range(len(self.data)):
+            yield self.picked(number, self.recorder.site(sys._getframe(1)))
+
+    def __bool__(self) -> bool:
+        return bool(self.read(self.recorder.site(sys._getframe(1))))
+
+    def __float__(self) -> float:
+        return float(self.read(self.recorder.site(sys._getframe(1))).item())
+
+    def __int__(self) -> int:
+        return int(self.read(self.recorder.site(sys._getframe(1))).item())
+
+    def __repr__(self) -> str:
+        return f"Recording({self.data!r})"
+
+
+_VIEWING = frozenset({"reshape", "ravel", "transpose", "swapaxes", "squeeze", "diagonal"})
+_FILLING = frozenset({"fill", "sort", "partition", "put", "itemset"})
+_FILLED = {"copyto": 1, "fill_diagonal": 1, "put": 1, "place": 1, "putmask": 1}
+
+
+def _axes(key: Any) -> int:
+    """How many axes a part of a key takes."""
+    if key is None or key is Ellipsis or isinstance(key, bool | np.bool_):
+        return 0
+    is_mask = isinstance(key, np.ndarray) and key.dtype == bool
+    return int(key.ndim) if is_mask else 1
+
+
+def _at_first(key: Any) -> Any:
+    """A key of the same form that lies within any array."""
+    if isinstance(key, tuple):
+        return tuple(_at_first(each) for each in key)
+    return key if key is None or key is Ellipsis or isinstance(key, slice) else 0
+
+
+def _plain(value: Any) -> Any:
+    """A key or a value with the arrays in it as NumPy's, read."""
+    if isinstance(value, tuple):
+        return tuple(_plain(each) for each in value)
+    return value.read(value.recorder.site(sys._getframe(1))) if isinstance(value, Recording) else value
+
+
+def _read(value: Any, site: int) -> Any:
+    if isinstance(value, tuple | list):
+        return type(value)(_read(each, site) for each in value)
+    return value.read(site) if isinstance(value, Recording) else value
+
+
+def _bare(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_bare(each) for each in value)
+    return value.data if isinstance(value, Recording) else value

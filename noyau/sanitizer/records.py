@@ -1,0 +1,248 @@
+"""What a watched run shows, in the words of a report: sites, memories, owners, and findings of the one record."""
+
+from __future__ import annotations
+
+import hashlib
+import linecache
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import IntEnum
+
+import numpy as np
+
+from noyau.text import several
+from noyau.verify.findings import REMEDIES, Finding
+
+
+class Access(IntEnum):
+    """How a cell is touched, as engine.h counts."""
+
+    READ = 0
+    WRITE = 1
+    ATOMIC = 2
+    SAME_WRITE = 3
+
+
+_VERBS = {
+    Access.READ: ("reads", "read"),
+    Access.WRITE: ("writes", "written"),
+    Access.ATOMIC: ("merges into", "merged into"),
+    Access.SAME_WRITE: ("writes", "written"),
+}
+WARNINGS = frozenset({"written-twice", "negative-index"})  # kinds that may be meant
+_ALLOWED = re.compile(r"#\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)|//\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)")
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """A line of a source file, and its text."""
+
+    file: str
+    line: int
+    text: str = ""
+
+    @staticmethod
+    def of(file: str, line: int) -> Site:
+        return Site(file, line, linecache.getline(file, line).strip())
+
+    @staticmethod
+    def at(place: str) -> Site:
+        """The site that `FILE:LINE` names; a place without a line is a file."""
+        file, _, line = place.rpartition(":")
+        return Site.of(file, int(line)) if line.isdigit() else Site(place, 0)
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}"
+
+    def allows(self, kind: str) -> str | None:
+        """The reason of a mark `noyau: allow(KIND) REASON` on the line that silences this kind, else None."""
+        found = _ALLOWED.search(self.text)
+        if found is None:
+            return None
+        kinds = [name.strip() for name in (found[1] or found[3]).split(",")]
+        return ((found[2] or found[4] or "").strip() or "without a reason") if kind in kinds else None
+
+
+NOWHERE = Site("", 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What was watched, by the name and the shape that it has in the source; `is_one`: a variable, of no cells."""
+
+    name: str
+    shape: tuple[int, ...]
+    is_one: bool = False
+
+    def at(self, cell: int) -> tuple[int, ...]:
+        """The index of a cell of its packed shape."""
+        index = []
+        for extent in reversed(self.shape):
+            cell, position = divmod(cell, max(extent, 1))
+            index.append(position)
+        return tuple(reversed(index))
+
+    def spelt(self, cell: int) -> str:
+        """`x[3, 4]`."""
+        return self.name if self.is_one else f"{self.name}[{', '.join(map(str, self.at(cell))) or '()'}]"
+
+
+_UNNAMED = Memory("memory", ())
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What the engine found: findings alike in kind, accesses, sites and memory are one, and these are the numbers of
+    the first. Sites, memories and owners are numbers of the route that was watched; -1 is none."""
+
+    kind: str
+    access: Access
+    site: int
+    owner: int
+    cell: int
+    memory: int = -1
+    other_access: Access = Access.READ
+    other_site: int = -1
+    other_owner: int = -1
+    block: int = 0
+    other_block: int = 0
+    axis: int = -1
+    extent: int = 0
+    count: int = 1
+
+    @property
+    def writes(self) -> int:
+        """How many of the two accesses change the cell."""
+        return (self.access is not Access.READ) + (self.other_access is not Access.READ)
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """How a route spells the numbers of what was seen: its sites and memories, and an owner in words (`iteration 3`,
+    `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said of it, where that is not as
+    everywhere; a race of two blocks, and one of a cell that several update, may have remedies of their own."""
+
+    language: str
+    sites: Sequence[Site]
+    memories: Mapping[int, Memory]
+    owner: Callable[[int], str]
+    remedies: Mapping[str, str]
+    messages: Mapping[str, Callable[[Seen, Route], str]] = field(default_factory=dict)
+
+    def site(self, number: int) -> Site:
+        return self.sites[number] if 0 <= number < len(self.sites) else NOWHERE
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """One run of a kernel with every access watched: what was found, what a mark allowed, and how much was seen.
+    `outputs`: its results, where a kernel of the language runs in no other way here."""
+
+    findings: tuple[Finding, ...]
+    accesses: int
+    allowed: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    outputs: tuple[np.ndarray, ...] | None = None
+
+
+def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
+    """The findings of a run, one for each kind and pair of lines, and notes on those that marks in the source allow."""
+    kept: dict[str, Finding] = {}
+    allowed: dict[str, None] = {}
+    seen = list(seen)
+    updates = _updates(seen)
+    for each in seen:
+        site, other = route.site(each.site), route.site(each.other_site)
+        marks = [(place, place.allows(each.kind)) for place in (site, other)]
+        reason = next(((place, why) for place, why in marks if why is not None), None)
+        if reason is not None:
+            allowed[f"{each.kind} allowed at {reason[0].place}: {reason[1]}"] = None
+            continue
+        finding = finding_of(each, route, op, kernel, size, (each.site, each.other_site, each.memory) in updates)
+        kept.setdefault(f"{finding.id}", finding)
+    return list(kept.values()), list(allowed)
+
+
+def _updates(seen: Sequence[Seen]) -> set[tuple[int, int, int]]:
+    """The lines, twice, and memories of which several owners read a cell and write it, all on that line: x[0] += 1."""
+    alone = [each for each in seen if each.kind == "race" and each.site == each.other_site]
+    one, both = ({(each.site, each.site, each.memory) for each in alone if each.writes == writes} for writes in (1, 2))
+    return one & both
+
+
+def _remedy(seen: Seen, route: Route, owners: Sequence[str], is_update: bool) -> str:
+    kinds = [seen.kind]
+    if seen.kind == "race":
+        blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
+        kinds = ["update"] * is_update + ["race of blocks"] * (len(blocks) > 1) + kinds
+    return next((route.remedies[kind] for kind in kinds if kind in route.remedies), REMEDIES.get(seen.kind, ""))
+
+
+def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str, is_update: bool = False) -> Finding:
+    """One finding of the record, in words; `is_update`: of a line on which several owners update a cell."""
+    site, other = route.site(seen.site), route.site(seen.other_site)
+    memory = route.memories.get(seen.memory, _UNNAMED)
+    is_index = seen.kind in ("out-of-bounds", "negative-index")
+    owners = [route.owner(seen.owner)] if seen.owner >= 0 else []
+    owners += [route.owner(seen.other_owner)] if seen.other_owner >= 0 else []
+    return Finding(
+        op,
+        kernel,
+        route.language,
+        seen.kind,
+        site.place,
+        size,
+        route.messages.get(seen.kind, _message)(seen, route),
+        cell=None if is_index or memory.is_one else memory.at(seen.cell),
+        severity="warning" if seen.kind in WARNINGS else "error",
+        other_place=other.place if other.line else "",
+        owners=tuple(owners),
+        digest=digest(seen.kind, kernel, site.text, other.text),
+        mend=_remedy(seen, route, owners, is_update),
+    )
+
+
+def unwritten(
+    holes: tuple[int, int], memory: Memory, nobody: str, place: Site, route: Route, op: str, kernel: str, size: str
+) -> list[Finding]:
+    """A finding where cells of a memory were never written, unless the line at `place` allows it.
+
+    `holes`: how many, and the first of them; `nobody`: who wrote none, and the verb (`no thread writes`)."""
+    missed, first = holes
+    if not missed:
+        return []
+    many = f" and {missed - 1} more cells" if missed > 1 else ""
+    told = f"{nobody} {memory.spelt(first)}{many} of {math.prod(memory.shape)}"
+    worded = replace(route, sites=[place], memories={-1: memory}, messages={"unwritten": lambda *_: told})
+    return findings_of([Seen("unwritten", Access.WRITE, 0, -1, first)], worded, op, kernel, size)[0]
+
+
+def digest(*parts: str) -> str:
+    """What names a finding, whatever the numbers of its lines: of its kind, its kernel and the text of its lines."""
+    return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:10]
+
+
+def _message(seen: Seen, route: Route) -> str:
+    site, other = route.site(seen.site), route.site(seen.other_site)
+    memory = route.memories.get(seen.memory, _UNNAMED)
+    who, verb = route.owner(seen.owner), _VERBS[seen.access][0]
+    times = f" ({seen.count} times)" if seen.count > 1 else ""
+    if seen.kind in ("out-of-bounds", "negative-index"):
+        along = f" along axis {seen.axis}" if seen.axis >= 0 and len(memory.shape) > 1 else ""
+        told = f"{who} {verb} {memory.name} at {seen.cell}{along}, which has {several(seen.extent, 'cell')}{times}"
+        return told + (" (an index below 0 counts from the end here)" if seen.kind == "negative-index" else "")
+    if seen.kind == "uninitialised":
+        return f"{who} {verb} {memory.spelt(seen.cell)}, which nobody wrote before{times}"
+    if seen.kind in ("race", "written-twice"):
+        same = ", the same value" if seen.kind == "written-twice" else ""
+        line = f"line {other.line}" if other.line else "a line of a library"
+        where = "the same line" if other == site else line
+        past = _VERBS[seen.other_access][1]
+        by = route.owner(seen.other_owner)
+        return (
+            f"{who} {verb} {memory.spelt(seen.cell)}, {past} by {by} on {where}{same}, and nothing orders them{times}"
+        )
+    return f"{who}: {seen.kind}{times}"

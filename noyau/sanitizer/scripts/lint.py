@@ -1,0 +1,174 @@
+"""Methods that are named and not called: as a statement nothing happens, as a condition it always holds.
+
+What is said of the text of a script or of a notebook, of which nothing is run.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import linecache
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from noyau.sanitizer.lint.clocks import Reader, pending, remark, unwaited
+from noyau.sanitizer.lint.diagnostics import HOST, Remark, dotted
+from noyau.sanitizer.scripts.notebooks import cells_of, remembered
+from noyau.verify.findings import Finding
+
+# Methods, none of which is a property in numba, torch, cupy, triton or NumPy. What they do is the point of a statement.
+DONE = frozenset(
+    "synchronize syncthreads syncwarp threadfence threadfence_block threadfence_system copy_to_host copy_to_device "
+    "block_until_ready wait record backward zero_grad empty_cache debug_barrier sync_threads commit flush join".split()
+)
+# What is asked of something.
+ASKED = frozenset(
+    "is_contiguous is_available is_floating_point is_complex is_pinned is_coalesced is_current_stream_capturing "
+    "is_c_contiguous is_f_contiguous isfinite isnan isdigit".split()
+)
+OF_ARRAYS = frozenset({"any", "all"})  # names that a flag may have too
+_ARRAYS = frozenset({"np", "numpy", "cp", "cupy", "torch", "jnp"})
+
+
+def uncalled(tree: ast.AST, file: str) -> list[Remark]:
+    """A remark for each method that is named as a statement or as a condition, and not called."""
+    arrays = {name for node in ast.walk(tree) for name in _arrays_made(node)}
+    own = {name for node in ast.walk(tree) for name in _own_fields(node)}
+    found = [_statement(node, file) for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    found += [
+        _condition(node, file)
+        for node in _conditions(tree)
+        if isinstance(node, ast.Attribute) and node.attr not in own and _is_method(node, arrays)
+    ]
+    return sorted((each for each in found if each is not None), key=lambda each: each.line)
+
+
+def _statement(node: ast.Expr, file: str) -> Remark | None:
+    named = node.value
+    if not isinstance(named, ast.Attribute) or named.attr not in DONE:
+        return None
+    text = ast.unparse(named)
+    return Remark("launch", file, named.lineno, f"{text} is named and not called: nothing is done", f"write {text}()")
+
+
+def _condition(node: ast.Attribute, file: str) -> Remark:
+    text = ast.unparse(node)
+    told = f"{text} is a method that is not called: as a condition it always holds"
+    return Remark("launch", file, node.lineno, told, f"write {text}()")
+
+
+def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
+    """Expressions that are taken as true or false."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.If(test=test) | ast.While(test=test) | ast.Assert(test=test) | ast.IfExp(test=test):
+                yield from _parts(test)
+            case ast.comprehension(ifs=tests):
+                for each in tests:
+                    yield from _parts(each)
+            case _:
+                pass
+
+
+def _parts(test: ast.expr) -> Iterator[ast.expr]:
+    match test:
+        case ast.BoolOp(values=values):
+            for each in values:
+                yield from _parts(each)
+        case ast.UnaryOp(op=ast.Not(), operand=operand):
+            yield from _parts(operand)
+        case _:
+            yield test
+
+
+def _is_method(node: ast.Attribute, arrays: set[str]) -> bool:
+    if node.attr in OF_ARRAYS:
+        return (
+            node.value.id in arrays if isinstance(node.value, ast.Name) else not isinstance(node.value, ast.Attribute)
+        )
+    return node.attr in ASKED
+
+
+def _arrays_made(node: ast.AST) -> Iterator[str]:
+    """Names that are given a comparison, or what a package of arrays makes."""
+    if not isinstance(node, ast.Assign):
+        return
+    made = node.value
+    is_array = isinstance(made, ast.Compare) and not isinstance(made.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot)
+    if isinstance(made, ast.Call):
+        is_array = dotted(made.func).partition(".")[0] in _ARRAYS
+    if is_array:
+        yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+
+
+def _own_fields(node: ast.AST) -> Iterator[str]:
+    """Names that classes of the file give to fields and properties."""
+    if not isinstance(node, ast.ClassDef):
+        return
+    for each in node.body:
+        match each:
+            case ast.FunctionDef(name=name, decorator_list=marks) if any("property" in ast.unparse(m) for m in marks):
+                yield name
+            case ast.AnnAssign(target=ast.Name(id=name)):
+                yield name
+
+
+_TIMED = re.compile(r"^\s*(%%?time(?:it)?)\b(?P<options>(?:\s+-\w+(?:\s*\d+)?)*)\s*(?P<rest>.*)$")
+
+
+def advised(path: Path) -> tuple[Finding, ...]:
+    """Warnings on the host's side of a script or a notebook: clocks that are read while a kernel may still run, and
+    methods that are named and not called. Marks `noyau: allow(launch)` on a line silence it."""
+    is_book = path.suffix == ".ipynb"
+    linecache.checkcache(str(path))
+    texts = _cells(path) if is_book else [(path.read_text(encoding="utf-8", errors="replace"), str(path))]
+    trees = [(tree, file) for text, file in texts for tree in _parsed(text, file)]
+    clocks, reader = unwaited(trees)
+    found = [*clocks, *(each for tree, file in trees for each in uncalled(tree, file))]
+    if is_book:
+        found += _magics(path, texts, reader)
+    kept = {(each.file, each.line, each.message): each for each in found if not each.is_allowed}
+    return tuple(each.finding(path.name, each.about or "script", HOST) for each in kept.values())
+
+
+def advised_text(text: str, name: str) -> tuple[Finding, ...]:
+    """The same on one text: a cell that is being run."""
+    linecache.cache[name] = (len(text), None, text.splitlines(True), name)
+    trees = [(tree, name) for tree in _parsed(text, name)]
+    found = [*unwaited(trees)[0], *(each for tree, file in trees for each in uncalled(tree, file))]
+    return tuple(each.finding(name, each.about or "cell", HOST) for each in found if not each.is_allowed)
+
+
+def _cells(path: Path) -> list[tuple[str, str]]:
+    return [(text, file) for file, text in remembered(cells_of(path), path.name).items()]
+
+
+def _parsed(text: str, file: str) -> Iterator[ast.Module]:
+    """The tree of a text; nothing where it is no Python, which running it tells."""
+    with suppress(SyntaxError, ValueError):
+        yield ast.parse(text, file)
+
+
+def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Iterator[Remark]:
+    """Remarks on %timeit, %%timeit, %time and %%time, whose lines a cell that is run has without their first word."""
+    book = json.loads(path.read_text(encoding="utf-8"))
+    sources = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
+    for source, (_, file) in zip(sources, texts, strict=True):
+        lines = source.splitlines()
+        for number, line in enumerate(lines, 1):
+            found = _TIMED.match(line)
+            if found:
+                yield from _timed(found, number, lines, file, reader)
+
+
+def _timed(found: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader) -> Iterator[Remark]:
+    is_cell = found[1].startswith("%%")
+    text = "\n".join(lines[number:]) if is_cell else found["rest"]
+    for tree in _parsed(text, file):
+        ast.increment_lineno(tree, number if is_cell else number - 1)
+        launch = pending(list(reader.events(tree.body, file)))
+        if launch is not None:
+            yield remark(launch, number, file, found[1], reader.wait)
+        yield from uncalled(tree, file)

@@ -1,0 +1,163 @@
+"""A program in C, C++ or CUDA C++ run as it is, its own main() and all, every access watched without a GPU."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from time import monotonic
+
+from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
+from noyau.kernels.c import SUFFIXES
+from noyau.kernels.c.prototypes import blanked
+from noyau.sanitizer.c.build import OWN, Program, Source, built
+from noyau.sanitizer.c.findings import Told, findings, maps_of
+from noyau.sanitizer.c.kernel import plans_for
+from noyau.sanitizer.c.launch_lint import advised
+from noyau.sanitizer.c.rewrite import rewritten
+from noyau.sanitizer.c.run import Launch, Ran, run_whole
+from noyau.sanitizer.lint.c_clocks import unwaited
+from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
+from noyau.verify.findings import Finding
+
+TIME_S = 120.0  # of the processor, after which a run is ended
+SILENT_S, SILENT_TIMES = 5.0, 5  # a run in silence has at least so long, and so many times as long as the first one
+
+_PATHS = re.compile("-(?:I|L|isystem|iquote|idirafter|include|imacros)")
+_FILES = ("-include", "-imacros")  # looked for in the folders of headers too
+_CUT = ("it was interrupted", "it does not end")  # how the runtime says it
+
+
+def check_program(
+    path: Path,
+    arguments: Sequence[str] = (),
+    launch: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+    time_s: float = TIME_S,
+    *,
+    flags: str = "",
+    maps: bool = False,
+) -> ScriptCheck:
+    """Build a program as it is, run it with its arguments in the folder that this is in, and tell what its threads do
+    wrong with memory: those of OpenMP, of POSIX and of C++, and of grids of CUDA, which need no GPU.
+
+    What it prints is printed. A program with threads runs twice, the second time in silence, its work dealt otherwise;
+    what else it does, as writing files, it does twice. `launch`: (grid, block) in place of each that is written;
+    `time_s`: of the processor, for a run; `flags`: for the compiler, folders and files in them as from the folder that
+    this is in; other files of the program that they name (`part.c`) are built beside it and watched alike. InputError
+    where there is no such file, it has no main(), or a quote in `flags` does not end; UnsupportedError, with the line,
+    for what cannot be stood in for; BuildError where a text does not compile."""
+    text = _text(path)
+    language = SUFFIXES[path.suffix]
+    program, whole = _program(path, text, _flags(flags))
+    forced = None if launch is None else Launch(_triple(launch[0]), _triple(launch[1]))
+    plans, words = plans_for(whole), [str(path), *arguments]
+    begin = monotonic()
+    try:
+        ran, status = run_whole(program, words, plans[0], forced, time_s, shown=True, maps=maps)
+    except CheckError as error:
+        return _told(path, text, language, program, [], str(error))
+    is_whole = status is not None and not any(each.words in _CUT for each in ran.faults)
+    has_crashed = any(each.kind == "crash" for each in ran.faults)
+    fault = "" if has_crashed or status == 0 else _end_of(status)
+    runs = [ran]
+    if is_whole and plans[-1] != plans[0]:
+        patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
+        with suppress(CheckError):  # for want of what it reads, as how it ends may be
+            again, _ = run_whole(program, words, plans[-1], forced, patience_s, shown=False, maps=False)
+            runs.append(_without_ends(again))
+    return _told(path, text, language, program, runs, fault)
+
+
+def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Program, str]:
+    """The program, and the text of all of its files."""
+    own = tuple(word for word in flags if not _is_text(word))
+    others = {Path(word): _read(Path(word)) for word in flags if _is_text(word)}
+    try:
+        beside = tuple(_source(each, its, own, str(each)) for each, its in others.items())
+        program = built(replace(_source(path, text, own, OWN), others=beside))
+    except (BuildError, UnsupportedError) as error:
+        raise type(error)(f"{path.name}: {error}") from None
+    return program, "\n".join([text, *others.values()])
+
+
+def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
+    """A file of a program; `file`: how its lines are named."""
+    language = SUFFIXES[path.suffix]
+    made = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten(text, language, path.name)}"
+    return Source(made, language, flags, path.resolve().parent, path.name)
+
+
+def _is_text(word: str) -> bool:
+    """Whether a word of the flags names a file of the program's own."""
+    return not word.startswith("-") and Path(word).suffix in SUFFIXES
+
+
+def _end_of(status: int | None) -> str:
+    return "it was interrupted" if status is None else f"it ended with status {status}"
+
+
+def _flags(flags: str) -> tuple[str, ...]:
+    """The words of `flags`, each path as it is from everywhere: the compiler runs in a folder of its own."""
+    try:
+        words = iter(shlex.split(flags))
+    except ValueError as error:
+        raise InputError(f"--flags={flags} cannot be read: {str(error).lower()}; end each quote") from None
+    made = []
+    for word in words:
+        found = _PATHS.match(word)
+        if found is None:
+            made.append(str(Path(word).resolve()) if _is_text(word) else word)
+            continue
+        place = word[found.end() :] or next(words, "")
+        is_there = found[0] not in _FILES or Path(place).is_file()
+        made.append(f"{found[0]}{Path(place).resolve() if place and is_there else place}")
+    return tuple(made)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; give FILE.c, FILE.cpp or FILE.cu") from None
+
+
+def _text(path: Path) -> str:
+    text = _read(path)
+    if not re.search(r"\bmain\s*\(", blanked(text)):
+        call = f'noyau.check("{path}::FUNCTION", args)'
+        raise InputError(f"{path} has no main(), so there is nothing to run; in Python, {call} calls a function of it")
+    return text
+
+
+def _triple(part: Sequence[int]) -> tuple[int, int, int]:
+    x, y, z = (*part, 1, 1)[:3]
+    return x, y, z
+
+
+def _without_ends(ran: Ran) -> Ran:
+    """A run in silence: how it ends may be for want of what it reads."""
+    return replace(ran, faults=tuple(each for each in ran.faults if each.kind != "crash"))
+
+
+def _told(path: Path, text: str, language: str, program: Program, runs: Sequence[Ran], fault: str) -> ScriptCheck:
+    if not runs:
+        return ScriptCheck(path.name, (), fault, advice=_clocks(path, text, language))
+    told = Told(path.name, path.stem, "main", language, str(path), text, {}, "")
+    found, allowed = findings(runs, program.lines, told)
+    found += tuple(advised(runs[0], program.lines, told))
+    notes = (*allowed, runs[0].turns) if runs[0].turns else tuple(allowed)
+    seen = KernelSeen(
+        path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, notes
+    )
+    maps = maps_of(runs[0], program.lines, told)
+    return ScriptCheck(path.name, (seen,), fault, advice=_clocks(path, text, language), maps=maps)
+
+
+def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
+    """Warnings on clocks of the host that do not wait for a launch."""
+    found = unwaited(text, str(path)) if language == "cuda" else []
+    return tuple(each.finding(path.name, each.about, language) for each in found if not each.is_allowed)

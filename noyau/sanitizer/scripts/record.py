@@ -1,0 +1,186 @@
+"""What was seen while a script or a notebook ran: the record, which prints itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from noyau.errors import CheckError
+from noyau.sanitizer.access_map import Map, Traced
+from noyau.sanitizer.records import Watched
+from noyau.text import counted
+from noyau.verify.findings import LIMITS, SCHEMA_VERSION, Finding, told_of
+
+
+@dataclass(frozen=True, slots=True)
+class KernelSeen:
+    """A kernel that a script called. `shapes`: of its arguments, each once; `calls`: how often; `unseen`: why it was
+    not watched, or nothing."""
+
+    name: str
+    language: str
+    place: str
+    calls: int
+    shapes: tuple[str, ...]
+    accesses: int
+    findings: tuple[Finding, ...] = ()
+    notes: tuple[str, ...] = ()
+    unseen: str = ""
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    def lines(self) -> list[str]:
+        """How much was seen of it, and each finding."""
+        if self.unseen and not self.accesses and not self.findings:
+            return [f"{self.name}: its accesses are not seen: {self.unseen}"]
+        raced = any(finding.kind in ("race", "written-twice") for finding in self.findings)
+        many = f"{self.calls} call{'s' * (self.calls > 1)}, {len(self.shapes)} shape{'s' * (len(self.shapes) > 1)}"
+        if not self.shapes:  # a whole program
+            many = f"{self.calls} run{'s' * (self.calls > 1)}"
+        part = "part of " if self.unseen else ""
+        seen = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
+        told = [f"{self.name}: {'; '.join([seen, *self.notes])}"]
+        told += [f"{self.name}: of the other calls accesses are not seen: {self.unseen}"] if self.unseen else []
+        return told + [f"{self.name}: {line}" for finding in self.findings for line in told_of(finding)]
+
+    def to_json(self, script: str) -> dict[str, Any]:
+        """The entry of `checked`."""
+        return {
+            "op": script,
+            "kernel": self.name,
+            "shapes": list(self.shapes),
+            "accesses": self.accesses,
+            "calls": self.calls,
+            "unseen": self.unseen,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ScriptCheck:
+    """A run of a script or a notebook. `fault`: how it ended where it did not end well; `notes`: what was left out;
+    `advice`: warnings on the script's own lines; `maps`: of a small launch of each kernel, where they are wanted."""
+
+    script: str
+    kernels: tuple[KernelSeen, ...]
+    fault: str = ""
+    notes: tuple[str, ...] = ()
+    advice: tuple[Finding, ...] = ()
+    maps: tuple[Map, ...] = ()
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return (*(finding for kernel in self.kernels for finding in kernel.findings), *self.advice)
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def ok(self) -> bool:
+        """Whether it ended well, and nothing speaks against a kernel."""
+        return not self.fault and not self.errors
+
+    def __str__(self) -> str:
+        lines = [line for kernel in self.kernels for line in kernel.lines()]
+        if not self.kernels and self.script.endswith((".py", ".ipynb")):
+            lines.append(f"{self.script}: no parallel loop of Numba was run in it, and no kernel was launched")
+        lines += [f"{self.script}: {line}" for finding in self.advice for line in told_of(finding)]
+        lines += [f"{self.script}: {note}" for note in self.notes]
+        return "\n".join([*lines, f"{self.script}: {self.fault}"] if self.fault else lines)
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first finding, or with how the script ended, unless `ok`."""
+        for finding in self.errors:
+            raise CheckError(f"{finding.kernel} of {self.script}: {finding}")
+        if self.fault:
+            raise CheckError(f"{self.script}: {self.fault}")
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "schema_version": SCHEMA_VERSION,
+            "ok": self.ok,
+            "script": self.script,
+            "fault": self.fault,
+            "notes": list(self.notes),
+            "limits": list(LIMITS[:1]),
+            "findings": [finding.to_json() for finding in self.findings],
+            "checked": [kernel.to_json(self.script) for kernel in self.kernels],
+        }
+
+
+@dataclass(slots=True)
+class Session:
+    """What is seen while a script runs, kernel by kernel."""
+
+    script: str
+    kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    maps: dict[tuple[str, str], Map] | None = None  # by the kernel and its place; None where none are wanted
+    keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
+    advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
+
+    def traced(self, name: str, place: str) -> Traced | None:
+        """What remembers who writes what in a call that is to be drawn: the first of a kernel that is small enough."""
+        known = None if self.maps is None else self.maps.get((name, place))
+        return None if self.maps is None or (known is not None and known.arrays) else Traced()
+
+    def draw(self, made: Map, place: str) -> None:
+        """A map of a call of the kernel at a place."""
+        assert self.maps is not None
+        self.maps[made.kernel, place] = made
+
+    def add(self, name: str, language: str, place: str, shapes: str, watched: Watched | None, unseen: str = "") -> None:
+        """One call of a kernel; findings that are alike are told once."""
+        known = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
+        found = watched or Watched((), 0)
+        told = {finding.id: finding for finding in (*found.findings, *known.findings)}
+        told |= {finding.id: finding for finding in known.findings}
+        self.kernels[name, place] = KernelSeen(
+            name,
+            language,
+            place,
+            known.calls + 1,
+            tuple(dict.fromkeys((*known.shapes, shapes))),
+            known.accesses + found.accesses,
+            tuple(told.values()),
+            tuple(dict.fromkeys((*known.notes, *found.allowed, *found.notes))),
+            known.unseen or unseen,
+        )
+        if self.keep is not None and (known.calls == 0 or len(told) > len(known.findings)):
+            self.keep()
+
+    def note(self, told: str) -> None:
+        """A line for the report, once."""
+        if told not in self.notes:
+            self.notes.append(told)
+
+    def find(self, name: str, place: str, finding: Finding) -> None:
+        """A finding on a kernel that was added before."""
+        known = self.kernels[name, place]
+        if finding.id not in {each.id for each in known.findings}:
+            self.kernels[name, place] = replace(known, findings=(*known.findings, finding))
+            if self.keep is not None:
+                self.keep()
+
+    def finished(self, fault: str = "") -> ScriptCheck:
+        """The record."""
+        maps = tuple((self.maps or {}).values())
+        kernels, advice = tuple(self.kernels.values()), tuple(self.advice.values())
+        return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps=maps)
+
+
+def shapes_told(names: Sequence[str], values: Sequence[Any]) -> str:
+    """`x: f32[5, 4], n = 3`: the arguments of a call, short."""
+    return ", ".join(_told(name, value) for name, value in zip(names, values, strict=False))
+
+
+def _told(name: str, value: Any) -> str:
+    shape = getattr(value, "shape", None)
+    if shape is None:
+        return f"{name} = {value!r}" if isinstance(value, bool | int | float) else name
+    dtype = getattr(value, "dtype", "")
+    element = "records" if getattr(dtype, "names", None) else str(dtype).removeprefix("torch.")
+    return f"{name}: {element}[{', '.join(map(str, shape))}]"

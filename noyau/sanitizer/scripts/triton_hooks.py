@@ -1,0 +1,194 @@
+"""While a script runs, launches of Triton's kernels are watched in Triton's interpreter, on the script's own arguments.
+There need be no GPU: tensors of the CPU stand for those of one."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial, wraps
+from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from triton.runtime.interpreter import InterpretedFunction
+
+from noyau.errors import DeviceError
+from noyau.kernels.user_kernel import python_function
+from noyau.sanitizer.records import digest
+from noyau.sanitizer.scripts import torch_devices, triton_host
+from noyau.sanitizer.scripts.fakes import patch
+from noyau.sanitizer.scripts.record import Session, shapes_told
+from noyau.sanitizer.triton.bare_call import Fresh, launched
+from noyau.sanitizer.triton.launch_lint import advised
+from noyau.sanitizer.triton.run import LANGUAGE, MOST, REMEDIES, map_of
+from noyau.verify.findings import Finding
+
+_EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
+# Functions that give no tensor and read what a tensor holds.
+_READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
+
+_SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
+
+
+@contextmanager
+def hooked(session: Session, grid: Sequence[int] | None = None) -> Iterator[None]:
+    """What is launched in the meantime is watched, for `session`. `grid`: in place of what the script says. Triton has
+    to interpret in this process."""
+    hooks = _Hooks(session, grid)
+    with ExitStack() as undone:
+        undone.enter_context(triton_host.stood_in(session.note))
+        undone.enter_context(torch_devices.stood_in(hooks.look))
+        patch(undone, InterpretedFunction, "run", hooks.running(InterpretedFunction.run))
+        yield
+
+
+class _Empties:
+    """Tensors that torch.empty made, by the address of their storage, until the host writes to them."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, tuple[Fresh, StorageWeakRef, torch.Tensor]] = {}
+
+    def add(self, tensor: torch.Tensor) -> None:
+        with torch._C.DisableTorchFunction():
+            storage = tensor.untyped_storage()
+            if storage.nbytes() and tensor.device.type == "cpu" and not tensor.is_inference():
+                fresh = Fresh(torch.zeros(storage.nbytes(), dtype=torch.bool).numpy())
+                self.known[storage.data_ptr()] = fresh, StorageWeakRef(storage), _version(tensor)
+
+    def of(self, tensor: torch.Tensor) -> Fresh | None:
+        """What is known of the memory of a tensor, None where all of it holds values."""
+        if not self.known:
+            return None
+        with torch._C.DisableTorchFunction():
+            at = tensor.untyped_storage().data_ptr()
+            fresh, storage, version = self.known.get(at, (None, None, None))
+            if fresh is None or storage is None:
+                return None
+            if storage.expired() or tensor.is_inference() or _version(tensor) != version:
+                del self.known[at]
+                return None
+            return fresh
+
+    def forget(self, tensor: torch.Tensor) -> None:
+        """The host may fill it from now on, and nobody sees it."""
+        with torch._C.DisableTorchFunction():
+            self.known.pop(tensor.untyped_storage().data_ptr(), None)
+
+
+def _version(tensor: torch.Tensor) -> Any:
+    return tensor._version
+
+
+class _Hooks:
+    """What stands in place of Triton's own while a script runs."""
+
+    def __init__(self, session: Session, grid: Sequence[int] | None) -> None:
+        self.session, self.grid, self.empties = session, grid, _Empties()
+
+    def running(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """The `run` of a kernel that is interpreted."""
+
+        @wraps(plain)
+        def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
+            if not warmup:
+                chosen = self.grid or grid
+                self.launch(partial(plain, function, grid=chosen, warmup=False), function, args, named, chosen)
+            return triton_host.Compiled(partial(run, function))
+
+        return run
+
+    def launch(
+        self, run: Callable[..., Any], function: Any, args: Sequence[Any], named: dict[str, Any], grid: Any
+    ) -> None:
+        session, name, place = self.session, python_function(function).__name__, place_of(function)
+        names = list(inspect.signature(python_function(function)).parameters)
+        own = {each: value for each, value in named.items() if each in names}
+        shapes = shapes_told([*names[: len(args)], *own], [*args, *own.values()])
+        said = advised(function, args, own, grid, session.script, shapes)
+        session.advice |= {each.id: each for each in said if each.id not in session.advice}
+        fresh = dict(self.fresh([*args, *own.values()], name, place))
+        traced = session.traced(name, place)
+        try:
+            made = launched(run, function, args, named, fresh, shadow=traced)
+        except Exception as fault:
+            session.add(name, LANGUAGE, place, shapes, None, f"it raised {type(fault).__name__}: {fault}")
+            raise
+        size = f"{shapes}; launched {made.grid}"
+        if made.hooks.was_cut:
+            told = f"it made more than {MOST} accesses; run the script on smaller tensors"
+            session.add(name, LANGUAGE, place, shapes, None, told)
+            raise DeviceError(f"{name}[{made.grid}]: {told}")
+        watched = made.watched(session.script, name, size)
+        notes = tuple(note for note in watched.notes if not note.startswith("launched: "))
+        session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes))
+        if traced is not None:
+            session.draw(map_of(name, made.hooks, made.extents, traced), place)
+
+    def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, Fresh]]:
+        """What is known of the memories of a launch that began empty, by address."""
+        for each in values:
+            tensor = getattr(each, "base", None) if not isinstance(each, torch.Tensor) else each
+            known = self.empties.of(tensor) if isinstance(tensor, torch.Tensor) else None
+            if known is not None and isinstance(tensor, torch.Tensor):
+                known.kernel = name, place
+                with torch._C.DisableTorchFunction():
+                    yield tensor.untyped_storage().data_ptr(), known
+
+    def look(self, function: Any, args: tuple[Any, ...], made: Any) -> None:
+        """At each call of torch: what it made empty, and what it read that nobody wrote."""
+        name = getattr(function, "__name__", "")
+        if name in _EMPTY and isinstance(made, torch.Tensor):
+            self.empties.add(made)
+        elif self.empties.known and not _writes(name):
+            for each in args:
+                if isinstance(each, torch.Tensor) and _reads(name, each, made):
+                    self.read(each)
+            if name in _SHARING and isinstance(args[0], torch.Tensor):
+                self.empties.forget(args[0])
+        elif self.empties.known and args and isinstance(args[0], torch.Tensor):
+            self.empties.of(args[0])  # of `x.data` the version is its own, which only the call in place shows
+
+    def read(self, tensor: torch.Tensor) -> None:
+        """Cells of a kernel's result that the host reads and no kernel wrote are a finding of the last one that had
+        it."""
+        known = self.empties.of(tensor)
+        if known is None or known.kernel is None:
+            return
+        with torch._C.DisableTorchFunction(), torch.no_grad():
+            marks = torch.from_numpy(known.is_set[:: tensor.element_size()].copy())
+            held = marks.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            missed = (~held).nonzero()
+        if len(missed):
+            name, place = known.kernel
+            known.kernel = None
+            first = ", ".join(map(str, missed[0].tolist()))
+            told = f"{len(missed)} of {held.numel()} cells that the host reads were never stored, [{first}] first"
+            finding = Finding(
+                *(self.session.script, name, LANGUAGE, "unwritten", place, "", told),
+                digest=digest("unwritten", name),
+                mend=REMEDIES["unwritten"],
+            )
+            self.session.find(name, place, finding)
+
+
+def _writes(name: str) -> bool:
+    """Whether a function of torch makes a tensor like another one, or changes one in place."""
+    if name == "__setitem__":
+        return True
+    return name.startswith("new_") or name.endswith("_like") or (name.endswith("_") and not name.endswith("__"))
+
+
+def _reads(name: str, tensor: torch.Tensor, made: Any) -> bool:
+    """Whether a function of torch reads the cells of a tensor: what gives a view of it does not."""
+    if not isinstance(made, torch.Tensor):
+        return name in _READING
+    with torch._C.DisableTorchFunction():
+        return bool(made.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr())
+
+
+def place_of(function: Any) -> str:
+    """The file and the line of a kernel."""
+    plain = python_function(function)
+    return f"{inspect.getsourcefile(plain)}:{plain.__code__.co_firstlineno}"

@@ -1,0 +1,281 @@
+"""Triton's interpreter with each of its loads, stores and atomics noted, and kept to the arguments of the launch.
+
+What is wrapped is found by its name in the interpreter's builder: block pointers and tensor descriptors come to masked
+loads and stores there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.sanitizer.records import Access, Site
+from noyau.sanitizer.triton.memory_extents import Extents
+
+try:
+    import triton
+    from triton.runtime import interpreter
+except ImportError as error:
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+
+Array = np.ndarray
+_FOLDERS = tuple(f"{Path(file).parent}{os.sep}" for file in (triton.__file__, __file__))
+_NEEDED = ("set_grid_dim", "set_grid_idx", "create_masked_load", "create_masked_store", "create_atomic_rmw")
+_ATOMIC_MOVES = ("create_atomic_load", "create_atomic_store", "create_atomic_poll")  # of newer releases
+_INT32_END = 2.0**31
+
+
+class TooManyError(Exception):
+    """A launch made more accesses than it may."""
+
+
+class Hooks:
+    """What stands in the interpreter's builder while a launch is watched. `most`: accesses after which it ends."""
+
+    def __init__(self, extents: Extents, most: int) -> None:
+        self.extents, self.shadow, self.most = extents, extents.shadow, most
+        self.builder: Any = interpreter.interpreter_builder
+        self.grid: tuple[int, ...] = (0, 1, 1)  # no programs, until there are some
+        self.sites: list[Site] = []
+        self.overflows: set[int] = set()  # sites of products of int32 that did
+        self.was_cut = False
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._is_atomic = False
+
+    def wrapped(self) -> dict[str, Callable[..., Any]]:
+        """What replaces methods of the builder, by name. UnsupportedError where this release of Triton lacks one."""
+        missing = next((name for name in _NEEDED if not hasattr(self.builder, name)), None)
+        if missing is not None:
+            told = f"the interpreter of triton {triton.__version__} has no {missing}: its accesses are not seen"
+            raise UnsupportedError(told)
+        made: dict[str, Callable[..., Any]] = {
+            "set_grid_dim": self.grid_dim(self.builder.set_grid_dim),
+            "set_grid_idx": self.grid_idx(self.builder.set_grid_idx),
+            "create_masked_load": self.load(self.builder.create_masked_load),
+            "create_masked_store": self.store(self.builder.create_masked_store),
+            "create_atomic_rmw": self.atomic(self.builder.create_atomic_rmw),
+        }
+        if hasattr(self.builder, "create_atomic_cas"):
+            made["create_atomic_cas"] = self.compared(self.builder.create_atomic_cas)
+        if hasattr(self.builder, "create_mul"):
+            made["create_mul"] = self.product(self.builder.create_mul)
+        for name in _ATOMIC_MOVES:
+            if hasattr(self.builder, name):
+                made[name] = self.moved(getattr(self.builder, name))
+        return made
+
+    def owner(self, number: int) -> str:
+        """A program in words, by its number."""
+        rest, z = divmod(number, self.grid[2])
+        x, y = divmod(rest, self.grid[1])
+        places = (x, y, z) if self.grid[2] > 1 else (x, y) if self.grid[1] > 1 else (x,)
+        return f"program {places[0]}" if len(places) == 1 else f"program {places}"
+
+    # ---- programs
+
+    def grid_dim(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def given(x: int, y: int, z: int) -> Any:
+            self.grid = (int(x), int(y), int(z))
+            return plain(x, y, z)
+
+        return given
+
+    def grid_idx(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def entered(x: int, y: int, z: int) -> Any:
+            owner = (x * self.grid[1] + y) * self.grid[2] + z
+            self.shadow.enter(owner, block=owner)
+            return plain(x, y, z)
+
+        return entered
+
+    # ---- accesses
+
+    def load(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def loaded(pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+            kept = self.noted(pointers, _held(mask), Access.READ)
+            return plain(pointers, _like(mask, kept), *rest, **named)
+
+        return loaded
+
+    def store(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def stored(pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+            kept = self.noted(pointers, _held(mask), Access.WRITE, value.data)
+            return plain(pointers, value, _like(mask, kept), *rest, **named)
+
+        return stored
+
+    def atomic(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        def merged(how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
+            self.fence(pointers, rest)
+            kept = self.noted(pointers, _held(mask), Access.ATOMIC)
+            return plain(how, pointers, value, _like(mask, kept), *rest, **named)
+
+        return merged
+
+    def compared(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Compare and swap, which takes no mask: lanes that lie outside are left out."""
+
+        def swapped(pointers: Any, expected: Any, value: Any, *rest: Any, **named: Any) -> Any:
+            self.fence(pointers, rest)
+            kept = self.noted(pointers, np.ones(1, bool), Access.ATOMIC)
+            if kept.all():
+                return plain(pointers, expected, value, *rest, **named)
+            some = [
+                _like(each, np.broadcast_to(each.data, kept.shape)[kept].copy()) for each in (pointers, expected, value)
+            ]
+            result = np.zeros(kept.shape, expected.data.dtype)
+            if kept.any():
+                result[kept] = plain(*some, *rest, **named).data
+            return _like(expected, result)
+
+        return swapped
+
+    def moved(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Loads and stores that are atomic: the interpreter has plain ones do them."""
+
+        def done(pointers: Any, *rest: Any, **named: Any) -> Any:
+            self.fence(pointers, rest)
+            self._is_atomic = True
+            try:
+                return plain(pointers, *rest, **named)
+            finally:
+                self._is_atomic = False
+
+        return done
+
+    def product(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+        """Products of int32 that overflow are remembered: they are the usual reason for an offset that lies outside."""
+
+        def multiplied(left: Any, right: Any) -> Any:
+            made = plain(left, right)
+            if made.data.dtype == np.int32 and np.any(
+                np.abs(np.multiply(left.data, right.data, dtype=np.float64)) >= _INT32_END
+            ):
+                self.overflows.add(self.site())
+            return made
+
+        return multiplied
+
+    def fence(self, pointers: Any, rest: Sequence[Any]) -> None:
+        """An atomic of one cell that is not relaxed orders what its program did before: locks and tickets."""
+        if pointers.data.size == 1 and not any("relaxed" in str(each).lower() for each in rest):
+            self.shadow.fence()
+
+    def noted(self, pointers: Any, mask: Array, access: Access, values: Array | None = None) -> Array:
+        """The lanes of an access that lie inside an argument, once all of it is noted."""
+        access = Access.ATOMIC if self._is_atomic else access
+        if self.shadow.accesses > self.most:
+            self.was_cut = True
+            raise TooManyError
+        element = pointers.get_element_ty()
+        size = max(1, int(element.primitive_bitwidth) // 8)
+        addresses, values = pointers.data, values if access is Access.WRITE else None
+        lanes = mask if mask.dtype == bool else mask.astype(bool)
+        shape = np.broadcast_shapes(addresses.shape, lanes.shape)
+        if not addresses.shape == lanes.shape == (shape if values is None else values.shape):
+            addresses, lanes = np.broadcast_to(addresses, shape), np.broadcast_to(lanes, shape)
+            values = None if values is None else np.broadcast_to(values, shape)
+        if lanes.all():
+            given = None if values is None else values.reshape(-1)
+            return self.extents.touch(addresses.reshape(-1), size, access, self.site(), given).reshape(shape)
+        given, lanes = None if values is None else values[lanes], lanes.copy()
+        lanes[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), given)
+        return lanes
+
+    def site(self) -> int:
+        """The number of the line of the kernel that runs."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None and frame.f_code.co_filename.startswith(_FOLDERS):
+            frame = frame.f_back
+        place = (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
+        number = self._numbers.get(place)
+        if number is None:
+            number = self._numbers[place] = len(self.sites)
+            self.sites.append(Site.of(*place))
+        return number
+
+
+@contextmanager
+def hooked(extents: Extents, most: int) -> Iterator[Hooks]:
+    """Programs that the interpreter runs in the meantime are watched. UnsupportedError where this release of Triton
+    lacks what is wrapped for it."""
+    hooks = Hooks(extents, most)
+    made, builder = hooks.wrapped(), hooks.builder
+    before = {name: vars(builder).get(name) for name in made}
+    patch: Any = getattr(interpreter, "_patch_lang_tensor", None)
+
+    def patched(tensor: Any, *rest: Any) -> Any:
+        done = patch(tensor, *rest)
+        tensor.__index__ = _index  # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for
+        return done
+
+    if patch is not None:
+        interpreter._patch_lang_tensor = patched
+    for name, function in made.items():
+        setattr(builder, name, function)
+    try:
+        with np.errstate(all="ignore"), _hastened(builder):
+            yield hooks
+    finally:
+        if patch is not None:
+            interpreter._patch_lang_tensor = patch
+        for name, old in before.items():
+            if old is None:
+                delattr(builder, name)
+            else:
+                setattr(builder, name, old)
+
+
+@contextmanager
+def _hastened(builder: Any) -> Iterator[None]:
+    """The interpreter without two things that take it most of its time: it makes a table of all dtypes whenever it asks
+    for one, and says of each sum whether it overflowed, for assertions that it makes only where it debugs."""
+    plain: Any = getattr(interpreter, "_get_np_dtype", None)
+    options: Any = getattr(builder, "options", None)
+    known: dict[Any, Any] = {}
+
+    def recalled(dtype: Any) -> Any:
+        if isinstance(dtype, interpreter.tl.pointer_type):
+            return plain(dtype)
+        element = dtype.element_ty if isinstance(dtype, interpreter.tl.block_type) else dtype
+        if isinstance(element, interpreter.tl.pointer_type):
+            return plain(dtype)
+        found = known.get(element)
+        if found is None:
+            found = known[element] = plain(dtype)
+        return found
+
+    if plain is not None:
+        interpreter._get_np_dtype = recalled
+    if getattr(options, "sanitize_overflow", False) and not getattr(options, "debug", True):
+        builder.options = replace(options, sanitize_overflow=False)
+    try:
+        yield
+    finally:
+        if plain is not None:
+            interpreter._get_np_dtype = plain
+        if options is not None:
+            builder.options = options
+
+
+def _index(tensor: Any) -> int:
+    return int(tensor.handle.data.item())
+
+
+def _held(mask: Any) -> Array:
+    """The lanes of a mask: a handle's, or those that block pointers of older releases give as they are."""
+    found: Array = mask if isinstance(mask, np.ndarray) else mask.data
+    return found
+
+
+def _like(handle: Any, data: Array) -> Any:
+    """A handle of the interpreter on other data."""
+    return data if isinstance(handle, np.ndarray) else type(handle)(data, handle.dtype)

@@ -1,3 +1,0 @@
-"""C, C++ and CUDA C++ with every access watched: the user's text built to call this runtime, and run as a program."""
-
-SUFFIXES = {".c": "c", ".cc": "cpp", ".cpp": "cpp", ".cxx": "cpp", ".cu": "cuda"}  # of files, to languages

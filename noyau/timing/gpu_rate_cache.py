@@ -1,0 +1,171 @@
+"""What a GPU was measured to do, kept in the cache folder until the GPU, its driver, torch or noyau change; and the
+floors of times on it. Nothing here needs a GPU."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from noyau.toolchain import cache as toolchain_cache
+from noyau.toolchain import cached_records
+from noyau.version import __version__
+from noyau.workers.nvml import GpuConditions, unsteady_gpu
+
+FORMAT = 1
+MISTAKE_BELOW = 0.9  # of the floor
+SIZES = tuple(1 << power for power in range(16, 31))
+HOT, COLD = "hot", "cold"
+
+Curve = Mapping[int, float]  # bytes that move -> bytes per second
+Curves = Mapping[str, Curve]  # hot and cold
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """A GPU, and who compiles for it."""
+
+    name: str
+    sm_count: int
+    l2_bytes: int
+    memory_bytes: int
+    capability: str
+    driver: str
+    versions: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        told = {name: getattr(self, name) for name in self.__slots__}
+        return {**told, "versions": dict(self.versions)}
+
+
+@dataclass(frozen=True, slots=True)
+class GpuMeasured:
+    """A GPU and what it can do. `copy`, `read`, `fill`: bytes per second by temperature, then by the bytes that move,
+    those that are read and those that are written both counted; `read` is empty where triton is missing. `matmul`:
+    flops per second of products of random numbers by dtype; `launch_s`: seconds of an empty pair of events, of a kernel
+    that does nothing, of the host for a launch, and from a launch until the host knows that it is done; `transfer`:
+    bytes per second by way ("to device, pinned"), then by bytes; `flush_s`: a read of what fits in the L2, hot and
+    cold: that the flush works."""
+
+    gpu: Gpu
+    copy: Curves
+    read: Curves
+    fill: Curves
+    matmul: Mapping[str, float]
+    launch_s: Mapping[str, float]
+    transfer: Mapping[str, Curve]
+    flush_s: Mapping[str, float]
+    conditions: tuple[GpuConditions, GpuConditions]
+    date: str
+
+    @property
+    def note(self) -> str:
+        """What makes the numbers doubtful, or nothing."""
+        told = unsteady_gpu(*self.conditions)
+        if self.flush_s.get(COLD, 0.0) <= self.flush_s.get(HOT, 0.0):
+            told = "; ".join(filter(None, [told, "what overwrites the L2 made no call slower"]))
+        return told
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "gpu": self.gpu.to_json(),
+            "copy_bytes_per_s": _spelt(self.copy),
+            "read_bytes_per_s": _spelt(self.read),
+            "fill_bytes_per_s": _spelt(self.fill),
+            "matmul_flops_per_s": dict(self.matmul),
+            "launch_s": dict(self.launch_s),
+            "transfer_bytes_per_s": _spelt(self.transfer),
+            "flush_s": dict(self.flush_s),
+            "conditions": [each.to_json() for each in self.conditions],
+            "date": self.date,
+        }
+
+    def floor_s(self, read_bytes: int, written_bytes: int, temperature: str = COLD) -> float:
+        """The least seconds in which this GPU moves so many bytes: as much of both at the rate of copies, what is read
+        or written besides at the rate of reads or of fills; each at the rate of all the bytes together."""
+        moved, alone = read_bytes + written_bytes, abs(read_bytes - written_bytes)
+        other = self.read if read_bytes > written_bytes else self.fill
+        copies = rate_at(self.copy[temperature], moved)
+        others = max(rate_at(other[temperature], moved), copies) if other.get(temperature) else copies
+        return (moved - alone) / copies + alone / others
+
+    def mistake(self, time_s: float, read_bytes: int, written_bytes: int, temperature: str = COLD) -> str:
+        """Why a time cannot be, or nothing: it is less than 0.9 of the floor, and still is at the best rates of the
+        sizes beside it, for a curve has steps where a cache ends."""
+        moved = read_bytes + written_bytes
+        if not moved or time_s >= MISTAKE_BELOW * self.floor_s(read_bytes, written_bytes, temperature):
+            return ""
+        best = max(
+            rate_at(each[temperature], near)
+            for each in (self.copy, self.read, self.fill)
+            if each.get(temperature)
+            for near in (moved // 2, moved, 2 * moved)
+        )
+        least_s = moved / best
+        if time_s >= MISTAKE_BELOW * least_s:
+            return ""
+        return (
+            f"it took {time_s:.3g} s, and what it must move takes this GPU {least_s:.3g} s: the count of bytes, the "
+            "clock or the kernel is wrong"
+        )
+
+
+def rate_at(curve: Curve, moved_bytes: int) -> float:
+    """The rate of a curve at a size: between two of its sizes by the time, which grows with the bytes from what a
+    launch takes; beyond its ends that of the end."""
+    larger = min((size for size in curve if size >= moved_bytes), default=max(curve))
+    smaller = max((size for size in curve if size <= moved_bytes), default=larger)
+    if larger <= smaller:
+        return curve[larger]
+    first_s, last_s = smaller / curve[smaller], larger / curve[larger]
+    return moved_bytes / (first_s + (last_s - first_s) * (moved_bytes - smaller) / (larger - smaller))
+
+
+def recalled(device: str) -> GpuMeasured | None:
+    """What is kept of a device, by its text, or None."""
+    told = cached_records.recall(_key(device))
+    try:
+        return None if told is None else read_back(told)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def keep(device: str, found: GpuMeasured) -> None:
+    """OutputError where the cache cannot be written."""
+    cached_records.keep(_key(device), found.to_json())
+
+
+def read_back(told: Mapping[str, Any]) -> GpuMeasured:
+    """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
+    if told["format"] != FORMAT:
+        raise ValueError("another format")
+    copies, reads, fills, transfers = (
+        _numbered(told[f"{name}_bytes_per_s"]) for name in ("copy", "read", "fill", "transfer")
+    )
+    if set(copies) != {HOT, COLD} or any(not curve for curve in copies.values()):
+        raise ValueError("no curve of copies")
+    return GpuMeasured(
+        Gpu(**told["gpu"]),
+        copies,
+        reads,
+        fills,
+        told["matmul_flops_per_s"],
+        told["launch_s"],
+        transfers,
+        told["flush_s"],
+        (GpuConditions(**told["conditions"][0]), GpuConditions(**told["conditions"][1])),
+        told["date"],
+    )
+
+
+def _key(device: str) -> str:
+    return toolchain_cache.digest("gpu", str(FORMAT), device, __version__)
+
+
+def _numbered(told: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    return {name: {int(size): float(rate) for size, rate in each.items()} for name, each in told.items()}
+
+
+def _spelt(curves: Mapping[str, Curve]) -> dict[str, dict[str, float]]:
+    return {name: {str(size): rate for size, rate in each.items()} for name, each in curves.items()}

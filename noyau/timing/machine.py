@@ -1,0 +1,97 @@
+"""The machine that a result was measured on."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import BuildError
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.version import __version__
+
+PACKAGES = {
+    "numpy": ("numpy",),
+    "onnx": ("onnx",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
+}
+_CPU_INFO = Path("/proc/cpuinfo")
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def this_machine(options: c_compiler.Options = c_compiler.DEFAULTS) -> Machine:
+    """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
+    return Machine(
+        cpu=cpu_model(),
+        cores=usable_cores(),
+        level=c_compiler.resolve_target(options.target),
+        compiler=_compiler(options),
+        os=f"{platform.system()} {platform.release()}",
+        versions={
+            "noyau": __version__,
+            "python": platform.python_version(),
+            **{name: _release(names) for name, names in PACKAGES.items()},
+        },
+    )
+
+
+def cpu_model(path: Path = _CPU_INFO) -> str:
+    """What the processor calls itself, or its architecture where Linux does not say."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
+
+
+def usable_cores(limit: Path = _CPU_LIMIT) -> int:
+    """How many cores this process may use: its affinity, and the share that its container gives it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = limit.read_text(encoding="ascii").split()
+        return min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        return cores  # no limit is spelt "max 100000"
+
+
+def _compiler(options: c_compiler.Options) -> str:
+    try:
+        return c_compiler.find_compiler(options.compiler).version
+    except BuildError:
+        return "none"
+
+
+def _release(names: tuple[str, ...]) -> str:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """Where it ran: `cores` are those that this process may use, `level` is what "native" means to the builder."""
+
+    cpu: str
+    cores: int
+    level: str
+    compiler: str
+    os: str
+    versions: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "cpu": self.cpu,
+            "cores": self.cores,
+            "level": self.level,
+            "compiler": self.compiler,
+            "os": self.os,
+            "versions": dict(sorted(self.versions.items())),
+        }

@@ -1,0 +1,109 @@
+"""Is what a timed call returned right? Against a graph, by the certificate, or against a NumPy function."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from noyau.dtypes import from_numpy
+from noyau.errors import InputError
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Graph, Input, Node
+from noyau.verify.certificate import Failure
+from noyau.verify.floats import moved
+from noyau.verify.values import Case, Judge, Spelt, certify, judge_of
+
+Arrays = Sequence[np.ndarray]
+Check = Callable[[Arrays, Arrays], str]
+Reference = Callable[..., object]
+
+_MOVED_RUNS = 8
+
+
+def by_graph(graph: Graph, spelt: Spelt | None = None) -> Check:
+    """What is wrong with outputs for inputs, in the graph's order, or nothing: by the certificate, against float64."""
+
+    def check(inputs: Arrays, outputs: Arrays) -> str:
+        given = tuple(np.array(array) for array in inputs)
+        case = Case("a timed run", given)
+        certificate = certify(graph, lambda _: outputs, [case], name="the timed run", spelt=spelt)
+        return "" if certificate.ok else certificate.summary()
+
+    return check
+
+
+def by_reference(reference: Reference, truth_of: Reference | None = None) -> Check:
+    """As `by_graph`, against a NumPy function of the same inputs: evaluated with every float widened to float64 for the
+    truth, and nine times as it is, eight of them with the float inputs moved by an ulp, for what is allowed.
+
+    `truth_of` gives the truth in its place, of the same widened inputs."""
+
+    def check(inputs: Arrays, outputs: Arrays) -> str:
+        with np.errstate(all="ignore"):
+            truth = arrays_of((truth_of or reference)(*(_widened(array) for array in inputs)))
+            runs = [arrays_of(reference(*given)) for given in _moved(inputs)]
+            misfit = _misfit(outputs, runs[0])
+            return misfit or _first_failure(outputs, truth, runs)
+
+    return check
+
+
+def arrays_of(result: object) -> list[np.ndarray]:
+    """What a NumPy function returned, as arrays; InputError where it is none."""
+    parts = result if isinstance(result, tuple | list) else [result]
+    if any(part is None or from_numpy(np.asarray(part).dtype) is None for part in parts):
+        raise InputError(f"the reference returned {type(result).__name__}, not an array or a tuple of arrays")
+    return [np.asarray(part) for part in parts]
+
+
+def _first_failure(outputs: Arrays, truth: Arrays, runs: Sequence[Arrays]) -> str:
+    """The first wrong cell, in words, or nothing."""
+    for number, got in enumerate(outputs):
+        judge = _judge(number, got, truth[number])
+        for run in runs:
+            judge.see(run[number])
+        outcome = judge.outcome(Case("a timed run", ()), "the inputs of the run")
+        if outcome.broken or outcome.beyond > outcome.cells // 100_000:
+            return _told(outcome.failures[0])
+    return ""
+
+
+def _told(failure: Failure) -> str:
+    where = f"{failure.output}[{', '.join(map(str, failure.cell or ()))}]"
+    got, want = (f"{value:.9g}" for value in (failure.got, failure.want))
+    if got == want:
+        got, want = repr(failure.got), repr(failure.want)
+    bound = f"got {got}, want {want} (float64), allowed {failure.allowed:.2g}"
+    return f"wrong at {where}: {bound}; {failure.note}"
+
+
+def _judge(number: int, got: np.ndarray, truth: np.ndarray) -> Judge:
+    dtype = from_numpy(got.dtype)
+    if dtype is None:
+        raise InputError(f"output {number} is {got.dtype}, which noyau cannot judge; cast it")
+    node = Node(f"output {number}", Input(), (), dtype, shape_of(got.shape))
+    return judge_of(node, got, truth, np.zeros(got.shape, bool), False)
+
+
+def _misfit(outputs: Arrays, wanted: Arrays) -> str:
+    found, sought = ([f"{array.dtype}{list(array.shape)}" for array in arrays] for arrays in (outputs, wanted))
+    return "" if found == sought else f"gave {', '.join(found)}, not {', '.join(sought)}"
+
+
+def _widened(array: np.ndarray) -> np.ndarray:
+    dtype = from_numpy(array.dtype)
+    return array.astype(np.float64) if dtype is not None and dtype.is_float else array.copy()
+
+
+def _moved(inputs: Arrays) -> Iterator[Arrays]:
+    """The inputs as they are, then with each float moved by -1, 0 or +1 ulp."""
+    yield [array.copy() for array in inputs]
+    rng = np.random.default_rng(_MOVED_RUNS)
+    for _ in range(_MOVED_RUNS):
+        yield [_moved_by_an_ulp(np.ascontiguousarray(array).reshape(array.shape), rng) for array in inputs]
+
+
+def _moved_by_an_ulp(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    dtype = from_numpy(array.dtype)
+    return moved(array, rng) if dtype is not None and dtype.is_float else array.copy()

@@ -1,0 +1,320 @@
+"""Two Python callables on arrays against each other: verified on runs that are timed, hot and cold.
+
+A side times itself: it makes inputs new between calls, outside the time that is measured, and keeps what some of the
+timed calls returned, chosen at random beforehand. What they returned is verified when all timing is done.
+"""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from noyau.errors import CheckError, NoyauError
+from noyau.timing.comparison import Clock, Comparison, Timed, Verdict, compare
+from noyau.timing.conditions import Conditions, conditions, others_rest, unsteady
+from noyau.timing.input_rotation import Arrays, Rotation, cold_sets, hot_sets, packed_sets
+from noyau.timing.output_checks import Check
+from noyau.workers.tamper_detection import Snapshot, Watch, poison, seconds
+
+Mistake = Callable[[float], str]
+
+VERIFIED = 4  # timed runs of each side and temperature
+
+
+def _as_it_is(result: object) -> object:
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A callable of arrays with a name. `into`: it writes to arrays given as `out=(...)`, made beforehand; else it
+    returns an array or a tuple of them, as users call it, and its allocations are timed as well.
+
+    `takes`: what it is called with for a set of arrays, made once a set; `takes_out`: what it is given as `out=` for a
+    set of outputs; `gives`: what it returned as arrays, once the clock has stopped."""
+
+    name: str
+    run: Callable[..., object]
+    into: bool = False
+    takes: Callable[[Arrays], tuple[Any, ...]] = tuple
+    takes_out: Callable[[Arrays], Any] = tuple
+    gives: Callable[[object], object] = _as_it_is
+
+
+@dataclass(frozen=True, slots=True)
+class First:
+    """A candidate's first calls, which are not timed against anything: the first is what compiles. `peak_bytes` is what
+    one call allocates through Python and NumPy, at the peak."""
+
+    first_s: float
+    peak_bytes: int
+    outputs: Arrays
+
+
+@dataclass(frozen=True)
+class Trial:
+    """What came of it. `hot`: on inputs that stay in a core's cache where they fit; `cold`: on inputs that went through
+    at least twice the last-level cache. `compile_s`, `peak_bytes`: of before, of after. `note`: what makes the times
+    doubtful."""
+
+    names: tuple[str, str]
+    hot: Comparison
+    cold: Comparison
+    compile_s: tuple[float, float]
+    peak_bytes: tuple[int, int]
+    conditions: tuple[Conditions, Conditions]
+    inputs: tuple[str, ...]
+    verified: int
+    note: str = ""
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of the cold runs, for no cache is promised to a user; of the hot ones where those are AMBIGUOUS."""
+        return self.cold.verdict if self.cold.verdict is not Verdict.AMBIGUOUS else self.hot.verdict
+
+    @property
+    def advice(self) -> str:
+        """What to do where the verdict is AMBIGUOUS."""
+        return "; ".join(filter(None, [self.hot.advice, self.note])) if self.verdict is Verdict.AMBIGUOUS else ""
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "names": list(self.names),
+            "inputs": list(self.inputs),
+            "verdict": self.verdict.value,
+            "hot": comparison_json(self.hot),
+            "cold": comparison_json(self.cold),
+            "compile_s": list(self.compile_s),
+            "peak_bytes": list(self.peak_bytes),
+            "conditions": [each.to_json() for each in self.conditions],
+            "verified": self.verified,
+            "note": self.note,
+        }
+
+
+def comparison_json(found: Comparison) -> dict[str, Any]:
+    """A comparison with every sample."""
+    names = ("verdict", "speedup", "low", "high", "before_median_s", "after_median_s", "calls")
+    told = {name: getattr(found, name) for name in names}
+    quantiles = dict(zip(("before_p10_p90_s", "after_p10_p90_s"), found.quantiles_s(0.1, 0.9), strict=True))
+    return {**told, "verdict": found.verdict.value, **quantiles, "before_s": found.before_s, "after_s": found.after_s}
+
+
+def _no_mistake(_: float) -> str:
+    return ""
+
+
+def trial(
+    before: Candidate,
+    after: Candidate,
+    draws: Sequence[Sequence[np.ndarray]],
+    check: Check,
+    *,
+    others: Sequence[Sequence[np.ndarray]] = (),
+    budget_s: float = 1.0,
+    cores: int = 1,
+    mistake: Mistake = _no_mistake,
+    seed: int = 0,
+    clock: Clock = seconds,
+) -> Trial:
+    """Time `after` against `before` on inputs like the draws (two sets of arrays or more, of the same shapes).
+
+    `check(inputs, outputs)` says what is wrong, or nothing (see `verifying`). Both sides must be right on `others`,
+    sets of other shapes, and on runs that were timed, chosen at random. `mistake` says
+    of a time in seconds why it cannot be (`bandwidth.mistake` of the bytes that must move), or nothing. CheckError
+    where a side is wrong or cheats, with its name; else there is always a result, AMBIGUOUS where the machine is too
+    noisy. Half of `budget_s` is for the hot runs, half for the cold ones."""
+    watch, start = Watch(), conditions()
+    firsts = [first_calls(each, draws[-1], others, check, clock) for each in (before, after)]
+    sides = opposed((before, after), firsts, draws, np.random.default_rng(seed), clock)
+    found = [compare(*pair, budget_s=budget_s / 2, seed=seed, clock=clock) for pair in sides]
+    verified = refuse_wrong([side for pair in sides for side in pair], watch, check)
+    refuse_mistakes(found, (before.name, after.name), mistake)
+    end = conditions()
+    return Trial(
+        (before.name, after.name),
+        found[0],
+        found[1],
+        (firsts[0].first_s, firsts[1].first_s),
+        (firsts[0].peak_bytes, firsts[1].peak_bytes),
+        (start, end),
+        tuple(f"{array.dtype}{list(array.shape)}" for array in draws[0]),
+        verified,
+        unsteady(start, end, cores),
+    )
+
+
+def opposed(
+    candidates: Sequence[Candidate],
+    firsts: Sequence[First],
+    draws: Sequence[Sequence[np.ndarray]],
+    rng: np.random.Generator,
+    clock: Clock,
+) -> list[list[Side]]:
+    """The sides of the hot comparison and those of the cold one, each on sets of its own."""
+    set_bytes = sum(array.nbytes for array in draws[0])
+    pairs = list(zip(candidates, firsts, strict=True))
+    return [
+        [Side(each, Rotation(draws, sets, rng), first.outputs, rng, clock) for each, first in pairs]
+        for sets in (hot_sets(set_bytes), cold_sets(set_bytes))
+    ]
+
+
+def refuse_wrong(sides: Sequence[Side], watch: Watch, check: Check) -> int:
+    """How many timed runs were verified. CheckError where one was wrong, or where the clock was tampered with."""
+    for side in sides:
+        watch.refuse(side.candidate.name)
+        side.refuse(check)
+    return sum(len(side.kept) for side in sides)
+
+
+def refuse_mistakes(found: Sequence[Comparison], names: tuple[str, str], mistake: Mistake) -> None:
+    """CheckError where a side took less time than can be."""
+    for one in found:
+        for name, took_s in zip(names, (one.before_median_s, one.after_median_s), strict=True):
+            told = mistake(took_s)
+            if told:
+                raise CheckError(f"{name} is not timed: {told}")
+
+
+def first_calls(
+    candidate: Candidate,
+    inputs: Sequence[np.ndarray],
+    others: Sequence[Sequence[np.ndarray]],
+    check: Check,
+    clock: Clock,
+) -> First:
+    """The first call, timed as what compiles; then a call on each of the other inputs, checked."""
+    start_s = clock()
+    outputs = called(candidate, inputs, check, ())
+    first_s = clock() - start_s
+    tracemalloc.start()
+    try:
+        called(candidate, inputs, check, outputs)
+        peak_bytes = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    for other in others:
+        fault = check(other, called(candidate, other, check, ()))
+        if fault:
+            raise CheckError(f"{candidate.name} is wrong for {spelt(other)}: {fault}")
+    return First(first_s, peak_bytes, tuple(outputs))
+
+
+def called(candidate: Candidate, inputs: Sequence[np.ndarray], check: Check, out: Sequence[np.ndarray]) -> Arrays:
+    """One call on copies. A candidate that wants outputs and is given none is asked what it returns without them."""
+    given = tuple(array.copy() for array in inputs)
+    try:
+        taken = candidate.takes(given)
+        into = {"out": candidate.takes_out(tuple(out))} if candidate.into and len(out) else {}
+        result = candidate.gives(candidate.run(*taken, **into))
+    except NoyauError:
+        raise
+    except Exception as error:
+        raise CheckError(
+            f"{candidate.name} does not run on {spelt(inputs)}: {type(error).__name__}: {error}"
+        ) from error
+    snapshot = Snapshot(tuple(inputs), given)
+    snapshot.keep(result, tuple(out) if candidate.into else ())
+    snapshot.settle()
+    if snapshot.fault:
+        raise CheckError(f"{candidate.name} is wrong: {snapshot.fault}")
+    return tuple(snapshot.outputs)
+
+
+def spelt(arrays: Sequence[np.ndarray]) -> str:
+    return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
+
+
+@dataclass(slots=True)
+class Side(Timed):
+    """One candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs.
+
+    `into`: memory for the outputs of each set, made here where none is given; sides may share it, and the rotation, for
+    both change before each call that is looked at. `verified`: how many calls are."""
+
+    candidate: Candidate
+    rotation: Rotation
+    like: Sequence[np.ndarray]
+    rng: np.random.Generator
+    clock: Clock
+    into: list[Arrays] = field(default_factory=list)
+    verified: int = VERIFIED
+    calls: int = 0
+    samples: int = 0
+    kept: list[Snapshot] = field(default_factory=list)
+    taken: list[tuple[Any, ...]] = field(default_factory=list)
+    taken_out: list[Any] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        if self.candidate.into and not self.into:
+            self.into = packed_sets(len(self.rotation.sets), self.like)
+            for arrays in self.into:
+                poison(arrays)
+        self.taken = [self.candidate.takes(arrays) for arrays in self.rotation.sets]
+        self.taken_out = [self.candidate.takes_out(arrays) for arrays in self.into] if self.candidate.into else []
+
+    def lasts(self, calls: int) -> float:
+        """Seconds of so many calls, on inputs that are made new between turns of the rotation, while no clock runs, and
+        once the threads of whoever was timed before rest."""
+        others_rest()
+        chosen, done, took_s = int(self.rng.integers(calls)), 0, 0.0
+        slot = self._slot()
+        while done < calls:
+            first = self.rotation.next
+            count = len(self.rotation.take(calls - done))
+            within = first + chosen - done if done <= chosen < done + count else None
+            took_s += self._turn(range(first, first + count), within, slot)
+            done += count
+        self.calls += calls
+        return took_s
+
+    def _slot(self) -> int | None:
+        """Where this sample's snapshot goes, or None: of n samples, each is kept as likely as any other."""
+        self.samples += 1
+        place = self.samples - 1 if self.samples <= self.verified else int(self.rng.integers(self.samples))
+        return place if place < self.verified else None
+
+    def _turn(self, sets: range, chosen: int | None, slot: int | None) -> float:
+        """Seconds of a call on each set, in two parts: up to the chosen one, whose result is copied, and from there."""
+        if chosen is None:
+            return self._timed(sets)[0]
+        snapshot, into = None, self.into[chosen] if self.taken_out else ()
+        if slot is not None:
+            live = self.rotation.sets[chosen]
+            snapshot = Snapshot([array.copy() for array in live], live)
+            poison(into)
+        took_s, result = self._timed(range(sets.start, chosen + 1))
+        if snapshot is not None:
+            snapshot.keep(None if into else self.candidate.gives(result), into)
+        rest_s = self._timed(range(chosen + 1, sets.stop))[0] if chosen + 1 < sets.stop else 0.0
+        if snapshot is not None and slot is not None:
+            snapshot.settle()
+            self.kept[slot : slot + 1] = [snapshot]
+        return took_s + rest_s
+
+    def _timed(self, sets: range) -> tuple[float, object]:
+        """Seconds of a call on each set, and what the last one returned."""
+        run, clock, taken = self.candidate.run, self.clock, self.taken[sets.start : sets.stop]
+        result: object = None
+        if self.taken_out:
+            pairs = list(zip(taken, self.taken_out[sets.start : sets.stop], strict=True))
+            start_s = clock()
+            for arrays, out in pairs:
+                run(*arrays, out=out)
+            return clock() - start_s, None
+        start_s = clock()
+        for arrays in taken:
+            result = run(*arrays)
+        return clock() - start_s, result
+
+    def refuse(self, check: Check) -> None:
+        """CheckError where one of the kept runs was wrong."""
+        for snapshot in self.kept:
+            fault = snapshot.fault or check(snapshot.inputs, snapshot.outputs)
+            if fault:
+                raise CheckError(f"{self.candidate.name} was wrong in a run that was timed: {fault}")

@@ -1,0 +1,185 @@
+"""The clock of a queue that works by itself, as a GPU's does: each call between two marks, on a queue that is held
+until all of the call is on it, so that what Python takes to put it there is not measured; it is reported beside it.
+
+Which queue that is stands in a file of its own; this one knows of no GPU. The protocol is that of triton's do_bench and
+of nvbench's blocking kernel, with the overhead of an empty pair of marks taken off as pygpubench does.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Any, Protocol
+
+from noyau.workers.tamper_detection import seconds
+
+Call = Callable[[], object]
+Clock = Callable[[], float]
+
+FIRST_CYCLES = 1 << 20  # for which a queue is held at first: about 0.6 ms
+MOST_CYCLES = 1 << 25
+HELD_FOR = 4  # times what the host takes
+CYCLES_A_SECOND = 2e9  # about; a GPU that is faster is held for less
+EMPTY_PAIRS = 20
+WARM_CALLS = 3
+
+
+class Mark(Protocol):
+    """A place on a queue."""
+
+    def is_reached(self) -> bool:
+        """Whether all that was put on the queue before it is done."""
+        ...
+
+    def wait(self) -> None:
+        """Until it is reached."""
+        ...
+
+    def seconds_since(self, earlier: Any) -> float:
+        """How long after an earlier one it was reached; both have been."""
+        ...
+
+
+class Queue(Protocol):
+    """What runs in order, beside the host."""
+
+    def settle(self) -> None:
+        """Wait until the device is idle, all of its queues."""
+        ...
+
+    def overwrite(self) -> None:
+        """Put on the queue what leaves nothing of anybody's in the caches of the device."""
+        ...
+
+    def hold(self, cycles: int) -> None:
+        """Put on the queue what keeps all that comes after it waiting for so many cycles."""
+        ...
+
+    def mark(self) -> Mark:
+        """Put a mark on the queue."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One call. `took_s` on the device, the overhead of an empty pair taken off; `host_s`: what the host took to put
+    it there; `blocked`: whether the queue was held until then, else `took_s` may hold some of it."""
+
+    took_s: float
+    host_s: float
+    blocked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Around:
+    """What is done about a call that is measured, none of it in what is measured. `first`: before all else; `before`:
+    put on the queue while it is held; `after`: put on the queue with what the call returned, right behind it."""
+
+    first: Call | None = None
+    before: Call | None = None
+    after: Callable[[object], object] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Times:
+    """The times of one call, in the order in which they were measured; the overhead of an empty pair of events is taken
+    off. `host_s`: what Python took each time to put it on the queue. `unblocked`: how many had begun before that was
+    done, and may hold some of it."""
+
+    samples_s: tuple[float, ...]
+    host_s: tuple[float, ...]
+    unblocked: int
+
+    @property
+    def median_s(self) -> float:
+        return statistics.median(self.samples_s)
+
+    def quantile_s(self, share: float) -> float:
+        """The time below which a share of the samples are."""
+        ordered = sorted(self.samples_s)
+        return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
+
+
+@dataclass(slots=True)
+class Hold:
+    """For how many cycles a queue is held for one callable: longer where that was not enough, and never much longer
+    than what the host takes."""
+
+    cycles: int = FIRST_CYCLES
+
+    def learn(self, sample: Sample) -> None:
+        if not sample.blocked:
+            self.cycles = min(2 * self.cycles, MOST_CYCLES)
+        else:
+            enough = int(HELD_FOR * sample.host_s * CYCLES_A_SECOND)
+            self.cycles = max(FIRST_CYCLES, min(self.cycles, enough))
+
+
+class BlockedClock:
+    """Measures one call at a time on a queue, which is held for longer where a call takes longer to put on it.
+
+    `overhead_s`: the median of empty pairs, by the same way."""
+
+    def __init__(self, queue: Queue, clock: Clock = seconds) -> None:
+        self.queue, self.clock, self.overhead_s = queue, clock, 0.0
+        self.usual = Hold()
+        empty = [self.sample(_nothing).took_s for _ in range(EMPTY_PAIRS)]
+        self.overhead_s = statistics.median(empty[EMPTY_PAIRS // 4 :])
+
+    def sample(self, call: Call, *, cold: bool = True, around: Around = Around(), hold: Hold | None = None) -> Sample:
+        """One call; `cold`: after the caches of the device were overwritten; `hold`: what was learned of this call."""
+        queue, held = self.queue, hold or self.usual
+        if around.first is not None:
+            around.first()
+        queue.settle()
+        if cold:
+            queue.overwrite()
+        queue.hold(held.cycles)
+        if around.before is not None:
+            around.before()
+        start = queue.mark()
+        begin_s = self.clock()
+        result = call()
+        host_s = self.clock() - begin_s
+        end = queue.mark()
+        blocked = not start.is_reached()
+        if around.after is not None:
+            around.after(result)
+        end.wait()
+        sample = Sample(max(0.0, end.seconds_since(start) - self.overhead_s), host_s, blocked)
+        held.learn(sample)
+        return sample
+
+
+def interleaved(
+    clock: BlockedClock, calls: Mapping[str, Call], *, rounds: int, cold: bool, seed: int
+) -> dict[str, Times]:
+    """Each call once a round, in a new order each round; each three times beforehand, in the same way."""
+    random, holds = Random(seed), {name: Hold() for name in calls}  # noqa: S311  an order, no secret
+    for name, call in calls.items():
+        for _ in range(WARM_CALLS):
+            clock.sample(call, cold=cold, hold=holds[name])
+    found: dict[str, list[Sample]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name in random.sample(list(calls), len(calls)):
+            found[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
+    return {name: times_of(samples) for name, samples in found.items()}
+
+
+def times_of(samples: Sequence[Sample]) -> Times:
+    return Times(
+        tuple(each.took_s for each in samples),
+        tuple(each.host_s for each in samples),
+        sum(not each.blocked for each in samples),
+    )
+
+
+def ratio(one: Times, other: Times) -> float:
+    """How much longer one takes than the other: the median over rounds, each of which timed both."""
+    return statistics.median(a / b for a, b in zip(one.samples_s, other.samples_s, strict=True) if b > 0)
+
+
+def _nothing() -> None:
+    pass

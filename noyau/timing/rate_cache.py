@@ -1,0 +1,156 @@
+"""What this machine was measured to do, kept in the cache folder until the machine, its compiler or noyau change."""
+
+from __future__ import annotations
+
+import datetime
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from noyau.errors import OutputError
+from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
+from noyau.timing.machine import Machine, this_machine, usable_cores
+from noyau.timing.rates import LARGEST, SIZES, curve, loops, scalar_rate, scalar_rates
+from noyau.toolchain import cache as toolchain_cache
+from noyau.toolchain import cached_records
+from noyau.toolchain.c import compiler as c_compiler
+
+FORMAT = 1
+_COPIES = ("noyau_copy", "noyau_copy_loop", "noyau_copy_around")
+_READS = ("noyau_read",)
+_SCALED = "noyau_exp_f32"
+
+Curves = Mapping[int, Mapping[int, float]]
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A machine and what it can do. `copy` and `read`: bytes per second by threads, then by the bytes that move;
+    `rates`: values per second of one thread, by scalar function ("exp_f32"); `scaling`: how much more several threads
+    do than one, for copies in memory and for exp in a cache."""
+
+    machine: Machine
+    caches: Mapping[str, int]
+    copy: Curves
+    read: Curves
+    rates: Mapping[str, float]
+    scaling: Mapping[str, Mapping[int, float]]
+    conditions: tuple[Conditions, Conditions]
+    date: str
+
+    @property
+    def note(self) -> str:
+        """What makes the numbers doubtful, or nothing."""
+        return unsteady(*self.conditions, self.machine.cores)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "format": FORMAT,
+            "machine": self.machine.to_json(),
+            "caches_bytes": dict(self.caches),
+            "copy_bytes_per_s": _spelt(self.copy),
+            "read_bytes_per_s": _spelt(self.read),
+            "values_per_s": dict(self.rates),
+            "scaling": _spelt(self.scaling),
+            "conditions": [each.to_json() for each in self.conditions],
+            "date": self.date,
+        }
+
+
+def measured(options: c_compiler.Options = c_compiler.DEFAULTS, *, refresh: bool = False) -> Measured:
+    """This machine, as it was measured before; measured now where it never was or `refresh` asks for it.
+
+    BuildError where there is no compiler; takes some seconds."""
+    found = None if refresh else kept(options)
+    if found is None:
+        found = _measured_now(options)
+        _keep(found, options)
+    return found
+
+
+def kept(options: c_compiler.Options = c_compiler.DEFAULTS) -> Measured | None:
+    """What is kept of this machine, or None."""
+    told = cached_records.recall(_key(options))
+    try:
+        return None if told is None else _read(told)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+@cache
+def kept_curves() -> tuple[Curves, Curves] | None:
+    """The copies and the reads of what is kept; looked up once a process."""
+    found = kept()
+    return None if found is None else (found.copy, found.read)
+
+
+def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, int], float]) -> float:
+    """Bytes per second of one kind of traffic at one size, as it was measured before on this machine; measured now, and
+    kept where the cache can be written, where it never was or is of more than 30 days ago."""
+    key = toolchain_cache.digest("rate", _key(c_compiler.DEFAULTS), kind, str(moved_bytes), str(threads))
+    told = cached_records.recall(key)
+    try:
+        if told is not None and cached_records.is_recent(told["measured_on"]):
+            return float(told["bytes_per_s"])
+    except (KeyError, TypeError, ValueError):
+        pass
+    rate = measure(moved_bytes, threads)
+    with suppress(OutputError):
+        cached_records.keep(key, {"measured_on": cached_records.today(), "bytes_per_s": rate})
+    return rate
+
+
+def _measured_now(options: c_compiler.Options) -> Measured:
+    start, built, cores = conditions(), loops(options), usable_cores()
+    counts = sorted({1, cores})
+    copies = {threads: curve(built, _COPIES, threads) for threads in counts}
+    reads = {threads: curve(built, _READS, threads) for threads in counts}
+    one = scalar_rate(built, _SCALED)
+    steps = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < cores] + [cores]
+    scaling = {
+        "memory": {count: copies[count][LARGEST] / copies[1][LARGEST] for count in counts},
+        "exp": {count: scalar_rate(built, _SCALED, count) / one for count in steps},
+    }
+    rates = scalar_rates(built)
+    today = datetime.datetime.now(datetime.UTC).date().isoformat()
+    ladder = cache_ladder()
+    return Measured(this_machine(options), ladder, copies, reads, rates, scaling, (start, conditions()), today)
+
+
+def _keep(found: Measured, options: c_compiler.Options) -> None:
+    cached_records.keep(_key(options), found.to_json())
+    kept_curves.cache_clear()
+
+
+def _key(options: c_compiler.Options) -> str:
+    machine = this_machine(replace(options, target=c_compiler.resolve_target(options.target)))
+    told = (machine.cpu, str(machine.cores), machine.level, machine.compiler, machine.os, machine.versions["noyau"])
+    return toolchain_cache.digest("machine", str(FORMAT), *told, json.dumps(cache_ladder()))
+
+
+def _read(told: Mapping[str, Any]) -> Measured:
+    """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
+    copies, reads = (_numbered(told[name]) for name in ("copy_bytes_per_s", "read_bytes_per_s"))
+    if told["format"] != FORMAT or any(set(each) != set(SIZES) for each in (*copies.values(), *reads.values())):
+        raise ValueError("another format")
+    return Measured(
+        Machine(**told["machine"]),
+        told["caches_bytes"],
+        copies,
+        reads,
+        told["values_per_s"],
+        {name: {int(count): float(gain) for count, gain in each.items()} for name, each in told["scaling"].items()},
+        (Conditions(**told["conditions"][0]), Conditions(**told["conditions"][1])),
+        told["date"],
+    )
+
+
+def _numbered(told: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
+    return {int(threads): {int(size): float(rate) for size, rate in each.items()} for threads, each in told.items()}
+
+
+def _spelt(curves: Mapping[Any, Mapping[int, float]]) -> dict[str, dict[str, float]]:
+    return {str(name): {str(size): rate for size, rate in each.items()} for name, each in curves.items()}

@@ -1,0 +1,1 @@
+"""C compilers: source text to a loaded library."""

@@ -1,0 +1,399 @@
+"""C text to objects and shared libraries, by the compiler that is there: cc, gcc, clang, or the clang in ziglang.
+
+The text travels as a file of a fixed name in a private folder; no name of a user or of a model is in a path or in an
+argument, and there is no shell. What was built is kept in the disk cache.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import importlib.metadata
+import os
+import platform
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+
+from noyau.errors import BuildError, OutputError
+from noyau.toolchain import cache as toolchain_cache
+from noyau.workers.signals import deferred
+
+ABI = 1  # NOYAU_ABI of codegen/c/noyau.h
+LIBRARY_SUFFIX = ".dll" if sys.platform == "win32" else ".so"
+_NAMES = ("cc", "gcc", "clang")
+_REMEDY = "install gcc or clang, or run: pip install 'noyau[cc]'"
+
+_LINKED = ("-fopenmp", "-pthread")
+# Never -ffast-math or what it implies: with gcc before 13, a library linked so turns denormals off in the whole
+# process.
+_FLAGS = (
+    "-std=c11",
+    "-O3",
+    "-fwrapv",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-ffp-contract=fast",
+    "-fPIC",
+    "-fvisibility=hidden",
+)
+_EXPORT = '-DNOYAU_EXPORT=__attribute__((visibility("default")))'
+# Include paths of the environment would be inputs that the key does not hold.
+_HIDDEN_INPUTS = ("CPATH", "C_INCLUDE_PATH", "CCC_OVERRIDE_OPTIONS")
+
+# What each level adds to the one before, as /proc/cpuinfo spells it.
+_X86_LEVELS = {
+    "x86-64": "",
+    "x86-64-v2": "cx16 lahf_lm popcnt pni sse4_1 sse4_2 ssse3",
+    "x86-64-v3": "avx avx2 bmi1 bmi2 f16c fma abm movbe xsave",
+    "x86-64-v4": "avx512f avx512bw avx512cd avx512dq avx512vl",
+}
+_TARGETS = {
+    **dict.fromkeys(("x86_64", "amd64"), tuple(_X86_LEVELS)),
+    **dict.fromkeys(("aarch64", "arm64"), ("armv8-a", "armv8.2-a", "armv9-a")),
+}
+# zig names a processor where gcc and clang name a level.
+_ZIG_TARGETS = {"armv8-a": "generic", "armv8.2-a": "generic+v8_2a", "armv9-a": "generic+v9a"}
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How C is built; a part of the cache's key.
+
+    `compiler`: a name or a path, or None for the first that is there. `target`: a level such as "x86-64-v3", or
+    "native", this machine's. `export`: the kernels' structures are visible, for a library that noyau itself loads.
+    `extra`: more flags. `timeout_s`: for one run of the compiler. `called`: what the text is, for it.
+    """
+
+    compiler: str | None = None
+    target: str = "native"
+    export: bool = False
+    extra: tuple[str, ...] = ()
+    timeout_s: float = 120.0
+    called: str = "kernel.c"
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A compiler that runs: the start of its command line, and the first line of its `--version`."""
+
+    command: tuple[str, ...]
+    version: str
+
+    @property
+    def is_zig(self) -> bool:
+        return self.command[1:] == ("-m", "ziglang", "cc")
+
+
+DEFAULTS = Options()
+_running: set[subprocess.Popen[bytes]] = set()  # the compilers that run now, for end_all
+
+
+def find_compiler(name: str | None = None) -> Compiler:
+    """The compiler of this name or path ("zig" is the one in ziglang), or the first that runs.
+
+    BuildError where none does; it names what to install.
+    """
+    found = _find(name, os.environ.get("PATH", ""))
+    if found is not None:
+        return found
+    if name is not None:
+        raise BuildError(f"the compiler {name!r} is not on PATH or does not run; name another, or {_REMEDY}")
+    raise BuildError(f"no C compiler: neither {', '.join(_NAMES)} on PATH nor ziglang is there; {_REMEDY}")
+
+
+def level() -> str:
+    """What "native" means here: the x86-64 level of this processor, "armv8-a" on 64-bit ARM, else "generic"."""
+    return level_of(platform.machine(), _processor_flags())
+
+
+def level_of(machine: str, flags: frozenset[str]) -> str:
+    """The highest level whose needs, and those of all below it, are among the flags of /proc/cpuinfo."""
+    targets = _TARGETS.get(machine.lower(), ("generic",))
+    best = targets[0]
+    for name in targets[1:]:
+        if name not in _X86_LEVELS or not flags.issuperset(_X86_LEVELS[name].split()):
+            break
+        best = name
+    return best
+
+
+def resolve_target(target: str) -> str:
+    """A target as the level that it stands for; BuildError where this machine's compilers have no such level."""
+    if target == "native":
+        return level()
+    known = _TARGETS.get(platform.machine().lower(), ("generic",))
+    if target not in known:
+        raise BuildError(f"unknown target {target!r}: native, {', '.join(known)} are the targets of this machine")
+    return target
+
+
+def compile_object(text: str, options: Options = DEFAULTS) -> Path:
+    """The object file of a C text, from the cache or built. BuildError where the compiler is missing or refuses it."""
+    compiler = find_compiler(options.compiler)
+    flags = _compile_flags(options, compiler)
+    key = _key("object", compiler, flags, [text])
+    return toolchain_cache.lookup(key, ".o") or toolchain_cache.store(
+        key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options)
+    )
+
+
+def preprocessed(text: str, options: Options = DEFAULTS) -> bytes:
+    """A C text with what it includes now, each file as it is. BuildError as in compile_object."""
+    compiler = find_compiler(options.compiler)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        output = Path(name) / "text.i"
+        _compile(text, (*compiler.command, *_compile_flags(options, compiler), "-E"), output, options)
+        return output.read_bytes()
+
+
+def link(objects: Sequence[Path], output: Path, options: Options = DEFAULTS) -> None:
+    """Write the shared library of some objects; it appears whole or not at all.
+
+    BuildError where a name is undefined or an object is gone, OutputError where `output` cannot be written.
+    """
+    compiler = find_compiler(options.compiler)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        folder = Path(name)
+        names = _gather(objects, folder)
+        command = (*compiler.command, *_link_flags(), *names, *_libraries(options), "-lm", "-o", "library.so")
+        _run(command, folder, options.timeout_s, "link")
+        _given(folder / "library.so", compiler.command[0])
+        _install(folder / "library.so", output)
+
+
+def compile_library(texts: Sequence[str], options: Options = DEFAULTS) -> Path:
+    """The shared library of some C texts, each exporting its kernels, from the cache or built.
+
+    BuildError as in compile_object and link.
+    """
+    options = replace(options, export=True)
+    compiler = find_compiler(options.compiler)
+    flags = _compile_flags(options, compiler)
+    key = _key("library", compiler, (*flags, *_link_flags()), texts)
+    return toolchain_cache.lookup(key, LIBRARY_SUFFIX) or toolchain_cache.store(
+        key, LIBRARY_SUFFIX, lambda path: link([compile_object(text, options) for text in texts], path, options)
+    )
+
+
+def shared_library(objects: Sequence[Path], options: Options = DEFAULTS) -> Path:
+    """The shared library of some objects, from the cache or linked. BuildError as in `link`."""
+    compiler = find_compiler(options.compiler)
+    try:
+        contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
+    except OSError as error:
+        raise BuildError(f"an object is gone ({error.strerror}: {error.filename}); build it again") from error
+    key = _key("shared", compiler, (*_link_flags(), *_libraries(options)), contents)
+    return toolchain_cache.lookup(key, LIBRARY_SUFFIX) or toolchain_cache.store(
+        key, LIBRARY_SUFFIX, lambda path: link(objects, path, options)
+    )
+
+
+def program(objects: Sequence[Path], words: Sequence[str], options: Options = DEFAULTS) -> Path:
+    """The executable of some objects, from the cache or linked; `words` are more for the linker. It lies there without
+    the right to be run: copy it. BuildError as in `link`."""
+    compiler = find_compiler(options.compiler)
+    contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
+    key = _key("program", compiler, words, contents)
+
+    def made(path: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+            folder = Path(name)
+            names = _gather(objects, folder)
+            _run((*compiler.command, *names, *words, "-lm", "-o", "program"), folder, options.timeout_s, "link")
+            _install(folder / "program", path)
+
+    return toolchain_cache.lookup(key, ".program") or toolchain_cache.store(key, ".program", made)
+
+
+@cache
+def _find(name: str | None, _path: str) -> Compiler | None:
+    """As find_compiler, or None; `_path` is there so that another PATH is searched anew."""
+    for candidate in _NAMES if name is None else (name,):
+        path = None if candidate == "zig" else shutil.which(candidate)
+        found = path and _try((os.path.abspath(path),))
+        if found:
+            return found
+    return _find_zig() if name in (None, "zig") else None
+
+
+def _find_zig() -> Compiler | None:
+    try:
+        release = importlib.metadata.version("ziglang")
+    except importlib.metadata.PackageNotFoundError:
+        return None
+    found = _try((sys.executable, "-m", "ziglang", "cc"))
+    return found and replace(found, version=f"{found.version} (ziglang {release})")
+
+
+def _try(command: tuple[str, ...]) -> Compiler | None:
+    """This compiler, or None where it does not even say its version (a stub, a broken link)."""
+    try:
+        with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
+            status, output = _execute((*command, "--version"), Path(folder), 60.0)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return Compiler(command, output.splitlines()[0].strip()) if status == 0 and output.strip() else None
+
+
+@cache
+def _processor_flags() -> frozenset[str]:
+    """What every core of this machine has, where Linux says so; else nothing, and the level is the lowest."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError:
+        return frozenset()
+    cores = [frozenset(line.partition(":")[2].split()) for line in lines if line.startswith("flags")]
+    return frozenset.intersection(*cores) if cores else frozenset()
+
+
+def _compile_flags(options: Options, compiler: Compiler) -> tuple[str, ...]:
+    target = resolve_target(options.target)
+    spelt = _ZIG_TARGETS.get(target, target.replace("-", "_")) if compiler.is_zig else target
+    march = () if target == "generic" else (f"-march={spelt}",)
+    return (*_FLAGS, *march, *((_EXPORT,) if options.export else ()), *options.extra)
+
+
+def _link_flags() -> tuple[str, ...]:
+    return ("-shared", "-Wl,--no-undefined") if sys.platform == "linux" else ("-shared",)
+
+
+def _libraries(options: Options) -> tuple[str, ...]:
+    """Of the author's flags those that the linker needs too: OpenMP, threads, and libraries."""
+    return tuple(flag for flag in options.extra if flag in _LINKED or flag.startswith(("-l", "-L")))
+
+
+def _key(kind: str, compiler: Compiler, flags: Sequence[str], texts: Sequence[str]) -> str:
+    return toolchain_cache.digest(kind, str(ABI), *compiler.command, compiler.version, str(len(flags)), *flags, *texts)
+
+
+def _compile(text: str, command: Sequence[str], output: Path, options: Options) -> None:
+    try:
+        data = text.encode("utf-8")
+    except UnicodeEncodeError as error:
+        raise BuildError(f"the C text is not Unicode at character {error.start}; nothing was compiled") from error
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        folder = Path(name)
+        (folder / options.called).write_bytes(data)
+        try:
+            _run((*command, "-c", options.called, "-o", "kernel.o"), folder, options.timeout_s, "compile")
+        except BuildError as error:
+            kept = toolchain_cache.store(toolchain_cache.digest("refused", data), ".c", lambda path: _write(path, data))
+            raise BuildError(f"{error}; the text is in {kept}") from None
+        _given(folder / "kernel.o", command[0])
+        shutil.copyfile(folder / "kernel.o", output)
+
+
+def _given(file: Path, tool: str) -> None:
+    """BuildError where a compiler that found no fault has not written what it was asked for."""
+    if not file.is_file():
+        raise BuildError(f"{Path(tool).name} says that all is well, and wrote nothing; {_REMEDY}")
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
+
+
+def _gather(objects: Sequence[Path], folder: Path) -> list[str]:
+    """Copy objects under plain names, so that no folder of a user is on the command line."""
+    names = [f"{number}.o" for number in range(len(objects))]
+    for name, source in zip(names, objects, strict=True):
+        try:
+            shutil.copyfile(source, folder / name)
+        except OSError as error:
+            raise BuildError(f"the object {source} is gone ({error.strerror}); build it again") from error
+    return names
+
+
+def _install(source: Path, output: Path) -> None:
+    """Copy a file into the folder of `output`, then rename it: nobody sees a half."""
+    fresh = output.parent / f".{secrets.token_hex(8)}.tmp"
+    try:
+        shutil.copyfile(source, fresh)
+        fresh.replace(output)
+    except OSError as error:
+        raise OutputError(f"{output} cannot be written: {error.strerror}; give a folder that has room") from error
+    finally:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> None:
+    """Run a compiler in a folder; BuildError with the first lines that say why it failed."""
+    tool = Path(command[0]).name
+    try:
+        status, output = _execute(command, folder, timeout_s)
+    except subprocess.TimeoutExpired:
+        raise BuildError(f"{tool} did not {verb} within {timeout_s:g} s and was ended") from None
+    except OSError as error:
+        raise BuildError(f"{tool} does not run: {error.strerror}; {_REMEDY}") from error
+    if status and "No space left on device" in output:
+        told = f"{tool} has no room to {verb} in {folder.parent}: {_summary(output)}; make room there"
+        raise OutputError(told) from OSError(errno.ENOSPC, "No space left on device")
+    if status:
+        raise BuildError(f"{tool} does not {verb} it (status {status}): {_summary(output)}")
+
+
+def _summary(output: str) -> str:
+    """The first three lines with an error (or the first three) as one line of what prints: texts may be hostile."""
+    lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
+    wanted = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]
+    told = " | ".join(line[:200] for line in wanted[:3])
+    return "".join(letter if letter.isprintable() else "?" for letter in told)
+
+
+def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[int, str]:
+    """The exit status and the output. On a time-out or Ctrl-C the compiler ends with all its children."""
+    environment = {name: value for name, value in os.environ.items() if name not in _HIDDEN_INPUTS}
+    environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}  # a killed compiler's own temporary files go with the folder
+    process = None
+    try:
+        with deferred():  # an interrupt within Popen would leave a compiler that nobody knows of
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            _running.add(process)
+        output, _ = process.communicate(timeout=timeout_s)
+    except BaseException:
+        if process is not None:
+            _end(process)
+        raise
+    finally:
+        if process is not None:
+            _running.discard(process)
+    return process.returncode, output.decode("utf-8", "replace")
+
+
+def end_all() -> None:
+    """End every compiler that runs for this process, in whichever thread: they fail with a BuildError there."""
+    for process in _running.copy():  # which other threads change
+        _kill(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    _kill(process)
+    if process.stdout is not None:
+        process.stdout.close()
+    process.wait()
+
+
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    if sys.platform == "win32":
+        process.kill()
+        return
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)

@@ -1,0 +1,335 @@
+"""A built kernel as a Python function of NumPy arrays, and the same between guards, to see what it touches."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from noyau.dtypes import DType, extents_and_strides, from_number
+from noyau.errors import BuildError, CheckError, InputError, OutsideError, UnsupportedError
+from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, Guarded, poison_of, words
+
+_I64 = ctypes.c_int64
+_I32 = ctypes.c_int32
+_I64S = ctypes.POINTER(_I64)
+_STATUSES = {1: "an index is outside the axis that it looks into", 2: "there is not enough memory for its scratch"}
+
+Order = Callable[[int], Iterable[int]]
+Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]  # memory for a result
+
+
+class _Call(ctypes.Structure):
+    """`noyau_call` of codegen/c/noyau.h."""
+
+    _fields_ = (("buffers", ctypes.POINTER(ctypes.c_void_p)), ("sizes", _I64S), ("launch", _I32))
+
+
+class _Kernel(ctypes.Structure):
+    """`noyau_kernel` of codegen/c/noyau.h."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        *((count, _I32) for count in ("inputs", "outputs", "scratch", "launches", "sizes")),
+        ("dtypes", ctypes.POINTER(_I32)),
+        ("ranks", ctypes.POINTER(_I32)),
+        ("bind", ctypes.CFUNCTYPE(_I32, ctypes.POINTER(_I64S), _I64S)),
+        ("shape", ctypes.CFUNCTYPE(None, _I64S, _I32, _I64S)),
+        ("scratch_bytes", ctypes.CFUNCTYPE(_I64, _I64S, _I32)),
+        ("extent", ctypes.CFUNCTYPE(_I64, _I64S, _I32)),
+        ("item_bytes", ctypes.CFUNCTYPE(_I64, _I64S, _I32)),
+        ("run", ctypes.CFUNCTYPE(_I32, ctypes.POINTER(_Call), _I64, _I64)),
+    )
+
+
+class Native:
+    """A kernel of a built library.
+
+    `name`; `inputs`, `outputs`, `scratch` and `launches` are counts; `dtypes` and `ranks` are of the inputs, then of
+    the outputs. `layouts` are those of the inputs, as `Buffer.layout` has them of the kernel that the library was made
+    of; packed where they are not given. BuildError where the library or the symbol cannot be loaded.
+    """
+
+    def __init__(self, path: Path, symbol: str, layouts: Sequence[str] = ()) -> None:
+        try:
+            self._library = ctypes.CDLL(str(path))
+            self._kernel = _Kernel.in_dll(self._library, symbol)
+        except (OSError, ValueError) as error:
+            raise BuildError(f"{symbol!r} of {path} cannot be loaded: {error}; noyau cache --clear would do") from error
+        kernel = self._kernel
+        self.name: str = kernel.name.decode("utf-8", "replace")
+        self.inputs: int = kernel.inputs
+        self.outputs: int = kernel.outputs
+        self.scratch: int = kernel.scratch
+        self.launches: int = kernel.launches
+        ends = range(self.inputs + self.outputs)
+        self.dtypes: tuple[DType, ...] = tuple(self._dtype(kernel.dtypes[end]) for end in ends)
+        self.ranks: tuple[int, ...] = tuple(kernel.ranks[end] for end in ends)
+        self.layouts: tuple[str, ...] = (*layouts, *("packed",) * (self.inputs - len(layouts)))
+
+    def __call__(
+        self,
+        *arrays: np.ndarray,
+        out: Sequence[np.ndarray] | None = None,
+        pieces: int = 1,
+        order: Order = range,
+        threads: int = 1,
+        empty: Empty | None = None,
+    ) -> list[np.ndarray]:
+        """The outputs for these inputs, in memory that `empty` gives; written to `out` where it is given.
+
+        Each launch is cut into `pieces` (fewer where it has fewer items), run in the order that `order(count)` lists
+        them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
+        has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
+        """
+        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
+        sizes = self._bind(inputs)
+        shapes = self._shapes(sizes)
+        outputs = self._allocate(shapes, empty) if out is None else self._accept(out, shapes, inputs)
+        scratch = [_aligned(size) for size in self._scratch_bytes(sizes)]
+        self._run([*inputs, *outputs, *scratch], sizes, pieces, order, threads)
+        return outputs
+
+    def bound(self, *arrays: np.ndarray) -> Callable[[], list[np.ndarray]]:
+        """A callable that runs the kernel on these arrays again and again, in one piece, into the same outputs, which
+        it returns: nothing else is done in a call, so that it can be timed."""
+        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
+        sizes = self._bind(inputs)
+        outputs = self._allocate(self._shapes(sizes))
+        scratch = [_aligned(size) for size in self._scratch_bytes(sizes)]
+        buffers = [*inputs, *outputs, *scratch]
+        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
+        calls = [_Call(pointers, ctypes.cast(sizes, _I64S), launch) for launch in range(self.launches)]
+        every = [(ctypes.byref(call), 0, self._kernel.extent(sizes, k)) for k, call in enumerate(calls)]
+        pieces, run = [piece for piece in every if piece[2]], self._kernel.run
+
+        def again(held: Sequence[np.ndarray] = buffers) -> list[np.ndarray]:
+            del held  # the kernel has addresses alone: this keeps what lies there
+            for piece in pieces:
+                self._refuse(run(*piece))
+            return outputs
+
+        return again
+
+    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
+        """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
+
+        Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
+        changed there in the other. CheckError where a guard was overwritten, an input was changed, a cell of an output
+        was never written, or two pieces of a launch changed the same one.
+        """
+        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
+        first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
+        suspects = [output.still_poisoned() for output in first]
+        if any(suspect.any() for suspect in suspects):
+            # A right value may have the poison's bits; it cannot have those of two poisons.
+            second = self._run_guarded(inputs, pieces, order, 1)
+            for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
+                self._refuse_unwritten(number, suspect & output.still_poisoned())
+        return [output.array for output in first]
+
+    def _dtype(self, number: int) -> DType:
+        found = from_number(number)
+        if found is None or found is DType.OTHER:
+            raise UnsupportedError(f"{self.name} declares the ONNX element type {number}, which no buffer can have")
+        return found
+
+    def _counted(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        if len(arrays) != self.inputs:
+            raise InputError(f"{self.name} takes {self.inputs} inputs, got {len(arrays)}")
+        return arrays
+
+    def _laid_out(self, number: int, array: np.ndarray) -> np.ndarray:
+        """The array itself, or a packed copy, which fits every layout; InputError for another dtype or rank."""
+        array = np.asarray(array)
+        dtype, rank = self.dtypes[number], self.ranks[number]
+        if array.dtype != dtype.numpy or array.ndim != rank:
+            wanted = f"{dtype.numpy} of rank {rank}"
+            raise InputError(f"{self.name} wants {wanted} as input {number}, got {array.dtype} of rank {array.ndim}")
+        return array if has_layout(array, self.layouts[number]) else np.require(array, requirements=["C", "A"])
+
+    def _bind(self, inputs: Sequence[np.ndarray]) -> ctypes.Array[_I64]:
+        """The kernel's sizes, from the shapes of the inputs, and their strides."""
+        shapes = [_integers(extents_and_strides(array)) for array in inputs]
+        pointers = (_I64S * max(1, len(shapes)))(*(ctypes.cast(shape, _I64S) for shape in shapes))
+        sizes = _integers([0] * self._kernel.sizes)
+        wrong = self._kernel.bind(pointers, sizes)
+        if wrong:
+            told = ", ".join(str(array.shape) for array in inputs)
+            raise InputError(f"{self.name}: the shape of input {wrong - 1} does not fit, of the shapes {told}")
+        return sizes
+
+    def _shapes(self, sizes: ctypes.Array[_I64]) -> list[tuple[int, ...]]:
+        shapes = []
+        for number, rank in enumerate(self.ranks[self.inputs :]):
+            dims = _integers([0] * rank)
+            self._kernel.shape(sizes, number, dims)
+            shapes.append(tuple(dims[:rank]))
+            if min(shapes[-1], default=0) < 0:
+                raise InputError(f"{self.name}: output {number} would have the shape {shapes[-1]}; give larger inputs")
+        return shapes
+
+    def _allocate(self, shapes: Sequence[tuple[int, ...]], empty: Empty | None = None) -> list[np.ndarray]:
+        dtypes = [dtype.numpy for dtype in self.dtypes[self.inputs :]]
+        return list(map(empty or _empty, shapes, dtypes))
+
+    def _accept(
+        self, out: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], inputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """The arrays to write to, or InputError where one does not fit."""
+        if len(out) != self.outputs:
+            raise InputError(f"{self.name} has {self.outputs} outputs, got {len(out)} to write to")
+        for number, (array, shape) in enumerate(zip(out, shapes, strict=True)):
+            dtype = self.dtypes[self.inputs + number].numpy
+            if array.shape != shape or array.dtype != dtype or not array.flags.carray:
+                raise InputError(f"{self.name} wants a writable, packed {dtype} of shape {shape} for output {number}")
+            if any(np.may_share_memory(array, other) for other in (*inputs, *out[:number])):
+                raise InputError(f"{self.name} cannot write output {number} over another array; give it its own memory")
+        return list(out)
+
+    def _scratch_bytes(self, sizes: ctypes.Array[_I64]) -> list[int]:
+        return [self._kernel.scratch_bytes(sizes, number) for number in range(self.scratch)]
+
+    def _run(
+        self,
+        buffers: Sequence[np.ndarray],
+        sizes: ctypes.Array[_I64],
+        pieces: int,
+        order: Order,
+        threads: int,
+        watch: _Watch | None = None,
+    ) -> None:
+        pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(buffer.ctypes.data for buffer in buffers))
+        for launch in range(self.launches):
+            call = _Call(pointers, ctypes.cast(sizes, _I64S), launch)
+            spans = _split(self._kernel.extent(sizes, launch), max(pieces, threads), order)
+            for status in _each(partial(self._piece, call), spans, threads):
+                self._refuse(status)
+                if watch is not None:
+                    watch.look()
+            if watch is not None:
+                watch.forget()
+
+    def _piece(self, call: _Call, span: tuple[int, int]) -> int:
+        status: int = self._kernel.run(ctypes.byref(call), *span)
+        return status
+
+    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[Guarded]:
+        """One run between guards; the outputs, once nothing else is found to be touched."""
+        around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
+        given = [
+            Guarded.alike(f"input {number}", array, self.dtypes[number], around) for number, array in enumerate(inputs)
+        ]
+        sizes = self._bind([guarded.array for guarded in given])
+        made = self._poisoned_outputs(self._shapes(sizes), poison)
+        scratch = [
+            Guarded.poisoned(f"scratch {number}", (size,), DType.U8, SCRATCH_POISONS[poison])
+            for number, size in enumerate(self._scratch_bytes(sizes))
+        ]
+        everything = [*given, *made, *scratch]
+        watch = _Watch(self.name, [guarded.array for guarded in made]) if pieces > 1 else None
+        self._run([guarded.array for guarded in everything], sizes, pieces, order, 1, watch)
+        self._refuse_touched(everything)
+        for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
+            if guarded.array.tobytes() != array.tobytes():
+                raise CheckError(f"{self.name} changed its input {number}")
+        return made
+
+    def _poisoned_outputs(self, shapes: Sequence[tuple[int, ...]], poison: int) -> list[Guarded]:
+        dtypes = self.dtypes[self.inputs :]
+        return [
+            Guarded.poisoned(f"output {number}", shape, dtype, poison_of(dtype, poison))
+            for number, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
+        ]
+
+    def _refuse_touched(self, everything: Sequence[Guarded]) -> None:
+        for guarded in everything:
+            fault = guarded.fault()
+            if fault is not None:
+                raise CheckError(f"{self.name} {fault}")
+
+    def _refuse(self, status: int) -> None:
+        if status in _STATUSES:
+            raise (OutsideError if status == 1 else InputError)(f"{self.name}: {_STATUSES[status]}")
+        if status:
+            raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
+
+    def _refuse_unwritten(self, number: int, missed: np.ndarray) -> None:
+        if missed.any():
+            where = [int(index) for index in np.argwhere(missed)[0]]
+            raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
+
+
+class _Watch:
+    """Which cells of outputs the pieces of a launch change: none that another piece has changed, for on two threads
+    they would race."""
+
+    def __init__(self, name: str, outputs: Sequence[np.ndarray]) -> None:
+        self.name, self.outputs = name, outputs
+        self.before = [_bits(output) for output in outputs]
+        self.forget()
+
+    def forget(self) -> None:
+        """Another launch begins, when all pieces of this one have ended."""
+        self.changed = [np.zeros(output.size, bool) for output in self.outputs]
+
+    def look(self) -> None:
+        """A piece has ended. CheckError where it changed what another one had."""
+        for number, (output, changed) in enumerate(zip(self.outputs, self.changed, strict=True)):
+            bits = _bits(output)
+            now, self.before[number] = bits != self.before[number], bits
+            if (now & changed).any():
+                where = [int(index) for index in np.unravel_index(np.argmax(now & changed), output.shape)]
+                told = f"two pieces of its work change output {number} at {where}"
+                raise CheckError(f"{self.name}: {told}: on two threads they would race")
+            changed |= now
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    """A copy of the cells, each as one whole number."""
+    return words(np.array(array, order="C").reshape(-1), array.itemsize)
+
+
+def has_layout(array: np.ndarray, layout: str) -> bool:
+    """Whether a kernel can read an array where it lies, as an input of this layout: packed, inner or strided."""
+    if not array.flags.aligned or array.flags.c_contiguous or layout == "packed":
+        return bool(array.flags.aligned and array.flags.c_contiguous)
+    axes = [stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1]
+    side_by_side = layout == "strided" or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
+    return side_by_side and not any(stride % array.itemsize for stride in axes)
+
+
+def _each(run: Callable[[tuple[int, int]], int], spans: Sequence[tuple[int, int]], threads: int) -> Iterable[int]:
+    """The status of each piece; with one thread, the first bad one ends it."""
+    if threads <= 1:
+        return map(run, spans)
+    with ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(run, spans))
+
+
+def _integers(values: Sequence[int]) -> ctypes.Array[_I64]:
+    """An int64 array for C, never of length 0."""
+    return (_I64 * max(1, len(values)))(*values)
+
+
+def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    return _aligned(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+
+
+def _aligned(size: int) -> np.ndarray:
+    """`size` bytes that begin at a multiple of 64."""
+    room = np.empty(size + 64, np.uint8)
+    start = -room.ctypes.data % 64
+    return room[start : start + size]
+
+
+def _split(extent: int, pieces: int, order: Order) -> list[tuple[int, int]]:
+    """[0, extent) in pieces as equal as can be, none empty, in this order."""
+    count = min(max(pieces, 1), extent)
+    spans = [(extent * piece // count, extent * (piece + 1) // count) for piece in range(count)]
+    return [spans[piece] for piece in order(count)]

@@ -1,0 +1,222 @@
+"""The disk cache of what compilers made: private, content-addressed, bounded, safe with several processes.
+
+An entry is one file, `KEY-CONTENT.SUFFIX`: KEY is a digest of what it was made from, CONTENT a digest of its bytes.
+A file that is not what its name says is removed and made again. Nothing is locked: an entry appears whole, by a rename.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import hashlib
+import itertools
+import os
+import re
+import shutil
+import stat
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from functools import cache, lru_cache
+from pathlib import Path
+
+from noyau.errors import NoyauError, OutputError
+
+LIMIT_BYTES = 512 * 2**20
+_STALE_S = 3600.0
+_ENTRY = re.compile(r"[0-9a-f]{40}-[0-9a-f]{40}\.[a-z]+")
+_WORKSPACE = "new-"
+MODULES = "numba"  # the folder of toolchain/python_modules.py
+_SHRUNK_AT = 64  # entries: to look at all of a full cache takes as long as a small kernel takes to compile
+_stored = itertools.count()  # of this process
+
+
+def digest(*parts: str | bytes) -> str:
+    """A key: 40 hexadecimal digits that differ where any part differs."""
+    total = hashlib.sha256()
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass") if isinstance(part, str) else part
+        total.update(len(data).to_bytes(8, "little") + data)
+    return total.hexdigest()[:40]
+
+
+def folder() -> Path:
+    """The cache folder, made with mode 0700 where it is missing.
+
+    Where the user's own cannot be made, written or trusted: a temporary one, that ends with this process, and a
+    RuntimeWarning that says why.
+    """
+    home = Path("~/.cache/noyau")
+    try:
+        home = _home()
+        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        reason = _distrust(home.stat()) or (None if os.access(home, os.W_OK) else "it is read-only")
+    except (OSError, RuntimeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+    if reason is None:
+        return home
+    message = f"the cache folder {home} is not used: {reason}; kernels are built again in each process"
+    warnings.warn(message, RuntimeWarning, stacklevel=1)  # at this line, so that it is told once
+    return _private(os.getpid())
+
+
+def lookup(key: str, suffix: str) -> Path | None:
+    """The entry of a key, or None. An entry that is damaged, or that another user could have written, is removed."""
+    home = folder()
+    names, start = _names(str(home), home.stat().st_mtime_ns), f"\n{key}-"
+    for at in [each.start() for each in re.finditer(start, names)]:
+        path = home / names[at + 1 : names.index("\n", at + 1)]
+        if path.suffix != suffix:
+            continue
+        if _is_sound(path):
+            with contextlib.suppress(OSError):
+                os.utime(path)  # the least recently used entries go first
+            return path
+        _remove(path)
+    return None
+
+
+@lru_cache(maxsize=1)
+def _names(home: str, _changed_ns: int) -> str:
+    """The sorted entries of a folder, each between two ends of lines, as long as nothing in it has changed: as objects
+    they would be many times as large."""
+    return "\n".join(["", *sorted(os.listdir(home)), ""])
+
+
+def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: int = LIMIT_BYTES) -> Path:
+    """Keep what `produce` writes to the path it is given; the entry appears whole or not at all.
+
+    The least recently used entries then make room until all are within `limit_bytes`; as long as nobody asks for
+    another limit, that is seen to at the first entry of a process and at each 64th. OutputError where nothing can be
+    written; what `produce` raises passes through.
+    """
+    home = folder()
+    try:
+        with _workspace(home) as workspace:
+            made = workspace / f"made{suffix}"
+            produce(made)
+            made.chmod(0o600)
+            entry = home / f"{key}-{_content(made)}{suffix}"
+            made.replace(entry)
+        _names.cache_clear()  # two changes within a tick of the clock look like one
+    except NoyauError:
+        raise
+    except OSError as error:
+        place = error.filename or f"the cache folder {home}"
+        raise OutputError(f"{place} cannot be written: {error.strerror}; make room there") from error
+    if limit_bytes != LIMIT_BYTES or next(_stored) % _SHRUNK_AT == 0:
+        _shrink(home, limit_bytes, entry)
+    return entry
+
+
+def size_bytes() -> int:
+    """What all entries take, in bytes, with what Numba keeps."""
+    return sum(status.st_size for _, status in _entries(folder())) + sum(path.lstat().st_size for path in _modules())
+
+
+def clear() -> int:
+    """Remove every entry; the result is their number."""
+    home = folder()
+    _sweep(home)
+    removed = sum(_remove(path) for path, _ in _entries(home)) + len(_modules())
+    shutil.rmtree(home / MODULES, ignore_errors=True)
+    return removed
+
+
+def _modules() -> list[Path]:
+    """Kernels in Python, and what Numba has compiled of them: it names its own files."""
+    return [path for path in (folder() / MODULES).rglob("*") if path.is_file()]
+
+
+def _home() -> Path:
+    """The user's folder for caches, as the platform has it, and `noyau` in it."""
+    if sys.platform == "win32":
+        named, usual = os.environ.get("LOCALAPPDATA", ""), "AppData/Local"
+    elif sys.platform == "darwin":
+        named, usual = "", "Library/Caches"
+    else:
+        named, usual = os.environ.get("XDG_CACHE_HOME", ""), ".cache"
+    # The XDG specification has relative paths ignored.
+    return (Path(named) if os.path.isabs(named) else Path.home() / usual) / "noyau"
+
+
+def _distrust(status: os.stat_result) -> str | None:
+    """Why what has this status could have been written by another user, or None."""
+    if not hasattr(os, "geteuid"):
+        return None  # Windows keeps a profile's folders private by its access lists
+    if status.st_uid != os.geteuid():
+        return f"it belongs to user {status.st_uid}, not to user {os.geteuid()}"
+    if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        return f"others may write to it (mode {stat.S_IMODE(status.st_mode):04o}; chmod 700 would do)"
+    return None
+
+
+@cache
+def _private(process: int) -> Path:
+    """A folder of this process alone; `process` keeps a forked child from its parent's."""
+    made = Path(tempfile.mkdtemp(prefix="noyau-"))
+    atexit.register(lambda: shutil.rmtree(made, ignore_errors=True) if os.getpid() == process else None)
+    return made
+
+
+@contextlib.contextmanager
+def _workspace(home: Path) -> Iterator[Path]:
+    """A folder beside the entries, so that a rename is enough; gone afterwards."""
+    made = Path(tempfile.mkdtemp(prefix=_WORKSPACE, dir=home))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+def _content(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:40]
+
+
+def _is_sound(path: Path) -> bool:
+    """Is this a plain file of ours that holds what its name says?"""
+    try:
+        status = path.lstat()
+        if not stat.S_ISREG(status.st_mode) or _distrust(status) is not None:
+            return False
+        return path.stem.partition("-")[2] == _content(path)
+    except OSError:
+        return False
+
+
+def _remove(path: Path) -> bool:
+    try:
+        path.unlink()
+    except OSError:  # another process was first, or Windows has it loaded
+        return False
+    return True
+
+
+def _entries(home: Path) -> list[tuple[Path, os.stat_result]]:
+    """The entries, the least recently used first."""
+    found = []
+    with os.scandir(home) as files:
+        for file in files:
+            with contextlib.suppress(OSError):  # another process may remove it meanwhile
+                if _ENTRY.fullmatch(file.name):
+                    found.append((Path(file.path), file.stat(follow_symlinks=False)))
+    return sorted(found, key=lambda entry: entry[1].st_mtime_ns)
+
+
+def _shrink(home: Path, limit_bytes: int, newest: Path) -> None:
+    _sweep(home)
+    entries = _entries(home)
+    surplus = sum(status.st_size for _, status in entries) - limit_bytes
+    for path, status in entries:
+        if surplus > 0 and path != newest and _remove(path):
+            surplus -= status.st_size
+
+
+def _sweep(home: Path) -> None:
+    """Remove the workspaces of processes that were killed."""
+    for path in home.glob(f"{_WORKSPACE}*"):
+        with contextlib.suppress(OSError):
+            if time.time() - path.lstat().st_mtime > _STALE_S:
+                shutil.rmtree(path, ignore_errors=True)

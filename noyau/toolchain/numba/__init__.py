@@ -1,0 +1,1 @@
+"""Numba: source text to a compiled function."""

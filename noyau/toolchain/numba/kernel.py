@@ -1,0 +1,440 @@
+"""A kernel of language `numba` as a Python function of NumPy arrays, and the same between guards.
+
+The text's own function runs its launches in a prange. Here that function only lists what is to be called, once for
+inputs of the same shapes: the launches are compiled, and run by threads of Python, which Numba lets run side by side.
+So a kernel compiles in half the time and needs none of Numba's threading layers: of these, one ends the process where
+two threads use it at once, another after a fork.
+
+What a kernel of language numba calls for inputs of certain shapes: found once, by its own function, and kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from pathlib import Path
+from types import FunctionType, ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutsideError
+from noyau.ir.loop_interpreter import bind_sizes
+from noyau.ir.loops import Buffer, Kernel, Role
+from noyau.toolchain.c.library import Empty, Order, has_layout
+from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, Guarded, poison_of
+from noyau.toolchain.numba.threads import shared
+from noyau.toolchain.python_modules import file_of, without_collections
+
+try:
+    import numba
+except ImportError as error:
+    raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
+
+Shape = tuple[int, ...]
+_KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)] + ["float32", "float64", "bool_"]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One launch: its number, what it is given by the places of `Plan.values`, and how many items it has, where they
+    may be shared."""
+
+    launch: int
+    places: tuple[int, ...]
+    items: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The launches in order, the shapes of outputs, and shape and dtype of each scratch array. `status`: what the
+    kernel's own function returns, where it refuses shapes."""
+
+    steps: tuple[Step, ...]
+    outputs: tuple[Shape, ...]
+    scratch: tuple[tuple[Shape, Any], ...]
+    numbers: tuple[int, ...]
+    constants: tuple[int, ...]
+    status: int
+
+    def values(self, arrays: Sequence[np.ndarray]) -> list[Any]:
+        """What the places of steps are of: the inputs, outputs and scratch, then inputs without axes as numbers, then
+        sizes."""
+        return [*arrays, *(arrays[at][()] for at in self.numbers), *self.constants]
+
+
+@dataclass(frozen=True, slots=True)
+class _End:
+    """Stands for an array: what a kernel's own function asks of one."""
+
+    place: int
+    shape: Shape
+
+    def __getitem__(self, index: tuple[()]) -> _Number:
+        return _Number(self.place)
+
+
+@dataclass(frozen=True, slots=True)
+class _Number:
+    place: int
+
+
+def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> Plan:
+    """The plan of a kernel's own function, whose launches have these names in its text."""
+    noted: list[tuple[int, tuple[Any, ...]]] = []
+    ends = [_End(at, shape) for at, shape in enumerate((*inputs, *outputs))]
+    scratch: list[tuple[Shape, Any]] = []
+
+    def empty(shape: Shape, kind: Any) -> _End:
+        scratch.append((tuple(map(int, shape)), kind))
+        return _End(len(ends) + len(scratch) - 1, scratch[-1][0])
+
+    def note(number: int, *arguments: Any) -> int:
+        noted.append((number, arguments))
+        return 0
+
+    status = FunctionType(function.__code__, {**function.__globals__, **_scope(launches, note, empty)})(*ends)
+    numbers = tuple(at for at, shape in enumerate(inputs) if not shape)
+    constants: dict[int, int] = {}
+    before = len(ends) + len(scratch)
+    steps = [_step(*each, function.__globals__[launches[each[0]]], before, numbers, constants) for each in noted]
+    return Plan(tuple(steps), tuple(outputs), tuple(scratch), numbers, tuple(constants), status or 0)
+
+
+def _scope(launches: Sequence[str], note: Callable[..., int], empty: Callable[..., _End]) -> Mapping[str, Any]:
+    """What the function sees: launches that are noted, one thread, and scratch that is only described."""
+    return {
+        **{name: partial(note, number) for number, name in enumerate(launches)},
+        "prange": range,
+        "numba": SimpleNamespace(get_num_threads=lambda: 1),
+        "np": SimpleNamespace(empty=empty, **{kind: getattr(np, kind) for kind in _KINDS}),
+    }
+
+
+def _step(
+    number: int, arguments: tuple[Any, ...], launch: Any, before: int, numbers: Sequence[int], constants: dict[int, int]
+) -> Step:
+    shares = parameters_of(launch.py_func)[-2:] == ("begin", "end")
+    given, items = (arguments[:-2], int(arguments[-1])) if shares else (arguments, None)
+    places = []
+    for each in given:
+        match each:
+            case _End(place):
+                places.append(place)
+            case _Number(place):
+                places.append(before + numbers.index(place))
+            case _:
+                at = constants.setdefault(int(each), len(constants))
+                places.append(before + len(numbers) + at)
+    return Step(number, tuple(places), items)
+
+
+def parameters_of(function: Any) -> tuple[str, ...]:
+    """The names of a function's parameters, in order."""
+    code = function.__code__
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return names
+
+
+try:
+    from noyau.toolchain.numba.passes import shorten
+except ImportError:  # a release without a name that it takes: all of Numba's passes compile a text too
+
+    def shorten(function: Any, *, is_launch: bool = False) -> None:
+        """Leave a function as it is."""
+
+
+HALVES = (DType.F16, DType.BF16)
+_AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES or dtype.is_float8)
+FORM = "shorter"  # how a text is compiled: another word for another way
+PLANS = 64  # of one kernel that are kept
+WAKING_BYTES = 1 << 19  # of a call that is shared: to wake a thread takes 50 us
+PIECE_BYTES = 1 << 15  # that a thread is worth
+_STATUSES = {1: "an index is outside the axis that it looks into"}
+_SCRATCH = re.compile(r"^    (\w+) = np\.empty\(\(", re.MULTILINE)
+_SCALAR = re.compile(r"^@scalar\ndef (\w+)", re.MULTILINE)
+_SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by what is written of them and of what they call
+
+Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
+
+
+class Compiled:
+    """A kernel of a text of language numba, compiled for the layouts of its inputs, unless it is only to be `opened`.
+
+    BuildError where Numba refuses the text."""
+
+    def __init__(self, text: str, kernel: Kernel, *, runs: bool = True) -> None:
+        self.kernel, self.name, self.text = kernel, kernel.name, text
+        self.path, self._module = load(text)
+        self._caller: Any = self._module[kernel.name].py_func
+        self._names = [f"{kernel.name}_{number}" for number in range(len(kernel.launches))]
+        self._launches = [self._module[name] for name in self._names]
+        self._dtypes = [buffer.dtype.numpy for buffer in kernel.of(Role.OUTPUT)]
+        self._strided = [buffer.strides is not None for buffer in kernel.of(Role.INPUT)]
+        self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
+        self._layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
+        self._plans: dict[tuple[object, ...], Plan] = {}
+        types = self._types(text)
+        self._entries = [
+            self._compile(launch, [types.get(name, numba.int64) for name in parameters_of(launch.py_func)])
+            for launch in (self._launches if runs else ())
+        ]
+
+    def __call__(
+        self,
+        *arrays: np.ndarray,
+        out: Sequence[np.ndarray] | None = None,
+        pieces: int = 1,
+        order: Order = range,
+        threads: int = 1,
+        empty: Empty | None = None,
+    ) -> list[np.ndarray]:
+        """The outputs for these inputs, in memory that `empty` gives; written to `out` where it is given.
+
+        Each launch is cut into `pieces` (fewer where it has fewer items), which this thread runs in the order that
+        `order(count)` lists them; with one piece, where much is moved, at most `threads` threads take smaller ones in
+        turn. Inputs of another layout than the kernel takes are copied. InputError where an array has another dtype,
+        rank or shape than the kernel takes, or an index in one is out of bounds.
+        """
+        inputs = self._laid_out(arrays)
+        planned = self._planned(inputs)
+        if out is None:
+            outputs = list(map(empty or np.empty, planned.outputs, self._dtypes))
+        else:
+            outputs = self._accept(out, planned.outputs, inputs)
+        moved = sum(array.nbytes for array in (*inputs, *outputs)) if threads > 1 else 0
+        threads = min(threads, moved // PIECE_BYTES) if moved >= WAKING_BYTES else 1
+        in_pieces = pieces > 1 or threads < 2
+        cut = partial(one_by_one, pieces, order) if in_pieces else partial(shared, threads=threads)
+        self._run(planned, inputs, outputs, cut)
+        return outputs
+
+    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
+        """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
+
+        Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
+        changed there in the other. CheckError where a guard was overwritten, an input was changed, or a cell of an
+        output was never written.
+        """
+        inputs = self._laid_out(arrays)
+        first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
+        suspects = [output.still_poisoned() for output in first]
+        if any(suspect.any() for suspect in suspects):
+            # A right value may have the poison's bits; it cannot have those of two poisons.
+            second = self._run_guarded(inputs, pieces, order, 1)
+            for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
+                self._refuse_unwritten(number, suspect & output.still_poisoned())
+        return [output.array for output in first]
+
+    def opened(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
+        """The inputs that the text's own function takes for these, halves as their bits, and outputs that it would
+        write."""
+        inputs = self._laid_out(arrays)
+        shapes = self._planned(inputs).outputs
+        outputs = [np.zeros(shape, dtype) for shape, dtype in zip(shapes, self._dtypes, strict=True)]
+        return list(map(bits_of, inputs)), outputs
+
+    # Building.
+
+    def _types(self, text: str) -> dict[str, Any]:
+        """The types of the text's buffers, by the names that they have in it."""
+        buffers = self.kernel.buffers
+        begin = text.index(f"\ndef {self.name}(")
+        names = [*parameters_of(self._caller), *_SCRATCH.findall(text[begin:].partition("\n\n\n")[0])]
+        return {name: _type(buffer) for name, buffer in zip(names, buffers, strict=True)}
+
+    def _compile(self, launch: Any, types: list[Any]) -> Callable[..., int | None]:
+        """A launch as what Numba makes of it, which takes arrays without looking at their dtypes."""
+        shorten(launch, is_launch=True)
+        with contextlib.suppress(RuntimeError):  # no folder can be written: it is compiled in each process
+            launch.enable_caching()
+        try:
+            # An OSError is a full disk: it is compiled, and kept in this process alone.
+            with without_collections(), contextlib.suppress(OSError):
+                launch.compile(tuple(types))
+        except numba.core.errors.NumbaError as error:
+            lines = [line.strip() for line in str(error).splitlines()]
+            told = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
+            raise BuildError(f"Numba does not compile {self.name} ({self.path}): {told}") from error
+        if not launch.overloads:  # it ended before anything was made
+            raise BuildError(f"Numba cannot read its cache of {self.name} ({self.path}); noyau cache --clear would do")
+        launch.disable_compile()
+        (compiled,) = launch.overloads.values()
+        entry: Callable[..., int | None] = compiled.entry_point
+        return entry
+
+    # Arrays.
+
+    def _laid_out(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays themselves, or packed copies, which fit every layout."""
+        if len(arrays) != len(self._layouts):
+            raise InputError(f"{self.name} takes {len(self._layouts)} inputs, got {len(arrays)}")
+        given = map(np.asarray, arrays)
+        return [
+            array if has_layout(array, layout) else np.require(array, requirements=["C", "A"])
+            for array, layout in zip(given, self._layouts, strict=True)
+        ]
+
+    def _shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...]]:
+        shapes = []
+        for number, buffer in enumerate(self.kernel.of(Role.OUTPUT)):
+            shapes.append(tuple(int(dim.evaluate(sizes)) for dim in buffer.shape))
+            if min(shapes[-1], default=0) < 0:
+                raise InputError(f"{self.name}: output {number} would have the shape {shapes[-1]}; give larger inputs")
+        return shapes
+
+    def _accept(
+        self, out: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], inputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """The arrays to write to, or InputError where one does not fit."""
+        buffers = self.kernel.of(Role.OUTPUT)
+        if len(out) != len(buffers):
+            raise InputError(f"{self.name} has {len(buffers)} outputs, got {len(out)} to write to")
+        for number, (array, shape, buffer) in enumerate(zip(out, shapes, buffers, strict=True)):
+            dtype = buffer.dtype.numpy
+            if array.shape != shape or array.dtype != dtype or not array.flags.carray:
+                raise InputError(f"{self.name} wants a writable, packed {dtype} of shape {shape} for output {number}")
+            if any(np.may_share_memory(array, other) for other in (*inputs, *out[:number])):
+                raise InputError(f"{self.name} cannot write output {number} over another array; give it its own memory")
+        return list(out)
+
+    # Running.
+
+    def _run(
+        self,
+        planned: Plan,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray],
+        cut: Cut,
+        empty: Callable[[tuple[int, ...], Any], np.ndarray] = np.empty,
+    ) -> None:
+        """The launches in order, their items cut into spans that run one after the other, or are shared."""
+        self._refuse(planned.status)
+        arrays = [*inputs, *outputs]
+        if self._as_bits:
+            arrays = list(map(bits_of, arrays))
+        values = planned.values([*arrays, *(empty(*each) for each in planned.scratch)])
+        for step in planned.steps:
+            call = partial(self._entries[step.launch], *(values[place] for place in step.places))
+            if step.items is None:
+                self._refuse(call())
+            elif step.items:
+                for status in cut(call, step.items):
+                    self._refuse(status)
+
+    def _planned(self, inputs: Sequence[np.ndarray]) -> Plan:
+        """What is called for arrays of these shapes. InputError where they do not fit."""
+        key = *(array.shape for array in inputs), *(array.dtype for array in inputs)
+        if any(self._strided):
+            key = *key, *(array.strides for array in inputs)
+        found = self._plans.get(key)
+        if found is None:
+            if len(self._plans) >= PLANS:
+                self._plans.clear()
+            outputs = self._shapes(bind_sizes(self.kernel, inputs, {}))
+            found = plan(self._caller, self._names, [array.shape for array in inputs], outputs)
+            self._plans[key] = found
+        return found
+
+    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[Guarded]:
+        """One run between guards; the outputs, once nothing else is found to be touched."""
+        around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
+        taken, given = self.kernel.of(Role.INPUT), list[Guarded]()
+        for number, (array, buffer) in enumerate(zip(inputs, taken, strict=True)):
+            given.append(Guarded.alike(f"input {number}", array, buffer.dtype, around))
+        planned = self._planned([guarded.array for guarded in given])
+        made = [
+            Guarded.poisoned(f"output {number}", shape, buffer.dtype, poison_of(buffer.dtype, poison))
+            for number, (shape, buffer) in enumerate(zip(planned.outputs, self.kernel.of(Role.OUTPUT), strict=True))
+        ]
+        scratch: list[Guarded] = []
+
+        def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
+            size = math.prod(shape) * np.dtype(dtype).itemsize  # the text gives np.float32 and its like
+            scratch.append(Guarded.poisoned(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
+            viewed: np.ndarray = scratch[-1].array.view(dtype).reshape(shape)
+            return viewed
+
+        cut = partial(one_by_one, pieces, order)
+        self._run(planned, [g.array for g in given], [g.array for g in made], cut, empty)
+        for guarded in [*given, *made, *scratch]:
+            if (fault := guarded.fault()) is not None:
+                raise CheckError(f"{self.name} {fault}")
+        for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
+            if guarded.array.tobytes() != array.tobytes():
+                raise CheckError(f"{self.name} changed its input {number}")
+        return made
+
+    def _refuse(self, status: int | None) -> None:
+        if status in _STATUSES:
+            raise OutsideError(f"{self.name}: {_STATUSES[status]}")
+        if status:
+            raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
+
+    def _refuse_unwritten(self, number: int, missed: np.ndarray) -> None:
+        if missed.any():
+            where = [int(index) for index in np.argwhere(missed)[0]]
+            raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
+
+
+@lru_cache(maxsize=1)
+def begin() -> None:
+    """Compile a function of next to nothing: what that takes the first time, copies of this process have done then."""
+    numba.njit(lambda x: x + 1).compile((numba.float32,))
+
+
+def load(text: str) -> tuple[Path, dict[str, Any]]:
+    """The file of a text, beside which Numba keeps what it compiles, and the names that the text defines."""
+    path = path_of(text)
+    module = ModuleType(f"noyau_numba_{path.parent.name}")
+    module.__file__ = str(path)
+    sys.modules[module.__name__] = module  # where Numba looks for what a cached function belongs to
+    exec(compile(text, str(path), "exec"), module.__dict__)  # noqa: S102  made by codegen/numba/printer.py
+    _share_scalars(text, module.__dict__)
+    return path, module.__dict__
+
+
+def _share_scalars(text: str, names: dict[str, Any]) -> None:
+    """Scalar functions that are alike in several texts are one, so that it is compiled once a process. It is of this
+    module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then."""
+    known: dict[str, str] = {}
+    for part in text.split("\n\n\n"):
+        found = _SCALAR.search(part)
+        if found is not None:
+            called = [known[name] for name in re.findall(r"\w+(?=\()", part[found.end() :]) if name in known]
+            known[found[1]] = "\n".join([part, *dict.fromkeys(called)])
+            names[found[1]].py_func.__module__ = __name__
+            shorten(names[found[1]])
+            names[found[1]] = _SCALARS.setdefault(known[found[1]], names[found[1]])
+
+
+def path_of(text: str) -> Path:
+    """A file that holds the text."""
+    return file_of(text, numba.__version__, FORM)
+
+
+def _type(buffer: Buffer) -> Any:
+    """What a launch takes for a buffer: an array, or a number for an input without axes."""
+    kind = numba.from_dtype(bits_of(np.empty(0, buffer.dtype.numpy)).dtype)
+    read = buffer.role is Role.INPUT
+    if read and not buffer.shape:
+        return kind
+    axes = len(buffer.shape) or (1 if buffer.role is Role.SCRATCH else 0)
+    return numba.types.Array(kind, axes, "C" if buffer.layout == "packed" else "A", readonly=read)
+
+
+def bits_of(array: np.ndarray) -> np.ndarray:
+    """float16, bfloat16 and float8 as their bits."""
+    return array.view(f"u{array.itemsize}") if array.dtype in _AS_BITS else array
+
+
+def one_by_one(pieces: int, order: Order, call: Callable[..., int | None], items: int) -> Iterator[int | None]:
+    """The status of each of so many pieces of the items, in the order that `order(count)` lists them."""
+    parts = min(items, max(pieces, 1))
+    return (call(part * items // parts, (part + 1) * items // parts) for part in order(parts))

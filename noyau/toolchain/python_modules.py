@@ -1,0 +1,108 @@
+"""Kernels in Python as files of the cache: Numba keeps what it compiles beside them, Triton reads them again.
+
+When garbage is collected, while something is compiled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from threading import Lock, get_ident
+
+from noyau.errors import OutputError
+from noyau.toolchain.cache import MODULES, digest, folder
+
+
+class _Held:
+    """The switch of the whole process: the first who holds it disables, the last one restores. `holders`: threads."""
+
+    def __init__(self) -> None:
+        self.lock, self.holders, self.collects = Lock(), list[int](), False
+
+    def __enter__(self) -> None:
+        with self.lock:
+            if not self.holders:
+                self.collects = gc.isenabled()
+                gc.disable()
+            self.holders.append(get_ident())
+
+    def __exit__(self, *_: object) -> None:
+        with self.lock:
+            self.holders.remove(get_ident())
+            if not self.holders and self.collects:
+                gc.enable()
+
+    def forget_threads(self) -> None:
+        """In a forked child, where no thread but this one is there to let go of it."""
+        held, me = self.holders, get_ident()
+        self.lock, self.holders = Lock(), [each for each in held if each == me]
+        if held and not self.holders and self.collects:
+            gc.enable()
+
+
+_HELD = _Held()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_HELD.forget_threads)
+
+
+@contextmanager
+def without_collections() -> Iterator[None]:
+    """Where no garbage is collected: each time would go through all that torch, its dynamo or Numba have left, millions
+    of objects of which none goes away. Threads that hold that at once let go of it together."""
+    with _HELD:
+        yield
+
+
+KEPT = 512  # modules on disk
+
+
+def file_of(text: str, *made_for: str) -> Path:
+    """A file that holds the text, in a folder of its own in the cache: another one for another version of who reads
+    it. OutputError where it cannot be written."""
+    home = folder() / MODULES / digest(text, *made_for)
+    path = home / "kernel.py"
+    if not _holds(path, text):
+        fresh = home / f"new-{os.getpid()}-{id(text)}"
+        try:
+            home.mkdir(mode=0o700, parents=True, exist_ok=True)
+            fresh.write_text(text, "ascii")
+            fresh.replace(path)
+        except OSError as error:
+            with contextlib.suppress(OSError):
+                fresh.unlink()
+            told = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
+            raise OutputError(told) from error
+        _shrink(home.parent, home)
+    return path
+
+
+def _holds(path: Path, text: str) -> bool:
+    """Whether a file is there that holds the text."""
+    try:
+        return path.read_text("ascii") == text
+    except (OSError, ValueError):  # it never was, another process removes it, or it is damaged
+        return False
+
+
+def _shrink(home: Path, newest: Path) -> None:
+    """Remove the modules that were made first, beyond those that are kept."""
+    aged = sorted((path for path in home.iterdir() if path != newest), key=_made_ns)
+    for path in aged[: max(0, len(aged) + 1 - KEPT)]:
+        with contextlib.suppress(OSError):  # another process removes it, too
+            for file in [*path.glob("__pycache__/*"), *path.glob("*.py")]:
+                file.unlink(missing_ok=True)
+        for folder_left in (path / "__pycache__", path):
+            with contextlib.suppress(OSError):  # there is none, or another process is faster
+                folder_left.rmdir()
+
+
+def _made_ns(path: Path) -> int:
+    """When a module was made; 0 where another process has removed it meanwhile."""
+    try:
+        return path.lstat().st_mtime_ns
+    except OSError:
+        return 0

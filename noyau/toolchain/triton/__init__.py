@@ -1,0 +1,1 @@
+"""Triton: source text to compiled launches."""

@@ -1,0 +1,173 @@
+"""A process that compiles launches of Triton for another one, several at once: it imports Triton once, and forks.
+
+What is compiled goes into Triton's own cache, where the other process finds it. torch is not needed for that: of a text
+nothing but the kernels is looked at.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import select
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any, BinaryIO
+
+IDLE_S = 120.0  # without a task, after which the process ends
+TASK_S = 60  # for one task, after which it is ended; it takes a second
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A launch to compile: the function's file, module and name, and what Triton calls the rest."""
+
+    path: str
+    module: str
+    function: str
+    signature: dict[str, Any]
+    constants: dict[Any, Any]
+    attributes: dict[Any, Any]
+    options: dict[str, Any]
+    target: tuple[Any, ...]
+
+
+class Unread(ModuleType):
+    """Stands for torch, of which a kernel reads nothing."""
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return Unread(name)
+
+
+def begin() -> None:
+    """Import what every task needs, and find out what Triton asks once in a process."""
+    sys.modules["torch"] = Unread("torch")
+    import_module("triton.backends.nvidia.compiler")
+    cache = import_module("triton.runtime.cache")
+    cache.triton_key()
+
+
+def ready_driver() -> None:
+    """Have Triton build what calls the driver, which lies in its cache then."""
+    import_module("triton.backends.nvidia.driver").CudaUtils()
+
+
+def compiled(task: Task) -> None:
+    """Compile a launch, and what launches it where that has a text of its own."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+    from triton.compiler import ASTSource
+
+    source = ASTSource(loaded(task)[task.function], task.signature, task.constants, task.attributes)
+    made = triton.compile(source, target=GPUTarget(*task.target), options=task.options)
+    import_module("triton.backends.nvidia.driver").CudaLauncher(made.src, made.metadata)
+
+
+def loaded(task: Task) -> dict[str, Any]:
+    """The names of the file of a task."""
+    module = ModuleType(task.module)
+    module.__file__ = task.path
+    sys.modules[module.__name__] = module
+    text = Path(task.path).read_text("ascii")
+    exec(compile(text, task.path, "exec"), module.__dict__)  # noqa: S102  as noyau.toolchain.triton.module does
+    return module.__dict__
+
+
+def forked(work: Callable[[], None]) -> int:
+    """The number of a process that does some work and ends."""
+    child = os.fork()
+    if child:
+        return child
+    status = 1
+    with contextlib.suppress(BaseException):
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(TASK_S)
+        work()
+        status = 0
+    os._exit(status)
+
+
+def tasks(given: BinaryIO) -> Iterator[Task]:
+    """The tasks of a stream, until it ends; one that is cut off there is none."""
+    while len(head := _read(given, 8)) == 8:
+        size = int.from_bytes(head, "big")
+        if len(body := _read(given, size)) < size:
+            return
+        yield pickle.loads(body)  # noqa: S301  of the process that started this one
+
+
+def _read(given: BinaryIO, count: int) -> bytes:
+    """This many bytes, of which a pipe may give some at a time; fewer where the stream ends before."""
+    found = bytearray()
+    while len(found) < count and (more := given.read(count - len(found))):
+        found += more
+    return bytes(found)
+
+
+def told(task: Task) -> bytes:
+    """A task as `tasks` reads it."""
+    body = pickle.dumps(task)
+    return len(body).to_bytes(8, "big") + body
+
+
+def serve(given: BinaryIO, answers: BinaryIO, most: int, work: Callable[[Task], None] = compiled) -> None:
+    """Do each task in a process of its own, `most` of them at once; when it has ended, its number among the tasks and
+    its status are a line among the answers."""
+    read, written = os.pipe()
+    os.set_blocking(written, False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back
+    signal.signal(signal.SIGCHLD, _woken)
+    signal.set_wakeup_fd(written)
+    running, queued, coming = dict[int, int](), deque[tuple[int, Task]](), enumerate(tasks(given))
+    asked = given.fileno()
+    while True:
+        found = select.select([asked, read], [], [], IDLE_S)[0]
+        if not found and not running:
+            return
+        if read in found:
+            os.read(read, 512)
+            ended = _ended(list(running))
+            answers.writelines(b"%d %d\n" % (running.pop(child), status) for child, status in ended)
+        if asked in found:
+            came = next(coming, None)
+            if came is None:
+                return
+            queued.append(came)  # what is asked is read at once, so that who asks need not wait
+        while queued and len(running) < most:
+            number, task = queued.popleft()
+            running[forked(lambda task=task: work(task))] = number  # type: ignore[misc]  # as it is now
+
+
+def _woken(number: int, frame: FrameType | None) -> None:
+    del number, frame
+
+
+def _ended(children: list[int]) -> Iterator[tuple[int, int]]:
+    """Which of these processes have ended, and how."""
+    for child in children:
+        found, status = os.waitpid(child, os.WNOHANG)
+        if found:
+            yield child, status
+
+
+def main() -> None:
+    """Serve the process that has started this one."""
+    answers = os.fdopen(os.dup(1), "wb", buffering=0)
+    os.dup2(2, 1)  # what is printed is no answer
+    begin()
+    forked(ready_driver)
+    serve(os.fdopen(0, "rb", buffering=0), answers, most=len(os.sched_getaffinity(0)))
+
+
+if __name__ == "__main__":
+    main()

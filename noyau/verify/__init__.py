@@ -1,0 +1,1 @@
+"""Is it right? Truth in float64, certificates, adversarial inputs, findings."""

@@ -1,0 +1,229 @@
+"""The record of how a kernel's values compare with the truth, case by case."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from noyau.errors import CheckError
+from noyau.text import several
+
+MARGIN = 4.0  # times what is allowed, for one cell in SHARE
+SHARE = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """One wrong cell, or what else is wrong with a run; `given` and `note` say of what inputs and how far it goes."""
+
+    case: str
+    given: str
+    note: str
+    output: str = ""
+    cell: tuple[int, ...] | None = None
+    got: float = math.nan
+    want: float = math.nan
+    allowed: float = 0.0
+
+    def __str__(self) -> str:
+        if self.cell is None:
+            return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.given} ({self.case})"
+        where = f"{self.output}[{', '.join(map(str, self.cell))}]"
+        bound = "got {}, want {} (float64), allowed {:.2g}".format(*apart(self.got, self.want), self.allowed)
+        told = "; ".join(filter(None, [bound, self.note]))
+        return f"wrong at {where} for {self.given} ({self.case}): {told}"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "case": self.case,
+            "given": self.given,
+            "note": self.note,
+            "output": self.output,
+            "cell": None if self.cell is None else list(self.cell),
+            "got": _number(self.got),
+            "want": _number(self.want),
+            "allowed": _number(self.allowed),
+        }
+
+
+def apart(got: float, want: float) -> tuple[str, str]:
+    """Two numbers with as many digits as show that they differ: 9, or all."""
+    short = f"{got:.9g}", f"{want:.9g}"
+    return short if short[0] != short[1] or got == want else (f"{got:.17g}", f"{want:.17g}")
+
+
+@dataclass(frozen=True, slots=True)
+class Errors:
+    """Errors over the finite cells: in ulp of the output's dtype at the truth (integers: in units), and relative to
+    the largest |truth| of the output, which says more where cells nearly vanish."""
+
+    worst_ulp: float = 0.0
+    total_ulp: float = 0.0
+    worst_relative: float = 0.0
+    total_relative: float = 0.0
+    cells: int = 0
+
+    def __add__(self, other: Errors) -> Errors:
+        return Errors(
+            max(self.worst_ulp, other.worst_ulp),
+            self.total_ulp + other.total_ulp,
+            max(self.worst_relative, other.worst_relative),
+            self.total_relative + other.total_relative,
+            self.cells + other.cells,
+        )
+
+    @property
+    def mean_ulp(self) -> float:
+        return self.total_ulp / max(1, self.cells)
+
+    @property
+    def mean_relative(self) -> float:
+        return self.total_relative / max(1, self.cells)
+
+    def to_json(self) -> dict[str, float]:
+        names = ("worst_ulp", "mean_ulp", "worst_relative", "mean_relative")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """One case: how many cells it judged, the worst ratio of an error to what is allowed, how many cells are beyond
+    it (`worst_ratio` > 1), the errors of the kernel and of the unfused run, and the first failures."""
+
+    label: str
+    captured: bool
+    cells: int = 0
+    beyond: int = 0
+    worst_ratio: float = 0.0
+    kernel: Errors = Errors()
+    unfused: Errors = Errors()
+    failures: tuple[Failure, ...] = ()
+
+    @property
+    def broken(self) -> bool:
+        """Whether it is beyond what one cell in SHARE may be."""
+        return self.worst_ratio > MARGIN or (bool(self.failures) and not self.beyond)
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "case": self.label,
+            "captured": self.captured,
+            "cells": self.cells,
+            "beyond": self.beyond,
+            "worst_ratio": _number(self.worst_ratio),
+            "kernel": self.kernel.to_json(),
+            "unfused": self.unfused.to_json(),
+        }
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What is known of a kernel's values. `made_up`: the inputs of the captured cases were made up, not a user's.
+    `order_independent`: whether its bits are the same however its work is cut; None where that was not tried."""
+
+    name: str
+    outcomes: tuple[Outcome, ...]
+    made_up: bool = False
+    order_independent: bool | None = None
+
+    @cached_property
+    def ok(self) -> bool:
+        """Whether every cell is allowed, but for one in 100,000 by at most 4 times; never without a case."""
+        fine = bool(self.outcomes) and not any(outcome.broken for outcome in self.outcomes)
+        return fine and self.beyond <= self.cells // SHARE and self.order_independent is not False
+
+    @property
+    def cells(self) -> int:
+        return sum(outcome.cells for outcome in self.outcomes)
+
+    @property
+    def beyond(self) -> int:
+        return sum(outcome.beyond for outcome in self.outcomes)
+
+    @property
+    def captured(self) -> bool:
+        """Whether activations of a model were among the cases."""
+        return any(outcome.captured for outcome in self.outcomes)
+
+    @property
+    def cases(self) -> Mapping[str, float]:
+        """The worst ratio of an error to what is allowed, by case."""
+        ratios: dict[str, float] = {}
+        for outcome in self.outcomes:
+            ratios[outcome.label] = max(ratios.get(outcome.label, 0.0), outcome.worst_ratio)
+        return ratios
+
+    @property
+    def worst_ratio(self) -> float:
+        return max((outcome.worst_ratio for outcome in self.outcomes), default=0.0)
+
+    @cached_property
+    def kernel(self) -> Errors:
+        """The errors of the kernel: on the captured cases, or else on the first, which is of normal numbers."""
+        return _total(outcome.kernel for outcome in self._shown)
+
+    @cached_property
+    def unfused(self) -> Errors:
+        """The errors of the unfused computation, as it is, on the same cases. In float64 it is the truth itself."""
+        return _total(outcome.unfused for outcome in self._shown)
+
+    @property
+    def _shown(self) -> tuple[Outcome, ...]:
+        captured = tuple(outcome for outcome in self.outcomes if outcome.captured)
+        return captured or self.outcomes[:1]
+
+    @property
+    def failures(self) -> tuple[Failure, ...]:
+        """The first failures, worst kinds first; empty where `ok` and no cell is beyond."""
+        broken = [failure for outcome in self.outcomes if outcome.broken for failure in outcome.failures]
+        beyond = [failure for outcome in self.outcomes if not outcome.broken for failure in outcome.failures]
+        return tuple(broken + beyond)[:8]
+
+    def summary(self) -> str:
+        """One line: on how many cases, how exact, and beside what."""
+        kinds = "model activations" if self.captured and not self.made_up else "activations of made-up inputs"
+        cases = several(len(self.outcomes), "case")
+        where = f"{cases}, {kinds} among them" if self.captured else cases
+        if not self.ok:
+            return f"tried on {where}: {self._reason()}"
+        errors = f"error {self.kernel.worst_relative:.1e}, mean {self.kernel.mean_ulp:.2g} ulp"
+        beside = f"unfused {self.unfused.worst_relative:.1e}, {self.unfused.mean_ulp:.2g} ulp"
+        return f"right on {where}: {errors} ({beside}); at most {self.worst_ratio:.2f} of what is allowed"
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first failure, unless `ok`."""
+        if not self.ok:
+            raise CheckError(f"{self.name} is {self._reason()}")
+
+    def _reason(self) -> str:
+        if self.failures:
+            return str(self.failures[0])
+        return "not tried on any case" if not self.outcomes else "wrong: its bits depend on how its work is cut"
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "ok": self.ok,
+            "captured": self.captured,
+            "made_up": self.made_up,
+            "order_independent": self.order_independent,
+            "cells": self.cells,
+            "cells_beyond": self.beyond,
+            "worst_ratio": _number(self.worst_ratio),
+            "kernel": self.kernel.to_json(),
+            "unfused": self.unfused.to_json(),
+            "cases": [outcome.to_json() for outcome in self.outcomes],
+            "failures": [failure.to_json() for failure in self.failures],
+        }
+
+
+def _total(errors: Iterable[Errors]) -> Errors:
+    return sum(errors, Errors())
+
+
+def _number(value: float) -> float | str:
+    """The number itself, or its name: JSON has no infinities and no NaN."""
+    return value if math.isfinite(value) else str(value)

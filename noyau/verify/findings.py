@@ -1,0 +1,308 @@
+"""What a check of an op found: the record, which prints itself.
+
+The findings of a check as SARIF, which editors and code hosts show at the lines that they are about.
+
+Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
+"""
+
+from __future__ import annotations
+
+import linecache
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from noyau.errors import CheckError
+from noyau.text import Printed
+from noyau.verify.certificate import Certificate, Failure
+
+SCHEMA_VERSION = 1
+_PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
+
+# Each kind of finding, and what mends it. Those of which the first word is "watch" need every access watched.
+REMEDIES = {
+    "race": "give each cell one owner, or use a reduction or an atomic",
+    "out-of-bounds": "compare each index with the size of its axis before the access",
+    "negative-index": "an index lies below 0: compare it with 0 before the access",
+    "uninitialised": "write each cell before it is read, or say what the output holds with init=",
+    "unwritten": "let the loop reach the last cells, or give the output a value with init=",
+    "written-twice": "give each cell one owner",
+    "divergent-barrier": "let every thread of a block reach the barrier",
+    "wrong-value": "compare it with the reference at the cell that is named",
+    "mutated-input": "write to the outputs alone, or name the input in updates=",
+    "order-dependent": "merge in a fixed order, if its bits are to be the same each time",
+    "gradient": "compare it with the derivative of the reference at the cell that is named",
+    "launch": "mend what the message names",
+    "precision": "accumulate in a wider type, or in an order that loses less",
+    "crash": "run it on the inputs that are named, under a debugger",
+}
+UNWATCHED = ("written-twice", "divergent-barrier")  # they show in no value: only where every access is watched
+
+# The kinds of what a run may do wrong, by the words of the message.
+_KINDS = (
+    (r"would race", "race"),
+    (r"wrote outside .* before its start", "negative-index"),
+    (r"wrote outside", "out-of-bounds"),
+    (r"never wrote", "unwritten"),
+    (r"reads before it writes", "uninitialised"),
+    (r"changed its input", "mutated-input"),
+    (r"crashed|did not answer|ended its process|raised", "crash"),
+    (r"\bgave\b|accepted what it must refuse|returned", "wrong-value"),
+)
+LIMITS = (
+    "only the inputs, shapes and branches that ran were seen",
+    "where accesses are not watched, memory is seen where it is written, not where it is read: a race that changed no "
+    "value is not found",
+    f"found only where accesses are watched: {', '.join(UNWATCHED)}",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong with a kernel: what kind, where, for which inputs, and what would mend it.
+
+    `severity`: an error speaks against the kernel, a warning does not. Where every access was watched: `other_place`,
+    the line of the other access; `owners`, who they were; `digest`, of what the lines say; `mend`, what would do.
+    `witnesses`: who has seen it, where that is not noyau alone."""
+
+    op: str
+    kernel: str
+    language: str
+    kind: str
+    place: str
+    size: str
+    message: str
+    cell: tuple[int, ...] | None = None
+    severity: str = "error"
+    other_place: str = ""
+    owners: tuple[str, ...] = ()
+    digest: str = ""
+    mend: str = ""
+    witnesses: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """The same in each check that finds it."""
+        return f"{self.op}[{self.kernel}]:{self.kind}{self.digest and ':'}{self.digest}"
+
+    @property
+    def remedy(self) -> str:
+        return self.mend or REMEDIES[self.kind]
+
+    def __str__(self) -> str:
+        return f"{self.kind}: {self.message}; {self.remedy}"
+
+    def to_json(self) -> dict[str, Any]:
+        file, _, line = self.place.rpartition(":")
+        known, other = line.isdigit(), self.other_place.rpartition(":")[2]
+        seen = {"witnesses": list(self.witnesses)} if self.witnesses else {}
+        return {
+            "id": self.id,
+            "op": self.op,
+            "kernel": self.kernel,
+            "language": self.language,
+            "kind": self.kind,
+            "severity": self.severity,
+            "file": file if known else self.place,
+            "line": int(line) if known else None,
+            "other_line": int(other) if other.isdigit() else None,
+            "owners": list(self.owners),
+            "cell": None if self.cell is None else list(self.cell),
+            "size": self.size,
+            "message": self.message,
+            "remedy": self.remedy,
+            **seen,
+        }
+
+
+def restored(held: Mapping[str, Any]) -> Finding:
+    """A finding from its fields as JSON has kept them."""
+    cell = None if held["cell"] is None else tuple(held["cell"])
+    lists = {name: tuple(held[name]) for name in ("owners", "witnesses")}
+    return Finding(**{**held, **lists, "cell": cell})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCheck:
+    """What is known of one kernel: its certificate, or why there is none (`skipped`); `shapes` that were tried; `notes`
+    on what was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them."""
+
+    name: str
+    language: str
+    certificate: Certificate | None
+    findings: tuple[Finding, ...]
+    shapes: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    skipped: str = ""
+    accesses: int | None = None
+    seen: tuple[str, ...] = ()
+
+    @property
+    def errors(self) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.severity == "error")
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing speaks against it; a kernel that cannot run here is neither right nor wrong."""
+        return not self.errors
+
+    def lines(self, op: str) -> list[str]:
+        """The verdict: a line for each finding, or one that says how right it is."""
+        called = f"{op}[{self.name}]"
+        if self.skipped:
+            return [f"{called}: not tried: {self.skipped}"]
+        told = [f"{called}: {line}" for each in self.findings for line in told_of(each)]
+        seen = [f"{called}: {'; '.join(self.seen)}"] if self.seen else []
+        if self.errors or (self.certificate is None and not self.notes):
+            return [*told, *seen]
+        right = [] if self.certificate is None else [self.certificate.summary()]
+        return [f"{called}: {'; '.join([*right, *self.notes])}", *seen, *told]
+
+    def to_json(self, op: str) -> dict[str, Any]:
+        """What is known of it beside its findings."""
+        return {
+            "op": op,
+            "kernel": self.name,
+            "language": self.language,
+            "ok": self.ok,
+            "skipped": self.skipped,
+            "notes": [*self.notes, *self.seen],
+            "certificate": None if self.certificate is None else self.certificate.to_json(),
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Checked(Printed):
+    """A check of all kernels of an op. `ok` where no kernel is wrong. `tolerance`: what a user allowed, else None.
+    `note`: why some kernels are not among them."""
+
+    op: str
+    place: str
+    kernels: tuple[KernelCheck, ...]
+    tolerance: float | None = None
+    note: str = ""
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        return tuple(finding for kernel in self.kernels for finding in kernel.findings)
+
+    @property
+    def ok(self) -> bool:
+        return all(kernel.ok for kernel in self.kernels)
+
+    def __str__(self) -> str:
+        lines = [line for kernel in self.kernels for line in kernel.lines(self.op)]
+        lines = lines or [f"{self.op} has no kernel to check: attach one with @{self.op}.kernel"]
+        lines += [f"{self.op}: {self.note}"] if self.note else []
+        if self.tolerance is not None:
+            lines.append(f"{self.op}: allowed by request: {self.tolerance:g} * max(1, |want|)")
+        return "\n".join(lines)
+
+    def raise_if_bad(self) -> None:
+        """CheckError with the first finding, unless `ok`."""
+        for finding in (error for kernel in self.kernels for error in kernel.errors):
+            raise CheckError(f"{self.op}[{finding.kernel}] is {finding.message}")
+
+    def to_json(self) -> dict[str, Any]:
+        return together([self])
+
+
+def together(checks: Sequence[Checked]) -> dict[str, Any]:
+    """The record of the ops of a file, as JSON has it."""
+    kernels = [(check.op, kernel) for check in checks for kernel in check.kernels]
+    tolerances = {check.op: check.tolerance for check in checks if check.tolerance is not None}
+    return {
+        "schema_version": SCHEMA_VERSION,
+        "ok": all(check.ok for check in checks),
+        "tolerance": tolerances or None,
+        "limits": list(LIMITS),
+        "ops": [{"op": check.op, "place": check.place, "note": check.note} for check in checks],
+        "findings": [finding.to_json() for check in checks for finding in check.findings],
+        "checked": [
+            {"op": op, "kernel": kernel.name, "shapes": list(kernel.shapes), "accesses": kernel.accesses}
+            for op, kernel in kernels
+        ],
+        "kernels": [kernel.to_json(op) for op, kernel in kernels],
+    }
+
+
+def told_of(finding: Finding) -> list[str]:
+    """A finding in one line; where every access was watched, with the lines of the source below."""
+    warns = "" if finding.severity == "error" else "warning: "
+    if not finding.digest:
+        return [f"{warns}{finding}"]
+    at = f" (for {finding.size})" if finding.size else ""
+    by = f" [seen by {' and '.join(finding.witnesses)}]" if finding.witnesses else ""
+    return [f"{warns}{finding.kind}: {finding.message}{at}{by}\n" + "\n".join(excerpt(finding))]
+
+
+def excerpt(finding: Finding) -> list[str]:
+    """The lines of the source that a finding names, with their numbers, then what would mend it."""
+    places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
+    lines = {
+        (file, int(line)): linecache.getline(file, int(line)).rstrip() for file, _, line in places if line.isdigit()
+    }
+    width = max((len(str(line)) for _, line in lines), default=1)
+    told, before = list[str](), ""
+    for (file, line), text in lines.items():
+        told += [f"{' ' * width} --> {file}:{line}"] if file != before else []
+        told += [f" {line:>{width}} | {text}"] if text else []  # of a text that is in no file there is none
+        before = file
+    return [*told, f"{' ' * width}  = mend: {finding.remedy}"]
+
+
+def kind_of(failure: Failure) -> str:
+    """The kind of a failure, by its cell or by its words."""
+    if failure.cell is not None:
+        return "precision" if _is_near(failure) else "wrong-value"
+    return next((kind for words, kind in _KINDS if re.search(words, failure.note)), "wrong-value")
+
+
+def _is_near(failure: Failure) -> bool:
+    if not (math.isfinite(failure.got) and math.isfinite(failure.want)):
+        return False
+    return abs(failure.got - failure.want) <= _PRECISE * failure.allowed
+
+
+_SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
+
+
+def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
+    """One run with a result for each finding; a rule for each kind."""
+    from noyau.version import __version__
+
+    kinds = sorted({finding.kind for finding in findings})
+    rules = [
+        {"id": kind, "shortDescription": {"text": kind}, "help": {"text": REMEDIES.get(kind, "")}} for kind in kinds
+    ]
+    driver = {"name": "noyau", "version": __version__, "rules": rules}
+    results = [_result(finding, kinds) for finding in findings]
+    return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
+
+
+def _result(finding: Finding, kinds: Sequence[str]) -> dict[str, Any]:
+    at = f" (for {finding.size})" if finding.size else ""
+    made: dict[str, Any] = {
+        "ruleId": finding.kind,
+        "ruleIndex": kinds.index(finding.kind),
+        "level": finding.severity,
+        "message": {"text": f"{finding.op}[{finding.kernel}]: {finding.message}{at}; {finding.remedy}"},
+        "partialFingerprints": {"noyau/v1": finding.id},
+        "locations": _locations(finding.place),
+    }
+    other = _locations(finding.other_place)
+    return {**made, "relatedLocations": [{"id": 1, **each} for each in other]} if other else made
+
+
+def _locations(place: str) -> list[dict[str, Any]]:
+    """A line of a file, as a URI relative to the folder that the check ran in where it lies below that."""
+    file, _, line = place.rpartition(":")
+    if not line.isdigit() or int(line) < 1 or not file:
+        return []
+    path, here = Path(file).absolute(), Path.cwd()
+    uri = quote(path.relative_to(here).as_posix()) if path.is_relative_to(here) else path.as_uri()
+    return [{"physicalLocation": {"artifactLocation": {"uri": uri}, "region": {"startLine": int(line)}}}]

@@ -1,0 +1,223 @@
+"""Rows that nothing connects: a few different ones, repeated in a drawn order, show a kernel all that many would.
+
+The truth and the unfused runs are evaluated for the few. The kernel runs on all rows, and each must have the bits of
+the first that has the same inputs: so every cell is judged, a cell that is taken from another row shows, and so does a
+row at an end that is computed otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import assert_never
+
+import numpy as np
+
+from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.ranges import simplify
+from noyau.toolchain.c.library import Order
+from noyau.verify.values import GuardedKernel
+
+REPEATS = 4  # times that a row is there on the average, at least: fewer are not worth it
+CELLS = 1 << 13  # of the largest value of the few rows, as far as there are so many rows
+MOST_ROWS, FEWEST_ROWS = 8, 4
+Axis = int | None
+
+
+@dataclass(frozen=True, slots=True)
+class FewRows:
+    """A graph with `count` rows in the place of `rows`; the axes along which its inputs and its outputs have them, None
+    for what all rows share."""
+
+    graph: Graph
+    count: int
+    rows: int
+    inputs: tuple[Axis, ...]
+    outputs: tuple[Axis, ...]
+
+
+def few_rows(graph: Graph) -> FewRows | None:
+    """The graph with few rows, where it has many and each of them depends on its own cells alone, wherever it lies."""
+    largest = max((graph[name] for name in graph.outputs), key=_cells, default=None)
+    if largest is None or graph.demands or any(dim.constant is None for node in graph.nodes for dim in node.shape):
+        return None
+    for axis, extent in enumerate(largest.shape):
+        rows = extent.constant or 0
+        count = min(MOST_ROWS, max(FEWEST_ROWS, CELLS * rows // max(1, _most(graph))))
+        axes = axes_of(graph, largest.output, axis) if rows >= REPEATS * count else None
+        if axes is not None:
+            return _with(graph, axes, count, rows)
+    return None
+
+
+def _with(graph: Graph, axes: dict[str, Axis], count: int, rows: int) -> FewRows:
+    nodes = tuple(replace(node, shape=_with_extent(node.shape, axes[node.output], count)) for node in graph.nodes)
+    inputs, outputs = (node.output for node in graph.inputs), graph.outputs
+    return FewRows(
+        replace(graph, nodes=nodes),
+        count,
+        rows,
+        tuple(axes[name] for name in inputs),
+        tuple(axes[name] for name in outputs),
+    )
+
+
+def axes_of(graph: Graph, output: str, axis: int) -> dict[str, Axis] | None:
+    """For each value the axis of rows, None for what all rows share, where an output has them along an axis; None where
+    rows are mixed, or know where they lie."""
+    rows, found = graph[output].shape[axis], dict[str, Axis]()
+    if not _spread(graph, output, axis, rows, found):
+        return None
+    for name in graph.outputs:
+        places: list[Axis] = [at for at, dim in enumerate(graph[name].shape) if dim == rows]
+        choices = [found[name]] if name in found else [*places, None]
+        if not any(_tried(graph, name, choice, rows, found) for choice in choices):
+            return None
+    return found if len(found) == len(graph.nodes) else None
+
+
+def _tried(graph: Graph, name: str, axis: Axis, rows: Dim, found: dict[str, Axis]) -> bool:
+    """As `_spread`, which changes nothing where it fails."""
+    made = dict(found)
+    fits = _spread(graph, name, axis, rows, made)
+    if fits:
+        found.update(made)
+    return fits
+
+
+def _spread(graph: Graph, name: str, axis: Axis, rows: Dim, found: dict[str, Axis]) -> bool:
+    """Note the axis of rows of a value, and of all that it is made of; False where that cannot be."""
+    waiting: list[tuple[str, Axis]] = [(name, axis)]
+    while waiting:
+        name, axis = waiting.pop()
+        node = graph[name]
+        if name in found:
+            if found[name] != axis:
+                return False
+            continue
+        if axis is not None and node.shape[axis] != rows:
+            return False
+        found[name] = axis
+        operands = _operands(node, axis)
+        if operands is None:
+            return False
+        waiting += zip(node.inputs, operands, strict=True)
+    return True
+
+
+def _operands(node: Node, axis: Axis) -> list[Axis] | None:
+    """The axes of rows of what a value is made of, where its own are along `axis`; None where no operand can have them
+    so."""
+    if axis is None:
+        return [None] * len(node.inputs)
+    match node.kind:
+        case Input():
+            return []
+        case Map():
+            return [axis] * len(node.inputs)
+        case Reduce(_, axes):
+            return [[at for at in range(len(node.shape) + len(axes)) if at not in axes][axis]]
+        case Select(along, _):
+            return None if along == axis else [axis] * len(node.inputs)
+        case Iota(index):
+            return None if f"#{axis}" in index.names else []
+        case View(index):
+            return _looked_at(node, [(0, index)], axis)
+        case Gather(index):
+            entries = tuple(Dim.of(0) if isinstance(entry, Lookup) else entry for entry in index)
+            return _looked_at(node, [(0, entries), *_lookups(index)], axis)
+        case Scatter(index, _):
+            return _merged(node, index, axis)
+        case Constant() | Scan() | Contract() | Opaque() | Part():
+            return None
+        case _:
+            assert_never(node.kind)
+
+
+def _lookups(index: Sequence[Dim | Lookup]) -> list[tuple[int, Shape]]:
+    return [(entry.input, entry.at) for entry in index if isinstance(entry, Lookup)]
+
+
+def _merged(node: Node, index: Sequence[Dim | Lookup], axis: int) -> list[Axis] | None:
+    """As `_operands`, of a Scatter: the updates have an axis of rows that goes to that of the result as it is."""
+    own = next((at for at in range(len(index)) if index[axis] == Dim.of(f"#{at}")), None)
+    others = [entry for at, entry in enumerate(index) if at != axis and isinstance(entry, Dim)]
+    if own is None or any(f"#{own}" in entry.names for entry in others):
+        return None
+    found = _looked_at(node, _lookups(index), own)
+    return None if found is None else [axis, found[1], own]
+
+
+def _looked_at(node: Node, looks: Sequence[tuple[int, Shape]], axis: int) -> list[Axis] | None:
+    """Along which axis each operand has what lies along `axis`, for index maps into some operands."""
+    own, found, seen = Dim.of(f"#{axis}"), list[Axis]([None] * len(node.inputs)), set[int]()
+    for operand, index in looks:
+        plain = [simplify(dim, node.extents) for dim in index]
+        using = [at for at, dim in enumerate(plain) if f"#{axis}" in dim.names]
+        if len(using) > 1 or any(plain[at] != own for at in using):
+            return None
+        place = using[0] if using else None
+        if operand in seen and found[operand] != place:
+            return None
+        found[operand] = place
+        seen.add(operand)
+    return found
+
+
+def _with_extent(shape: Shape, axis: Axis, extent: int) -> Shape:
+    return tuple(Dim.of(extent) if at == axis else dim for at, dim in enumerate(shape))
+
+
+def _cells(node: Node) -> int:
+    return math.prod(dim.constant or 0 for dim in node.shape)
+
+
+def _most(graph: Graph) -> int:
+    """The cells of the largest value that is computed."""
+    return max((_cells(node) for node in graph.nodes if not isinstance(node.kind, Input | Constant)), default=0)
+
+
+@dataclass(slots=True)
+class Repeated:
+    """A kernel of many rows as one of few, each of these about equally often, in an order that `rng` draws for each
+    call: rows that are neighbours in one call are others in the next. `alike` until a row has other bits than the first
+    of the same inputs."""
+
+    kernel: GuardedKernel
+    few: FewRows
+    rng: np.random.Generator
+    alike: bool = field(default=True, init=False)
+
+    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
+        """The few rows of the results, each the first of its kind."""
+        places = self.rng.permutation(np.resize(np.arange(self.few.count), self.few.rows))
+        pairs = zip(arrays, self.few.inputs, strict=True)
+        given = [array if axis is None else np.take(array, places, axis) for array, axis in pairs]
+        made = self.kernel.call_guarded(*given, pieces=pieces, order=order)
+        return [self.first_of_each(array, axis, places) for array, axis in zip(made, self.few.outputs, strict=True)]
+
+    def first_of_each(self, array: np.ndarray, axis: Axis, places: np.ndarray) -> np.ndarray:
+        if axis is None:
+            return array
+        few = np.take(array, np.unique(places, return_index=True)[1], axis)
+        self.alike &= np.take(few, places, axis).tobytes() == array.tobytes()
+        return few

@@ -1,0 +1,268 @@
+"""The unfused computation with other, equally right roundings: inputs moved by an ulp, results rounded up or down.
+
+Moves of the inputs alone miss what a function or a difference makes of the rounding before it: one right log-softmax
+in 10^4 cells of 3 columns is then beyond what is allowed, and every other asin(tanh(x)) in float64. Where a result
+is exact nothing is rounded, so counters and masks in floats stay what they are.
+
+Which values of a graph jump when its float inputs move a little.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, assert_never
+
+import numpy as np
+
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+    downstream,
+)
+from noyau.ir.graph_interpreter import Evaluator
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS
+from noyau.verify.floats import FORMATS, PATTERN, moved, repeated, shifted
+from noyau.verify.summation_orders import LONG, TURNS, bracketed, contracted, summed
+
+STEPS = frozenset({"floor", "ceil", "truncate", "round_even", "sign", "floor_divide"})
+
+
+def stepped(graph: Graph) -> frozenset[str]:
+    """The values that depend on float inputs only through steps: roundings, comparisons, casts to integers.
+
+    Between two jumps such a value does not depend on them at all."""
+    depends = downstream(graph, [node.output for node in graph.inputs if node.dtype.is_float])
+    return frozenset(depends - _smooth(graph))
+
+
+def jumping(graph: Graph) -> frozenset[str]:
+    """The values that jump where an operand moves that does so with float inputs: roundings, comparisons, casts to
+    integers; not what is made of such."""
+    smooth = _smooth(graph)
+    jumps = (node for node in graph.nodes if isinstance(node.kind, Map) and _loose(node).intersection(smooth))
+    return frozenset(node.output for node in jumps)
+
+
+def _smooth(graph: Graph) -> set[str]:
+    """The values that move with float inputs, also between jumps."""
+    found = {node.output for node in graph.inputs if node.dtype.is_float}
+    for node in graph.nodes:
+        if found.intersection(_continuous(node)):
+            found.add(node.output)
+    return found
+
+
+def _loose(node: Node) -> set[str]:
+    """The operands of a function that it does not follow without jumps."""
+    return set(node.inputs) - set(_continuous(node))
+
+
+def _continuous(node: Node) -> tuple[str, ...]:
+    """The operands that a value follows without jumps, or between its jumps."""
+    match node.kind:
+        case Map("cast"):
+            return node.inputs if node.dtype.is_float else ()  # to a float8 it jumps
+        case Map("where"):
+            return node.inputs[1:]
+        case Map(function):
+            return () if function in STEPS or OPERATORS[function].result == "bool" else node.inputs
+        case Reduce(monoid, _) | Scan(monoid, _):
+            return () if MONOIDS[monoid].result(DType.F32) is DType.I64 else node.inputs
+        case Gather():
+            return node.inputs[:1]
+        case Scatter():
+            return (node.inputs[0], node.inputs[2])
+        case Opaque() | Part() | Contract() | View() | Select():
+            return node.inputs
+        case Input() | Constant() | Iota():
+            return ()
+        case _:
+            assert_never(node.kind)
+
+
+Arrays = Mapping[str, np.ndarray]
+
+ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "reciprocal"})
+BELOW_ONE = frozenset({"tanh", "erf", "sigmoid"})  # 1 is a rounding of them, with however many bits
+SUMS = frozenset({"sum", "prod"})
+SHIFTS = (0, -1, 1, -2, 2)  # ulp
+
+
+def otherwise_rounded(graph: Graph, inputs: Arrays, rng: np.random.Generator, turn: int = 0) -> dict[str, np.ndarray]:
+    """The outputs of an unfused run with each float input moved by -1, 0 or +1 ulp, and each float32 or float64 result
+    that is not exact rounded up or down at random. Shorter floats are rounded coarsely enough as it is. `turn`: the
+    order of sums that overflow, or meet an infinity, and of chains of products; 0 is that of the graph.
+
+    InputError where an index leaves its table."""
+    sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
+    return RandomRounding(sizes, rng, turn).run(bracketed(graph, turn, sizes), inputs)
+
+
+def moved_runs(graph: Graph, inputs: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+    """Unfused runs that are rounded otherwise; without those in which an index leaves its table."""
+    rng = np.random.default_rng([seed, count])
+    for turn in range(count):
+        with suppress(InputError):
+            yield otherwise_rounded(graph, inputs, rng, turn)
+
+
+def runs_at_jumps(graph: Graph, inputs: Arrays) -> Iterator[Arrays]:
+    """The outputs of unfused runs in which what jumps, as a rounding, a comparison or a cast to integers does, is given
+    a number that is up to 2 ulp away from its own on either side, as every number may be; so a cell whose argument lies
+    by a jump may be on either side of it. Where there are shorter floats, also of runs that compute in float32 until
+    the end, as a kernel does. None of those in which an index leaves its table."""
+    sizes = graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
+    jumps = jumping(graph)
+    is_short = any(node.dtype.is_float and node.dtype.compute is not node.dtype for node in graph.nodes)
+    for in_storage in (True, False) if is_short else (True,):
+        for steps in SHIFTS if jumps else ():
+            with suppress(InputError):
+                found = Shifted(sizes, jumps, steps, in_storage).run(graph, inputs)
+                yield {name: value.astype(graph[name].dtype.numpy, copy=False) for name, value in found.items()}
+
+
+class Shifted(Evaluator):
+    """An evaluation that gives what jumps another number, so many ulp further from 0. Where not `in_storage`, floats
+    shorter than float32 are rounded as inputs alone."""
+
+    def __init__(self, sizes: Mapping[str, int], jumps: Collection[str], steps: int, in_storage: bool) -> None:
+        super().__init__(False, sizes)
+        self.jumps, self.steps, self.in_storage = jumps, np.int8(steps), in_storage
+
+    def dtype(self, dtype: DType) -> np.dtype:
+        return (dtype if self.in_storage else dtype.compute).numpy
+
+    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+        if node.output in self.jumps and from_numpy(operands[0].dtype) in FORMATS:
+            operands = [shifted(operands[0], self.steps), *operands[1:]]
+        return super().value(node, operands, inputs)
+
+
+class RandomRounding(Evaluator):
+    """An evaluation that rounds up or down at random."""
+
+    def __init__(self, sizes: Mapping[str, int], rng: np.random.Generator, turn: int = 0) -> None:
+        super().__init__(False, sizes)
+        self.rng, self.turn = rng, turn
+        self.overflows: dict[str, np.ndarray] = {}  # of products: which cells are infinite for their size alone
+        self.products: dict[str, np.ndarray] = {}  # those products with more bits
+
+    def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
+        result = self.in_turn(node, super().value(node, operands, inputs), operands)
+        if isinstance(node.kind, Input) and node.dtype.is_float:
+            return moved(result, self.rng)
+        if is_narrowing(node, operands):
+            return self.rounded(result, operands[0])
+        if node.dtype not in LONG or not is_rounded(node):
+            return result
+        exact = Longer(self.wide, self.sizes).value(node, [_longer(each) for each in operands], inputs)
+        if isinstance(node.kind, Map) and node.kind.function in BELOW_ONE:
+            reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
+            exact = np.where(reached, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
+        return self.rounded(result, exact)
+
+    def in_turn(self, node: Node, result: Any, operands: Sequence[Any]) -> Any:
+        """The result, of sums in the order of this run."""
+        if self.turn % TURNS == 0 or node.dtype not in LONG:
+            return result
+        match node.kind:
+            case Map("multiply") if np.isinf(result).any():
+                self.overflows[node.output] = np.isinf(result) & np.isfinite(operands[0]) & np.isfinite(operands[1])
+                self.products[node.output] = np.multiply(*map(_longer, operands))
+            case Map("add" | "subtract" as function):
+                return self.at_once(function == "subtract", node.inputs, result, operands)
+            case Contract(equation):
+                return contracted(equation, result, operands, self.turn)
+            case Reduce("sum", axes):
+                infinite = np.isinf(operands[0]) & ~self.overflows.get(node.inputs[0], np.array(False))
+                count = math.prod(operands[0].shape[axis] for axis in axes)
+                last, shape = tuple(range(-len(axes), 0)), (*result.shape, count)
+                terms, always = (np.moveaxis(x, axes, last).reshape(shape) for x in (operands[0], infinite))
+                return summed(result, terms, always, self.turn)
+            case _:
+                pass
+        return result
+
+    def at_once(self, minus: bool, names: Sequence[str], result: Any, operands: Sequence[Any]) -> Any:
+        """A sum or difference to which the first operand, or in another turn the second, is a product that overflows
+        alone, as it ends where it is multiplied and added at once."""
+        at = self.turn % TURNS - 1
+        if at > 1 or names[at] not in self.overflows:
+            return result
+        terms = [_longer(each) for each in operands]
+        terms[at] = self.products[names[at]]
+        with np.errstate(all="ignore"):
+            made = (terms[0] - terms[1] if minus else terms[0] + terms[1]).astype(result.dtype)
+        return np.where(self.overflows[names[at]], made, result)
+
+    def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
+        """The result, or the neighbour of it on the other side of the exact one."""
+        coins = repeated(self.rng.random(min(result.size, PATTERN)) < 0.5, result.shape)
+        moves = coins & (exact != result) & np.isfinite(result) & np.isfinite(exact)
+        above = exact > result
+        bits = result.view(f"i{result.itemsize}")  # the next number away from 0 is the next in bits too
+        steps = np.where(above == (bits >= 0), np.int8(1), np.int8(-1))
+        made = np.asarray(bits + moves * steps).view(result.dtype)
+        odd = moves & ((result == 0) | np.isinf(made))  # rare
+        if odd.any():
+            ends = np.where(above, *ENDS[result.dtype])
+            other = np.nextafter(result, ends)
+            made = np.where(odd, np.where(np.isfinite(other), other, result), made)
+        return made
+
+
+LONGER: dict[np.dtype[Any], np.dtype[Any]] = {
+    np.dtype(np.float32): np.dtype(np.float64),
+    np.dtype(np.float64): np.dtype(np.longdouble),
+}
+ENDS = {dtype: (dtype.type(np.inf), dtype.type(-np.inf)) for dtype in LONGER}
+
+
+def _longer(array: np.ndarray) -> np.ndarray:
+    """The same numbers with more bits, where there is such a dtype."""
+    return array.astype(LONGER[array.dtype]) if array.dtype in LONGER else array
+
+
+class Longer(Evaluator):
+    """An evaluation of one node with more bits than its dtype has."""
+
+    def dtype(self, dtype: DType) -> np.dtype:
+        return LONGER.get(dtype.numpy, dtype.numpy)
+
+
+def is_narrowing(node: Node, operands: Sequence[Any]) -> bool:
+    """Whether it casts a float64 to float32, which hides how its operand was moved."""
+    return node.dtype is DType.F32 and node.kind == Map("cast") and operands[0].dtype == np.float64
+
+
+def is_rounded(node: Node) -> bool:
+    """Whether its result is not exact, and can be had with more bits."""
+    match node.kind:
+        case Map(function):
+            return function in ROUNDED or OPERATORS[function].ulp > 0
+        case Reduce(monoid, _):
+            return not MONOIDS[monoid].exact and (monoid in SUMS or node.dtype is DType.F32)
+        case Scan(monoid, _):
+            return not MONOIDS[monoid].exact and node.dtype is DType.F32
+        case Contract():
+            return node.dtype is DType.F32
+        case _:
+            return False

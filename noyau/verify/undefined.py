@@ -1,0 +1,137 @@
+"""Cells that the operator table leaves undefined: found by what they change when undefined results are replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import InputError
+from noyau.ir.graph import Graph, Map, Node
+from noyau.ir.graph_interpreter import Evaluator, Numeric
+
+Arrays = Mapping[str, np.ndarray]
+
+DIVISIONS = frozenset({"divide", "floor_divide", "floor_mod", "fmod"})
+SHIFTS = frozenset({"shift_left", "shift_right"})
+
+
+def divides_integers(graph: Graph) -> bool:
+    return any(_is(node, DIVISIONS) and not node.dtype.is_float for node in graph.nodes)
+
+
+def shifts_integers(graph: Graph) -> bool:
+    return any(_is(node, SHIFTS) for node in graph.nodes)
+
+
+def rounds_to_integers(graph: Graph) -> bool:
+    """Whether a float is cast to an integer."""
+    return any(
+        _is(node, frozenset({"cast"})) and _is_integer(node.dtype) and graph[node.inputs[0]].dtype.is_float
+        for node in graph.nodes
+    )
+
+
+def may_be_undefined(graph: Graph) -> bool:
+    return divides_integers(graph) or shifts_integers(graph) or rounds_to_integers(graph)
+
+
+def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
+    """For each output, where it depends on an undefined result; {} where the graph has none.
+
+    An output cell depends on one if it changes when these become other numbers, at either float width."""
+    if not may_be_undefined(graph):
+        return {}
+    found: dict[str, np.ndarray] = {}
+    for wide in (False, True):
+        first, other = (_replaced(graph, inputs, wide=wide, share=share) for share in (0.0, 0.3))
+        for name in graph.outputs:
+            differs = _differs(first[name], other[name])
+            found[name] = found[name] | differs if name in found else differs
+    return found
+
+
+def traps(graph: Graph, inputs: Arrays) -> bool:
+    """Whether integers are divided by zero, or the least one by -1: some processors stop the program there."""
+    if not divides_integers(graph):
+        return False
+    replacing = _Replacing(False, _sizes(graph, inputs), 0.0)
+    with suppress(InputError), np.errstate(all="ignore"):
+        replacing.run(graph, inputs)
+    return replacing.algebra.trapped
+
+
+class _ReplacingNumeric(Numeric):
+    """The operator table, with undefined results replaced by a share of the dtype's largest number."""
+
+    def __init__(self, share: float) -> None:
+        self.share, self.trapped = share, False
+
+    def call(self, name: str, *operands: Any) -> Any:
+        result = super().call(name, *operands)
+        if result.dtype.kind not in "iu" or name not in DIVISIONS | SHIFTS:
+            return result
+        left, right = operands
+        if name in SHIFTS:
+            return self.replaced(result, (right < 0) | (right >= result.dtype.itemsize * 8))
+        trapped = right == 0
+        if result.dtype.kind == "i":
+            trapped |= (right == -1) & (left == np.iinfo(result.dtype).min)
+        self.trapped |= bool(np.any(trapped))
+        return self.replaced(result, trapped)
+
+    def replaced(self, result: np.ndarray, undefined: np.ndarray) -> np.ndarray:
+        number = int(np.iinfo(result.dtype).max * self.share)
+        return np.where(undefined, np.array(number, result.dtype), result)
+
+
+class _Replacing(Evaluator):
+    """An evaluation in which undefined results are replaced."""
+
+    algebra: _ReplacingNumeric
+
+    def __init__(self, wide: bool, sizes: Mapping[str, int], share: float) -> None:
+        super().__init__(wide, sizes)
+        self.algebra = _ReplacingNumeric(share)
+
+    def cast(self, value: np.ndarray, node: Node) -> Any:
+        result = super().cast(value, node)
+        if not _is_integer(node.dtype) or value.dtype.kind in "biu":
+            return result
+        limits, whole = np.iinfo(node.dtype.numpy), np.trunc(value.astype(np.float64))
+        # The limits plus one are exact in float64; the greatest int64 is not.
+        return self.algebra.replaced(result, ~((whole >= limits.min) & (whole < float(limits.max + 1))))
+
+
+def _replaced(graph: Graph, inputs: Arrays, *, wide: bool, share: float) -> Mapping[str, np.ndarray | None]:
+    """The outputs; None for each where an index became one that its table does not have."""
+    try:
+        with np.errstate(all="ignore"):
+            return _Replacing(wide, _sizes(graph, inputs), share).run(graph, inputs)
+    except InputError:
+        return dict.fromkeys(graph.outputs)
+
+
+def _differs(left: np.ndarray | None, right: np.ndarray | None) -> np.ndarray:
+    if left is None or right is None:
+        return np.array(True)  # broadcasts to every cell
+    return np.asarray((left != right) & ~(_is_nan(left) & _is_nan(right)))
+
+
+def _is_nan(array: np.ndarray) -> np.ndarray:
+    return np.isnan(array.astype(np.float64))
+
+
+def _sizes(graph: Graph, inputs: Arrays) -> dict[str, int]:
+    return graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
+
+
+def _is(node: Node, functions: frozenset[str]) -> bool:
+    return isinstance(node.kind, Map) and node.kind.function in functions
+
+
+def _is_integer(dtype: DType) -> bool:
+    return dtype.kind in ("int", "uint")

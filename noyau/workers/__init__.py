@@ -1,0 +1,1 @@
+"""Worker processes, signals, and what the machine lets this process use."""

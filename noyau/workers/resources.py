@@ -1,0 +1,120 @@
+"""What this process may use of the machine: processors by its affinity and its control groups, memory by the latter.
+
+Control groups of both versions (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1) are followed from the process's
+own up to the root, for a limit of any of them holds.
+
+What a process holds in memory: now, and at the most; and what it need not hold.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import math
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path, PurePosixPath
+
+_ROOT = Path("/")
+_GROUPS = "sys/fs/cgroup"
+_UNKNOWN_BYTES = 1 << 30  # of memory, where the system does not say
+
+
+def processors(root: Path = _ROOT) -> int:
+    """How many threads can run at once."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    share = min(_quotas(root), default=math.inf)
+    return max(1, min(count, round(min(share, count))))
+
+
+def memory_bytes(root: Path = _ROOT) -> int:
+    """How much memory there is for it."""
+    try:
+        whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        whole = _UNKNOWN_BYTES
+    limits = [*_numbers(root, "", "memory.max"), *_numbers(root, "memory", "memory.limit_in_bytes")]
+    return min(whole, *(numbers[0] for numbers in limits if numbers[0] > 0), whole)
+
+
+def _quotas(root: Path) -> Iterator[float]:
+    """Processors' time over the time that passes, by each limit that there is."""
+    for quota, period in (numbers for numbers in _numbers(root, "", "cpu.max") if len(numbers) == 2):
+        yield quota / max(period, 1)
+    old = zip(_numbers(root, "cpu", "cpu.cfs_quota_us"), _numbers(root, "cpu", "cpu.cfs_period_us"), strict=False)
+    for (quota, *_), (period, *_) in old:
+        if quota > 0:
+            yield quota / max(period, 1)
+
+
+def _numbers(root: Path, controller: str, file: str) -> Iterator[list[int]]:
+    """The numbers in a file of this name, for each group that has it; where a limit is spelt "max" there is none."""
+    for folder in _folders(root, controller):
+        try:
+            found = [int(word) for word in (folder / file).read_text(encoding="ascii").split()]
+        except (OSError, ValueError):
+            continue
+        if found:
+            yield found
+
+
+def _folders(root: Path, controller: str) -> Iterator[Path]:
+    """Those of the process's group and of all above it. `controller`: of the first version, or nothing."""
+    top = root / _GROUPS / controller
+    for line in _lines(root / "proc/self/cgroup"):
+        _, names, path = (*line.split(":", 2), "", "")[:3]
+        if controller in names.split(",") and (path.startswith("/") and ".." not in PurePosixPath(path).parts):
+            own = top / path.strip("/")
+            yield from (folder for folder in (own, *own.parents) if folder.is_relative_to(top))
+            return
+    yield top  # a container may show its own group there, whatever the name
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
+
+
+_STATUS, _FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
+
+
+def resident_bytes(path: Path = _STATUS) -> int | None:
+    """The memory that this process has now, where Linux says so."""
+    return _status(path, "VmRSS:")
+
+
+def peak_bytes(path: Path = _STATUS) -> int | None:
+    """The most memory that this process has had at a time, where the system says so; on Linux since `forget_peak`.
+
+    There `getrusage` would not do: what the parent had when it started this process is in its peak."""
+    found = _status(path, "VmHWM:")
+    if found is not None or sys.platform == "win32":
+        return found
+    import resource
+
+    unit = 1 if sys.platform == "darwin" else 1 << 10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+
+
+def forget_peak(path: Path = _FORGET) -> None:
+    """Let the peak begin anew; where the system does not allow that, it goes on."""
+    with contextlib.suppress(OSError):
+        path.write_text("5", "ascii")
+
+
+def give_back() -> None:
+    """Give the system what malloc holds of memory that is free, where the C library has a word for that: glibc does."""
+    with contextlib.suppress(OSError, AttributeError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def _status(path: Path, field: str) -> int | None:
+    try:
+        lines = path.read_text("ascii", "replace").splitlines()
+    except OSError:
+        return None
+    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(field)), None)

@@ -1,0 +1,281 @@
+"""Language triton as a whole: what stands in a text, what is refused, and tiles of any size."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.codegen.triton import printer as triton_printer
+from noyau.codegen.triton.host_function import row_length
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.schedules.gpu.strategies import on_gpu
+from noyau.dtypes import DType
+from noyau.errors import GraphError
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Launch
+from tests.compiler.schedules.groups import log_softmax, reduced, residual_rms_norm
+from tests.jobs.check.groups import Group, layer_norm, one_map, rms_norm, softmax
+
+
+def text_of(graph, name="kernel"):
+    return triton_printer.source(on_gpu(lower(graph, name)))
+
+
+@pytest.mark.parametrize("name", ["triton", "a-b", "while", "noyau_x", "torch"])
+def test_a_name_that_cannot_be_that_of_a_function_is_refused(name):
+    with pytest.raises(GraphError, match="cannot be the name of a Python function"):
+        text_of(softmax(), name)
+
+
+def test_the_text_is_python_and_needs_torch_and_triton_alone():
+    tree = ast.parse(text_of(log_softmax()))
+    modules = [alias.name for node in tree.body if isinstance(node, ast.Import) for alias in node.names]
+    modules += [str(node.module) for node in tree.body if isinstance(node, ast.ImportFrom)]
+    assert {module.partition(".")[0] for module in modules} == {"torch", "triton"}
+
+
+def test_a_comment_stays_one():
+    text = triton_printer.source(on_gpu(lower(softmax(), "kernel")), 'x"""\nimport os\r\n\u2028import sys')
+    assert next(line for line in text.splitlines() if line.startswith("import ")) == "import torch"
+
+
+def test_few_rows_short_ones_and_long_ones_are_three_launches_and_one_runs():
+    text = text_of(softmax()).partition("def kernel(")[2]
+    heads = [line for line in text.splitlines() if line.startswith(("    if n", "    if (", "    elif", "    else"))]
+    assert heads == [
+        "    if ((rows <= 128) and (n <= 524288)) and (not (n <= 8192)):",
+        "    elif n <= 16384:",
+        "    else:",
+    ]
+
+
+def test_launches_that_follow_each_other_have_one_condition_and_name_things_once():
+    text = text_of(softmax()).partition("def kernel(")[2].partition("elif")[0]
+    assert [text.count(f"kernel_{number}[") for number in range(3)] == [1, 1, 0]
+    assert text.count("SHARE = ") == text.count("programs = ") == 1
+
+
+def test_a_block_of_one_value_is_stored_as_one():
+    """Triton takes no block for the place of a scalar."""
+    text = text_of(softmax(rows=1, columns=1))
+    assert "tl.store(v9 + tl.zeros((1, 1), tl.int32), v9_2)" in text
+    assert "tl.zeros(" not in text_of(softmax())
+
+
+def test_the_registers_of_32_warps_are_told_where_several_arrays_are_read_at_once():
+    text = text_of(residual_rms_norm())
+    assert text.count('registers = {"maxnreg": 64} if warps == 32 else {}\n') == 1
+    assert text.count("num_warps=warps, **registers\n") == 1
+    assert not re.search("maxnreg|registers", text_of(softmax()))
+
+
+def test_a_map_has_no_more_threads_than_cells():
+    assert 'BLOCK = tiles.get("BLOCK", 64)' in text_of(one_map("exp", shape=(64,)))
+    whole = "min(1024, max(32, triton.next_power_of_2(n)))"
+    assert f'BLOCK = tiles.get("BLOCK", {whole})' in text_of(one_map("exp", shape=("n",)))
+
+
+def test_rows_that_begin_anywhere_are_moved_in_lines():
+    text = text_of(softmax())
+    assert 'ALIGN = tiles.get("ALIGN", 1 if n % 4 == 0 else 4)' in text
+    assert "noyau_load(x + " in text
+    assert "noyau_store(" in text
+    several = text_of(layer_norm())
+    assert 'BLOCK = tiles.get("BLOCK", 16384 // (1 if ALIGN == 1 else 8) * (' in several
+    assert 'num_warps=tiles.get("num_warps", BLOCK // 1024 if ALIGN == 1 else max(1, BLOCK // 256))' in several
+
+
+def jumping(dtype):
+    g = Group()
+    x = g.input("x", dtype, "n")
+    g.map("floor", g.map("exp", x))
+    return g.graph()
+
+
+@pytest.mark.parametrize(
+    ("graph", "again"),
+    [(rms_norm(), ["x_i"]), (residual_rms_norm(), ["x_i", "v_r_i"]), (layer_norm(), []), (softmax(), [])],
+)
+def test_a_row_of_one_fold_is_loaded_again_to_write_with(graph, again):
+    """Not where two folds read it, which hold it between them, nor where an exponential would be computed again."""
+    kept = text_of(graph).partition("COLUMNS: tl.constexpr")[2].partition("@triton.jit")[0]
+    assert re.findall(r"noyau_again\((\w+),", kept) == again
+
+
+def test_halves_alone_are_computed_loosely():
+    assert "tl.exp(" in text_of(one_map("exp", DType.BF16))
+    assert "noyau_near_sigmoid_f32" in text_of(one_map("sigmoid", DType.F16))
+    assert "libdevice.exp(" in text_of(one_map("exp", DType.F32))
+    assert "libdevice.exp(" in text_of(jumping(DType.BF16))
+
+
+def test_numbers_of_rows_do_not_make_halves_exact():
+    bf16, f32 = DType.BF16, DType.F32
+
+    def shifted(x, most):
+        return np.exp(x.astype(np.float32) - most[:, None]).astype(x.dtype)
+
+    def scaled(x, most):
+        return np.exp(x.astype(np.float32) - most).astype(x.dtype)
+
+    near = noyau.op("bf16[rows, n], f32[rows] -> bf16[rows, n]")(shifted)
+    exact = noyau.op("bf16[rows, n], f32[n] -> bf16[rows, n]")(scaled)
+    assert "tl.exp(" in near.generated("triton", [bf16, f32], [2, 1]).text
+    assert "libdevice.exp(" in exact.generated("triton", [bf16, f32], [2, 1]).text
+
+
+def test_nothing_is_fused_where_a_product_is_rounded_first():
+    @noyau.op("f32[m, n], f32[n] -> f32[m, n]")
+    def weighted(x, w):
+        v = x * w
+        return np.exp(v - v.max(-1, keepdims=True))
+
+    assert "enable_fp_fusion=False" in weighted.generated("triton", [DType.F32, DType.F32], [2, 1]).text
+    assert "enable_fp_fusion" not in text_of(softmax())
+
+
+def test_a_maximum_of_another_launch_is_not_fused_either():
+    @noyau.op("f32[m, n], f32[m, n] -> f32[m, n]")
+    def masked(x, mask):
+        v = x * 0.125 + mask
+        return np.exp(v - v.max())
+
+    text = masked.generated("triton", [DType.F32, DType.F32], [2, 2]).text
+    assert text.count("enable_fp_fusion=False") == text.count("[(programs,)](") > 1
+
+
+def test_rounds_are_loaded_ahead_where_programs_take_in_several_rows_alone():
+    assert "num_stages" not in text_of(softmax())
+    assert "num_stages" not in text_of(reduced("sum", "rows", "n", axes=(1,)))
+
+
+def test_a_sum_of_all_goes_through_scratch():
+    text = text_of(reduced("sum", "n", axes=(0,)))
+    assert text.count("@triton.jit\ndef kernel_") == 2
+    assert "_of_chunk = torch.empty((triton.cdiv(n, 32768),), dtype=torch.float32" in text
+
+
+def test_halves_are_loaded_as_float32():
+    assert ".to(tl.float32)" in text_of(one_map("exp", DType.F16))
+
+
+def test_any_tiles_give_the_same():
+    pytest.importorskip("noyau.toolchain.triton.module")
+    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+
+    kernel = on_gpu(lower(one_map("tanh"), "kernel"))
+    x = np.linspace(-4, 4, 37, dtype=np.float32)
+    tried = [DeviceKernel(triton_printer.source(kernel), kernel, tiles={"BLOCK": block}) for block in (8, 16, 64)]
+    results = [run.call_guarded(x)[0] for run in tried]
+    assert all(np.array_equal(result, results[0]) for result in results)
+    assert np.abs(results[0] - np.tanh(x.astype(np.float64))).max() < 2e-7
+
+
+@pytest.mark.parametrize(
+    ("signature", "function"),
+    [
+        ("f32[n, m, k] -> f32[3, 0]", lambda x: x[-1, [-1, -1, -1], :0]),
+        ("f32[n, m, k] -> f32[m, k]", lambda x: x[:0].sum(0)),
+        ("f32[n, m, k] -> f32[n, 0, k]", lambda x: x[:, :0] - x[:, :0].max(-1, keepdims=True, initial=0)),
+    ],
+)
+def test_what_is_always_empty_has_tiles_too(signature, function):
+    compile(noyau.op(signature)(function).source("triton"), "text", "exec")
+
+
+def test_rows_of_which_nothing_is_taken_have_a_length_too():
+    assert row_length(Launch(())) == Dim.of(1)
+
+
+@pytest.mark.parametrize("function", [lambda x: x**0.7, lambda x: np.float32(0.7) ** x, lambda x: np.cbrt(x)])
+def test_a_number_that_is_cast_has_a_dtype(function):
+    text = noyau.op("f32[n] -> f32[n]")(function).source("triton")
+    assert "libdevice.pow(" in text
+    assert re.search(r"[ (]\d+\.\d+\.to\(", text) is None
+
+
+def test_the_end_of_an_array_is_asked_where_rows_are_read_backwards():
+    text = noyau.op("f32[n, m] -> f32[(n + 1) // 2, m]")(lambda x: x[::-2]).source("triton")
+    (until,) = re.findall(r"_until = (.*)", text)
+    n, m, rows, columns = 5, 5, 4, 8
+    reach = eval(until, {"n": n, "m": m, "ROWS": rows, "COLUMNS": columns, "i0t": 0, "i1t": 0})
+    assert reach >= n * m
+
+
+@noyau.op("f64[], f64[n] -> f64[n]")
+def rest_of_one(x, y):
+    return np.mod(x, y)
+
+
+@noyau.op("f64[n, m] -> f64[n, m]")
+def turns(x):
+    return np.cumsum(x + np.arange(x.shape[1]), axis=1)
+
+
+@noyau.op("u8[n] -> p: f64[n, n], q: i64[n], r: f64[]")
+def beside_sums(x):
+    wide = x.astype(np.int64)
+    return (wide | wide) + np.eye(x.size), wide * np.nanprod(wide, keepdims=True), np.nanmean(wide | wide)
+
+
+@noyau.op("f32[n] -> p: i64[n], q: i64")
+def of_two_numbers(x):
+    return np.where(x > 0, 3, 1) * 2_000_000_000, np.where(x > 0, 1, 0).argmax()
+
+
+@noyau.op("f32[n, 4], f64[k, 8] -> i64[n]")
+def looked_up_by_sums(x, table):
+    return table[(x > 0).sum(1) % table.shape[0]].argmax(-1)
+
+
+@noyau.op("f64[n, m] -> f64[n, m]")
+def beside_its_sum(x):
+    return np.concatenate([x[:, :-1], x[:, :-1].sum(1, keepdims=True)], axis=1)
+
+
+@pytest.mark.parametrize(
+    ("op", "arrays"),
+    [
+        (beside_its_sum, [np.ones((3, 5))]),
+        (looked_up_by_sums, [np.linspace(-3, 3, 20, dtype=np.float32).reshape(5, 4), np.eye(5, 8)]),
+        (of_two_numbers, [np.linspace(-3, 3, 6, dtype=np.float32)]),
+        (rest_of_one, [np.array(7.5), np.linspace(-3, 3, 6)]),
+        (turns, [np.ones((3, 5))]),
+        (beside_sums, [np.arange(1, 6, dtype=np.uint8)]),
+    ],
+    ids=[
+        "rows read otherwise",
+        "tables",
+        "a choice of two numbers",
+        "a number and a tile",
+        "what loops count",
+        "beside sums",
+    ],
+)
+def test_the_interpreter_takes_what_compiles(op, arrays):
+    """There a function of libdevice is NumPy's, and what loops count is a number of Python's."""
+    pytest.importorskip("noyau.toolchain.triton.module")
+    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+
+    made = op.generated("triton")
+    (kernel,) = made.program.kernels
+    wanted = op.reference(*arrays)
+    wanted = wanted if isinstance(wanted, tuple) else (wanted,)
+    got = DeviceKernel(made.text, kernel).call_guarded(*arrays)
+    assert all(np.allclose(one, other, rtol=1e-15) for one, other in zip(got, wanted, strict=True))
+
+
+def test_rows_that_are_folded_in_part_are_not_loaded_to_be_held():
+    """What is written reads them under a condition, which is another load: whether to load again is not asked."""
+    assert "AGAIN" not in beside_its_sum.source("triton")
+    assert "evict_last" in beside_its_sum.source("triton")  # of rows that are read in tiles, twice
+
+
+def test_rows_beside_sums_of_all_run_in_parallel():
+    text = beside_sums.source("triton")
+    assert "for i0 in " not in text
+    assert "i0t = tl.program_id(0)" in text

@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.autodiff.simplification import simplified
+from noyau.dtypes import DType
+from noyau.ir.graph import Graph, Map, Node, Reduce
+from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.graph_verifier import check
+from tests.compiler.autodiff.nodes import given
+from tests.compiler.autodiff.numeric import agrees, arrays_for, traced
+from tests.compiler.autodiff.test_reverse_deriving import softmax
+
+SHAPE = given("x", ("n",)).shape
+
+
+def functions(graph):
+    return sorted(node.kind.function for node in graph.nodes if isinstance(node.kind, Map))
+
+
+def test_softmax_needs_its_result_alone():
+    graph = traced(softmax, (3, 4))
+    derived = agrees(graph, arrays_for(graph, {"x_0": 3, "x_1": 4}))
+    assert derived.saved == ("out",)
+    assert derived.forward.outputs == ("out",)
+    assert functions(derived.backward) == ["multiply", "multiply", "subtract"]
+
+
+def rounded(function):
+    return lambda x: function(x.astype(np.float32)).astype(x.dtype)
+
+
+def test_softmax_of_half_types_needs_its_rounded_result_alone():
+    derived = derive(traced(rounded(softmax), (3, 4), dtype=DType.BF16), ["x"])
+    assert derived.saved == ("out",)
+    assert functions(derived.backward) == ["cast", "cast", "cast", "multiply", "multiply", "subtract"]
+
+
+@pytest.mark.parametrize("function", [np.tanh, lambda x: x / 3.0, lambda x: 1.0 / (1.0 + np.exp(-x))])
+def test_other_results_that_were_rounded_are_computed_again(function):
+    """1 - y of a rounded y is far less exact."""
+    assert derive(traced(rounded(function), (3, 4), dtype=DType.BF16), ["x"]).saved in (("x",), ())
+
+
+@pytest.mark.parametrize(
+    "function",
+    [lambda x, s: x / s - s / s[::-1], lambda x, s: x / s[::-1] + s / s, lambda x, s: (x * s).sum() / s - x / s],
+)
+def test_quotients_by_other_values_stay_apart(function):
+    graph = traced(function, (4,), (4,))
+    inputs = {"x": np.arange(4.0), "s": np.array([1.0, 2.0, 4.0, 5.0])}
+    agrees(graph, inputs)
+
+
+def test_what_is_alike_along_the_axes_leaves_a_sum():
+    graph = traced(lambda x, w, s: x * w / s[:, None], (3, 4), (4,), (3,))
+    derived = derive(graph, ["s", "w"])
+    sums = [derived.backward[node.inputs[0]] for node in derived.backward.nodes if isinstance(node.kind, Reduce)]
+    agrees(graph, arrays_for(graph, {"x_0": 3, "x_1": 4, "w_0": 4, "s_0": 3}))
+    assert len(sums) == 2
+
+
+def rounding(between: DType, *outputs: str) -> Graph:
+    x = given("x", ("n",), DType.F32)
+    there = Node("there", Map("cast"), ("x",), between, SHAPE)
+    back = Node("back", Map("cast"), ("there",), DType.F32, SHAPE)
+    return check(Graph((x, there, back, Node("y", Map("negative"), ("back",), DType.F32, SHAPE)), outputs))
+
+
+def test_casts_to_a_half_type_and_back_go_where_nothing_else_reads_the_half():
+    assert functions(simplified(rounding(DType.BF16, "y"))) == ["negative"]
+    assert functions(simplified(rounding(DType.BF16, "y", "there"))) == ["cast", "cast", "negative"]
+    assert functions(simplified(rounding(DType.I32, "y"))) == ["cast", "cast", "negative"]
+
+
+def test_outputs_keep_their_names_and_values():
+    graph = traced(lambda x: (x / x.sum() - 1 / x.sum(), x), (5,))
+    same = simplified(graph, ["x"])
+    assert same.outputs == graph.outputs
+    x = {"x": np.arange(1.0, 6.0)}
+    want, got = evaluate(graph, x), evaluate(same, x)
+    assert all(np.allclose(got[name], want[name]) for name in graph.outputs)

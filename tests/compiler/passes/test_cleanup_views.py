@@ -1,0 +1,74 @@
+"""A view of a view is one view; what they give stays the same."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from noyau.compiler.passes.cleanup import compose_views
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Map
+from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.graph_verifier import check
+from tests.compiler.passes.cases import changed_bits
+from tests.nodes import F32, at, given, graph, value, view
+
+
+def composed(*nodes):
+    made = graph(nodes[-1].output, *nodes)
+    found = check(compose_views(made))
+    x = np.arange(24, dtype=np.float32).reshape(4, 6)
+    last = nodes[-1].output
+    assert np.array_equal(evaluate(made, {"x": x})[last], evaluate(found, {"x": x})[last])
+    return found[last]
+
+
+def test_a_transpose_undone_reads_the_input_in_its_own_order():
+    found = composed(
+        given("x", F32, "m", "n"),
+        value("a", view(at(1), at(0)), "x", F32, "n", "m"),
+        value("b", view(at(1), at(0)), "a", F32, "m", "n"),
+    )
+    assert (found.inputs, found.kind) == (("x",), view(at(0), at(1)))
+
+
+def test_slices_add_up():
+    found = composed(
+        given("x", F32, "m", 6),
+        value("a", view(at(0), at(1) * 2), "x", F32, "m", 3),
+        value("b", view(at(0), at(1) + 1), "a", F32, "m", 2),
+    )
+    assert (found.inputs, found.kind) == (("x",), view(at(0), at(1) * 2 + 2))
+
+
+def test_a_reshape_and_back_leaves_no_division():
+    n = Dim.of("n")
+    found = composed(
+        given("x", F32, "m", "n"),
+        value("a", view(at(0) // n, at(0) % n), "x", F32, n * "m"),
+        value("b", view(at(0) * n + at(1)), "a", F32, "m", "n"),
+    )
+    assert (found.inputs, found.kind) == (("x",), view(at(0), at(1)))
+
+
+def test_three_views_are_one_too():
+    found = composed(
+        given("x", F32, "m", "n"),
+        value("a", view(at(1), at(0)), "x", F32, "n", "m"),
+        value("b", view(at(0), at(2)), "a", F32, "n", 1, "m"),
+        value("c", view(at(1), 0, at(0)), "b", F32, "m", "n"),
+    )
+    assert (found.inputs, found.kind) == (("x",), view(at(0), at(1)))
+
+
+def test_a_view_of_what_is_computed_stays():
+    made = graph(
+        "b",
+        given("x", F32, "m", "n"),
+        value("a", Map("exp"), "x", F32, "m", "n"),
+        value("b", view(at(1), at(0)), "a", F32, "n", "m"),
+    )
+    assert compose_views(made) == made
+
+
+def test_random_graphs_compute_the_same_bits():
+    assert changed_bits(compose_views) == []

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+
+from noyau.compiler.schedules.cpu.strategy_choice import Options, nan_apart, reads_along, schedule
+from noyau.compiler.schedules.gpu.strategies import on_gpu
+from noyau.compiler.schedules.primitives import flatten, loads_of, stride_of
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import View
+from noyau.ir.loop_verifier import check
+from noyau.ir.loops import Alloc, Axis, Fold, Let, Role
+from noyau.ir.walk import every_expression, every_statement
+from tests.compiler.schedules.groups import (
+    assert_keeps,
+    concatenated,
+    flat,
+    gathered,
+    log_softmax,
+    loops,
+    lowered,
+    padded,
+    reduced,
+    residual_rms_norm,
+    rotary,
+    scanned,
+    transposed,
+)
+from tests.jobs.check.groups import F32, Group, embedding, layer_norm, quantise, rms_norm, softmax, swiglu
+
+
+def mixed():
+    """A reduction of everything, and of rows, and a map, all from one input."""
+    g = Group()
+    x = g.input("x", F32, "rows", "n")
+    largest = g.reduce("max", g.reduce("max", g.map("abs", x)), axis=0)
+    scaled = g.map("divide", x, g.expand(largest, ("rows", "n")))
+    total = g.reduce("sum", g.map("exp", scaled))
+    return g.graph(scaled, total)
+
+
+GRAPHS = {
+    "softmax": softmax(),
+    "log_softmax": log_softmax(),
+    "layer_norm": layer_norm(),
+    "rms_norm": rms_norm(),
+    "residual": residual_rms_norm(),
+    "swiglu": swiglu(),
+    "quantise": quantise(),
+    "embedding": embedding(),
+    "gathered": gathered(),
+    "transposed": transposed(2, 1, 0),
+    "rotary": rotary(),
+    "padded": padded(),
+    "rows one after the other": concatenated(0),
+    "rows side by side": concatenated(1),
+    "scan": scanned("sum", "rows", "n", axis=0),
+    "columns": reduced("sum", "rows", "n"),
+    "argmax of columns": reduced("argmax", "rows", "n"),
+    "full": reduced("variance", "rows", "n", axes=(0, 1)),
+    "mixed": mixed(),
+}
+SIZES = [{"rows": 3, "n": n, "a": 2, "b": 3, "c": 4, "s": 2, "words": 4} for n in (5, 1, 34)]
+
+
+@pytest.mark.parametrize("options", [(1, True), (16, False), (32, True), (64, False)], ids=str)
+@pytest.mark.parametrize("name", GRAPHS)
+def test_the_chosen_strategy_keeps_what_a_kernel_computes(name, options):
+    lanes, kept = options
+    assert_keeps(GRAPHS[name], schedule(lowered(GRAPHS[name]), Options(lanes, kept)), *SIZES)
+
+
+@pytest.mark.parametrize(
+    ("name", "launches", "threads"),
+    [
+        ("softmax", 2, ["#i0", "#i0t"]),
+        ("swiglu", 1, ["#i1w"]),
+        ("transposed", 3, ["#i1", "#i2t"] * 3),
+        ("columns", 2, ["#block_of_v1_2", "#i0t", "#i0t"]),
+        ("full", 2, ["#block_of_v1_2"]),
+        ("rows one after the other", 2, ["#i1w", "#i1w"]),
+        ("scan", 1, ["#i1t"]),
+    ],
+)
+def test_what_is_chosen(name, launches, threads):
+    made = check(schedule(lowered(GRAPHS[name])))
+    assert len(made.launches) == launches
+    assert loops(made, Axis.THREADS) == threads
+
+
+def test_every_launch_of_a_mixed_kernel_uses_threads_or_is_short():
+    made = check(schedule(lowered(mixed())))
+    assert len(made.launches) == 6  # of which two pairs are one, for long rows and for short ones
+    assert any(name.startswith("#block_of") for name in loops(made, Axis.THREADS))
+    assert made.of(Role.SCRATCH)
+
+
+def test_the_same_kernel_gives_the_same_schedule():
+    for graph in GRAPHS.values():
+        assert schedule(lowered(graph)) == schedule(lowered(graph))
+
+
+def test_folds_of_floats_note_nan_apart_and_others_do_not():
+    for dtype, wanted in ((F32, "max_apart"), (DType.F16, "max_apart"), (DType.I32, "max"), (DType.BOOL, "max")):
+        made = nan_apart(flatten(lowered(reduced("max", "rows", "n", axes=(1,), dtype=dtype))))
+        (fold,) = [expr for expr in every_expression(made.launches[0].body) if isinstance(expr, Fold)]
+        assert fold.monoid == wanted
+
+
+def test_strides():
+    made = flat(transposed(1, 0, shape=("a", "b")))
+    (load,) = loads_of(made.launches[0].body)
+    assert [stride_of(load, name) for name in ("#i0", "#i1", "#i9")] == [Dim.of(1), Dim.of("b"), Dim.of(0)]
+    assert reads_along(made.launches[0].body) == ("#i0", "#i1")
+
+
+def test_a_broadcast_is_no_transpose():
+    g = Group()
+    x, y = g.input("x", F32, "a"), g.input("y", F32, "a", "b")
+    g.map("add", g.add(View((indices(2)[0],)), [x], F32, ("a", "b")), y)
+    assert reads_along(flat(g.graph()).launches[0].body) is None
+
+
+def test_options_say_how_many_lanes():
+    for lanes in (8, 16):
+        made = schedule(lowered(softmax()), Options(lanes=lanes))
+        names = [loop for loop in loops(made) if loop.startswith("#lane")]
+        assert names.count(names[0]) == 2 + 1 + lanes.bit_length() - 2  # empty, strip, tail, halves
+    assert replace(Options(), lanes=8) == Options(8, True)
+
+
+def own_names(kernel):
+    """Of what a kernel keeps values in: its buffers, its memory, its Lets."""
+    inside = [s for launch in kernel.launches for s in every_statement(launch.body)]
+    return {buffer.name for buffer in kernel.buffers} | {s.name for s in inside if isinstance(s, Let | Alloc)}
+
+
+@pytest.mark.parametrize("strategy", [schedule, partial(schedule, options=Options(kept=False)), on_gpu])
+@pytest.mark.parametrize("name", GRAPHS)
+def test_what_a_schedule_makes_has_a_name_that_no_value_of_a_graph_may_have(name, strategy):
+    """Inputs called x_sum, kept_x or x_2_lanes are none of a schedule's own memory: that has dots, and indices a #."""
+    kernel = lowered(GRAPHS[name])
+    try:
+        made = own_names(strategy(kernel)) - own_names(kernel)
+    except UnsupportedError:
+        pytest.skip("no strategy")
+    assert {each for each in made if "." not in each and not each.startswith("#")} == set()

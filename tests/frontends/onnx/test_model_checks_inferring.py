@@ -1,0 +1,58 @@
+"""ONNX's shape inference in its own process: it may end, and the import goes on."""
+
+from __future__ import annotations
+
+import onnx
+
+from noyau.frontends.onnx.model_checks import Inference
+from tests.frontends.onnx.models import imported, model
+
+
+def crashing() -> onnx.ModelProto:
+    """A node without its input, on which onnx's inference ends its process with a segmentation fault."""
+    attributes = {"keys_strings": ["a"], "values_int64s": [0]}
+    node = onnx.helper.make_node("LabelEncoder", [""], ["y"], domain="ai.onnx.ml", **attributes)
+    graph = onnx.helper.make_graph([node], "g", [], [onnx.helper.make_tensor_value_info("y", 7, ["n"])])
+    opsets = [onnx.helper.make_opsetid("", 18), onnx.helper.make_opsetid("ai.onnx.ml", 4)]
+    return onnx.helper.make_model(graph, opset_imports=opsets)
+
+
+def relu() -> onnx.ModelProto:
+    return model("(float[n, 4] x) => (float y) { a = Relu(x) y = ReduceSum<keepdims = 0>(a) }")
+
+
+def test_types_come_back():
+    with Inference() as inference:
+        found = inference.types(relu())
+    assert [dim.dim_param or dim.dim_value for dim in found["a"].tensor_type.shape.dim] == ["n", 4]
+
+
+def test_a_node_that_ends_the_worker_says_nothing_and_the_next_is_answered():
+    with Inference() as inference:
+        worker = crashing()
+        del worker.graph.output[:]
+        assert inference.types(worker) == {}
+        assert "a" in inference.types(relu())
+
+
+def test_the_worker_ends():
+    with Inference() as inference:
+        inference.types(relu())
+        worker = inference._worker
+        assert worker is not None
+    assert worker.poll() is not None
+
+
+def test_no_worker_starts_where_none_is_asked():
+    with Inference() as inference:
+        assert inference._worker is None
+
+
+def test_a_model_with_such_a_node_is_imported():
+    assert imported(crashing()).opaque == {0: "no meaning for operator LabelEncoder of domain ai.onnx.ml"}
+
+
+def test_a_boundary_without_a_rule_gets_its_type():
+    found = imported("(float[n, 4, 4] x) => (float[n] y) { d = Det(x) y = Abs(d) }")
+    assert list(found.opaque) == [0]
+    assert [str(dim) for dim in found.graph["y"].shape] == ["n"]

@@ -1,0 +1,93 @@
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.errors import UnsupportedError  # noqa: E402
+from noyau.frontends.torch.importer import import_graph  # noqa: E402
+from noyau.ir.graph import Opaque  # noqa: E402
+from noyau.ir.graph_interpreter import evaluate  # noqa: E402
+from tests.frontends.torch.exports import compare, imported  # noqa: E402
+from tests.frontends.torch.test_elementwise import numbers  # noqa: E402
+
+F = torch.nn.functional
+
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.up, self.down = torch.nn.LayerNorm(8), torch.nn.Linear(8, 16), torch.nn.Linear(16, 8)
+
+    def forward(self, x):
+        return x + self.down(F.gelu(self.up(self.norm(x))))
+
+
+def test_a_module_with_sizes_that_are_names():
+    torch.manual_seed(0)
+    block = Block().eval()
+    x = torch.randn(2, 5, 8)
+    shapes = {"x": {0: torch.export.Dim("batch", min=1), 1: torch.export.Dim("seq", min=2)}}
+    program = torch.export.export(block, (x,), dynamic_shapes=shapes).run_decompositions()
+    made = import_graph(program.graph_module.graph)
+    assert not made.opaque
+    named = {name.replace(".", "_"): value.detach().numpy() for name, value in block.state_dict().items()}
+    for shape in ((2, 5, 8), (3, 7, 8)):
+        given = torch.randn(*shape)
+        inputs = {"x": given.numpy(), **{f"p_{name}": value for name, value in named.items()}}
+        (got,) = evaluate(made.graph, inputs).values()
+        assert np.allclose(got, block(given).detach().numpy(), atol=1e-5)
+
+
+def test_what_has_no_meaning_here_is_a_boundary_that_torch_evaluates():
+    def sorted_twice(x):
+        values, places = torch.sort(x, -1)
+        return values * 2, places + 1
+
+    made = imported(sorted_twice, [numbers(3, 5)])
+    assert made.opaque == {"sort": "noyau does not know aten.sort.default"}
+    assert sum(isinstance(node.kind, Opaque) for node in made.graph.nodes) == 1
+    compare(sorted_twice, numbers(3, 5), opaque=True)
+    compare(lambda x: F.conv1d(x, x[:, :, :2]) + 1, numbers(2, 2, 5), opaque=True)
+
+
+def test_what_only_requires_something_makes_no_value():
+    made = imported(lambda x: (x[x > 0].exp(), x.nonzero().shape[0]), [numbers(4)])
+    assert [name for name in made.opaque if "assert_scalar" in name]
+    assert not {value for value, giver in made.made_by.items() if "assert_scalar" in giver}
+
+
+def test_a_slice_from_the_first_cell_on_asks_no_size():
+    made = imported(lambda x: x.nonzero()[0:, :] * 3, [numbers(4)])
+    assert not {"slice_1", "slice_2", "mul"} & set(made.opaque)
+
+
+def test_a_result_that_is_an_input_or_given_twice():
+    compare(lambda x: (x, x + 1, x), numbers(3))
+
+
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.float8_e5m2], ids=str)
+def test_what_reads_an_input_without_a_dtype_here_is_a_boundary(dtype):
+    made = imported(lambda x: (x.to(torch.complex64), x), [torch.zeros(2, dtype=dtype)])
+    (reason,) = made.opaque.values()
+    assert reason == f"aten._to_copy.default is given args_0, of {dtype}: noyau has no kernels for that"
+
+
+def test_which_of_torchs_nodes_made_a_value():
+    made = imported(lambda x: torch.softmax(x, -1), [numbers(3, 4)])
+    assert set(made.made_by.values()) >= {"_softmax"}
+    assert made.graph.outputs == ("_softmax",)
+
+
+def test_a_part_that_has_no_number_is_named():
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.zeros(3)
+    part = graph.call_function(operator.getitem, (x, slice(None)))
+    part.meta["val"] = torch.zeros(3)
+    graph.output((part,))
+    with pytest.raises(UnsupportedError, match=r"getitem takes slice\(None, None, None\) of x"):
+        import_graph(graph)

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+
+from noyau.errors import OutputError
+from noyau.hosts.onnxruntime import custom_ops
+from noyau.hosts.onnxruntime.custom_ops import beside_its_data
+from tests.small_models import NODE, chain, model_of, value
+
+WEIGHT = np.arange(12, dtype=np.float32).reshape(2, 6)
+
+
+def content(location: str) -> bytes:
+    """x times a weight of 2 x 6 that lies in another file."""
+    weight = onnx.TensorProto(name="w", data_type=onnx.TensorProto.FLOAT, dims=[2, 6])
+    weight.data_location = onnx.TensorProto.EXTERNAL
+    weight.external_data.add(key="location", value=location)
+    nodes = [NODE("Mul", ["x", "w"], ["a"]), *chain("a", "y")]
+    return model_of(nodes, [value("x", (2, 6))], [value("y", (2, 6))], [weight]).SerializeToString()
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "model" / "sub").mkdir(parents=True)
+    (tmp_path / "temporary").mkdir()
+    for name in ("w.data", "sub/w.data", "other"):
+        (tmp_path / "model" / name).write_bytes(WEIGHT.tobytes())
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("location", ["w.data", "sub/w.data", "./sub/../w.data"])
+def test_a_file_stands_beside_links_to_its_data_alone(location: str, folder: Path) -> None:
+    with beside_its_data(content(location), folder) as path:
+        assert isinstance(path, Path)
+        assert path.read_bytes() == content(location)
+        assert (path.parent / location).read_bytes() == WEIGHT.tobytes()
+        assert not (path.parent / "other").exists()
+    assert os.listdir(tempfile.gettempdir()) == []
+    assert len(list(folder.rglob("*.data"))) == 2
+
+
+def test_a_model_without_external_data_stays_in_memory(folder: Path) -> None:
+    model = model_of(chain("x", "y"), [value("x")], [value("y")]).SerializeToString()
+    with beside_its_data(model, folder) as same:
+        assert same is model
+
+
+def test_what_cannot_be_written_is_named(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(folder / "missing"))
+    with pytest.raises(OutputError, match="copy of the model for onnxruntime cannot be written: No such file"):
+        beside_its_data(content("w.data"), folder).__enter__()
+
+
+@pytest.mark.parametrize("release", ["1.17.0", "1.21.1", "1.22.0", "2.0", "1.31.1+cpu", "odd"])
+def test_only_an_old_onnxruntime_is_given_a_file(release: str, folder: Path) -> None:
+    with custom_ops._with_data(content("w.data"), folder, release) as given:
+        assert isinstance(given, Path) == (release in ("1.17.0", "1.21.1"))
+    with custom_ops._with_data(folder / "a.onnx", None, release) as given:
+        assert given == folder / "a.onnx"

@@ -1,0 +1,134 @@
+"""Bodies of functions: what is computed in them, and their names."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from onnx import helper, numpy_helper
+
+from noyau.hosts.onnxruntime.function_bodies import (
+    Fused,
+    Values,
+    body_of,
+    cleaned,
+    function_of,
+    recomputed,
+    spelled_alike,
+    unused,
+)
+from tests.hosts.kernels import F32, model_of
+
+NODE = helper.make_node
+
+
+def model(nodes: list[onnx.NodeProto], *constants: tuple[str, np.ndarray]) -> onnx.ModelProto:
+    inputs = [helper.make_tensor_value_info("x", F32, ["n", 8])]
+    outputs = [helper.make_tensor_value_info(nodes[-1].output[0], F32, None)]
+    return model_of(nodes, inputs, outputs, [numpy_helper.from_array(value, name) for name, value in constants])
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.text(max_size=90), unique=True, max_size=20))
+def test_cleaned_names_are_identifiers_and_different(names: list[str]) -> None:
+    renamed = cleaned()
+    given = [renamed(name) for name in names]
+    assert all(name.isascii() and name.isidentifier() and len(name) < 80 for name in given)
+    assert len(set(given)) == len(names)
+    assert [renamed(name) for name in names] == given
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("/model/layers.0/Mul_output_0", "model_layers_0_Mul_output_0"),
+        ("12x", "x"),
+        ("*/", "value"),
+        ("\u00e9", "value"),
+    ],
+)
+def test_a_cleaned_name_can_be_recognised(name: str, wanted: str) -> None:
+    assert cleaned()(name) == wanted
+
+
+def test_an_unused_name_is_numbered() -> None:
+    assert unused("a", set()) == "a"
+    assert unused("a", {"a", "a_2"}) == "a_3"
+
+
+def shape_of_input() -> Values:
+    nodes = [
+        NODE("Shape", ["x"], ["size"]),
+        NODE("Gather", ["size", "zero"], ["rows"]),
+        NODE("Exp", ["x"], ["e"]),
+        NODE("Shape", ["e"], ["late"]),
+        NODE("RandomNormal", [], ["noise"], shape=[2]),
+        NODE("Shape", ["noise"], ["of_noise"]),
+        NODE("Reshape", ["e", "rows"], ["y"]),
+    ]
+    return Values.of(model(nodes, ("zero", np.array([0])), ("big", np.zeros(5000))))
+
+
+@pytest.mark.parametrize(
+    ("name", "known", "wanted"),
+    [
+        ("rows", ["x"], ({0, 1}, ["zero"])),
+        ("rows", ["size"], ({1}, ["zero"])),
+        ("rows", [], None),  # x itself is not there
+        ("late", ["x"], None),  # Exp is no shape arithmetic
+        ("late", ["e"], ({3}, [])),
+        ("of_noise", [], None),
+        ("zero", [], (set(), ["zero"])),
+        ("big", [], None),
+        ("nowhere", [], None),
+    ],
+)
+def test_shape_arithmetic_is_computed_anew(name: str, known: list[str], wanted: object) -> None:
+    assert recomputed(name, shape_of_input(), known) == wanted
+
+
+def test_a_chain_that_is_too_long_is_not_repeated() -> None:
+    names = ["size", *(f"v{number}" for number in range(100))]
+    nodes = [NODE("Shape", ["x"], ["size"])]
+    nodes += [NODE("Identity", [a], [b]) for a, b in pairwise(names)]
+    values = Values.of(model(nodes))
+    assert recomputed("v10", values, ["x"]) is not None
+    assert recomputed("v99", values, ["x"]) is None
+
+
+def test_bodies_are_compared_up_to_names() -> None:
+    nodes = [NODE("Exp", ["x"], ["a"]), NODE("Neg", ["a"], ["b"]), NODE("Exp", ["b"], ["c"]), NODE("Neg", ["c"], ["d"])]
+    nodes.append(NODE("LeakyRelu", ["d"], ["e"], alpha=0.5))
+    nodes.append(NODE("LeakyRelu", ["d"], ["f"], alpha=0.25))
+    whole = model(nodes)
+    values = Values.of(whole)
+    parts = [((0, 1), "x", "b"), ((2, 3), "b", "d"), ((4,), "d", "e"), ((5,), "d", "f")]
+    bodies = [body_of(Fused("a", part, (given,), (made,)), values) for part, given, made in parts]
+    assert spelled_alike(bodies[0], bodies[1])
+    assert not spelled_alike(bodies[2], bodies[3])
+
+
+def test_the_order_of_what_is_added_does_not_part_bodies() -> None:
+    """Residuals: the blocks of a model add what they made to what they were given, or the other way round."""
+    nodes = [NODE("Relu", ["x"], ["target"]), NODE("Exp", ["x"], ["old"])]
+    for block, operands in enumerate((["r0", "old"], ["old", "r1"])):
+        nodes.append(NODE("Reshape", ["x", "target"], [f"r{block}"]))
+        nodes.append(NODE("Add", operands, [f"y{block}"]))
+        nodes.append(NODE("Sub", operands, [f"z{block}"]))
+    values = Values.of(model(nodes))
+    parts = [((2, 3), "y0"), ((5, 6), "y1"), ((2, 4), "z0"), ((5, 7), "z1")]
+    bodies = [body_of(Fused("a", part, ("x", "old"), (made,)), values) for part, made in parts]
+    assert [body.extras for body in bodies] == [("target",)] * 4
+    assert spelled_alike(bodies[0], bodies[1])
+    assert not spelled_alike(bodies[2], bodies[3])  # a - b is not b - a
+
+
+def test_a_function_imports_what_its_nodes_use() -> None:
+    whole = model([NODE("Exp", ["x"], ["y"])])
+    whole.opset_import.add(domain="unused", version=3)
+    function = function_of(body_of(Fused("a", (0,), ("x",), ("y",)), Values.of(whole)), "a", whole, cleaned())
+    assert [(entry.domain, entry.version) for entry in function.opset_import] == [("", 18)]

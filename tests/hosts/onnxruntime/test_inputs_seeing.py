@@ -1,0 +1,73 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from noyau.codegen import plan as codegen_plan
+from noyau.errors import InputError
+from noyau.hosts.onnxruntime.capture import Capturing
+from noyau.hosts.onnxruntime.inputs import Seen, ends_of, feeds_for, look
+from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.toolchain.c import compiler as c_compiler
+from tests.small_models import KINDS, overridable, twice, written
+
+
+def looked(model, folder, dims=None, **changes):
+    original = open_model(written(model, folder))
+    kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
+    feeds = feeds_for(original.imported, [kernels[0].groups[0].original], dims or {}, None, 0)
+    return original, kernels, look(original, kernels, feeds)
+
+
+def test_small_inputs_show_both_ends_and_the_asked_ones_the_first_place(tmp_path):
+    _, kernels, (small, asked) = looked(twice(), tmp_path, {"rows": 200})
+    first, last = ends_of(kernels[0])
+    assert ends_of(kernels[1]) == kernels[1].groups
+    assert [seen.sizes["rows"] for seen in (small, asked)] == [64, 200]
+    assert small.of(first.original)[0].shape == small.of(last.original)[0].shape == (64, 6)
+    assert asked.of(first.original)[0].shape == (200, 6)
+    assert asked.of(last.original) is None
+    assert small.made_up and asked.made_up
+
+
+def test_one_look_is_enough_where_the_sizes_are_the_same(tmp_path):
+    _, _, (small, asked) = looked(twice(), tmp_path, {"rows": 5})
+    assert small is asked
+
+
+def test_a_model_that_takes_no_small_inputs_is_looked_at_as_asked(tmp_path, monkeypatch):
+    capture = Capturing.capture
+
+    def refusing(capturing, inputs, wanted):
+        if len(inputs["x"]) < 200:
+            raise InputError("too few rows")
+        return capture(capturing, inputs, wanted)
+
+    monkeypatch.setattr(Capturing, "capture", refusing)
+    _, kernels, (small, asked) = looked(twice(), tmp_path, {"rows": 200})
+    assert small is asked
+    assert small.of(kernels[0].groups[-1].original)[0].shape == (200, 6)
+    with pytest.raises(InputError, match=r"does not run with its inputs: too few rows; other sizes \(--dim NAME=N\)"):
+        looked(twice(), tmp_path, {"rows": 100})
+
+
+def test_tensors_of_the_model_are_seen_too(tmp_path):
+    _, kernels, (small, _) = looked(overridable(), tmp_path)
+    arrays = dict(zip(kernels[0].groups[0].inputs, small.of(kernels[0].groups[0].graph), strict=True))
+    np.testing.assert_array_equal(arrays["w"], np.arange(4))
+
+
+def test_what_cannot_be_captured_is_not_seen(tmp_path):
+    _, kernels, (small, _) = looked(KINDS["strange operator"], tmp_path)
+    assert [small.of(kernel.groups[0].original) is None for kernel in kernels] == [False, True]
+
+
+def test_sizes_follow_from_what_was_seen(tmp_path):
+    _, kernels, (small, _) = looked(KINDS["shape from data"], tmp_path)
+    graph = kernels[0].groups[0].original
+    (array,) = small.of(graph)
+    assert list(small.sizes_of(graph).values()) == [array.shape[1]]
+    assert Seen({}, {}, made_up=True).sizes_of(graph) == {}
+    wrong = {name: np.ones((2, 2, 2)) for name in (node.output for node in graph.inputs)}
+    with pytest.raises(InputError, match="rank"):
+        Seen(wrong, {}, made_up=True).sizes_of(graph)

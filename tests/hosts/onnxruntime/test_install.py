@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+
+from noyau.codegen import plan as codegen_plan
+from noyau.dtypes import DType
+from noyau.hosts.onnxruntime import custom_ops, install
+from noyau.hosts.onnxruntime.function_bodies import ValueType
+from noyau.hosts.onnxruntime.install import fitting, library, put_back, value_type
+from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Input, Node
+from noyau.toolchain.c import compiler as c_compiler
+from tests.small_models import arrays_for, twice, written
+
+
+def planned(tmp_path):
+    original = open_model(written(twice(), tmp_path))
+    return original, codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level())
+
+
+def test_each_place_becomes_a_node_and_the_rest_stays(tmp_path):
+    original, plan = planned(tmp_path)
+    fused = put_back(original.model, plan.kernels, original.folder)
+    one, other = (kernel.operator for kernel in plan.kernels)
+    assert [node.op_type for node in fused.graph.node] == [one, "MatMul", one, "MatMul", other]
+    assert put_back(original.model, [], original.folder).SerializeToString() == original.model.SerializeToString()
+    onnx.checker.check_model(fused, full_check=True)
+
+
+def test_the_library_has_the_kernels_and_lies_in_the_cache(tmp_path, empty_cache):
+    original, plan = planned(tmp_path)
+    fused, feeds = put_back(original.model, plan.kernels, original.folder), arrays_for(twice())
+    built = library(plan.kernels, c_compiler.DEFAULTS)
+    assert built.parent == empty_cache
+    assert library(plan.kernels, c_compiler.DEFAULTS) == built
+    assert library([], c_compiler.DEFAULTS) is None
+    wanted = custom_ops.run(custom_ops.open_session(tmp_path / "model.onnx"), feeds)["y"]
+    found = custom_ops.run(custom_ops.open_session(fused.SerializeToString(), built), feeds)["y"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+def test_a_library_that_was_damaged_is_built_again(tmp_path, empty_cache):
+    _, plan = planned(tmp_path)
+    built = library(plan.kernels, c_compiler.DEFAULTS)
+    content = built.read_bytes()
+    built.write_bytes(b"not a library")
+    assert library(plan.kernels, c_compiler.DEFAULTS).read_bytes() == content
+
+
+def test_places_that_do_not_fit_are_refused_with_the_reason(tmp_path, monkeypatch):
+    original, plan = planned(tmp_path)
+    assert fitting(plan, original.model, original.folder) == plan
+    monkeypatch.setattr(install, "refusals", lambda *_: {1: "no room"})
+    less = fitting(plan, original.model, original.folder)
+    assert [len(kernel.groups) for kernel in less.kernels] == [1, 1]
+    assert [(group.positions, reason) for group, reason in less.refused] == [((4, 5, 6), "no room")]
+    monkeypatch.setattr(install, "refusals", lambda *_: dict.fromkeys(range(3), "no room"))
+    assert fitting(plan, original.model, original.folder).kernels == ()
+
+
+def test_an_extent_that_is_neither_a_number_nor_a_name_is_left_open():
+    shape = (Dim.of(3), Dim.of("n"), Dim.of("n") + 1)
+    assert value_type(Node("x", Input(), (), DType.F16, shape)) == ValueType(DType.F16, (3, "n", None))

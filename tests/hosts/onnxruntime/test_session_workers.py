@@ -1,0 +1,176 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import ClassVar
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+
+from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
+from noyau.hosts.onnxruntime import session_workers
+from noyau.hosts.onnxruntime.session_workers import Feed, Job, Session, Workers
+from noyau.timing.comparison import compare
+
+X = np.arange(6, dtype=np.float32).reshape(2, 3)
+
+
+def content(op_type: str, element: int = TensorProto.FLOAT, **attributes: object) -> bytes:
+    ends = [helper.make_tensor_value_info(name, element, None) for name in ("x", "y")]
+    graph = helper.make_graph([helper.make_node(op_type, ["x"], ["y"], **attributes)], "it", ends[:1], ends[1:])
+    model: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    return model.SerializeToString()
+
+
+@pytest.fixture(scope="module")
+def workers() -> Iterator[Workers]:
+    with Workers() as made:
+        yield made
+
+
+def test_two_sessions_are_compared(workers):
+    sides = workers.sides(Job(content("Neg"), {"x": X}), Job(content("Exp"), {"x": X}))
+    found = compare(*sides, budget_s=0.1)
+    assert found.pairs >= 6
+    assert min(*found.before_s, *found.after_s) > 0
+    for side in sides:
+        told = side.tell()
+        assert told["verified"] >= 3
+        assert told["peak_bytes"] > 1 << 20
+        assert told["open_s"] > 0
+        assert told["bindings"] == 4
+
+
+def test_cold_calls_go_round_twice_the_last_level_cache(workers):
+    x = np.zeros(1 << 22, np.float32)
+    sides = workers.sides(*(Job(content("Neg"), {"x": x}, cold=True) for _ in range(2)))
+    assert sides[0].lasts(5) > 0
+    assert sides[0].tell()["bindings"] >= 3
+
+
+@pytest.mark.parametrize("x", [np.float32(3).reshape(()), np.ones((0, 3), np.float32), X.T])
+def test_arrays_of_any_shape_and_layout_go_over(workers, x):
+    side, _ = workers.sides(*(Job(content("Neg"), {"x": x}) for _ in range(2)))
+    assert side.lasts(2) > 0
+
+
+def test_bfloat16_goes_over(workers):
+    x = np.ones(4, ml_dtypes.bfloat16)
+    side, _ = workers.sides(*(Job(content("Identity", TensorProto.BFLOAT16), {"x": x}) for _ in range(2)))
+    assert side.lasts(1) > 0
+
+
+def test_sessions_are_compared_on_several_inputs_each_of_which_is_verified(workers):
+    jobs = [Job(content(name), {"x": X}) for name in ("Neg", "Exp")]
+    others = [Feed({"x": np.zeros(number, np.float32)}, cold=number == 1 << 20) for number in (1 << 20, 7)]
+    found = workers.compare_each(*jobs, others, budget_s=0.1)
+    assert len(found) == 3
+    for comparison, told in found:
+        assert 0 < comparison.swapped_at < comparison.pairs
+        assert [side["verified"] > 0 for side in told] == [True] * 4
+    (small, _), (large, sides), _ = found
+    assert small.before_median_s < large.before_median_s
+    assert sides[0]["bindings"] > 4
+
+
+def test_inputs_that_would_take_too_long_are_left_out_but_the_first(workers):
+    jobs = [Job(content("Neg"), {"x": X})] * 2
+    found = workers.compare_each(*jobs, [Feed({"x": X}), Feed({"x": X})], budget_s=0.01, limit_s=0.0)
+    assert [isinstance(each, float) and each > 0 for each in found] == [False, True, True]
+
+
+def test_what_is_random_by_nature_is_not_compared(workers):
+    job = Job(content("RandomNormalLike"), {"x": X})
+    side, _ = workers.sides(job, job)
+    side.lasts(3)
+    side.tell()
+
+
+def test_refusals_come_over_and_the_next_session_opens(workers):
+    good = Job(content("Neg"), {"x": X})
+    with pytest.raises(ModelError, match="the first process: onnxruntime does not open"):
+        workers.sides(Job(b"nonsense", {"x": X}), good)
+    with pytest.raises(InputError, match="the second process: onnxruntime does not run"):
+        workers.sides(good, Job(content("Neg"), {"x": X.astype(np.float64)}))
+    with pytest.raises(UnsupportedError, match="'x' holds object"):
+        workers.sides(Job(content("Identity", TensorProto.STRING), {"x": np.array(["a"], object)}), good)
+    assert workers.sides(good, good)[1].lasts(1) > 0
+
+
+def test_the_folder_of_the_arrays_goes():
+    with Workers() as made:
+        made.sides(Job(content("Neg"), {"x": X}), Job(content("Neg"), {"x": X}))
+        folder = made.folder
+        assert list(folder.iterdir()) == []
+    assert not folder.exists()
+
+
+class Fickle(session_workers.BoundRun):
+    """A run that writes something else once it has been called often enough."""
+
+    left: ClassVar = [5]
+
+    def __call__(self) -> None:
+        self.left[0] -= 1
+        self.outputs["y"][:] = 1 if self.left[0] > 0 else 2
+
+
+@pytest.mark.parametrize(
+    ("cold", "run_s", "places", "calls", "runs"),
+    [
+        (False, 0.001, 1, 1, [2]),
+        (False, 0.001, 2, 1, [2, 0]),
+        (False, 0.001, 2, 3, [3, 2]),
+        (False, 0.05, 2, 3, [2, 1]),
+        (True, 0.001, 3, 1, [1, 0, 0]),
+    ],
+)
+def test_short_runs_that_are_not_to_be_cold_happen_once_before_they_are_timed(cold, run_s, places, calls, runs):
+    class Counted(session_workers.BoundRun):
+        def __call__(self) -> None:
+            self.outputs["y"][:] += 1
+
+        def poison(self) -> None:
+            """Its outputs are its count."""
+
+    made = [Counted(None, None, {"y": np.zeros(1)}, ()) for _ in range(places)]
+    session = Session(made, 0.0, run_s, samples=3, rng=np.random.default_rng(1), cold=cold)
+    session.lasts(calls)
+    assert [int(each.outputs["y"][0]) for each in made] == runs
+
+
+def test_a_timed_run_that_gives_something_else_is_told():
+    session = Session([Fickle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
+    session.lasts(1)
+    assert session.tell()["verified"] == 1
+    for _ in range(2):
+        session.lasts(2)
+    with pytest.raises(CheckError, match="another 'y' than the first"):
+        session.tell()
+
+
+@pytest.mark.parametrize("random", [False, True])
+def test_whether_a_long_run_is_random_is_found_out_where_it_differs(random):
+    class Drawn(session_workers.BoundRun):
+        values: ClassVar = iter(range(2, 99))
+
+        def __call__(self) -> None:
+            self.outputs["y"][:] = next(self.values) if random else 2
+
+    expected = {"y": np.ones(4).tobytes()}
+    session = Session([Drawn(None, None, {"y": np.zeros(4)}, ())], 0.0, expected=expected, unsure=True)
+    session.lasts(1)
+    assert bool(session.wrong) is not random
+
+
+def test_cells_that_a_timed_run_does_not_write_are_told():
+    class Idle(session_workers.BoundRun):
+        def __call__(self) -> None:
+            """It leaves what is there."""
+
+    session = Session([Idle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
+    session.lasts(1)
+    with pytest.raises(CheckError, match="another 'y'"):
+        session.tell()

@@ -1,0 +1,88 @@
+"""At which sizes a model is timed."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import InputError
+from noyau.frontends.onnx import import_model
+from noyau.hosts.onnxruntime.size_bindings import (
+    MOST_ASKED,
+    MOST_OPEN,
+    bindings,
+    called,
+    first_of,
+    inputs_at,
+    largest_bytes,
+    leading,
+    spell,
+)
+from tests.small_models import NODE, model_of, value
+
+
+def model(**shapes: tuple[int | str, ...]):
+    nodes = [NODE("Tanh", [name], [f"{name}_out"]) for name in shapes]
+    outputs = [value(f"{name}_out", shape) for name, shape in shapes.items()]
+    return import_model(model_of(nodes, [value(name, shape) for name, shape in shapes.items()], outputs))
+
+
+TOKENS = model(ids=("batch", "sequence"), mask=("batch", "sequence"))
+
+
+def test_each_open_size_is_small_usual_and_large_in_turn():
+    found = [tuple(sizes.values()) for sizes in bindings(TOKENS, {})]
+    assert found == [(1, 128), (1, 1), (1, 1024), (128, 1)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "found"),
+    [(("rows", 6), [1, 128, 1024]), (("n",), [128, 1, 1024]), ((4, "n"), [128, 1, 1024]), ((3, 4), [])],
+)
+def test_a_lone_size_and_none(shape, found):
+    made = bindings(model(x=shape), {})
+    assert [next(iter(sizes.values())) for sizes in made if sizes] == found
+    assert len(made) == max(len(found), 1)
+
+
+def test_many_sizes_are_too_many():
+    assert len(bindings(model(x=tuple("abcdefgh")), {})) == MOST_OPEN
+
+
+def test_sizes_asked_for_are_all_there_is_each_with_each():
+    found = bindings(TOKENS, {"sequence": (1, 128), "batch": (2, 3)})
+    assert [(sizes["batch"], sizes["sequence"]) for sizes in found] == [(2, 1), (3, 1), (2, 128), (3, 128)]
+    assert bindings(TOKENS, {"sequence": 5}) == [{"batch": 1, "sequence": 5}]
+    assert bindings(TOKENS, {"sequence": (5, 5)}) == [{"batch": 1, "sequence": 5}]
+    assert first_of({"sequence": (7, 8), "batch": 3}) == {"sequence": 7, "batch": 3}
+
+
+def test_sizes_that_cannot_be_asked_for():
+    with pytest.raises(InputError, match="no number of it"):
+        bindings(TOKENS, {"sequence": ()})
+    with pytest.raises(InputError, match=f"18 bindings of sizes are asked for, and {MOST_ASKED} are the most"):
+        bindings(TOKENS, {"sequence": range(1, 10), "batch": (1, 2)})
+    with pytest.raises(InputError, match="no size c; its sizes are: batch, sequence"):
+        bindings(TOKENS, {"c": 1})
+    with pytest.raises(InputError, match="cannot be -1"):
+        bindings(TOKENS, {"batch": (1, -1)})
+
+
+def test_sizes_go_by_the_names_of_the_model():
+    strange = model(x=("my batch", "a*b"))
+    (found,) = bindings(strange, {"my batch": 3, "a*b": 4})
+    assert called(strange, found) == {"my batch": 3, "a*b": 4}
+    assert spell({"my batch": 3, "a\x1bb": 4}) == "my batch=3, 'a\\x1bb'=4"
+
+
+def test_the_leading_sizes():
+    assert leading(model(x=("b", "n"), y=("n",), z=("k", "n", 3))) == {"b", "k"}
+
+
+def test_inputs_are_made_up_for_sizes():
+    assert inputs_at(TOKENS, {"batch": 2, "sequence": 3}, ["mask"], 0).arrays["ids"].shape == (2, 3)
+
+
+def test_the_largest_value_is_told_before_anything_runs():
+    made = model(x=("n", "n", 4))
+    assert largest_bytes(made.graph, {"n": 1000}) == 16_000_000
+    assert largest_bytes(made.graph, {}) == 0

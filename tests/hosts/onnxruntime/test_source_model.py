@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from noyau.errors import ModelError
+from noyau.hosts.onnxruntime import source_model
+from noyau.hosts.onnxruntime.custom_ops import run
+from noyau.hosts.onnxruntime.source_model import already_fused, external_bytes, foreign, open_model
+from tests.large_model import write_large_model
+from tests.small_models import (
+    KINDS,
+    NODE,
+    chain,
+    model_of,
+    plain,
+    twice,
+    value,
+    with_branches,
+    with_strange_operator,
+    written,
+)
+
+
+def test_a_model_is_opened(tmp_path):
+    opened = open_model(written(twice(), tmp_path))
+    assert (opened.name, opened.folder, opened.prepacked) == ("model.onnx", tmp_path, True)
+    assert opened.operators[:4] == ("Tanh", "Mul", "Sigmoid", "MatMul")
+    assert [group.positions for group in opened.cut().groups] == [(0, 1, 2), (4, 5, 6), (8, 9)]
+    with pytest.raises(ModelError, match="cannot be read"):
+        open_model(tmp_path / "missing.onnx")
+
+
+def test_its_session_runs_it(tmp_path):
+    opened = open_model(written(plain(), tmp_path))
+    x = np.ones((2, 6), np.float32)
+    found = run(opened.session(opened.model, threads=1), {"x": x})["y"]
+    np.testing.assert_allclose(found, 1 / (1 + np.exp(-np.tanh(x))), rtol=1e-6)
+
+
+def test_weights_that_are_large_are_not_copied(tmp_path, monkeypatch):
+    large = write_large_model(tmp_path, hidden=8, intermediate=16)
+    opened = open_model(large.path)
+    assert external_bytes(opened.model) == large.total_bytes == 3 * 4 * 8 * 16
+    assert external_bytes(twice()) == 0
+    monkeypatch.setattr(source_model, "LARGE", large.total_bytes + 1)
+    assert opened.prepacked
+    monkeypatch.setattr(source_model, "LARGE", large.total_bytes)
+    assert not opened.prepacked
+
+
+def test_operators_that_only_a_library_of_the_user_has():
+    assert foreign(with_strange_operator()) == {3: "com.example::Strange"}
+    for model in (twice(), with_branches(), KINDS["function"], KINDS["loop"]):
+        assert foreign(model) == {}
+
+
+def test_operators_that_onnxruntime_has_made():
+    assert already_fused(twice()) == {}
+    nodes = [
+        NODE("FusedMatMul", ["x", "x"], ["a"], domain="com.microsoft", transB=1),
+        NODE("SimplifiedLayerNormalization", ["a", "g"], ["b"]),
+        NODE("QuickGelu", ["b"], ["c"], domain="com.microsoft"),
+        NODE("QuickGelu", ["c"], ["d"], domain="com.microsoft"),
+        NODE("Tanh", ["d"], ["y"]),
+    ]
+    model = model_of(nodes, [value("x", ("n", 6)), value("g", ("n",))], [value("y", ("n", "n"))])
+    assert already_fused(model) == {"FusedMatMul": 1, "SimplifiedLayerNormalization": 1, "QuickGelu": 2}
+
+
+@pytest.mark.parametrize(
+    ("domain", "found"),
+    [
+        ("ai.onnx.ml", False),
+        ("com.microsoft.nchwc", False),
+        ("com.ms.internal.nhwc", False),
+        ("noyau", False),
+        ("com.microsoftish", True),
+        ("ai", True),
+        ("com.example", True),
+    ],
+)
+def test_domains_that_onnxruntime_brings(domain, found):
+    model = model_of([NODE("Strange", ["x"], ["y"], domain=domain)], [value("x")], [value("y")])
+    assert bool(foreign(model)) == found
+
+
+def test_they_are_found_in_branches_too():
+    inner = helper.make_graph([NODE("Strange", ["x"], ["a"], domain="com.example")], "inner", [], [value("a")])
+    other = helper.make_graph(chain("x", "b"), "other", [], [value("b")])
+    nodes = [*chain("x", "w"), NODE("If", ["c"], ["y"], then_branch=other, else_branch=inner)]
+    model = model_of(nodes, [value("x"), value("c", (), onnx.TensorProto.BOOL)], [value("y")])
+    assert foreign(model) == {3: "com.example::Strange"}

@@ -1,0 +1,144 @@
+"""Launches that are noted and done again. A compiled kernel is here a function that notes its calls."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from noyau.errors import DeviceError, InputError
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from noyau.compiler.schedules.gpu import rows, shared_rows  # noqa: E402
+from noyau.dtypes import DType  # noqa: E402
+from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
+from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
+from noyau.hosts.torch.cuda.array_kernels import DeviceKernel, Room  # noqa: E402
+from noyau.hosts.torch.cuda.launch import Launcher, Noted, Plan, Shown, noting  # noqa: E402
+from noyau.kernels.programs.run import build  # noqa: E402
+from noyau.ops.torch.cuda_fast_calls import DeviceDoor  # noqa: E402
+from noyau.ops.torch.program_runner import host  # noqa: E402
+from tests.hosts.torch import kinds  # noqa: E402
+from tests.ops.dispatch.ops import generated, softmax_op  # noqa: E402
+
+
+class Compiled:
+    """As Triton's, as far as a launch needs it."""
+
+    function, packed_metadata = 7, "packed"
+
+    def __init__(self):
+        self.calls = []
+
+    def run(self, *arguments):
+        self.calls.append(arguments)
+
+
+def test_what_was_noted_is_done_again(monkeypatch):
+    kernel, (x, y) = Compiled(), (torch.ones(3), torch.zeros(3))
+    noted = Noted([x], "f")
+
+    def function(x):
+        made = Shown.empty((3,), dtype=x.dtype, device=x.device)
+        noted.note(kernel, (4,), (x, made, 3, "INDEX"))
+        return made
+
+    made = noting(noted, function, [x], {})
+    noted.results = (noted.place(made),)
+    assert noted.again
+    monkeypatch.setattr(cuda_launch, "current_device", lambda: 0)
+    monkeypatch.setattr(cuda_launch, "raw_stream", lambda index: 11)
+    (again,) = Plan("f", torch.device("cpu"), noted)([y])
+    (call,) = kernel.calls
+    assert call[:5] == (4, 1, 1, 11, 7)
+    assert call[9] == y.data_ptr()
+    assert call[10] == again.data_ptr()
+    assert call[11:] == (3, "INDEX")
+    assert again is not made
+
+
+def test_a_copy_in_between_is_not_done_again():
+    noted = Noted([torch.ones(3)], "f")
+    noted.note(Compiled(), (1,), (torch.ones(3),))
+    assert not noted.again
+
+
+def test_errors_of_a_launch_are_told(monkeypatch):
+    kernel = Compiled()
+    kernel.run = lambda *_: (_ for _ in ()).throw(RuntimeError("an illegal memory access was encountered"))
+    noted = Noted([], "f")
+    noted.note(kernel, (1,), ())
+    monkeypatch.setattr(cuda_launch, "current_device", lambda: 0)
+    with pytest.raises(DeviceError, match="the context of this process is lost"):
+        Plan("f", torch.device("cuda:0"), noted)([])
+
+
+def test_programs_run_on_tensors_where_triton_interprets():
+    if not cuda_launch.load.__globals__["interprets"]():
+        pytest.skip("Triton does not interpret")
+    x, w = torch.randn(5, 7), torch.randn(7, 3)
+    (made,) = host(build(kinds.layer.generated("triton")))(x, w)
+    assert torch.allclose(made, torch.tanh(x @ w), atol=1e-6)
+    (scaled,) = host(build(kinds.scaled.generated("triton")), {"BLOCK": 16})(torch.tensor(2.0), x[0])
+    assert torch.equal(scaled, 2 * x[0])
+    generated = kinds.rmsnorm.generated("triton")
+    launcher = Launcher(generated.text, generated.program.kernels[0], "rmsnorm[triton]", {})
+    with pytest.raises(InputError, match=r"rmsnorm\[triton\]: weight has shape \(6,\), not \(7,\)"):
+        launcher([torch.ones(2, 7), torch.ones(6)])
+
+
+def test_a_door_of_a_program_of_several_steps():
+    if not cuda_launch.load.__globals__["interprets"]():
+        pytest.skip("Triton does not interpret")
+    built = build(kinds.layer.generated("triton"))
+    door = DeviceDoor(built, [Argument(DType.F32, 2), Argument(DType.F32, 2)], "layer", {})
+    w = torch.nn.Parameter(torch.randn(7, 3))
+    for _ in range(3):
+        x = torch.randn(5, 7)
+        with torch.no_grad():
+            made = door((x, w))
+            assert torch.allclose(made, torch.tanh(x @ w), atol=1e-6)
+    assert len(door.known) == 1
+    assert door((x.double(), w)) is MISS
+    assert door((x.numpy(), w)) is MISS
+    assert door((x,)) is MISS
+
+
+def test_a_door_misses_what_its_certificate_is_not_of(monkeypatch):
+    """Other launches run for long rows; once that is known, nothing is asked again."""
+    if not cuda_launch.load.__globals__["interprets"]():
+        pytest.skip("Triton does not interpret")
+    monkeypatch.setattr(rows, "KEPT", 8)
+    monkeypatch.setattr(shared_rows, "SHORT", 1 << 20)
+    x, asked = torch.randn(2, 20), []
+    short = generated(softmax_op(), torch.ones(2, 5).numpy(), language="triton")
+    long = replace(short, wanted=replace(short.wanted, sizes={"batch_0": 2, "n": 300}))
+    short = replace(short, wanted=replace(short.wanted, sizes={"batch_0": 2, "n": 5}))
+    doors = [DeviceDoor(build(each), [Argument(DType.F32, 2)], "softmax", {}) for each in (short, long)]
+    assert torch.allclose(doors[0]((x[:, :7].clone(),)), torch.softmax(x[:, :7], -1))
+    assert doors[0]((x,)) is MISS
+    monkeypatch.setattr(DeviceDoor, "sizes", lambda *_: asked.append(1))
+    assert doors[0]((x.clone(),)) is MISS
+    assert not asked
+    monkeypatch.undo()
+    assert torch.allclose(doors[1]((x,)), torch.softmax(x, -1), atol=1e-6)
+
+
+def test_what_is_written_beside_an_output_is_found():
+    room = Room("f", 0)
+    made = room.empty((3, 4), dtype=torch.float32, device=torch.device("cpu"))
+    assert made.isnan().all()
+    room.require_untouched()
+    made.as_strided((1,), (1,), made.storage_offset() + 12).fill_(1)
+    with pytest.raises(AssertionError, match="f wrote behind an output"):
+        room.require_untouched()
+
+
+def test_without_a_device_it_says_so(monkeypatch):
+    generated = kinds.softmax.generated("triton")
+    monkeypatch.setattr("noyau.hosts.torch.cuda.array_kernels.interprets", lambda: False)
+    monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
+    with pytest.raises(RuntimeError, match=r"CUDA.*; TRITON_INTERPRET=1, set before triton is imported"):
+        DeviceKernel(generated.text, generated.program.kernels[0])

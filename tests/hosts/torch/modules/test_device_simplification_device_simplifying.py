@@ -1,0 +1,90 @@
+"""Graphs with less to launch, which compute the same."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from functorch.compile import make_boxed_func  # noqa: E402
+from torch._dynamo.backends.common import aot_autograd  # noqa: E402
+
+from noyau.hosts.torch.modules.device_simplification import changed, join_updates, simplify, update_in_place  # noqa: E402  # noqa: E402
+
+
+def run(function, *args):
+    """How often a function's graph calls what, once it is simplified, and the places that it changes; its arguments and
+    results are as eager has them."""
+    called, places = [], []
+
+    def compiler(graph, examples):
+        simplify(graph.graph)
+        update_in_place(graph.graph)
+        join_updates(graph.graph)
+        graph.recompile()
+        calls = (node for node in graph.graph.nodes if node.op == "call_function")
+        called.extend(str(node.target).removeprefix("aten.") for node in calls)
+        places.append(changed(graph.graph))
+        return make_boxed_func(graph.forward)
+
+    torch._dynamo.reset()
+    mine = [each.clone() for each in args]
+    with torch.no_grad():
+        backend = aot_autograd(fw_compiler=compiler, keep_inference_input_mutations=True)
+        got, want = torch.compile(function, backend=backend)(*mine), function(*args)
+    assert all(map(torch.equal, got, want))
+    assert all(map(torch.equal, mine, args))
+    return called, places[0]
+
+
+def test_counters_of_a_cache_go_on_together_and_their_masks_are_one():
+    def function(one, two, cache, new):
+        seen, made = torch.arange(4) <= one, []
+        for begin in (one, two):
+            at = torch.arange(2) + begin
+            begin.add_(1)
+            cache.index_copy_(0, at, new)
+            made.append(torch.where(seen, 0.0, -1.0).exp() + new[0, 0])
+        return made[0] * made[1], cache.sum(0)
+
+    called, places = run(function, torch.tensor(0), torch.tensor(2), torch.zeros(4, 3), torch.ones(2, 3))
+    assert called.count("_foreach_add_.Scalar") == called.count("where.self") == 1
+    assert called.count("arange.default") == 2
+    assert called.count("copy_.default") == 1
+    assert len(places) == 3
+
+
+def test_numbers_that_begin_positions_and_views_of_what_is_changed():
+    def function(begin, cache, new):
+        at = torch.arange(1) + begin
+        begin.add_(1)
+        cache.view(2, 3).t().copy_(new)
+        return cache[at], at * 2
+
+    called, places = run(function, torch.tensor(3), torch.zeros(6), torch.ones(3, 2))
+    assert "arange.default" not in called
+    assert places == {0, 1}
+
+
+def test_what_leaves_the_graph_or_draws_stays_its_own():
+    def function(x):
+        return torch.exp(x), torch.exp(x), torch.exp(x) + x + torch.empty_like(x).fill_(2), x + 0 + torch.arange(1)
+
+    called, _ = run(function, torch.ones(1))
+    assert called.count("exp.default") == 3
+    two = torch.fx.symbolic_trace(lambda x: torch.ops.aten.rand_like.default(x) - torch.ops.aten.rand_like.default(x))
+    simplify(two.graph)
+    assert sum(node.op == "call_function" for node in two.graph.nodes) == 3
+
+
+def test_updates_by_zeros_of_other_signs_are_not_joined():
+    graph, mul = torch.fx.Graph(), torch.ops.aten.mul_.Tensor
+    for at, number in enumerate((0.0, -0.0, 0.0)):
+        state = graph.placeholder(f"x{at}")
+        graph.call_function(mul, (state, number)).meta["val"] = torch.ones(2)
+    graph.output(())
+    join_updates(graph)
+    module, given = torch.fx.GraphModule(torch.nn.Module(), graph), [torch.ones(2) for _ in range(3)]
+    module(*given)
+    assert [str(float(each[0])) for each in given] == ["0.0", "-0.0", "0.0"]
+    assert sum(node.target is torch.ops.aten._foreach_mul_.Scalar for node in graph.nodes) == 1

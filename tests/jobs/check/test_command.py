@@ -1,0 +1,170 @@
+"""`noyau check` of an op in a file; of models see test_differing.py."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from noyau.jobs.cli import main
+from noyau.verify.findings import Checked
+from tests.jobs.extract.files import RIGHT, written
+
+
+def test_every_kernel_of_an_op_is_checked(tmp_path, capsys):
+    op = written(tmp_path)
+    assert main(["check", op, "--json", str(tmp_path / "r.json")]) == 0
+    told = capsys.readouterr().out
+    assert "norm[norm]: right on " in told
+    assert "limits: only the inputs, shapes and branches that ran were seen" in told
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert (record["schema_version"], record["ok"], record["findings"]) == (1, True, [])
+    assert record["limits"]
+
+
+def test_a_wrong_kernel_is_status_1(tmp_path, capsys):
+    target, sarif = written(tmp_path, RIGHT.replace("i < rows", "i + 1 < rows")), tmp_path / "found.sarif"
+    assert main(["check", target, "--sarif", str(sarif)]) == 1
+    assert "norm[norm]" in capsys.readouterr().out
+    assert json.loads(sarif.read_text())["runs"][0]["results"][0]["level"] == "error"
+
+
+OPS = """
+import noyau
+
+@noyau.op("f32[n] -> f32[n]")
+def double(x):
+    return x + x
+
+@double.kernel
+def coarse(x, out):
+    out[...] = 2.001 * x
+
+@noyau.op("f32[m] -> f32[m]")
+def same(x):
+    return x + 0
+
+@same.kernel
+def right(x, out):
+    out[...] = x
+
+@noyau.op
+def unsigned(x):
+    return x
+"""
+
+
+@pytest.fixture
+def ops(tmp_path):
+    (tmp_path / "ops.py").write_text(OPS)
+    return str(tmp_path / "ops.py")
+
+
+GRADIENT = """
+import numpy as np
+import noyau
+
+@noyau.op("float[n] -> float[n]")
+def curve(x):
+    return np.tanh(x)
+
+@curve.gradient
+def slope(x, out, grad):
+    return grad * (1 - out)
+"""
+
+
+def test_a_wrong_gradient_is_in_the_same_report(tmp_path, capsys):
+    (tmp_path / "curve.py").write_text(GRADIENT)
+    arguments = ["check", f"{tmp_path}/curve.py::curve", "--gradient", "--json", str(tmp_path / "r.json")]
+    assert main(arguments) == 1
+    assert "curve[gradient]: gradient: wrong gradient of x at x[" in capsys.readouterr().out
+    (finding,) = json.loads((tmp_path / "r.json").read_text())["findings"]
+    assert (finding["id"], finding["line"]) == ("curve[gradient]:gradient", 9)
+
+
+def test_a_model_has_no_gradient_to_check(tmp_path, capsys):
+    assert main(["check", str(tmp_path / "a.onnx"), "--gradient"]) == 2
+    assert "--gradient is of an op: noyau check FILE.py::OP --gradient" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "option", [["--sarif", "f"], ["--sanitizer"], ["--strict"], ["--sizes", "n=3"], ["--tolerance", "0"]]
+)
+def test_what_is_not_of_models_is_refused(tmp_path, capsys, option):
+    assert main(["check", str(tmp_path / "a.onnx"), "--against", "b.onnx", *option]) == 2
+    assert f"a.onnx is a model: it takes no {option[0]}\n" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("is_of_use", "budget_s"), [(False, 2.0), (True, 4.0)])
+def test_the_time_of_a_file_is_that_of_the_processes_that_take_part(ops, monkeypatch, is_of_use, budget_s):
+    given = []
+
+    def together(asked, *_, **__):
+        given.extend(wishes.budget_s for _, wishes in asked)
+        return [Checked(op.name, op.description.place, ()) for op, _ in asked]
+
+    monkeypatch.setattr("noyau.jobs.check.run.check_together", together)
+    monkeypatch.setattr("noyau.jobs.check.run.parts_of", lambda op: 1)
+    monkeypatch.setattr("noyau.jobs.check.forked_copy.is_of_use", lambda: is_of_use)
+    assert main(["check", f"{ops}::double"]) == 0
+    assert given == [budget_s]
+
+
+def test_every_op_of_a_file_is_checked(ops, tmp_path, capsys):
+    assert main(["check", ops, "--json", str(tmp_path / "r.json")]) == 1
+    told = capsys.readouterr().out
+    assert "double[coarse]: wrong-value: " in told
+    assert "same[right]: right on " in told
+    assert "unsigned: it has no signature, so it cannot be checked" in told
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert [each["id"] for each in record["findings"]] == ["double[coarse]:wrong-value"]
+    assert {"double", "same"} == {each["op"] for each in record["checked"]}
+
+
+def test_one_op_of_a_file_and_a_tolerance(ops, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("noyau.jobs.check.command.FILE_S", 40.0)
+    arguments = ["--tolerance", "0.01", "--dim", "n=1000", "--json", str(tmp_path / "r.json")]
+    assert main(["check", f"{ops}::double", *arguments]) == 0
+    assert "double: allowed by request: 0.01 * max(1, |want|)" in capsys.readouterr().out
+    record = json.loads((tmp_path / "r.json").read_text())
+    assert record["tolerance"] == {"double": 0.01}
+    assert "x: f32[1000]" in record["checked"][0]["shapes"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["--tolerance", "0"], "the tolerance is 0.0; give a number above 0"),
+        (["--dim", "k=3"], "--dim k: no op of OPS has such a size; there are: m, n"),
+        (["--json", "nowhere/r.json"], "nowhere is no folder"),
+        (["--json", "OPS"], "which is the model itself"),
+    ],
+)
+def test_wishes_that_cannot_be(ops, capsys, arguments, told):
+    assert main(["check", ops, *(each.replace("OPS", ops) for each in arguments)]) == 2
+    assert told.replace("OPS", ops) in capsys.readouterr().err
+
+
+def test_a_file_that_seems_to_have_an_op(tmp_path, capsys):
+    (tmp_path / "none.py").write_text("import noyau\n\nif False:\n    noyau.op(print)\n")
+    assert main(["check", str(tmp_path / "none.py")]) == 2
+    assert "has no op; an op is a function under @noyau.op" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["no.py::norm"], "there is no file 'no.py'"),
+        (
+            ["notes.txt::norm"],
+            "notes.txt::norm is nothing that can be checked; there are: MODEL.onnx --against",
+        ),
+        (["--against", "b.onnx"], "--against and --inputs are of models"),
+        (["--inputs", "f.npz"], "--against and --inputs are of models"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused(tmp_path, capsys, arguments, told):
+    op = written(tmp_path)
+    assert main(["check", *([] if "::" in arguments[0] else [op]), *arguments]) == 2
+    assert told in capsys.readouterr().err

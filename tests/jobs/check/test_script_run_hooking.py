@@ -1,0 +1,46 @@
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from noyau.jobs.check import script_run
+from noyau.jobs.check.script_run import hooked
+from noyau.sanitizer.scripts.record import Session
+from noyau.timing.conditions import allowed_s
+
+
+def notes(monkeypatch, text, missing=()):
+    find = script_run.find_spec
+    monkeypatch.setattr(script_run, "find_spec", lambda name: None if name in missing else find(name))
+    session = Session("s.py")
+    with hooked(session, None, text):
+        pass
+    return session.notes
+
+
+def test_what_is_not_installed_is_said_where_it_is_asked_for(monkeypatch):
+    numba = "numba is not installed, so none of its kernels can run; run: pip install numba"
+    assert notes(monkeypatch, "import numba", ("numba",)) == [numba]
+    assert notes(monkeypatch, "import math", ("numba", "triton")) == []
+
+
+def test_triton_is_asked_for_by_what_speaks_of_it(monkeypatch):
+    told = "triton is not installed, so no kernel of Triton can run; run: pip install triton"
+    assert notes(monkeypatch, "import triton", ("numba", "triton")) == [told]
+
+
+def test_triton_that_compiles_is_not_watched(monkeypatch):
+    pytest.importorskip("torch")
+    if script_run.find_spec("triton") is None:
+        pytest.skip("triton is not installed")
+    monkeypatch.setitem(sys.modules, "triton", sys)
+    monkeypatch.delenv("TRITON_INTERPRET", raising=False)
+    (told,) = notes(monkeypatch, "import triton", ("numba",))
+    assert told.startswith("Triton was imported before and compiles: its launches are not watched; set TRITON_INTERP")
+
+
+def test_clocks_are_brief_while_a_script_is_watched():
+    with hooked(Session("s.py"), None, ""):
+        assert allowed_s(2.0) == 0.0
+    assert allowed_s(2.0) == 2.0

@@ -1,0 +1,77 @@
+"""A module's graph on the route of GPUs, in Triton's interpreter."""
+
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from noyau.errors import BuildError  # noqa: E402
+from noyau.hosts.torch.modules import flat_codegen  # noqa: E402
+from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
+from noyau.hosts.torch.modules.rewrite import rewritten  # noqa: E402
+from noyau.jobs.optimize.cuda import compile as cuda_compile  # noqa: E402
+from noyau.jobs.optimize.cuda import selection as cuda_selection  # noqa: E402
+from noyau.jobs.optimize.torch.compile import Compiled, swaps_of  # noqa: E402
+from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.toolchain.triton.module import interprets  # noqa: E402
+from tests.frontends.torch.exports import graph_of  # noqa: E402
+from tests.jobs.optimize.torch.modules import Block, same  # noqa: E402
+
+pytestmark = pytest.mark.skipif(not interprets(), reason="Triton does not interpret")
+
+
+def compiled(function, args, **wishes):
+    """A function as a flat one, and what became of its graph."""
+    program = graph_of(function, args)
+    found = modules_sites.traced(program)
+    made = cuda_compile.judged_on(modules_sites.CPU, found, Wishes(keep="all", **wishes))
+    record = Compiled("inference", found, *made)
+    graph = rewritten(program, swaps_of(record, registered=False))
+    return flat_codegen.flat(torch.fx.GraphModule(torch.nn.Module(), graph), []), record
+
+
+def near(got, want):
+    """Whether results lie alike, and differ by a rounding or two of the largest."""
+    away = (got.double() - want.double()).abs().max() / want.double().abs().max()
+    return got.stride() == want.stride() and away < (1e-5 if want.dtype is torch.float32 else 2e-2)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_block_is_right_and_lies_as_torch_has_it(dtype):
+    module = Block().to(dtype)
+    names = [name for name, _ in module.named_parameters()]
+
+    def function(x, *parameters):
+        return torch.func.functional_call(module, dict(zip(names, parameters, strict=True)), (x,))
+
+    args = (torch.randn(2, 5, 32, dtype=dtype), *(each.detach() for each in module.parameters()))
+    run, record = compiled(function, args)
+    assert [one.reason for one in record.kept] == [""] * 4
+    assert {one.planned.language for one in record.kept} == {"triton"}
+    assert all(one.certificate.ok and one.certificate.order_independent for one in record.kept)
+    want = function(*args)
+    for _ in range(2):
+        given = list(args)
+        assert all(map(near, run(given), want))
+        assert given == []
+    assert "import triton" in record.kept[0].planned.explained("right")
+
+
+def test_inputs_in_any_order_of_memory():
+    x, y = torch.randn(6, 4, 8).transpose(1, 2), torch.randn(6, 8, 9)[..., :4]
+    row = torch.randn(4).expand(6, 8, 4)
+    run, record = compiled(lambda x, y, row: ((x * y).tanh() + row).sum(-1), (x, y, row))
+    assert len(record.kept) == 1
+    (made,) = run([x, y, row])
+    assert same(made, ((x * y).tanh() + row).sum(-1))
+
+
+def test_without_an_interpreter_or_a_gpu_it_says_so(monkeypatch):
+    monkeypatch.setattr("noyau.toolchain.triton.module.interprets", lambda: False)
+    with pytest.raises(BuildError, match="kernels in Triton run on a GPU; TRITON_INTERPRET=1"):
+        cuda_selection.require_device(torch.device("cpu"))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    with pytest.raises(BuildError, match="CUDA"):
+        cuda_selection.require_device(torch.device("cuda:0"))

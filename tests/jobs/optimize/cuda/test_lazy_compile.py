@@ -1,0 +1,184 @@
+"""Graphs whose first result does not wait for kernels, without a GPU."""
+
+from __future__ import annotations
+
+import gc
+import threading
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.errors import DeviceError  # noqa: E402
+from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
+from noyau.jobs.optimize.cuda import lazy_compile  # noqa: E402
+from noyau.jobs.optimize.cuda.lazy_compile import prompt  # noqa: E402
+from noyau.jobs.optimize.torch import compile as torch_compile  # noqa: E402
+from noyau.jobs.optimize.torch.compile import Record  # noqa: E402
+from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+
+
+@pytest.fixture
+def capturing(monkeypatch):
+    """Whether a CUDA graph is captured."""
+    found = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(found))
+    monkeypatch.setattr(lazy_compile, "triton_begun", lambda: None)
+    return found
+
+
+def made(compiled):
+    return prompt(torch.fx.symbolic_trace(lambda x: torch.relu(x)), compiled)
+
+
+def test_kernels_are_made_in_the_second_call(capturing):
+    calls = []
+
+    def kernel(arguments):
+        calls.append(arguments.pop())
+        return "by a kernel"
+
+    run, x, found = made(lambda: kernel), torch.randn(3), []
+    for _ in range(3):
+        given = [x]
+        found.append(run(given))
+        assert not given
+    assert torch.equal(found[0], x.relu()) and found[1:] == ["by a kernel"] * 2
+    assert run.prompt.plain is None and run.prompt.compiled is None
+
+
+@pytest.mark.parametrize(("calls", "by_a_kernel"), [(0, False), (1, False), (1, True)])
+def test_a_lost_context_is_told_whichever_call_finds_it(capturing, monkeypatch, calls, by_a_kernel):
+    def fails(*_):
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    run = made(lambda: fails if by_a_kernel else lambda arguments: "by a kernel")
+    for _ in range(calls):
+        run([torch.ones(3)])
+    if not by_a_kernel:
+        monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", fails)
+    with pytest.raises(DeviceError, match="a compiled graph: a kernel that ran on the GPU before trapped"):
+        run([torch.ones(3)])
+
+
+def test_no_garbage_is_collected_meanwhile(capturing):
+    seen = []
+    run, x = made(lambda: seen.append(gc.isenabled()) or (lambda arguments: "by a kernel")), torch.ones(3)
+    before = gc.isenabled()
+    gc.enable()
+    try:
+        run([x])
+        run([x])
+        assert seen == [False]
+        assert gc.isenabled()
+    finally:
+        if not before:
+            gc.disable()
+
+
+def test_nothing_is_made_during_a_capture_or_twice(capturing):
+    inside = []
+
+    def compiled():
+        other = threading.Thread(target=lambda: inside.append(run([-x])))
+        other.start()
+        other.join()
+        return lambda arguments: "by a kernel"
+
+    run, x = made(compiled), torch.ones(3)
+    run([x])
+    capturing.append(True)
+    assert torch.equal(run([x]), x)
+    capturing.clear()
+    assert run([x]) == "by a kernel"
+    assert torch.equal(inside[0], torch.zeros(3))
+
+
+def test_a_capture_begins_nothing(capturing, monkeypatch):
+    begun = []
+    monkeypatch.setattr(lazy_compile, "triton_begun", lambda: begun.append(1))
+    run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
+    capturing.append(True)
+    assert torch.equal(run([x]), x) and not begun
+    capturing.clear()
+    assert torch.equal(run([x]), x)
+    assert run([x]) == "by a kernel" and begun == [1]
+
+
+def test_kernels_of_two_graphs_are_not_made_beside_each_other(capturing):
+    inside = []
+
+    def compiled():
+        inside.append(other([-x]))
+        return lambda arguments: "by a kernel"
+
+    run, other, x = made(compiled), made(lambda: lambda arguments: "by another"), torch.ones(3)
+    run([x])
+    other([x])
+    assert run([x]) == "by a kernel" and torch.equal(inside[0], torch.zeros(3))
+    assert other([x]) == "by another"
+
+
+def test_kernels_are_made_when_the_gpu_is_done(capturing, monkeypatch):
+    events, gpu = [], torch.device("cuda", 1)
+    monkeypatch.setattr(modules_sites, "device_of", lambda program: gpu)
+    monkeypatch.setattr(torch.cuda, "synchronize", events.append)
+    run = made(lambda: events.append("compiled") or (lambda arguments: None))
+    for _ in range(3):
+        run([torch.ones(3)])
+    assert events == [gpu, "compiled"]
+
+
+class Late(lazy_compile.Prompt):
+    """Whose kernels another thread makes as soon as one has looked for them and found none."""
+
+    @property
+    def known(self):
+        found = self.found
+        if self.begun is not None and found is None:
+            self.found, self.plain = (lambda arguments: "by a kernel"), None
+        return found
+
+    @known.setter
+    def known(self, found):
+        self.found = found
+
+
+def test_another_thread_may_compile_between_any_two_steps(capturing):
+    run, x = Late(torch.fx.symbolic_trace(lambda x: torch.relu(x)), lambda: None), torch.ones(3)
+    assert torch.equal(run([x]), x)
+    assert run([x]) == "by a kernel"
+
+
+def test_another_thread_may_come_before_the_first_call_has_begun(capturing, monkeypatch):
+    beside = []
+
+    class Starting(threading.Thread):
+        """As it starts, another thread calls."""
+
+        def start(self):
+            other = threading.Thread(target=lambda: beside.append(run([-x])))
+            other.start()
+            other.join()
+            super().start()
+
+    run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
+    monkeypatch.setattr(lazy_compile, "Thread", Starting)
+    assert torch.equal(run([x]), x)
+    assert torch.equal(beside[0], torch.zeros(3))
+    assert run([x]) == "by a kernel"
+
+
+def test_what_is_read_or_has_sizes_that_are_names_is_compiled_at_once(monkeypatch):
+    graph = torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph
+    monkeypatch.setattr(modules_sites, "device_of", lambda program: torch.device("cuda", 0))
+    assert torch_compile.is_prompt(graph, Wishes(), Record(forgets=True))
+    assert not torch_compile.is_prompt(graph, Wishes(), Record())
+    assert not torch_compile.is_prompt(graph, Wishes(prompt=False), Record(forgets=True))
+    assert not torch_compile.is_prompt(graph, Wishes(rest="inductor"), Record(forgets=True))
+    next(iter(graph.nodes)).meta["val"] = torch.SymInt.__new__(torch.SymInt)
+    assert not torch_compile.is_prompt(graph, Wishes(), Record(forgets=True))
+    monkeypatch.undo()
+    assert not torch_compile.is_prompt(
+        torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph, Wishes(), Record(forgets=True)
+    )

@@ -1,0 +1,271 @@
+"""Kernels timed in their places, and what an earlier run found."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+
+import numpy as np
+import pytest
+
+from noyau.compiler.partition.costs import Traffic
+from noyau.errors import CheckError, UnsupportedError
+from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.jobs.optimize.onnx import kernel_timing
+from noyau.jobs.optimize.onnx.candidates import Judged
+from noyau.jobs.optimize.onnx.decision import Timing
+from noyau.jobs.optimize.onnx.kernel_timing import Bench, Scene, at_binding, decided, impossible, matters, stamps, timed
+from noyau.kernels import result_cache
+from noyau.timing import bandwidth
+from noyau.timing.comparison import Comparison, Verdict
+from noyau.toolchain import cached_records
+from tests.scenes import bench, clear, scene, workers
+from tests.small_models import CRASHES, HANGS, WRONG, compared, spoilt, timed_as
+
+__all__ = ["bench", "clear", "scene", "workers"]
+
+ROWS = {"rows": 9}
+
+
+@pytest.fixture
+def machine(monkeypatch):
+    """A machine that copies a gigabyte a second."""
+    for name in ("copy_rate", "measure_copy", "measure_around"):
+        monkeypatch.setattr(bandwidth, name, lambda moved, threads: 1e9)
+
+
+def test_a_kernel_is_timed_in_its_first_place(scene, bench, machine, empty_cache):
+    one = timed(Judged(scene[1][0]), bench(), "all")
+    (timing,) = one.timings
+    assert (one.reason, timing.sizes, timing.recalled, timing.cold) == ("", ROWS, False, None)
+    assert timing.hot.pairs >= 6 and timing.hot.swapped_at > 0
+    assert timing.traffic == Traffic(4 * 54, 4 * 54)
+    assert timing.floor_s == pytest.approx(8 * 54 / 1e9)
+    assert one.comparison is timing.hot
+
+
+def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, machine, empty_cache, monkeypatch):
+    monkeypatch.setattr(kernel_timing, "last_level_bytes", lambda: 1000)
+    assert [matters(size) for size in (7, 8, 1999, 2000)] == [False, True, True, False]
+    timing = at_binding(scene[1][0], bench(cold=True))
+    assert timing.cold is not None and timing.cold.pairs >= 6
+    assert at_binding(scene[1][0], bench()).cold is None
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_what_an_earlier_run_found_is_taken_and_told(cold, scene, bench, clear, empty_cache, monkeypatch):
+    monkeypatch.setattr(kernel_timing, "last_level_bytes", lambda: 1000)
+    first = at_binding(scene[1][0], bench(cold=cold))
+    monkeypatch.setattr(Bench, "processes", None)  # nothing is timed any more
+    again = at_binding(scene[1][0], bench(cold=cold))
+    assert (again.hot, again.timed_on, again.recalled) == (first.hot, result_cache.today(), True)
+    assert (again.cold == first.cold) and (again.cold is not None) is cold
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict", "left"),
+    [
+        ([0.96, 1.0], Verdict.SAME, []),
+        ([0.96, 1.5], Verdict.FASTER, []),
+        ([0.96, 0.96, 1.5], Verdict.SLOWER, [1.5]),  # twice is no chance
+        ([0.94, 1.5], Verdict.SLOWER, [1.5]),
+        ([1.0, 1.5], Verdict.SAME, [1.5]),
+    ],
+)
+def test_who_is_slower_by_little_is_timed_a_second_time(ratios, verdict, left, scene, bench, clear, empty_cache):
+    clear += ratios
+    one = timed(Judged(scene[1][0]), bench(), "faster")
+    assert one.timings[0].verdict is verdict
+    assert (one.reason != "") is (verdict is Verdict.SLOWER)
+    assert clear == left
+    clear[:] = [3.0]  # what counts is kept, and is no matter of the next run
+    assert at_binding(scene[1][0], bench()).verdict is verdict
+    assert clear == [3.0]
+
+
+def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_cache, monkeypatch):
+    noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
+    found = iter([noisy, compared(2), compared(3)])
+    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(next(found), [])])
+    runs = [at_binding(scene[1][0], bench()) for _ in range(3)]
+    assert [run.hot for run in runs] == [noisy, compared(2), compared(2)]
+    assert [run.recalled for run in runs] == [False, False, True]
+
+
+def test_what_was_too_noisy_stands_where_nothing_hangs_on_it(scene, bench, empty_cache, monkeypatch):
+    noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
+    monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(noisy, [])])
+    assert not at_binding(scene[1][0], bench()).recalled
+    again = at_binding(scene[1][0], dataclasses.replace(bench(), whole=True))
+    assert again.recalled and again.hot == noisy
+
+
+def test_what_was_left_out_is_tried_again_where_it_would_be_done_in_time(scene, bench, empty_cache, monkeypatch):
+    """It was left out since little was left of the limit, or since it takes longer than the whole of it."""
+    asked, made = [], bench()
+    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 4), np.float32)}) for rows in (2, 3, 4)]
+
+    def compared_each(workers, before, after, others, **given):
+        asked.append(1 + len(others))
+        return [(compared(2), []), 20.0, 40.0][: 1 + len(others)]
+
+    monkeypatch.setattr(Workers, "compare_each", compared_each)
+    model = made.original.model
+    found = [made.compare(model, model, scenes, "text", limit_s=limit_s) for limit_s in (30.0, 30.0, 50.0)]
+    assert [timing is None for timing in found[0]] == [False, True, True]
+    assert asked == [3, 1, 1]  # what takes 40 s is not tried again within 30 s
+
+
+@pytest.mark.parametrize("change", ["fresh", "text", "shape", "threads", "date", "machine", "version"])
+def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, empty_cache, monkeypatch):
+    kernel, made = scene[1][0], bench()
+    at_binding(kernel, made)
+    made = bench(fresh=change == "fresh", threads=2 if change == "threads" else 1)
+    if change == "text":
+        kernel = dataclasses.replace(kernel, text=kernel.text + "\n")
+    if change == "shape":
+        x = {"x": np.ones((10, 6), np.float32)}
+        made = dataclasses.replace(made, seen=Seen({**made.seen.arrays, **x}, {"rows": 10}, made_up=True))
+    if change == "date":
+        monkeypatch.setattr(cached_records, "today", lambda: "2100-01-01")
+    if change in ("machine", "version"):
+        here = result_cache.this_machine()
+        other = {"cpu": "another"} if change == "machine" else {"versions": {**here.versions, "onnxruntime": "9"}}
+        monkeypatch.setattr(result_cache, "this_machine", lambda: dataclasses.replace(here, **other))
+    measured = []
+    whole = Bench._measured
+    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))
+    assert not at_binding(kernel, made).recalled
+    assert len(measured[0]) == 1
+
+
+def test_what_the_same_run_found_is_no_earlier_run(scene, bench, clear, empty_cache):
+    made = bench(fresh=True)
+    first = at_binding(scene[1][0], made)
+    again = at_binding(scene[1][0], made)
+    assert again.hot == first.hot
+    assert not again.recalled
+
+
+def test_external_data_that_changed_is_another_model(tmp_path, scene):
+    model = scene[0].model
+    assert list(stamps(model, tmp_path)) == []
+    tensor = model.graph.initializer.add()
+    tensor.external_data.add(key="location", value="weights")
+    assert list(stamps(model, tmp_path)) == []
+    (tmp_path / "weights").write_bytes(b"12")
+    (one,) = stamps(model, tmp_path)
+    (tmp_path / "weights").write_bytes(b"123")
+    assert [one] != list(stamps(model, tmp_path))
+
+
+def test_who_is_slower_at_one_binding_is_not_timed_at_another(scene, bench, monkeypatch):
+    monkeypatch.setattr(Bench, "compare", timed_as(0.5))
+    one = timed(Judged(scene[1][0]), bench(), "faster")
+    assert one.reason == "SLOWER at rows=9: 0.50x"
+    assert timed(one, bench(), "faster") is one
+    assert decided(one, "faster") is one
+    kept = timed(timed(Judged(scene[1][0]), bench(), "all"), bench(), "all")
+    assert (kept.reason, len(kept.timings)) == ("", 2)
+    assert decided(kept, "all").kept
+
+
+def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(scene, bench):
+    blind = bench(scene=(*scene[:2], Seen({}, {}, made_up=True)))
+    for keep, kept in (("faster", False), ("not-slower", False), ("all", True)):
+        one = timed(Judged(scene[1][0]), blind, keep)
+        assert (one.kept, one.reason) == (kept, "not timed: what it reads could not be captured")
+
+
+def test_a_binding_that_cannot_be_timed_says_nothing_against_a_kernel(scene, bench):
+    before = Judged(scene[1][0], timings=(Timing({"rows": 1}, compared(2)),))
+    assert timed(before, bench(scene=(*scene[:2], Seen({}, {}, made_up=True))), "faster") is before
+
+
+@pytest.mark.parametrize(
+    ("ending", "reason"),
+    [
+        (CRASHES, r"not timed at rows=9: the (first|second) process crashed \(SIG(ILL|TRAP)\)"),
+        (HANGS, r"not timed at rows=9: the (first|second) process did not answer within 2 s and was ended"),
+    ],
+)
+def test_a_kernel_that_crashes_or_hangs_while_it_is_timed_is_out(ending, reason, scene, bench, workers, empty_cache):
+    """Isolated, reported, and the next one is timed as if nothing had been."""
+    spoiled = spoilt(scene[1][0], ending)
+    before = Judged(spoiled, timings=(Timing({"rows": 1}, compared(2)),))
+    usual_s = workers.workers[0].patience_s
+    for worker in workers.workers:
+        worker.start()
+        worker.patience_s = 2.0
+    try:
+        one = timed(before, bench([spoiled, scene[1][1]]), "faster")
+    finally:
+        for worker in workers.workers:
+            worker.patience_s = usual_s
+    assert not one.kept
+    assert re.fullmatch(f"{reason}.*", one.reason), one.reason
+    assert timed(Judged(scene[1][1]), bench([spoiled, scene[1][1]]), "all").timings
+
+
+def test_a_kernel_that_is_wrong_only_when_it_is_timed_is_out(scene, bench, empty_cache):
+    """It counts its calls, and is right in the first ones."""
+    ending = WRONG.replace("if (", "static int calls; if (++calls > 40 && ", 1)
+    spoiled = spoilt(scene[1][0], ending)
+    one = timed(Judged(spoiled), bench([spoiled, scene[1][1]], budget_s=0.3), "all")
+    assert "a timed run gave another 'a' than the first one did" in one.reason
+
+
+@pytest.mark.parametrize(("after_s", "caught"), [(8 * 54 / 1e9, False), (0.8 * 8 * 54 / 1e9, True)])
+def test_faster_than_the_machine_can_be_is_a_mistake(after_s, caught, scene, bench, machine, monkeypatch):
+    found = Timing(ROWS, Comparison((1.0,) * 10, (after_s,) * 10))
+    monkeypatch.setattr(Bench, "compare", lambda *_: [found])
+    one = decided(timed(Judged(scene[1][0]), bench(), "faster"), "faster")
+    assert one.kept is not caught
+    assert ("not timed: it took" in one.reason and "the clock or the kernel is wrong" in one.reason) is caught
+
+
+def test_a_time_without_known_bytes_is_not_doubted(scene, bench):
+    assert impossible(scene[1][0], Timing(ROWS, compared(1e9)), bench()) == ""
+
+
+def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empty_cache, monkeypatch):
+    made = dataclasses.replace(bench(), whole=True)  # what noise made AMBIGUOUS is taken again too
+    before, after, read = kernel_timing.parts(scene[1][0].groups[0], made)
+    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
+    first, second = made.compare(before, after, scenes, "text", 0.0)
+    assert first.hot.pairs >= 6 and second is None
+    measured = []
+    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.extend(given[1]) or [5.0] * len(given[1]))
+    assert made.compare(before, after, scenes, "text", 0.0)[1] is None and not measured  # that is known now
+    made.compare(before, after, scenes, "text", 1e9)
+    assert len(measured) == 1
+    assert set(read) == {"x"}
+
+
+def test_scenes_of_an_earlier_run_are_taken_and_others_are_timed(scene, bench, clear, empty_cache):
+    before, after, _ = kernel_timing.parts(scene[1][0].groups[0], bench())
+    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
+    bench().compare(before, after, scenes[:1], "text")
+    recalled, second = bench().compare(before, after, scenes, "text")
+    assert recalled.recalled and not second.recalled
+
+
+def test_what_a_run_takes_that_does_nothing_is_known_to_each_timing(scene, bench, machine, empty_cache):
+    made = kernel_timing.with_idle(bench())
+    assert made.idle_s > 0
+    assert at_binding(scene[1][0], made).idle_s == made.idle_s
+
+
+def test_where_nothing_can_be_timed_a_run_takes_nothing(bench, monkeypatch):
+    def crashed(*_):
+        raise CheckError("it crashed")
+
+    monkeypatch.setattr(Bench, "compare", crashed)
+    assert kernel_timing.with_idle(bench()).idle_s == 0
+
+
+def test_strings_cannot_go_to_another_process(scene, bench, empty_cache):
+    before, after, _ = kernel_timing.parts(scene[1][0].groups[0], bench())
+    with pytest.raises(UnsupportedError, match="cannot go to another process"):
+        bench().compare(before, after, [Scene({}, {"x": np.array(["a"], object)})], "")

@@ -1,0 +1,157 @@
+"""Rounds at each binding, memory, and time that runs out."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from noyau.errors import InputError
+from noyau.hosts.onnxruntime import size_bindings
+from noyau.hosts.onnxruntime.inputs import Feeds
+from noyau.jobs.optimize.onnx import rounds
+from noyau.jobs.optimize.onnx.candidates import Judged
+from noyau.jobs.optimize.onnx.decision import Timing
+from noyau.jobs.optimize.onnx.kernel_timing import Bench
+from noyau.jobs.optimize.onnx.rounds import Course, Deadline, aloud, raced
+from noyau.timing.conditions import briefly
+from noyau.verify.inputs import Inputs
+from tests.scenes import bench, fed, scene, workers
+from tests.small_models import compared, timed_as
+
+__all__ = ["bench", "scene", "workers"]
+
+LONG, OVER = Deadline(math.inf), Deadline(0.0, -math.inf)
+
+
+@pytest.fixture
+def course(scene):
+    original, kernels, seen = scene
+    feeds = fed(original, kernels, rows=1)
+    return Course(original, feeds, seen, {})
+
+
+@pytest.fixture
+def judged(scene):
+    return [Judged(kernel) for kernel in scene[1]]
+
+
+@pytest.fixture
+def asked(monkeypatch):
+    """The sizes of each comparison; everything is twice as fast, but at those of `slow`."""
+    found: list[dict[str, int]] = []
+    slow: list[int] = []
+
+    def compare(bench, before, after, scenes, *_):
+        found.append(dict(bench.sizes))
+        return [Timing(bench.sizes, compared(0.5 if bench.sizes["rows"] in slow else 2))]
+
+    monkeypatch.setattr(Bench, "compare", compare)
+    return found, slow
+
+
+def sizes(found) -> list[int]:
+    return [each["rows"] for each in found]
+
+
+def test_each_kernel_is_timed_at_each_binding(course, judged, bench, asked):
+    made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
+    assert sizes(asked[0]) == [1, 1, 128, 128, 1024, 1024]
+    assert [one.kept for one in made.judged] == [True, True]
+    assert sizes(scene.sizes for scene in made.scenes) == [1, 128, 1024]
+    assert [scene.arrays["x"].shape for scene in made.scenes[1:]] == [(128, 6), (1024, 6)]
+    assert course.notes == []
+
+
+def test_where_clocks_are_to_be_brief_there_is_one_round(course, judged, bench, asked):
+    with briefly():
+        made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
+    assert sizes(asked[0]) == [1, 1]
+    assert [one.kept for one in made.judged] == [True, True]
+    assert course.notes == []
+
+
+def test_who_loses_a_round_is_out(course, judged, bench, asked):
+    asked[1].append(128)
+    said: list[str] = []
+    made = raced(bench(), judged, course, LONG, "faster", said.append)
+    assert sizes(asked[0]) == [1, 1, 128, 128]
+    assert {one.reason for one in made.judged} == {"SLOWER at rows=128: 0.50x"}
+    assert said[0] == f"timing at rows=1, 1 of 2: {judged[0].planned.operator}"
+    assert said[-1] == "running the model at rows=1024"
+
+
+def test_sizes_that_are_asked_for_are_the_rounds(scene, judged, bench, asked):
+    original, kernels, seen = scene
+    course = Course(original, fed(original, kernels, 5), seen, {"rows": (5, 7)})
+    raced(bench(), judged, course, LONG, "all", lambda _: None)
+    assert sizes(asked[0]) == [5, 5, 7, 7]
+
+
+def test_a_user_s_arrays_are_one_round(scene, judged, bench, asked):
+    original, _, seen = scene
+    given = Inputs({"x": np.ones((9, 6), np.float32)}, {"rows": 9}, ())
+    raced(bench(), judged, Course(original, Feeds(given, given, made_up=False), seen, {}), LONG, "all", lambda _: None)
+    assert sizes(asked[0]) == [9, 9]
+
+
+def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, asked, monkeypatch):
+    monkeypatch.setattr(rounds, "MOST_BYTES", 128 * 6 * 4)
+    raced(bench(), judged, course, LONG, "faster", lambda _: None)
+    assert sizes(asked[0]) == [1, 1, 128, 128]
+    assert course.notes == ["not timed at rows=1024: a value takes 0.0 GiB; --dim asks for that"]
+    assert size_bindings.MOST_BYTES == 1 << 30
+
+
+def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, asked, monkeypatch):
+    look = rounds.look_again
+
+    def refusing(original, kernels, inputs, made_up, capturing):
+        if inputs.sizes["rows"] == 128:
+            raise InputError("it must be odd")
+        return look(original, kernels, inputs, made_up, capturing)
+
+    monkeypatch.setattr(rounds, "look_again", refusing)
+    made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
+    assert sizes(asked[0]) == [1, 1, 1024, 1024]
+    assert course.notes == ["not timed at rows=128: it must be odd"]
+    assert all(one.kept for one in made.judged)
+
+
+def test_without_time_nothing_is_timed_and_nothing_is_kept(course, judged, bench, monkeypatch):
+    monkeypatch.setattr(Bench, "compare", None)
+    made = raced(bench(), judged, course, OVER, "faster", lambda _: None)
+    assert {(one.kept, one.reason) for one in made.judged} == {
+        (False, "not timed: no time is left of the 0 s that were given")
+    }
+    assert made.scenes == []
+    assert course.notes == ["the whole model is not timed: no time is left of the 0 s that were given"]
+    asked_for = raced(bench(), judged, course, OVER, "all", lambda _: None)
+    assert all(one.kept for one in asked_for.judged)
+
+
+def test_what_was_timed_before_the_time_was_over_counts(course, judged, bench, monkeypatch):
+    clock = iter([0.0, 1.0, *[99.0] * 20])
+    deadline = Deadline(10.0, 0.0)
+    monkeypatch.setattr(rounds.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(Bench, "compare", timed_as(2))
+    first, second = raced(bench(), judged, course, deadline, "faster", lambda _: None).judged
+    assert first.kept and len(first.timings) == 1
+    assert not second.kept and "no time is left of the 10 s" in second.reason
+
+
+def test_only_those_in_the_race_are_said_as_their_turn_comes(judged):
+    happened: list[object] = []
+    out = Judged(judged[0].planned, reason="no")
+    turn = aloud("checking", 3, happened.append, lambda one: happened.append(one) or one)
+    numbered = list(enumerate([out, judged[1], judged[0]], 1))
+    assert list(map(turn, numbered)) == [one for _, one in numbered]
+    first, second = (each.planned.operator for each in judged[:2])
+    assert happened == [out, f"checking, 2 of 3: {second}", judged[1], f"checking, 3 of 3: {first}", judged[0]]
+
+
+def test_what_the_whole_model_reads_must_be_known(course, judged, bench, asked, scene):
+    original, _, seen = scene
+    blind = Course(original, course.feeds, type(seen)({}, {}, made_up=True), {})
+    assert len(raced(bench(), judged, blind, LONG, "all", lambda _: None).scenes) == 2

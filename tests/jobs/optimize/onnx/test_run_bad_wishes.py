@@ -1,0 +1,43 @@
+"""What the main job refuses before it begins: wishes that mean nothing, a machine without a compiler or a runtime."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from noyau.errors import BuildError, InputError, MissingExtraError
+from noyau.jobs.optimize.onnx import run as onnx_run
+from noyau.toolchain.c import compiler as c_compiler
+from tests.jobs.optimize.onnx.test_run import quick
+from tests.small_models import BARE, plain
+
+
+@pytest.mark.parametrize(
+    ("wishes", "told"),
+    [
+        ({"keep": "best"}, "keep='best' is none of"),
+        ({"threads": -1}, "^threads=-1 must not be negative"),
+        ({"budget_s": -1.0}, "^budget_s=-1.0 must not be negative"),
+        ({"dims": {"rows": -1}}, "rows"),
+        ({"dims": {"columns": 3}}, "the model has no size columns; its sizes are: "),
+        ({"inputs": "missing.npz"}, "missing.npz"),
+    ],
+)
+def test_wishes_that_mean_nothing_are_refused_before_anything_is_compiled(wishes, told, tmp_path, monkeypatch):
+    monkeypatch.setattr(onnx_run, "compiled", None)
+    with pytest.raises(InputError, match=told):
+        quick(plain(), tmp_path, **wishes)
+
+
+def test_without_a_compiler_there_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setattr(c_compiler, "_find", lambda *_: None)
+    with pytest.raises(BuildError, match=r"no C compiler: .*pip install 'noyau\[cc\]'"):
+        quick(plain(), tmp_path)
+    assert quick(BARE["one operator"], tmp_path).library is None
+
+
+def test_without_onnxruntime_there_is_one_clear_error(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(MissingExtraError, match=r"onnxruntime is not installed; run: pip install 'noyau\[onnx\]'"):
+        quick(plain(), tmp_path)

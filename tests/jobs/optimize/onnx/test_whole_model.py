@@ -1,0 +1,243 @@
+"""The whole model: timed at each binding, and never handed back slower."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from noyau.codegen import plan as codegen_plan
+from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
+from noyau.hosts.onnxruntime.inputs import feeds_for, look
+from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.jobs.optimize.onnx import whole_model
+from noyau.jobs.optimize.onnx.candidates import Judged
+from noyau.jobs.optimize.onnx.decision import Timing
+from noyau.jobs.optimize.onnx.kernel_timing import Bench, Scene
+from noyau.jobs.optimize.onnx.whole_model import (
+    ATTEMPTS,
+    Whole,
+    apart,
+    gain_s,
+    lost,
+    settled,
+    timed_whole,
+    with_kernels,
+    without_worst,
+)
+from noyau.timing.comparison import Comparison, Verdict
+from noyau.toolchain.c import compiler as c_compiler
+from tests.scenes import OPTIONS, bench, clear, scene, workers
+from tests.small_models import CRASHES, KINDS, WRONG, compared, spoilt, timed_as, written
+
+__all__ = ["bench", "clear", "scene", "workers"]
+
+X = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32)
+SCENES = [Scene({"rows": 9}, {"x": X}), Scene({"rows": 3}, {"x": X[:3]})]
+
+
+def took(rows: int, before_s: float, after_s: float) -> Timing:
+    return Timing({"rows": rows}, Comparison((before_s,) * 10, (after_s,) * 10))
+
+
+def test_the_whole_model_is_timed_at_each_binding_and_its_outputs_are_compared(bench, empty_cache):
+    found = timed_whole(bench(), SCENES)
+    assert [timing.sizes for timing in found.timings] == [{"rows": 9}, {"rows": 3}]
+    assert all(timing.hot.pairs >= 6 for timing in found.timings)
+    assert 0 <= found.apart < 1e-5
+    assert (found.notes, found.fault) == ((), "")
+
+
+def test_what_an_earlier_run_found_of_the_whole_model_is_taken(bench, clear, empty_cache):
+    first, again = (timed_whole(bench(), SCENES) for _ in "ab")
+    assert [[timing.recalled for timing in each.timings] for each in (first, again)] == [[False, False], [True, True]]
+    assert again.apart == first.apart
+
+
+def test_without_kernels_or_inputs_there_is_nothing_to_time(bench):
+    assert timed_whole(bench([]), SCENES) == Whole()
+    assert timed_whole(bench(), []) == Whole()
+    assert (Whole().verdict, Whole().comparison) == (None, None)
+
+
+def test_what_takes_too_long_is_told(bench, empty_cache):
+    found = timed_whole(bench(), SCENES, limit_s=0.0)
+    assert len(found.timings) == 1
+    assert found.notes == ("the whole model is not timed at rows=3: it takes long; --dim asks for that",)
+
+
+def test_the_whole_model_of_a_wrong_kernel_is_apart(scene, bench, monkeypatch):
+    monkeypatch.setattr(Bench, "compare", timed_as(2))
+    assert timed_whole(bench([spoilt(scene[1][1], WRONG)]), SCENES).apart > 1e-3
+
+
+@pytest.mark.parametrize(("error", "fault"), [(InputError, ""), (ModelError, ""), (CheckError, "not with these")])
+def test_a_whole_model_that_does_not_run_is_told(error, fault, bench, monkeypatch):
+    def fail(*_):
+        raise error("not with these")
+
+    monkeypatch.setattr(Bench, "compare", fail)
+    found = timed_whole(bench(), SCENES)
+    assert (found.comparison, found.notes) == (None, ("the whole model is not timed: not with these",))
+    assert found.fault == fault
+
+
+def test_a_fused_model_that_does_not_open_is_no_secret(bench):
+    broken = bench()
+    broken.fused.graph.node[0].op_type = "nonsense"
+    found = timed_whole(broken, SCENES)
+    assert "with its kernels, onnxruntime does not open the model: " in found.fault
+    assert "nonsense" in found.fault
+    assert found.timings == ()
+
+
+def test_large_weights_are_timed_as_they_lie(bench, monkeypatch):
+    monkeypatch.setattr("noyau.hosts.onnxruntime.source_model.LARGE", 0)
+    monkeypatch.setattr(Bench, "compare", timed_as(2))
+    assert "as they lie in the file" in timed_whole(bench(), SCENES).notes[0]
+
+
+def test_a_whole_model_with_ends_that_cannot_be_bound_is_timed(tmp_path, bench):
+    original = open_model(written(KINDS["sequence out"], tmp_path))
+    kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
+    feeds = feeds_for(original.imported, [kernels[0].groups[0].original], {}, None, 0)
+    seen = look(original, kernels, feeds)[1]
+    made = timed_whole(bench(scene=(original, kernels, seen)), [Scene({"n": 1}, {"x": seen.arrays["x"]})])
+    assert made.comparison.pairs >= 6
+    assert made.apart is None
+
+
+@pytest.fixture
+def judged(scene):
+    """Two kernels that are kept, of which the second gains less: in one place, a second; the first two each."""
+    timings = [(took(9, 5.0, 3.0), took(3, 5.0, 1.0)), (took(9, 2.0, 1.0),)]
+    return [Judged(kernel, timings=each, kept=True) for kernel, each in zip(scene[1], timings, strict=True)]
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """The whole model is as fast as the number of its nodes says: {nodes: ratio}, at the second binding."""
+    said: dict[int, float] = {}
+
+    def compare(bench, before, after, scenes, *_):
+        ratio = said[len(after.graph.node)]
+        return [Timing(each.sizes, compared(2.0 if number == 0 else ratio)) for number, each in enumerate(scenes)]
+
+    monkeypatch.setattr(Bench, "compare", compare)
+    return said
+
+
+def test_what_a_kernel_gains_at_a_binding(judged):
+    assert [gain_s(one, {"rows": 9}) for one in judged] == [4.0, 1.0]
+    assert [gain_s(one, {"rows": 3}) for one in judged] == [8.0, 0.0]
+
+
+def test_a_model_that_is_not_slower_stays(judged, bench, clock):
+    clock[5] = 1.0
+    made = settled(bench(), judged, SCENES, OPTIONS)
+    assert [one.kept for one in made.judged] == [True, True]
+    assert len(made.bench.fused.graph.node) == 5
+    assert made.whole.verdict is Verdict.FASTER
+
+
+def test_where_the_whole_model_is_slower_the_kernel_that_gains_least_there_goes(judged, bench, clock):
+    clock.update({5: 0.9, 6: 1.0})
+    said: list[str] = []
+    made = settled(bench(), judged, SCENES, OPTIONS, say=said.append)
+    assert [one.kept for one in made.judged] == [True, False]
+    assert made.judged[1].reason == "the whole model is SLOWER at rows=3: 0.90x"
+    assert len(made.bench.fused.graph.node) == 6
+    assert said == ["timing the whole model", "timing the whole model with fewer kernels, 1"]
+
+
+def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, clock):
+    clock.update({5: 0.9, 6: 0.9})
+    made = settled(bench(), judged, SCENES, OPTIONS)
+    assert [one.kept for one in made.judged] == [False, False]
+    assert made.bench.library is None
+    assert made.whole == Whole()
+    assert made.bench.fused.graph.SerializeToString() == made.bench.original.model.graph.SerializeToString()
+
+
+def test_what_is_asked_for_stays_though_it_is_slower(judged, bench, clock):
+    clock[5] = 0.5
+    made = settled(bench(), judged, SCENES, OPTIONS, keep="all")
+    assert [one.kept for one in made.judged] == [True, True]
+    assert made.whole.verdict is Verdict.SLOWER
+
+
+def test_a_whole_model_that_crashes_is_handed_back_as_it_was(scene, bench, empty_cache):
+    """A kernel that was right and fast alone, and ends the process in the model."""
+    spoiled = [spoilt(kernel, CRASHES) for kernel in scene[1]]
+    judged = [Judged(kernel, kept=True) for kernel in spoiled]
+    made = settled(bench(), judged, SCENES, OPTIONS)
+    assert not any(one.kept for one in made.judged)
+    assert all("the whole model does not run with it: the first process crashed" in one.reason for one in made.judged)
+    assert made.bench.library is None
+
+
+def test_the_worst_go_first_and_more_each_time(scene, judged):
+    slower = Whole((took(9, 1.0, 2.0),))
+    assert lost(slower) == "the whole model is SLOWER at rows=9: 0.50x"
+    assert lost(Whole((took(9, 2.0, 1.0),))) == lost(Whole()) == ""
+    many = [dataclasses.replace(judged[0], planned=dataclasses.replace(scene[1][0], operator=f"k{k}")) for k in "abc"]
+    assert [one.kept for one in without_worst([*many, judged[1]], 2, slower, "no")] == [False, True, True, False]
+    assert ATTEMPTS >= 2
+
+
+def test_a_large_model_may_take_long_to_open(judged, bench, clock):
+    clock[5] = 2.0
+    made = bench()
+    settled(made, judged, SCENES, OPTIONS)
+    assert all(worker.patience_s >= whole_model.PATIENCE_S for worker in made.workers.workers)
+
+
+def test_the_bench_of_other_kernels(scene, bench):
+    made = with_kernels(bench(), scene[1][:1], OPTIONS)
+    assert sum(node.domain == "noyau" for node in made.fused.graph.node) == 2
+    assert with_kernels(made, [], OPTIONS).library is None
+
+
+def test_what_cannot_be_timed_elsewhere_is_timed_here(bench, monkeypatch):
+    def fail(*_):
+        raise UnsupportedError("strings")
+
+    monkeypatch.setattr(Bench, "compare", fail)
+    found = timed_whole(bench(), SCENES)
+    assert len(found.timings) == 1 and found.timings[0].hot.pairs >= 6
+    assert found.timings[0].timed_on == whole_model.today()
+
+
+class Drawn:
+    """A run that writes what it is given, one after another, and the last again and again."""
+
+    def __init__(self, *values: object) -> None:
+        self.values, self.outputs = list(values), {}
+
+    def __call__(self) -> None:
+        self.outputs = {"y": np.asarray(self.values[0] if len(self.values) == 1 else self.values.pop(0))}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "found"),
+    [
+        ([1.0, -2.0], [1.0, -2.0], 0.0),
+        ([1.0, -4.0], [1.5, -4.0], 0.125),
+        ([np.nan, np.inf], [np.nan, np.inf], 0.0),
+        ([np.nan, 1.0], [1.0, np.nan], math.inf),
+        ([np.inf, 1.0], [-np.inf, 1.0], math.inf),
+        ([0.0, 0.0], [0.25, 0.0], 0.25),
+        (np.array([1, 2]), np.array([1, 2]), 0.0),
+        (np.array([1, 2]), np.array([1, 3]), math.inf),
+        (np.zeros((0, 3)), np.zeros((0, 3)), 0.0),
+        (np.zeros(3), np.zeros(4), math.inf),
+    ],
+)
+def test_how_far_outputs_are_apart(before, after, found):
+    assert apart(Drawn(before), Drawn(after)) == found
+
+
+def test_a_model_that_draws_numbers_is_apart_from_itself():
+    assert apart(Drawn([1.0], [2.0]), Drawn([3.0])) is None

@@ -1,0 +1,363 @@
+"""The commands on models, as a user types them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import sys
+from types import SimpleNamespace
+
+import numpy as np
+import onnx
+import pytest
+
+from noyau.errors import InputError, OutputError
+from noyau.jobs.cli import main
+from noyau.jobs.optimize import command as optimize_command
+from noyau.jobs.optimize.onnx.kernel_timing import Bench
+from tests.small_models import BARE, plain, timed_as, twice, written
+
+pytestmark = pytest.mark.usefixtures("lasting_workers")
+
+
+@pytest.fixture(autouse=True)
+def clock(monkeypatch):
+    """The clock says what a test wants: everything is twice as fast. No test waits for it."""
+    said = {"ratio": 2.0}
+    monkeypatch.setattr(Bench, "compare", lambda *given: timed_as(said["ratio"])(*given))
+    return said
+
+
+@pytest.fixture
+def model(tmp_path):
+    (tmp_path / "in").mkdir()
+    return written(twice(), tmp_path / "in", "twice.onnx")
+
+
+def files(folder) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def optimize(*arguments: object) -> int:
+    return main(["optimize", *map(str, arguments)])
+
+
+def test_the_fused_model_and_its_library_lie_beside_the_model(model, capsys):
+    before = model.read_bytes()
+    assert optimize(model) == 0
+    assert files(model.parent) == ["twice.fused.onnx", "twice.fused.so", "twice.onnx"]
+    assert model.read_bytes() == before
+    fused = onnx.load(model.with_name("twice.fused.onnx"))
+    assert [node.op_type for node in fused.graph.node if node.domain == ""] == ["MatMul", "MatMul"]
+    told = capsys.readouterr()
+    assert "2 of 2 kernels kept" in told.out
+    assert f"Wrote {model.with_name('twice.fused.onnx')} and {model.with_name('twice.fused.so')}." in told.out
+    assert "register_custom_ops_library(" in told.out
+
+
+def test_results_are_on_stdout_and_progress_on_stderr(model, capsys):
+    optimize(model)
+    told = capsys.readouterr()
+    assert told.out.startswith("twice.onnx: 10 nodes before, 5 after")
+    lines = told.err.splitlines()
+    assert lines[0] == "noyau: reading twice.onnx"
+    assert lines[-1] == "noyau: timing the whole model"
+    assert all(line.startswith("noyau: ") for line in lines)
+    assert not any(line.startswith("noyau: ") for line in told.out.splitlines())
+
+
+def test_each_step_is_told_in_one_piece_for_two_threads_tell_of_theirs(monkeypatch):
+    told = []
+    monkeypatch.setattr(sys, "stderr", SimpleNamespace(write=told.append, flush=lambda: None, isatty=lambda: False))
+    with optimize_command.progress() as say:
+        say("checking, 1 of 2:\nfirst")
+    assert told == ["noyau: checking, 1 of 2: first\n"]
+
+
+def test_in_a_terminal_progress_is_one_line_that_changes(monkeypatch, capsys):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TTY_COMPATIBLE", "1")
+    with optimize_command.progress() as say:
+        say("reading [red]x[/red]\x1b[2J")
+        say("checking")
+    told = capsys.readouterr()
+    assert told.out == ""
+    assert "checking" in told.err or "starting" in told.err
+    assert "\x1b[2J" not in told.err
+
+
+def test_the_output_is_where_it_is_asked_for(model, tmp_path, capsys):
+    (tmp_path / "out").mkdir()
+    assert optimize(model, "-o", tmp_path / "out" / "f.onnx", "--json", tmp_path / "out" / "r.json") == 0
+    assert files(tmp_path / "out") == ["f.onnx", "f.so", "r.json"]
+    report = json.loads((tmp_path / "out" / "r.json").read_text())
+    assert (report["schema_version"], report["model"]) == (1, "twice.onnx")
+    assert [kernel["verdict"] for kernel in report["kernels"]] == ["FASTER", "FASTER"]
+
+
+def test_where_nothing_wins_the_output_is_the_model_and_it_says_so(model, clock, capsys):
+    clock["ratio"] = 0.5
+    assert optimize(model) == 0
+    assert files(model.parent) == ["twice.fused.onnx", "twice.onnx"]
+    same = onnx.load(model.with_name("twice.fused.onnx")).graph.SerializeToString()
+    assert same == onnx.load(model).graph.SerializeToString()
+    assert "the model as it was, no kernel is in it." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("ratio", "asked", "status"), [(2, "1.1x", 0), (2, "2", 0), (2, "2.01x", 1), (0.5, "1.1x", 1), (0.5, "1", 0)]
+)
+def test_less_than_what_is_required_is_status_1(ratio, asked, status, model, clock, capsys):
+    clock["ratio"] = ratio
+    assert optimize(model, "--require", asked) == status
+    told = capsys.readouterr().err.splitlines()[-1]
+    assert (status == 1) == ("--require asks for" in told)
+    assert ("the whole model is as it was" in told) == (ratio < 1 and status == 1)
+    assert model.with_name("twice.fused.onnx").exists()
+
+
+def test_kernels_are_kept_as_asked(model, clock, capsys):
+    clock["ratio"] = 1.0
+    for keep, count in (("faster", 0), ("not-slower", 2), ("all", 2)):
+        assert optimize(model, "--keep", keep) == 0
+        assert f"{count} of 2 kernels kept" in capsys.readouterr().out
+
+
+def test_kernels_are_chosen_by_name(model, tmp_path, capsys):
+    optimize(model, "--json", tmp_path / "all.json")
+    names = [kernel["name"] for kernel in json.loads((tmp_path / "all.json").read_text())["kernels"]]
+    for arguments, left in ((["--only", names[0]], names[:1]), (["--drop", names[0]], names[1:])):
+        assert optimize(model, *arguments, "--json", tmp_path / "some.json") == 0
+        assert [k["name"] for k in json.loads((tmp_path / "some.json").read_text())["kernels"]] == left
+    optimize(model, "--drop", "c", "--json", tmp_path / "some.json")
+    assert [k["places"] for k in json.loads((tmp_path / "some.json").read_text())["kernels"]] == [1, 1]
+
+
+def test_the_work_is_limited_to_a_path(model, tmp_path, capsys):
+    assert optimize(model, "--between", "b:c", "--json", tmp_path / "r.json") == 0
+    report = json.loads((tmp_path / "r.json").read_text())
+    assert [(kernel["places"], kernel["replaces"]) for kernel in report["kernels"]] == [(1, ["Tanh", "Mul", "Sigmoid"])]
+    assert main(["show", str(model), "--between", "d:y"]) == 0
+    told = capsys.readouterr().out
+    assert "2 of 10 operators in 1 kernel" in told
+    assert "it is not on the path that is asked for" in told
+
+
+def test_sizes_and_arrays(model, tmp_path, capsys):
+    assert optimize(model, "--dim", "rows=37") == 0
+    assert "x f32[37, 6]: made up" in capsys.readouterr().out
+    assert optimize(model, "--dim", "rows=37,2", "--json", tmp_path / "r.json") == 0
+    record = json.loads((tmp_path / "r.json").read_text())
+    for each in (*record["kernels"], record["end_to_end"]):
+        assert [binding["sizes"] for binding in each["bindings"]] == [{"rows": 37}, {"rows": 2}]
+    np.savez(tmp_path / "mine.npz", x=np.ones((3, 6), np.float32))
+    assert optimize(model, "--inputs", tmp_path / "mine.npz") == 0
+    assert "x f32[3, 6]: from mine.npz" in capsys.readouterr().out
+
+
+def test_without_time_the_output_is_the_model_and_it_says_so(model, capsys):
+    assert optimize(model, "--within", "0") == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "not checked: no time is left of the 0 s that were given" in told
+    assert "0 of 2 kernels kept" in told
+    assert "the model as it was, no kernel is in it." in told
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_times_are_made_anew_where_that_is_asked_for(given, model, monkeypatch):
+    asked = []
+    monkeypatch.setattr(Bench, "compare", lambda bench, *rest: asked.append(bench.fresh) or timed_as(2)(bench, *rest))
+    assert optimize(model, *(["--fresh"] if given else [])) == 0
+    assert set(asked) == {given}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--dim", "rows"], "--dim rows is not NAME=N"),
+        (["--dim", "rows=-1"], "--dim rows=-1 is not NAME=N"),
+        (["--dim", "rows=1.5"], "is not NAME=N"),
+        (["--dim", "=3"], "is not NAME=N"),
+        (["--dim", "rows=" + "9" * 30], "is not NAME=N"),
+        (["--dim", "rows=1,,2"], "--dim rows=1,,2 is not NAME=N"),
+        (["--dim", "rows=" + ",".join("3" * 17)], "17 bindings of sizes are asked for"),
+        (["--within", "soon"], "--within soon is no number of seconds: --within 60"),
+        (["--within", "-1"], "is no number of seconds"),
+        (["--dim", "rows=3", "--dim", "rows=5"], "--dim rows is given twice"),
+        (["--dim", "columns=3"], "the model has no size columns; its sizes are: rows"),
+        (["--dim", "rows=999999999999"], "GB, and this machine has"),
+        (["--only", "nonsense"], "no kernel nonsense; its kernels are: "),
+        (["--drop", "nonsense"], "no kernel nonsense; its kernels are: "),
+        (["--between", "x:nonsense"], "the model has no value nonsense"),
+        (["--between", "c:a"], "no path leads from c to a"),
+        (["--require", "fast"], "--require fast is no ratio: --require 1.1x"),
+        (["--require", "nan"], "is no ratio"),
+        (["--threads", "-1"], "must not be negative"),
+        (["--target", "i386"], "unknown target 'i386'"),
+        (["--inputs", "missing.npz"], "missing.npz cannot be read"),
+        (["--keep", "best"], "invalid choice: 'best'"),
+    ],
+)
+def test_unusable_arguments_are_status_2_and_nothing_is_written(arguments, message, model, capsys):
+    assert optimize(model, *arguments) == 2
+    told = capsys.readouterr()
+    assert message in told.err.splitlines()[-1]
+    assert told.out == ""
+    assert files(model.parent) == ["twice.onnx"]
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({}, "x is missing"),
+        ({"x": np.ones((3, 6)), "y": np.ones(3)}, "the model has no input y; x is float64, not float32"),
+        ({"x": np.ones(6, np.float32)}, "x has rank 1, not 2"),
+        ({"x": np.ones((3, 7), np.float32)}, "x has shape (3, 7), which does not fit [rows, 6]"),
+        ({"x": np.array([{}], object)}, "cannot be read as an .npz file of plain arrays"),
+    ],
+)
+def test_arrays_that_do_not_fit_are_named(arrays, message, model, tmp_path, capsys):
+    np.savez(tmp_path / "mine.npz", **arrays)
+    assert optimize(model, "--inputs", tmp_path / "mine.npz") == 2
+    assert message in capsys.readouterr().err.splitlines()[-1]
+    assert files(model.parent) == ["twice.onnx"]
+
+
+def test_arrays_and_sizes_exclude_each_other(model, tmp_path, capsys):
+    assert optimize(model, "--dim", "rows=37,2", "--json", tmp_path / "r.json") == 0
+    record = json.loads((tmp_path / "r.json").read_text())
+    for each in (*record["kernels"], record["end_to_end"]):
+        assert [binding["sizes"] for binding in each["bindings"]] == [{"rows": 37}, {"rows": 2}]
+    np.savez(tmp_path / "mine.npz", x=np.ones((3, 6), np.float32))
+    assert optimize(model, "--inputs", tmp_path / "mine.npz", "--dim", "rows=3") == 2
+    assert "leave out --dim rows=N, or the arrays" in capsys.readouterr().err
+
+
+def test_what_would_be_written_over_something_is_refused_before_any_work(model, tmp_path, capsys):
+    folder = model.parent
+    (folder / "link.onnx").symlink_to(model)
+    (folder / "folder.onnx").mkdir()
+    os.mkfifo(folder / "pipe.onnx")
+    other = written(plain(), folder, "other.so")
+    before = files(folder)
+    refused = {
+        (model, "-o", model): "which is the model itself",
+        (model, "-o", folder / "link.onnx"): "which is the model itself",
+        (other, "-o", folder / "other.onnx"): "its library would go to",
+        (model, "-o", folder / "a.so"): "its library would go to",
+        (model, "-o", folder / "folder.onnx"): "cannot be written",
+        (model, "-o", folder / "missing" / "a.onnx"): "missing is no folder: make it first",
+        (model, "-o", ""): "is not the name of a file",
+        (model, "-o", folder / "pipe.onnx"): "is no plain file, and a new one would take its place",
+        (model, "--json", folder / "twice.fused.onnx"): "which is the fused model",
+        (model, "--json", folder / "twice.fused.so"): "which is its library",
+        (model, "--json", model): "which is the model itself",
+        (model, "--json", folder / "missing" / "r.json"): "missing is no folder: make it first",
+    }
+    for arguments, message in refused.items():
+        assert optimize(*arguments) == 2
+        told = capsys.readouterr()
+        assert message in told.err
+        assert "reading" not in told.err
+        assert files(folder) == before
+
+
+@pytest.mark.skipif(hasattr(os, "geteuid") and os.geteuid() == 0, reason="nothing is read-only to root")
+def test_a_read_only_folder_is_refused_before_any_work(model, tmp_path, capsys):
+    (tmp_path / "out").mkdir(mode=0o500)
+    assert optimize(model, "-o", tmp_path / "out" / "f.onnx") == 2
+    assert "read-only" in capsys.readouterr().err
+
+
+def test_a_folder_that_may_not_be_written_to_is_refused(model, tmp_path, monkeypatch):
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    with pytest.raises(OutputError, match="read-only"):
+        optimize_command.require_places(model, tmp_path / "f.onnx", None)
+
+
+def test_show_prints_kernels_and_reasons(model, capsys, monkeypatch):
+    monkeypatch.setattr(sys, "modules", {**sys.modules, "onnxruntime": None})  # it is not needed
+    assert main(["show", str(model)]) == 0
+    told = capsys.readouterr()
+    assert told.err == ""
+    assert "twice.onnx: 8 of 10 operators in 2 kernels" in told.out
+    assert "MatMul is a library call" in told.out
+    assert "MatMul#3, MatMul#7" in told.out
+    assert files(model.parent) == ["twice.onnx"]
+
+
+def test_show_prints_a_source(model, capsys):
+    main(["show", str(model)])
+    name = next(line.split()[0] for line in capsys.readouterr().out.splitlines() if line.endswith("2 places"))
+    assert main(["show", str(model), "--kernel", name]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"/* {name}: Tanh, Mul, Sigmoid; 2 places in the model\n")
+    assert "certificate: right on " in text.partition("*/")[0]
+    assert text.endswith("};\n")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kernel", "nonsense\n"], "no kernel 'nonsense?'"),
+        (["--kernel", "x", "--language", "triton"], "there is no language triton yet; the languages are: c"),
+        (["--target", "i386"], "unknown target"),
+    ],
+)
+def test_show_names_what_is_not_there(arguments, message, model, capsys):
+    assert main(["show", str(model), *arguments]) == 2
+    told = capsys.readouterr()
+    assert (told.out, len(told.err.splitlines())) == ("", 1)
+    assert message.partition(" '")[0] in told.err
+
+
+def test_demo_leaves_nothing_unless_it_is_asked_to(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(optimize_command, "files", lambda _: tmp_path / "models")
+    (tmp_path / "models").mkdir()
+    for exporter in ("dynamo", "torchscript"):
+        written(twice(), tmp_path / "models", f"llama_tiny_{exporter}.onnx")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    assert main(["demo"]) == 0
+    told = capsys.readouterr().out
+    assert "llama_tiny.onnx: 10 nodes before, 5 after; 2 of 2 kernels kept" in told
+    assert "Wrote" not in told
+    assert files(tmp_path / "temporary") == []
+    (tmp_path / "kept").mkdir()
+    assert main(["demo", "--folder", str(tmp_path / "kept"), "--exporter", "torchscript"]) == 0
+    assert "Wrote" in capsys.readouterr().out
+    assert files(tmp_path / "kept") == ["llama_tiny.fused.onnx", "llama_tiny.fused.so", "llama_tiny.onnx"]
+    assert main(["demo", "--folder", str(tmp_path / "missing")]) == 2
+    assert "give a folder that exists" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", BARE)
+def test_a_model_without_kernels_is_status_0(kind, tmp_path, capsys):
+    assert optimize(written(BARE[kind], tmp_path)) == 0
+    assert files(tmp_path) == ["model.fused.onnx", "model.onnx"]
+    assert "nothing in this model could be fused" in capsys.readouterr().out
+
+
+def test_seconds_and_ratios():
+    assert [optimize_command._seconds(text) for text in (None, "0", "1.5")] == [math.inf, 0.0, 1.5]
+    assert [optimize_command._required(text) for text in (None, "1.1x", "2")] == [None, 1.1, 2.0]
+    for text in ("", "x", "1.1.1", "-1", "inf"):
+        with pytest.raises(InputError):
+            optimize_command._required(text)
+
+
+def test_text_of_a_file_is_one_line_that_prints():
+    assert optimize_command.plain("a\n b\x1b[31m\u202e") == "a b?[31m?"
+
+
+def test_show_takes_an_op_too(tmp_path, capsys):
+    (tmp_path / "ops.py").write_text(
+        "import numpy as np\nimport noyau\n\n\n@noyau.op('f32[n] -> f32[n]')\ndef double(x):\n    return x + x\n"
+    )
+    assert main(["show", f"{tmp_path}/ops.py::double"]) == 0
+    assert capsys.readouterr().out.splitlines()[0] == "double  x: f32[n] -> out: f32[n]"
+    assert main(["show", f"{tmp_path}/ops.py", "--language", "c"]) == 0
+    assert capsys.readouterr().out.startswith("/* double: x: f32[n] -> out: f32[n] */")
+    assert main(["show", f"{tmp_path}/ops.py", "--language", "latin"]) == 2
+    assert "there is no language latin yet" in capsys.readouterr().err

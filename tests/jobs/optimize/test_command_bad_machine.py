@@ -1,0 +1,50 @@
+"""What a machine can do wrong: a compiler that hangs, a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from noyau.jobs.cli import main
+from tests.small_models import twice, written
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def files(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_ctrl_c_does_not_wait_for_a_compiler_that_hangs(tmp_path):
+    (tmp_path / "cc").write_text('#!/bin/sh\ncase "$1" in --version) echo "hanging 1.0";; *) sleep 100;; esac\n')
+    (tmp_path / "cc").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}:/usr/bin:/bin", "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    command = [sys.executable, "-m", "noyau", "optimize", str(written(twice(), tmp_path))]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=ROOT, env=environment) as process:
+        while "compiling" not in (line := process.stderr.readline()) and line:
+            pass
+        time.sleep(0.5)
+        asked_s = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.stderr.read() == "noyau: interrupted\n"
+        assert process.wait(60) == 130
+    assert time.monotonic() - asked_s < 50  # it sleeps for 100
+    assert files(tmp_path) == ["cache", "cc", "model.onnx"]
+
+
+def test_a_folder_that_is_full_keeps_the_demo_s_model_out(tmp_path, monkeypatch, capsys):
+    (tmp_path / "llama_tiny.onnx").write_bytes(b"what was there")
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
+    try:
+        assert main(["demo", "--folder", str(tmp_path)]) == 2
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert "llama_tiny.onnx cannot be written: File too large" in capsys.readouterr().err
+    assert files(tmp_path) == ["llama_tiny.onnx"]
+    assert (tmp_path / "llama_tiny.onnx").read_bytes() == b"what was there"

@@ -1,0 +1,200 @@
+from __future__ import annotations
+
+import dataclasses
+import io
+
+import pytest
+from rich.console import Console
+
+from noyau.jobs.optimize.record import BindingRecord, EndToEnd, NotFused, Report
+from noyau.timing.comparison import Verdict
+from noyau.timing.conditions import Conditions
+from tests.jobs.report.samples import BARE, DROPPED, HOSTILE, KEPT, REPORT, hostile
+
+
+def printed(report: Report, width: int = 100, *, colour: bool = False, encoding: str = "utf-8") -> str:
+    raw = io.BytesIO()
+    file = io.TextIOWrapper(raw, encoding=encoding, errors="strict")
+    console = Console(file=file, width=width, force_terminal=colour, color_system="truecolor" if colour else None)
+    console.print(report)
+    file.flush()
+    return raw.getvalue().decode(encoding)
+
+
+NARROW = """\
+llama.onnx: 151 nodes before, 64 after; 1 of 3 kernels kept
+A Processor 9000, 2 cores, x86-64-v3; gcc 12.2.0; onnxruntime 1.31.1
+
+  places  verdict    speed-up            GB/s  floor  error (unfused)
+sum_rsqrt_0_3fa91c2b
+       5  FASTER     4.90x [4.71, 5.02]    50    81%  1.2e-7 (1.8e-7)  kept
+    for 7 operators: Pow, ReduceMean, Add, Sqrt, Reciprocal, Mul, Mul
+max_exp_sum_1_deadbeef
+       2  AMBIGUOUS  1.01x [0.70, 1.30]     -      -  inf              dropped
+    for 3 operators: Mul, Add, Softmax
+    dropped: ambiguous: 1.01x
+sigmoid_2_00000000
+       1  -          -                      -      -  -                dropped
+    for 2 operators: Sigmoid, Mul
+    dropped: wrong at y[0, 3]: got 0
+
+The whole model: 12.3 ms -> 10.1 ms, FASTER 1.22x; its outputs move by 3e-7 of
+  the largest
+Fusing could gain at most 1.31x here; 1.22x reached.
+
+Not fused: 17 nodes
+   15  a product of matrices
+       /layers.0/MatMul, /layers.1/MatMul, /layers.2/MatMul and 12 more
+    2  a single operator: there is nothing to fuse
+       one, two
+
+Inputs
+    ids i64[2, 7]: made up, below 1024
+"""
+
+
+def test_it_reads_like_this_on_80_columns():
+    assert printed(REPORT, 80) == NARROW
+
+
+@pytest.mark.parametrize("width", [110, 140])
+def test_names_stand_beside_the_numbers_where_there_is_room(width):
+    lines = printed(REPORT, width).splitlines()
+    assert any(line.startswith("kernel ") and line.rstrip().endswith("error (unfused)") for line in lines)
+    row = next(line for line in lines if line.startswith("sum_rsqrt_0_3fa91c2b"))
+    assert row.split() == "sum_rsqrt_0_3fa91c2b 5 FASTER 4.90x [4.71, 5.02] 50 81% 1.2e-7 (1.8e-7) kept".split()
+
+
+@pytest.mark.parametrize("width", [30, 60, 80, 100, 140, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    long = dataclasses.replace(KEPT, name="a_kernel_with_a_name_that_goes_on_and_on_and_on_0_3fa91c2b")
+    text = printed(dataclasses.replace(REPORT, kernels=(long, DROPPED)), width)
+    assert max(len(line) for line in text.splitlines()) <= width
+
+
+def test_a_long_name_loses_its_middle_and_keeps_its_digest():
+    long = dataclasses.replace(KEPT, name="a_kernel_with_a_name_that_goes_on_and_on_and_on_0_3fa91c2b")
+    row = next(line for line in printed(dataclasses.replace(REPORT, kernels=(long,)), 100).splitlines() if ".." in line)
+    assert row.startswith("a_kernel_")
+    assert "3fa91c2b  " in row
+
+
+def test_columns_stay_below_their_headings():
+    lines = [line for line in printed(REPORT, 140).splitlines() if "floor" in line or "[" in line]
+    starts = [line.find("4.90x") if "4.90x" in line else line.find("speed-up") for line in lines[:2]]
+    assert starts[0] == starts[1] > 0
+
+
+def test_colours_say_nothing_that_words_do_not():
+    coloured = printed(REPORT, colour=True)
+    assert "\x1b[32mFASTER" in coloured
+    assert "\x1b[33mAMBIGUOUS" in coloured
+    assert "\x1b" not in printed(REPORT)
+
+
+def test_a_model_without_kernels():
+    assert printed(BARE).splitlines() == [
+        "plain.onnx: 3 nodes before, 3 after",
+        "A Processor 9000, 2 cores, x86-64-v3; gcc 12.2.0; onnxruntime 1.31.1",
+        "",
+        "No kernel: nothing in this model could be fused.",
+    ]
+
+
+def test_kernels_of_which_none_is_kept():
+    report = dataclasses.replace(REPORT, kernels=(DROPPED,), end_to_end=EndToEnd())
+    text = printed(report)
+    assert "0 of 1 kernel kept" in text
+    assert "The whole model: as it was, for no kernel was kept." in text
+    text = printed(dataclasses.replace(report, kernels=(KEPT,)))
+    assert "The whole model: not timed." in text
+    assert "Fusing could gain at most 1.31x here.\n" in text
+
+
+def test_a_module_ran_in_torch():
+    machine = dataclasses.replace(REPORT.machine, versions={**REPORT.machine.versions, "torch": "2.13.0"})
+    told = printed(dataclasses.replace(REPORT, machine=machine))
+    assert "; torch 2.13.0\n" in told and "onnxruntime" not in told.splitlines()[1]
+
+
+def test_a_slower_model_is_said_to_be():
+    slower = dataclasses.replace(REPORT, end_to_end=EndToEnd(1.0, 2.0, Verdict.SLOWER, 0.5))
+    assert "The whole model: 1 s -> 2 s, SLOWER 0.50x" in printed(slower)
+
+
+@pytest.mark.parametrize(
+    ("apart", "told"),
+    [
+        (None, "FASTER 1.22x\n"),
+        (0.0, "FASTER 1.22x; its outputs keep every bit\n"),
+        (2.5e-7, "FASTER 1.22x; its outputs move by 2.5e-7 of the largest\n"),
+        (float("inf"), "FASTER 1.22x; its outputs are not those it had, beyond rounding\n"),
+    ],
+)
+def test_how_far_the_outputs_have_moved(apart, told):
+    whole = dataclasses.replace(REPORT.end_to_end, apart=apart)
+    assert told in printed(dataclasses.replace(REPORT, end_to_end=whole), 120)
+
+
+def test_reasons_are_joined_ordered_and_bounded():
+    groups = tuple(NotFused((f"n{k}",) * (k + 1), f"reason {k}") for k in range(20))
+    lines = printed(dataclasses.replace(REPORT, not_fused=groups)).splitlines()
+    shown = [line.split()[0] for line in lines if " reason " in line]
+    assert shown == [str(20 - k) for k in range(12)]
+    assert any(line.strip() == "36  for 8 more reasons; --json has all" for line in lines)
+
+
+@pytest.mark.parametrize("name", HOSTILE, ids=lambda name: ascii(name)[:20])
+@pytest.mark.parametrize("colour", [False, True])
+@pytest.mark.parametrize("width", [80, 140])
+def test_hostile_names_are_text(name, colour, width):
+    text = printed(hostile(name), width, colour=colour)
+    innocent = printed(hostile("innocent"), width, colour=colour)
+    assert not {"\r", "\u202e", "\ud800"} & set(text)
+    assert {part.partition("m")[0] for part in text.split("\x1b")[1:]} <= {
+        part.partition("m")[0] for part in innocent.split("\x1b")[1:]
+    }
+    if name.isprintable() and len(name) < 60:
+        assert name in text
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+@pytest.mark.parametrize("width", [20, 80])
+def test_letters_beyond_the_terminal_s_are_escaped(encoding, width):
+    text = printed(hostile("d\u00e9j\u00e0_" + "\u4e2d" * 30), width, encoding=encoding)
+    assert ("\\xe9" in text) == (encoding == "ascii")
+
+
+def test_in_a_narrow_terminal_the_numbers_go_over_several_lines():
+    lines = printed(REPORT, 40).splitlines()
+    assert max(map(len, lines)) <= 40
+    assert not any(line.endswith(" ") for line in lines)
+    assert {"places", "verdict", "speed-up", "GB/s", "floor", "error"} <= set(" ".join(lines).split())
+    assert printed(REPORT, 40).split().count("FASTER") == printed(REPORT, 80).split().count("FASTER")
+
+
+@pytest.mark.parametrize(("ceiling", "told"), [(1.3, "1.22x reached"), (1.1, "all of it is reached, as far as")])
+def test_more_than_the_ceiling_is_not_told(ceiling, told):
+    text = printed(dataclasses.replace(REPORT, ceiling=ceiling))
+    assert f"Fusing could gain at most {ceiling:.2f}x here; {told}" in text
+
+
+def test_several_bindings_are_one_line_of_a_kernel_and_one_each_of_the_model():
+    few, many = (
+        BindingRecord({"batch": 1, "sequence": n}, verdict, ratio, ratio, ratio, before_s=s, after_s=s / ratio)
+        for n, verdict, ratio, s in ((1, Verdict.SAME, 1.0, 1e-3), (128, Verdict.FASTER, 2.5, 5e-2))
+    )
+    kernel = dataclasses.replace(KEPT, bindings=(few, many))
+    whole = dataclasses.replace(
+        REPORT.end_to_end, bindings=(dataclasses.replace(few, ceiling=1.4), dataclasses.replace(many, ceiling=2.4))
+    )
+    told = printed(dataclasses.replace(REPORT, kernels=(kernel,), end_to_end=whole))
+    assert "1.00x to 2.50x" in told
+    assert "\n  at batch=1, sequence=1: 1 ms -> 1 ms, SAME 1.00x of 1.40x expected at most\n" in told
+    assert "\n  at batch=1, sequence=128: 50 ms -> 20 ms, FASTER 2.50x of 2.40x expected at most\n" in told
+
+
+def test_doubts_about_the_machine_are_told():
+    calm = Conditions(None, 1e-4, 0.1, None)
+    told = printed(dataclasses.replace(REPORT, conditions=(calm, dataclasses.replace(calm, load=99.0))))
+    assert "The times are doubtful: 99.0 processes wanted to run" in told

@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from noyau.errors import BuildError  # noqa: E402
+from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
+from noyau.jobs.optimize.torch import selection as torch_selection  # noqa: E402
+from noyau.jobs.optimize.torch.aot import Ahead, told  # noqa: E402
+from noyau.jobs.optimize.torch.compile import Record, compile_graph  # noqa: E402
+from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
+from tests.frontends.torch.exports import graph_of  # noqa: E402
+from tests.jobs.optimize.torch.modules import compiled, same  # noqa: E402
+
+
+def gated(x, y):
+    return (torch.sigmoid(x) * y.exp()).sum(-1)
+
+
+def test_what_the_backward_needs_is_ready_before_it_is_asked_for(monkeypatch):
+    cuts, building = [], []
+    cut, library_of = modules_sites.cut, torch_selection.library_of
+    monkeypatch.setattr(modules_sites, "cut", lambda *args, **words: cuts.append(args) or cut(*args, **words))
+    monkeypatch.setattr(torch_selection, "library_of", lambda text: building.append(text) or library_of(text))
+    monkeypatch.setattr(torch_selection.KNOWN, "checked", {})
+    function, record = compiled(gated)
+    inputs = [torch.randn(3, 6, requires_grad=True) for _ in "xy"]
+    made = function(*inputs)
+    assert len(cuts) == 2 and len(building) == len(set(building)) > 1
+    before = len(building)
+    got = torch.autograd.grad(made.sum(), inputs)
+    assert len(cuts) == 2 and len(building) == before
+    assert [graph.kind for graph in record.graphs if graph.kept] == ["forward", "backward"]
+    assert same(got, torch.autograd.grad(gated(*inputs).sum(), inputs))
+
+
+@pytest.fixture
+def graph():
+    return graph_of(gated, (torch.randn(3, 6), torch.randn(3, 6)))
+
+
+def test_a_graph_is_known_by_what_is_in_it(graph):
+    other = graph_of(gated, (torch.randn(3, 7), torch.randn(3, 7)))
+    assert told(graph) == told(graph) != told(other)
+    with Ahead(Wishes(), print) as ahead:
+        ahead.begin(graph)
+        assert ahead.sketch(other) is None
+        sketch = ahead.sketch(graph)
+        assert ahead.sketch(graph) is None
+        assert all(one.certificate.ok for one in ahead.judged(sketch))
+
+
+def test_what_is_wrong_is_said_when_it_is_compiled(graph, monkeypatch):
+    def missing():
+        raise BuildError("no C compiler")
+
+    monkeypatch.setattr(torch_selection.KNOWN, "checked", {})
+    monkeypatch.setattr(c_compiler, "find_compiler", missing)
+    with Ahead(Wishes(), print) as ahead:
+        ahead.begin(graph)
+        with pytest.raises(BuildError, match="no C compiler"):
+            ahead.judged(ahead.sketch(graph))
+
+
+def test_the_reasons_of_cuts_are_found_where_somebody_reads_them(graph):
+    with Ahead(Wishes(), print) as with_them, Ahead(Wishes(), print, reasons=False) as without:
+        found = modules_sites.traced(graph)
+        assert len(with_them.sketched(found).cut.cuts) > len(without.sketched(found).cut.cuts)
+
+
+def test_what_was_left_ends_what_it_begins_again(graph, monkeypatch):
+    with Ahead(Wishes(), print) as ahead:
+        pass
+    ended, end = [], torch_selection.Checks.__exit__
+    monkeypatch.setattr(torch_selection.Checks, "__exit__", lambda self, *_: ended.append(self) or end(self))
+    compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(budget_s=0), Record(), ahead)
+    assert ended == [ahead.checks]

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import importlib.metadata
+import tomllib
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+from functorch.compile import make_boxed_func  # noqa: E402
+
+from noyau.hosts.torch.modules.common_values import shows  # noqa: E402
+from noyau.jobs.optimize.torch import selection as torch_selection  # noqa: E402
+from noyau.jobs.optimize.torch.backend import backend, captured, decompositions, through  # noqa: E402
+from noyau.jobs.optimize.torch.compile import Record  # noqa: E402
+from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from tests.jobs.optimize.torch.modules import Block, compiled, same  # noqa: E402
+
+ROOT = Path(__file__).resolve().parents[4]
+
+
+def test_torch_finds_it_by_its_entry_point():
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]["entry-points"]
+    entry = importlib.metadata.EntryPoint("noyau", declared["torch_dynamo_backends"]["noyau"], "torch_dynamo_backends")
+    assert entry.load() is backend
+
+
+def test_options_of_torch_compile():
+    function = torch.compile(
+        lambda x: (x.exp() + 1).log(), backend=backend, options={"keep": "all", "rest": "eager", "budget_s": 0}
+    )
+    x = torch.randn(5)
+    assert torch.allclose(function(x), (x.exp() + 1).log())
+
+
+@pytest.mark.parametrize("options", [{"rest": "nobody"}, {"nonsense": 1}])
+def test_options_that_there_are_not(options):
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match=r"noyau has no option nonsense|rest='nobody' is none of eager, inductor"):
+        torch.compile(lambda x: x + 1, backend=backend, options=options)(torch.ones(2))
+
+
+@pytest.mark.parametrize(
+    ("wishes", "forgets", "is_named", "waits"),
+    [
+        (Wishes(), True, False, False),
+        (Wishes(), True, True, True),
+        (Wishes(rest="inductor"), True, False, True),
+        (Wishes(prompt=False), True, False, True),
+        (Wishes(), False, False, True),
+    ],
+)
+def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wishes, forgets, is_named, waits):
+    class Stop(Exception):
+        pass
+
+    def ahead(*_, on_gpu, waits, **__):
+        raise Stop(on_gpu, waits)
+
+    monkeypatch.setattr("noyau.jobs.optimize.torch.backend.Ahead", ahead)
+    inputs = [SimpleNamespace(is_cuda=True), *([torch.SymInt.__new__(torch.SymInt)] if is_named else [])]
+    with pytest.raises(Stop) as caught:
+        through(None, inputs, wishes, Record(forgets=forgets))
+    assert caught.value.args == (True, waits)
+
+
+@pytest.fixture
+def built(monkeypatch):
+    """The kernels that were built, by their texts, one entry for each."""
+    seen: list[str] = []
+    library_of = torch_selection.library_of
+    monkeypatch.setattr(torch_selection, "library_of", lambda text: seen.append(text) or library_of(text))
+    monkeypatch.setattr(torch_selection.KNOWN, "checked", {})
+    return seen
+
+
+def test_one_compilation_for_all_lengths(built):
+    block = Block()
+    function, record = compiled(block, dynamic=True)
+    with torch.no_grad():
+        for length in (3, 2, 17, 64):
+            x = torch.randn(2, length, 32)
+            assert same(function(x), block(x))
+            assert len(built) == len(record.graphs[0].plan.kernels) > 0
+    assert len(record.graphs) == 1
+
+
+def test_two_compilations_where_nothing_is_said(built):
+    block, counts = Block(), []
+    function, record = compiled(block)
+    with torch.no_grad():
+        for length in (5, 6, 17, 64):
+            x = torch.randn(2, length, 32)
+            assert same(function(x), block(x))
+            counts.append(len(built))
+    assert len(record.graphs) == 2
+    assert counts[0] > 0 and set(counts[1:]) == {counts[1]}
+
+
+@pytest.mark.slow
+def test_what_inductor_takes_apart_needs_nothing_else():
+    pooled = decompositions("inductor")[torch.ops.aten.max_pool2d_with_indices.default]
+    x = torch.randn(1, 2, 4, 6)
+    assert torch.equal(pooled(x, [2, 2])[0], torch.nn.functional.max_pool2d(x, 2))
+
+
+@pytest.mark.slow
+def test_inductor_runs_the_rest():
+    torch.manual_seed(0)
+    block = Block()
+    function, record = compiled(block, Wishes(rest="inductor", against="eager", keep="all"), dynamic=True)
+    with torch.no_grad():
+        for shape in ((2, 5, 32), (3, 9, 32)):
+            x = torch.randn(shape)
+            assert same(function(x), block(x))
+    assert record.graphs[0].kept
+
+
+def test_maps_are_computed_again_in_backward_and_not_kept():
+    kept = []
+
+    def compiler(module, examples, kind):
+        results = [each for each in module.graph.output_node().args[0] if each.op != "placeholder" and not shows(each)]
+        kept.append((kind, sum(each.meta["val"].untyped_storage().nbytes() for each in results)))
+        return make_boxed_func(module.forward)
+
+    def net(x, w):
+        return (((x @ w).tanh() * 2).sigmoid() + 1).exp().relu().sum()
+
+    x, w = (torch.randn(8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True) for _ in range(2))
+    torch._dynamo.reset()
+    run = torch.compile(net, backend=lambda module, inputs: captured(module, inputs, compiler))
+    run(x, w).backward()
+    assert kept[0] == ("forward", 4 + 4 * 8 * 8)  # the sum, and what tanh is computed from
+    got, (want, _) = x.grad, torch.autograd.grad(net(x, w), (x, w))
+    assert torch.allclose(got, want)

@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import noyau  # noqa: E402
+from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
+from tests.jobs.optimize.torch.modules import Block, F  # noqa: E402
+
+
+def test_groups_cuts_and_what_is_left(monkeypatch):
+    monkeypatch.setattr(c_compiler, "compile_library", None)  # nothing is built
+    found = noyau.explain(Block(), torch.randn(2, 5, 32), dynamic=True)
+    (graph,) = json.loads(json.dumps(found.to_json()))["graphs"]
+    assert graph["kind"] == "inference"
+    assert ["native_layer_norm.default"] in [group["replaces"] for group in graph["groups"]]
+    assert any(each["node"].startswith("addmm") for each in graph["left"])
+    assert found.breaks == ()
+    text = str(found)
+    assert text.startswith("Block: 1 graph")
+    assert "native_layer_norm" in text
+
+
+def test_breaks_and_operators_that_noyau_does_not_know():
+    def function(x):
+        y = torch.linalg.inv(x.exp() + 1)
+        torch._dynamo.graph_break()
+        return F.softmax(y, 0)
+
+    found = noyau.explain(function, (torch.eye(3),))
+    assert len(found.graphs) == 2
+    assert len(found.breaks) == 1
+    assert any("linalg_inv" in reason for reason in found.to_json()["graphs"][0]["opaque"].values())
+    assert "graph break" in str(found)
+
+
+def test_a_dtype_that_noyau_does_not_know_leaves_what_reads_it():
+    found = noyau.explain(lambda x: x * 2, torch.ones(2, dtype=torch.complex64))
+    assert "no dtype for torch.complex64" in found.to_json()["graphs"][0]["opaque"]["mul"]
+    assert "no dtype for torch.complex64" in str(found)
+
+
+def test_a_graph_that_is_left_whole():
+    found = noyau.explain(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)), torch.ones(4))
+    assert "cond takes a graph of its own, true_graph_0" in found.to_json()["graphs"][0]["whole"]
+    assert "cond takes a graph of its own, true_graph_0" in str(found)

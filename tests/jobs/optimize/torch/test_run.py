@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+torch = pytest.importorskip("torch")
+
+import noyau  # noqa: E402
+from noyau.errors import DeviceError, InputError, UnsupportedError  # noqa: E402
+from noyau.jobs.optimize.torch.run import devices_told  # noqa: E402
+from tests.jobs.optimize.torch.modules import Block, same  # noqa: E402
+
+
+@pytest.fixture(scope="module")
+def optimized():
+    torch.manual_seed(0)
+    torch._dynamo.reset()
+    return noyau.optimize(Block(), torch.randn(2, 5, 32), dynamic=True, keep="all", budget_s=0.5)
+
+
+def test_it_is_called_as_the_module(optimized):
+    x = torch.randn(4, 9, 32)
+    with torch.no_grad():
+        assert same(optimized.compiled(x), optimized.module(x))
+        assert same(optimized(x), optimized.module(x))
+    assert optimized.whole is not None
+
+
+def test_what_is_slower_as_a_whole_runs_as_it_was(optimized):
+    from dataclasses import replace
+
+    from noyau.timing.comparison import Comparison
+
+    slower = replace(optimized, whole=Comparison((1.0,) * 20, (2.0,) * 20))
+    assert not slower.wins
+    called = []
+    replace(slower, module=called.append)(3)
+    assert called == [3]
+
+
+def test_its_report_is_as_for_onnx_models(optimized):
+    report = optimized.report
+    assert report.model == "Block"
+    assert report.kept and report.nodes_after < report.nodes_before
+    assert report.machine.versions["torch"] == torch.__version__
+    assert all(one.error is not None for one in report.kept)
+    assert any("mm" in name for left in report.not_fused for name in left.nodes)
+    told = json.loads(json.dumps(report.to_json()))
+    assert told["schema_version"] == report.schema_version
+    assert "kernels" in str(report)
+    assert repr(optimized) == f"<Block with {len(report.kept)} of {len(report.kernels)} kernels; .report tells of them>"
+
+
+def test_its_sources_carry_their_certificates(optimized):
+    name = optimized.report.kept[0].name
+    assert "certificate: right on" in optimized.source(name)
+    with pytest.raises(InputError, match="no kernel nonsense"):
+        optimized.source("nonsense")
+
+
+def test_gradients_go_through_it(optimized):
+    x = torch.randn(2, 5, 32, requires_grad=True)
+    optimized.compiled(x)[0].sum().backward()
+    got = x.grad.clone()
+    x.grad = None
+    optimized.module(x)[0].sum().backward()
+    assert torch.allclose(got, x.grad, atol=1e-4)
+    assert {graph.kind for graph in optimized.record.graphs} == {"inference", "forward", "backward"}
+
+
+@pytest.mark.parametrize(
+    ("inputs", "told"),
+    [
+        ({"x": 1}, "inputs are a tensor or a tuple of the module's arguments, and not a dict"),
+        ((torch.ones(2), torch.ones(2, device="meta")), "the inputs are on cpu and meta; move them to one device"),
+        (torch.ones(2, device="meta"), "on the device meta and have no values"),
+    ],
+)
+def test_inputs_that_are_none(inputs, told):
+    with pytest.raises(InputError, match=told):
+        noyau.optimize(torch.nn.Identity(), inputs)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning")
+def test_what_is_not_dense_stays_with_torch():
+    torch._dynamo.reset()
+    quantised = torch.quantize_per_tensor(torch.ones(3), 0.1, 0, torch.qint8)
+    for x, what in ((torch.eye(3).to_sparse(), "sparse_coo"), (quantised, "quantised")):
+        read = torch.Tensor.dequantize if x.is_quantized else torch.Tensor.to_dense
+        optimized = noyau.optimize(lambda x, read=read: read(x) * 2, x, budget_s=0)
+        assert torch.equal(optimized(x), read(x) * 2)
+        assert optimized.report.inputs == (f"argument 0: {what}, not dense: what reads it stays with torch",)
+
+
+def test_devices_that_do_not_go_together():
+    torch._dynamo.reset()
+    with pytest.raises(InputError, match="the module is on meta, and its inputs are on cpu; move them to one device"):
+        noyau.optimize(torch.nn.LayerNorm(4, device="meta"), torch.ones(2, 4))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        DeviceError("a kernel on the device cuda:0 trapped"),
+        torch.OutOfMemoryError("the device has no memory"),
+        RuntimeError("CUDA error: no kernel image is available for execution on the device"),
+    ],
+)
+def test_other_errors_that_name_a_device_stay_as_they_are(error):
+    with pytest.raises(type(error)) as caught, devices_told(torch.nn.LayerNorm(4, device="meta"), torch.ones(4)):
+        raise error
+    assert caught.value is error
+
+
+def test_a_function_is_not_saved(tmp_path):
+    optimized = noyau.optimize(torch.neg, torch.ones(2))
+    with pytest.raises(UnsupportedError, match=r"make it the forward of a torch\.nn\.Module"):
+        optimized.save(tmp_path / "x.noyau")

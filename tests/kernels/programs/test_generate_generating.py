@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau import nn
+from noyau.compiler.autodiff.reverse import derive
+from noyau.compiler.lowering.input_layouts import PACKED
+from noyau.dtypes import DType
+from noyau.errors import UnsupportedError
+from noyau.kernels.programs.generate import Wanted, generate, languages_on, printed, program_in
+from noyau.kernels.programs.program import LibraryStep
+from tests.ops.dispatch.ops import generated, numbers, scale_op, softmax_op
+
+
+def test_the_text_stands_alone_and_names_the_users_values():
+    made = generated(softmax_op(), numbers(3, 4))
+    assert made.text.startswith("/* softmax: x: f32[batch_0, n] -> out: f32[batch_0, n] */")
+    assert "const float e = noyau_exp_negative_f32(" in made.text
+    assert made.called == "softmax[c]"
+
+
+@pytest.mark.parametrize("language", ["numba", "triton"])
+@pytest.mark.parametrize("name", ["min", "type", "match"])
+def test_a_kernel_has_no_name_that_its_text_uses(name, language):
+    op = noyau.op("f32[n] -> f32[n]", name=name)(lambda x: np.minimum(x, 0))
+    assert f"def v_{name}(" in op.source(language)
+    assert op.description.name == name
+
+
+def test_the_same_op_gives_the_same_bytes():
+    assert generated(softmax_op(), numbers(3, 4)).text == generated(softmax_op(), numbers(2, 9)).text
+
+
+def test_constants_are_of_the_text():
+    assert generated(scale_op(), numbers(3), 2.0).text != generated(scale_op(), numbers(3), 2.0, shift=1.5).text
+
+
+def test_an_integer_that_gives_a_dim_is_a_number():
+    @noyau.op("f32[n], i64 -> f32[k]", name="first")
+    def first(x, k):
+        return np.concatenate([x[:1], np.zeros(k - 1, np.float32)])
+
+    assert first(numbers(3), 4).tolist() == [numbers(3)[0], 0, 0, 0]
+    assert first(numbers(3), 2).tolist() == [numbers(3)[0], 0]
+
+
+def test_what_cannot_be_traced_names_the_line():
+    @noyau.op("f32[n] -> f32[n]")
+    def ordered(x):
+        y = x + 1
+        return np.sort(y)
+
+    with pytest.raises(UnsupportedError, match=rf"ordered cannot be traced at line {ordered.line + 3} of .*sort"):
+        ordered.generated()
+
+
+def test_a_reference_that_fills_its_outputs_has_no_graph():
+    @noyau.op("f32[n] -> out: f32[n]")
+    def copy(x, out):
+        for i in range(len(x)):
+            out[i] = x[i]
+
+    with pytest.raises(UnsupportedError, match="the reference copy has no graph: it fills its outputs"):
+        copy.generated()
+
+
+def test_a_language_that_nothing_is_generated_in():
+    op = softmax_op()
+    told = "softmax: no kernels are generated in 'cuda' yet; c, numba and triton are"
+    with pytest.raises(UnsupportedError, match=told):
+        generate(op.description, Wanted(op.instance([DType.F32], [2])), "cuda")
+
+
+@noyau.op("float[n], i64[n], float[m] -> float[m]")
+def added(x, at, y):
+    y = y.copy()
+    np.add.at(y, at, x * 2)
+    return y + 1
+
+
+def test_on_a_gpu_a_library_merges_in_memory_and_kernels_do_the_rest():
+    program = added.generated("triton").program
+    left = [step for step in program.steps if isinstance(step, LibraryStep)]
+    assert any("no strategy for GPUs scatters" in step.reason for step in left)
+    assert program.kernels
+    assert not any(isinstance(step, LibraryStep) for step in added.generated("c").program.steps)
+
+
+def test_on_a_gpu_what_no_schedule_takes_is_cut():
+    graph = nn.cross_entropy_mean.generated("c").graph
+    saving = derive(graph, [graph.inputs[0].output]).forward
+    made = program_in(saving, "saving", [PACKED] * len(graph.inputs), "triton")
+    assert made.kernels
+    assert not any(isinstance(step, LibraryStep) for step in made.steps)
+    assert "def saving" in printed(made, "triton", "")
+
+
+def test_what_is_generated_depends_on_the_device():
+    assert languages_on("cpu") == ("c", "numba")
+    assert languages_on("cuda:1") == ("triton",)
+
+
+def test_the_usual_text_of_a_reference_that_asks_for_sizes_is_of_usual_sizes():
+    @noyau.op("f32[n], f32[k] -> f32[n - k + 1]")
+    def filtered(y, c):
+        made = np.zeros_like(y[: y.shape[0] - c.shape[0] + 1])
+        for at in range(c.shape[0]):
+            made = made + c[at] * y[at : y.shape[0] - c.shape[0] + 1 + at]
+        return made
+
+    made = filtered.generated()
+    assert list(made.specialised) == ["k"]
+    assert filtered.source("c") == made.text

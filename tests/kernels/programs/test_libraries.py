@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from noyau.dtypes import DType
+from noyau.ir.dims import Dim, shape_of
+from noyau.ir.graph import Contract, Graph, Input, Node, Reduce, View, constant
+from noyau.kernels.programs import libraries
+from tests.ops.dispatch.ops import numbers
+
+EXTENTS = dict(zip("abcdefg", (2, 3, 4, 5, 1, 6, 7), strict=True))
+
+
+@st.composite
+def equations(draw):
+    first = "".join(draw(st.permutations(draw(st.lists(st.sampled_from("abcdefg"), unique=True, max_size=4)))))
+    second = "".join(draw(st.permutations(draw(st.lists(st.sampled_from("abcdefg"), unique=True, max_size=4)))))
+    letters = sorted({*first, *second})
+    kept = draw(st.lists(st.sampled_from(letters), unique=True)) if letters else []
+    return f"{first},{second}->{''.join(kept)}"
+
+
+@given(equations())
+def test_any_einsum_of_two_operands(equation):
+    terms = equation.split("->")[0].split(",")
+    operands = [numbers(*(EXTENTS[x] for x in term), seed=at).astype(np.float64) for at, term in enumerate(terms)]
+    got = libraries.contract(equation, operands, np.dtype(np.float64))
+    want = np.einsum(equation, *operands)
+    assert got.shape == want.shape
+    assert np.allclose(got, want, rtol=1e-12, atol=1e-12)
+
+
+def test_a_product_of_matrices_copies_nothing():
+    x, y = numbers(4, 5), numbers(6, 5)
+    how = libraries.product("ab,cb->ac")
+    assert how.orders == (None, (1, 0))
+    assert np.array_equal(libraries.contract("ab,cb->ac", [x, y], np.dtype(np.float32)), x @ y.T)
+
+
+@pytest.mark.parametrize(
+    ("index", "shape", "want"),
+    [
+        (("#1", "#0"), (4, 3), lambda x: x.T),
+        (("#0", 0), (3, 4), lambda x: np.broadcast_to(x[:, :1], (3, 4))),
+        ((Dim.of(2) - "#0", "#1"), (3, 4), lambda x: x[::-1]),
+        (("#0", Dim.of("#1") * 2 + 1), (3, 2), lambda x: x[:, 1::2]),
+        ((Dim.of("#0") + "#1", "#1"), (2, 2), lambda x: np.array([[x[0, 0], x[1, 1]], [x[1, 0], x[2, 1]]])),
+        ((0, 1), (), lambda x: x[0, 1]),
+        (("#0", "#1"), (0, 4), lambda x: x[:0]),
+    ],
+)
+def test_a_view_without_a_copy(index, shape, want):
+    x = numbers(3, 4)
+    got = libraries.view(x, shape_of(index), shape, {})
+    assert np.array_equal(got, want(x))
+    assert got.size == 0 or np.shares_memory(got, x)
+
+
+def test_a_view_that_no_strides_say():
+    assert libraries.view(numbers(3, 4), shape_of([Dim.of("#0") // 4, Dim.of("#0") % 4]), (12,), {}) is None
+
+
+def test_views_constants_and_what_has_no_kernel():
+    square = shape_of(["n", "n"])
+    x = Node("x", Input(), (), DType.F32, square)
+    turned = Node("t", View(shape_of(["#1", "#0"])), ("x",), DType.F32, square)
+    one = constant("one", np.ones((3, 3), np.float32))
+    made = Node("y", Contract("ab,bc->ac"), ("t", "one"), DType.F32, square)
+    total = Node("z", Reduce("sum", (0,)), ("y",), DType.F32, shape_of(["n"]))
+    given = numbers(3, 3)
+    got = libraries.call(Graph((x, turned, one, made, total), ("z",)), [given], {"n": 3})
+    assert np.allclose(got, (given.T @ np.ones((3, 3))).sum(0), rtol=1e-5)
+
+
+def test_half_precision_is_computed_in_float32():
+    x = Node("x", Input(), (), DType.F16, shape_of([1, "n"]))
+    y = Node("y", Contract("ab,ab->a"), ("x", "x"), DType.F16, shape_of([1]))
+    given = np.full((1, 4096), 0.25, np.float16)
+    assert libraries.call(Graph((x, y), ("y",)), [given], {"n": 4096}).tolist() == [256.0]
+
+
+def test_what_blas_cannot_take_is_copied_and_loses_no_more():
+    """np.matmul of an expanded vector adds up in one float32."""
+    x = np.broadcast_to(np.float32(0.7654321), (1 << 16,))
+    got = libraries.contract("a,a->", [x, x], np.dtype(np.float32))
+    assert got == pytest.approx(float(x[0]) ** 2 * x.size, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("seen", "taken"),
+    [
+        (lambda x: x, True),
+        (lambda x: x.T, True),
+        (lambda x: x[2:5, 1:3], True),
+        (lambda x: x[::2], True),
+        (lambda x: x[:1], True),
+        (lambda x: x[:, :1], True),
+        (lambda x: x[:, ::2], False),
+        (lambda x: x[::-1], False),
+        (lambda x: np.broadcast_to(x[0], x.shape), False),
+        (lambda x: np.broadcast_to(x[:, :1], x.shape), False),
+    ],
+)
+def test_matrices_that_blas_takes_as_they_lie(seen, taken):
+    x = numbers(6, 8)
+    assert libraries.is_blas_s(seen(x)) == taken
+    assert np.allclose(libraries.contract("ab,cb->ac", [seen(x), seen(x)], x.dtype), seen(x) @ seen(x).T, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("index", "shape", "axes"),
+    [
+        (("#1", "#0"), ("m", "n"), (1, 0)),
+        (("#0", "#1"), ("n", "m"), (0, 1)),
+        (("#1", "#0"), ("m", 5), None),
+        (("#0", 0), ("n", "m"), None),
+        (("#0", "#0"), ("n", "n"), None),
+        (("#1", "#2"), (3, "n", "m"), None),
+        (("#1", Dim.of("#0") + 1), ("m", "n"), None),
+    ],
+)
+def test_a_view_that_is_a_transpose(index, shape, axes):
+    assert libraries.turned(shape_of(index), shape_of(shape), shape_of(["n", "m"])) == axes

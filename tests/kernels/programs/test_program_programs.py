@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.compiler.lowering.nest import lower
+from noyau.compiler.partition import cut as partition_cut
+from noyau.kernels.programs.program import KernelStep, LibraryStep
+from tests.ops.dispatch.ops import generated, linear_op, numbers, softmax_op
+
+
+def steps(op, *arrays):
+    return [type(step).__name__ for step in generated(op, *arrays).program.steps]
+
+
+def test_what_fuses_is_one_kernel_with_the_inputs_of_the_call():
+    made = generated(softmax_op(), numbers(3, 4)).program
+    assert made.single is not None
+    assert [buffer.name for buffer in made.single.buffers] == ["x", "out"]
+    assert made.single.name == "softmax"
+
+
+def test_an_op_that_is_one_kernel_is_lowered_as_one_and_not_on_the_way_there(monkeypatch):
+    @noyau.op("f32[n] -> f32[n, 8]")
+    def powers(x):
+        out = np.empty((x.shape[0], 8), np.float32)
+        for column in range(8):
+            out[:, column] = x * column
+        return out
+
+    lowered = []
+    monkeypatch.setattr(partition_cut, "planned_kernel", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
+    made = generated(powers, numbers(5)).program
+    assert made.single is not None
+    largest = max(len(graph.nodes) for graph in lowered)
+    assert largest > 16
+    assert sum(2 * len(graph.nodes) > largest for graph in lowered) == 1
+
+
+def test_a_matrix_product_is_left_to_numpy():
+    made = generated(linear_op(), numbers(3, 4), numbers(4, 5), numbers(5)).program
+    assert made.single is None
+    library, kernel = made.steps
+    assert isinstance(library, LibraryStep)
+    assert library.reason == "a product of matrices is a call of BLAS"
+    assert isinstance(kernel, KernelStep)
+    assert [node.output for node in kernel.graph.inputs][:1] == ["bias"]
+
+
+def test_nothing_but_a_product_needs_no_kernel():
+    @noyau.op("f32[m, k], f32[k, n] -> f32[n, m]")
+    def product(x, y):
+        return (x @ y).T
+
+    assert steps(product, numbers(2, 3), numbers(3, 4)) == ["LibraryStep"]
+
+
+def test_views_of_operands_go_along_with_the_product():
+    @noyau.op("f32[b, s, 32], f32[b, s, 32], f32[b, s, 32] -> f32[b, s, 32]")
+    def attention(q, k, v):
+        b, s, d = q.shape
+        q, k, v = (t.reshape(b, s, 4, 8).transpose(0, 2, 1, 3) for t in (q, k, v))
+        a = q @ k.transpose(0, 1, 3, 2) / np.float32(8**0.5)
+        e = np.exp(a - a.max(-1, keepdims=True))
+        return (e / e.sum(-1, keepdims=True) @ v).transpose(0, 2, 1, 3).reshape(b, s, d)
+
+    arrays = [numbers(2, 5, 32, seed=seed) for seed in range(3)]
+    assert steps(attention, *arrays) == ["LibraryStep", "KernelStep", "LibraryStep", "KernelStep"]
+    assert np.allclose(attention(*arrays), attention.reference(*arrays), atol=1e-6)
+
+
+def test_a_value_that_a_product_and_a_kernel_read_is_made_once():
+    @noyau.op("f32[n, n] -> y: f32[n, n], z: f32[n, n]")
+    def both(x):
+        e = np.exp(x)
+        return e @ e, e + 1
+
+    made = generated(both, numbers(3, 3)).program
+    assert [type(step).__name__ for step in made.steps] == ["KernelStep", "LibraryStep"]
+    assert set(made.steps[0].graph.outputs) == {"e", "z"}
+
+
+def test_why_two_values_are_not_one_kernel():
+    @noyau.op("f32[n, n] -> f32[n, n]")
+    def around(x):
+        e = np.exp(x)
+        return e / (e @ e).sum(0)
+
+    made = generated(around, numbers(3, 3)).program
+    assert [type(step).__name__ for step in made.steps] == ["KernelStep", "LibraryStep", "KernelStep"]
+    assert made.cuts == (("e, v5", "contract stands between them: it needs the first, the second needs it"),)
+
+
+def test_every_input_of_a_call_is_one_of_the_kernel():
+    @noyau.op("f32[n], f32[n], f32 -> f32[n]")
+    def second(x, y, z):
+        return y * 2
+
+    single = generated(second, numbers(3), numbers(3), 1.0).program.single
+    assert single is not None
+    assert [buffer.name for buffer in single.buffers] == ["x", "y", "z", "out"]
+
+
+def test_numbers_stand_in_the_text():
+    @noyau.op("f32[n] -> f32[n]")
+    def norm(x):
+        return x / np.sqrt((x * x).mean() + np.float32(1e-6))
+
+    made = generated(norm, numbers(8))
+    assert "1e-06f" in made.text or "9.99999997e-07f" in made.text
+
+
+def test_a_result_that_is_a_constant_or_an_input():
+    @noyau.op("f32[n] -> same: f32[n], three: f32[3], turned: f32[n]")
+    def ends(x):
+        return x, np.array([1, 2, 3], np.float32), x[::-1]
+
+    x = numbers(4)
+    same, three, turned = ends(x)
+    assert np.array_equal(same, x)
+    assert not np.shares_memory(same, x)
+    assert three.tolist() == [1, 2, 3]
+    assert np.array_equal(turned, x[::-1])
+
+
+@pytest.mark.parametrize("layout", ["packed", "inner", "strided"])
+def test_strided_inputs_of_several_kernels(layout):
+    room = numbers(9, 12)
+    x = {"packed": room[:3, :4].copy(), "inner": room[:3, :4], "strided": room[:9:3, ::3]}[layout]
+    weight, bias = numbers(4, 5), numbers(5)
+    linear = linear_op()
+    assert np.allclose(linear(x, weight, bias), linear.reference(x, weight, bias), rtol=1e-5)
+
+
+def test_arrays_of_the_function_are_given_to_its_kernels():
+    taps = np.array([0.25, 0.5, 0.125], np.float32)
+
+    @noyau.op("f32[n, 3] -> f32[n, 3]")
+    def weighted(x):
+        return np.exp(x * taps)
+
+    made = generated(weighted, numbers(4, 3)).program
+    assert made.single is None
+    assert np.allclose(weighted(numbers(4, 3)), np.exp(numbers(4, 3) * taps))
+
+
+def test_columns_of_one_array_are_one_kernel():
+    """What a layer norm gives back to its weight and bias: one pass over the rows."""
+
+    @noyau.op("f32[rows, n], f32[rows, n] -> bias: f32[n], weight: f32[n], largest: f32[rows]")
+    def sums(grad, x):
+        return grad.sum(0), (grad * x).sum(0), x.max(-1)
+
+    arrays = [numbers(7, 5, seed=seed) for seed in range(2)]
+    made = generated(sums, *arrays).program
+    outputs = [set(step.graph.outputs) for step in made.steps]
+    assert {"bias", "weight"} in outputs
+    assert all(np.allclose(*pair, atol=1e-5) for pair in zip(sums(*arrays), sums.reference(*arrays), strict=True))
+
+
+def test_columns_over_other_axes_or_of_other_arrays_stay_apart():
+    @noyau.op("f32[a, b, n], f32[a, b, n] -> p: f32[b, n], q: f32[n], r: f32[n]")
+    def sums(x, y):
+        return x.sum(0), x.sum((0, 1)), y.sum((0, 1))
+
+    made = generated(sums, numbers(2, 3, 4), numbers(2, 3, 4)).program
+    assert [step.graph.outputs for step in made.steps] == [("p",), ("q",), ("r",)]
+
+
+def test_rounds_that_read_back_what_they_write_are_cut_before_they_multiply():
+    """Each round reads two cells of the one before: all rounds in one kernel would compute 2**12 values a cell."""
+
+    @noyau.op("f32[n, m] -> f32[n, m]")
+    def piled(x):
+        u = x.copy()
+        for _ in range(12):
+            u[1:] += u[:-1]
+        return u
+
+    x = numbers(9, 4)
+    made = generated(piled, x)
+    assert 1 < len(made.program.kernels) <= 2 * 12
+    assert np.allclose(piled(x), piled.reference(x), rtol=1e-5)

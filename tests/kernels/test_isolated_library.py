@@ -1,0 +1,109 @@
+from __future__ import annotations
+
+import os
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from noyau.dtypes import DType
+from noyau.errors import CheckError, InputError, NoyauError, UnsupportedError
+from noyau.kernels.call import built
+from noyau.kernels.isolated_library import Isolated, read, served, write
+from noyau.kernels.reference import graph_of
+from noyau.verify.values import Case, certify_native
+from tests.kernels.written import attached, op_of
+
+DEEDS = """
+#include <stdlib.h>
+#include <unistd.h>
+int f(const float *x, float *out, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) out[i] = 2 * x[i];
+    if (n == 3) *(volatile int *)0 = 1;
+    if (n == 4) for (volatile int k = 0;; ++k) ;
+    if (n == 5) out[n] = 1;
+    if (n == 6) _exit(7);
+    if (n == 7) out[-1] = 1;
+    return n == 8;
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def op():
+    return op_of("f32[n] -> f32[n]")
+
+
+@pytest.fixture(scope="module")
+def isolated(op):
+    kernel = attached(op, DEEDS)
+    with Isolated(*built(kernel, op.instance([DType.F32], [1]), {}), "op[f]", patience_s=3.0) as made:
+        yield made
+
+
+def f32(n: int) -> np.ndarray:
+    return np.arange(n, dtype=np.float32)
+
+
+def test_it_runs_elsewhere_and_gives_its_results(isolated):
+    assert np.array_equal(isolated.call_guarded(f32(9))[0], 2 * f32(9))
+    assert isolated.worker._process.pid != os.getpid()
+    assert isolated.call_guarded(f32(0))[0].shape == (0,)
+
+
+@pytest.mark.parametrize(
+    ("n", "kind", "told"),
+    [
+        (3, CheckError, r"^op\[f\] crashed \(SIGSEGV\)"),
+        (4, CheckError, r"^op\[f\] did not answer within 3 s and was ended$"),
+        (5, CheckError, r"^op\[f\]: .* wrote outside output 0, 1 cells after its end"),
+        (6, CheckError, r"^op\[f\] ended its process with status 7"),
+        (7, CheckError, r"^op\[f\]: .* wrote outside output 0, 1 cells before its start"),
+        (8, InputError, r"^op\[f\]: "),
+    ],
+)
+def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(isolated, n, kind, told):
+    with pytest.raises(kind, match=told):
+        isolated.call_guarded(f32(n))
+    assert np.array_equal(isolated.call_guarded(f32(2))[0], 2 * f32(2))
+
+
+def test_the_certificate_takes_it_as_any_kernel(isolated, op):
+    instance = op_of("f32[n] -> f32[n]").instance([DType.F32], [1])
+    double = op_of("f32[n] -> f32[n]")
+    graph = graph_of(double.description.reference, instance, {})
+    found = certify_native(graph, isolated, [Case("one", (f32(9),))], name="op[f]")
+    assert not found.ok  # the reference is x, the kernel 2 x
+    found = certify_native(graph, isolated, [Case("none", (f32(0),))], name="op[f]")
+    assert found.ok
+
+
+def test_files_end_with_the_block(op):
+    kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
+    with Isolated(*built(kernel, op.instance([DType.F32], [1]), {}), "op[f]") as made:
+        made.call_guarded(f32(2))
+        folder = made.folder
+        assert folder.exists()
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int8, ml_dtypes.bfloat16])
+def test_arrays_go_through_files_as_they_are(tmp_path, dtype):
+    for array in (np.arange(6).astype(dtype).reshape(2, 3).T, np.array(1).astype(dtype), np.zeros((0, 3), dtype)):
+        back = read(write(tmp_path / "array", array))
+        assert back.dtype == array.dtype
+        assert np.array_equal(back, array)
+
+
+def test_what_cannot_go_to_another_process(tmp_path):
+    with pytest.raises(UnsupportedError, match="an array of complex128 cannot go to another process"):
+        write(tmp_path / "array", np.zeros(3, complex))
+
+
+def test_the_other_end_runs_between_guards_and_is_not_timed(tmp_path, op):
+    kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
+    library, symbol = built(kernel, op.instance([DType.F32], [1]), {})
+    held = served(str(library), symbol, [write(tmp_path / "0.in", f32(2))], str(tmp_path), 1, [0])
+    assert np.array_equal(read(held.tell()[0]), 2 * f32(2))
+    with pytest.raises(NoyauError, match="a kernel that is checked is not timed"):
+        held.lasts(1)

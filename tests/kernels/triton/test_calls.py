@@ -1,0 +1,117 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+import noyau  # noqa: E402
+from noyau.errors import DeviceError, SignatureError, UnsupportedError  # noqa: E402
+from noyau.kernels.buffers import GPU  # noqa: E402
+from noyau.kernels.triton.calls import TritonKernel, as_grid, device_told, is_interpreted, where  # noqa: E402
+from noyau.kernels.user_kernel import settled  # noqa: E402
+from noyau.signatures.binding import bind  # noqa: E402
+from tests.kernels import triton_ops  # noqa: E402
+
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
+can_run = pytest.mark.skipif(
+    DEVICE == "cpu" and not is_interpreted(triton_ops.blocks),
+    reason="triton was imported before it was asked to interpret",
+)
+
+
+def made(op, name, *given, constants=(), **known):
+    arrays = [each.cpu().numpy() if isinstance(each, torch.Tensor) else each for each in given]
+    bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
+    return TritonKernel(settled(op.kernels[name], constants), bound.instance, known)
+
+
+def vector(count):
+    return torch.arange(count, dtype=torch.float32, device=DEVICE)
+
+
+def test_a_grid_may_hang_on_a_run_time_scalar():
+    op, x = noyau.op("f32[n], f32 -> f32[n]")(triton_ops.scaled.reference), vector(5)
+    op.kernel(triton_ops.blocks, name="k", launch=lambda by: (int(by),), constants={"BLOCK": 64})
+    kernel = made(op, "k", x, 3.0)
+    assert [kernel.plan([x, by], x.device).grid for by in (3.0, 2.0, 3.0)] == [(3,), (2,), (3,)]
+
+
+@can_run
+@pytest.mark.parametrize("count", [0, 1, 63, 64, 65, 1000])
+@pytest.mark.parametrize("name", ["blocks", "on_a_copy"])
+def test_results_are_new_tensors(name, count):
+    x = vector(count)
+    (out,) = made(triton_ops.scaled, name, x, 3.0)(x, 3.0)
+    assert torch.equal(out, 3 * vector(count))
+    assert torch.equal(x, vector(count))
+
+
+@can_run
+def test_a_constant_is_chosen_of_a_list():
+    x = vector(100)
+    kernel = made(triton_ops.scaled, "blocks", x, 2.0, constants=[("BLOCK", 128)])
+    kernel(x, 2.0)
+    (plan,) = kernel.plans.values()
+    assert plan.grid == (1,)
+    assert plan.named == {"BLOCK": 128, "num_warps": 8}
+
+
+@can_run
+def test_what_is_found_out_is_kept_for_calls_that_are_alike():
+    x = vector(100)
+    kernel = made(triton_ops.scaled, "blocks", x, 2.0)
+    for by in (2.0, 3.0):
+        assert torch.equal(kernel(x, by)[0], by * x)
+    assert len(kernel.plans) == 1
+    kernel(vector(101), 2.0)
+    assert len(kernel.plans) == 2
+
+
+@can_run
+def test_strided_tensors_are_packed_unless_strides_are_asked_for():
+    x = vector(200)[::2]
+    assert torch.equal(made(triton_ops.scaled, "blocks", x, 2.0)(x, 2.0)[0], 2 * x)
+    turned = torch.arange(12.0, device=DEVICE).reshape(3, 4).t()
+    kernel = made(triton_ops.row_sums, "by_rows", turned)
+    assert torch.equal(kernel(turned)[0], turned.sum(-1))
+    (plan,) = kernel.plans.values()
+    assert plan.arguments[-2:] == (1, 4)
+
+
+@can_run
+def test_what_is_updated_is_a_copy():
+    x = vector(10)
+    (out,) = made(triton_ops.doubled, "over", x)(x)
+    assert torch.equal(out, 2 * vector(10))
+    assert torch.equal(x, vector(10))
+
+
+def test_a_grid_is_one_to_three_numbers():
+    assert as_grid(5, "k") == (5,)
+    assert as_grid([5, 2], "k") == (5, 2)
+    with pytest.raises(DeviceError, match="k: a launch has 70000 programs along y, and CUDA takes 65535"):
+        as_grid((1, 70000), "k")
+    for wrong in ((), (1, 2, 3, 4), 2.5, (-1,), (True,), "n"):
+        with pytest.raises(SignatureError, match="in triton it gives programs along one to three axes"):
+            as_grid(wrong, "op[k]")
+
+
+def test_without_a_gpu_a_named_one_is_assumed():
+    assert device_told(torch.device("cpu")) is GPU
+    assert "assumed" in GPU.model
+    assert "triton" in where()
+
+
+@pytest.mark.skipif(is_interpreted(triton_ops.blocks), reason="triton interprets here")
+def test_tensors_of_the_cpu_are_refused():
+    x = torch.arange(3.0)
+    with pytest.raises(UnsupportedError, match="its tensors lie on the CPU; move them to a GPU, or set"):
+        made(triton_ops.scaled, "blocks", x, 2.0)(x, 2.0)
+
+
+@pytest.mark.gpu
+def test_a_tuner_chooses_on_a_gpu():
+    x = vector(1000)
+    assert torch.equal(made(triton_ops.scaled, "tuned", x, 2.0)(x, 2.0)[0], 2 * x)
+    assert device_told(x.device).sm_count == torch.cuda.get_device_properties(0).multi_processor_count

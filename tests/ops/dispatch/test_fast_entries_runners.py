@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.dtypes import DType
+from noyau.errors import InputError
+from noyau.ir.dims import Dim, shape_of
+from noyau.ir.graph import Graph, Input, Node
+from noyau.ir.sizes import Demand
+from noyau.kernels.programs.run import build
+from noyau.ops.dispatch.fast_entries import Runner, solver
+from tests.ops.dispatch.ops import generated, linear_op, numbers
+
+
+def graph(*shapes, demands=()):
+    nodes = tuple(Node(f"x{at}", Input(), (), DType.F32, shape_of(shape)) for at, shape in enumerate(shapes))
+    return Graph(nodes, ("x0",), demands)
+
+
+def arrays(*shapes):
+    return [np.empty(shape, np.float32) for shape in shapes]
+
+
+def test_sizes_of_plain_shapes():
+    solve = solver(graph(["m", "k"], ["k", 3], []))
+    assert solve(arrays((2, 5), (5, 3), ())) == {"m": 2, "k": 5}
+    with pytest.raises(InputError, match="x1 has shape"):
+        solve(arrays((2, 5), (4, 3), ()))
+    with pytest.raises(InputError, match="x1 has shape"):
+        solve(arrays((2, 5), (5, 4), ()))
+
+
+def test_sizes_of_formulas_and_demands():
+    assert solver(graph(["n"], [Dim.of("n") * 2 + 1]))(arrays((3,), (7,))) == {"n": 3}
+    asked = solver(graph(["n"], ["m"], demands=(Demand(Dim.of("n"), Dim.of("m"), "at most"),)))
+    assert asked(arrays((3,), (4,))) == {"n": 3, "m": 4}
+    with pytest.raises(InputError, match="n <= m does not hold"):
+        asked(arrays((5,), (4,)))
+
+
+def test_a_program_of_several_steps():
+    given = [numbers(3, 4), numbers(4, 5), numbers(5)]
+    built = build(generated(linear_op(), *given))
+    (got,) = Runner(built)(*given)
+    assert np.array_equal(got, built(*given)[0])
+    with pytest.raises(InputError):
+        Runner(built)(given[0], given[1], numbers(4))
+
+
+def test_what_a_library_makes_may_lie_in_any_order():
+    @noyau.op("f32[a, b], f32[c, b] -> f32[c, a]")
+    def turned(x, y):
+        return np.exp(np.einsum("ab,cb->ca", x, y) + 1)
+
+    given = [numbers(3, 4), numbers(5, 4)]
+    assert np.allclose(Runner(build(generated(turned, *given)))(*given)[0], turned.reference(*given), rtol=1e-5)
+
+
+def test_a_program_without_a_kernel():
+    @noyau.op("f16[m, k], f16[k, n] -> f16[m, n]")
+    def product(x, y):
+        return x @ y
+
+    given = [numbers(3, 4).astype(np.float16), numbers(4, 5).astype(np.float16)]
+    got = Runner(build(generated(product, *given)))(*given)[0]
+    assert got.dtype == np.float16
+    assert np.allclose(got, product.reference(*given), rtol=1e-2)
+
+
+@pytest.mark.parametrize("equation", ["ij,jk->ik", "ij,ji->ij", "ij,ij->i", "ji,ki->jk"])
+def test_a_product_of_an_array_with_itself(equation):
+    @noyau.op(f"f32[n, n] -> f32[{', '.join('n' for _ in equation.split('->')[1])}]")
+    def squared(x):
+        return np.exp(np.einsum(equation, x, x)) + 1
+
+    x = numbers(4, 4)
+    assert np.allclose(Runner(build(generated(squared, x)))(x)[0], squared.reference(x), rtol=1e-5)

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import noyau
+from noyau.dtypes import DType
+from noyau.errors import InputError
+from noyau.frontends.numpy.trace import trace_shapes
+from noyau.ops.dispatch.unsigned import signature_of
+from tests.ops.dispatch.ops import numbers
+
+
+def both_op():
+    @noyau.op
+    def both(x, y, *, factor=2.0):
+        return np.exp(x - y) * np.float32(factor), (x + y).sum()
+
+    return both
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def assert_alike(op, *args, **constants):
+    for got, want in zip(op(*args, **constants), op.reference(*args, **constants), strict=True):
+        assert np.allclose(got, want, rtol=1e-4, atol=1e-5)
+        assert type(got) is type(want)
+        assert got.dtype == want.dtype
+        assert got.shape == want.shape
+
+
+def test_each_kind_of_call_gets_a_signature():
+    op = both_op()
+    pairs = [((3, 4), (4,)), ((5, 4), (1, 4)), ((3, 4), (3, 4)), ((7,), (7,)), ((8,), (8,)), ((3, 1), (1, 5))]
+    for one, two in pairs:
+        assert_alike(op, numbers(*one), numbers(*two))
+        assert_alike(op, numbers(*one), numbers(*two), factor=3.0)
+    assert_alike(op, numbers(4, 3).T, numbers(4))
+    assert_alike(op, numbers(3).astype(np.float64), numbers(3))
+    assert len(op.calls.kinds) == 2 * 5 + 1
+
+
+def test_what_it_runs_is_explained():
+    told = both_op().explain(numbers(3, 4), numbers(4))
+    assert told.kernel == "c"
+    assert told.key == "x: f32[x_0, x_1] packed, y: f32[x_1] packed; factor=2.0"
+
+
+def test_calls_alike_look_nothing_up(monkeypatch):
+    op = both_op()
+    op(numbers(3), numbers(3))
+    monkeypatch.setattr(op.calls, "signed", None)
+    assert_alike(op, numbers(9), numbers(9))
+
+
+def test_shapes_that_numpy_refuses_are_refused_by_numpy():
+    op = both_op()
+    op(numbers(3), numbers(3))
+    with (
+        pytest.warns(noyau.ReferenceWarning, match="an extent is x_0 and y_0 at once"),
+        pytest.raises(ValueError, match="could not be broadcast"),
+    ):
+        op(numbers(3), numbers(4))
+
+
+def test_sizes_that_it_asks_for():
+    @noyau.op
+    def total(x):
+        made = np.zeros_like(x[0])
+        for row in range(x.shape[0]):
+            made = made * 2 + x[row]
+        return made
+
+    for rows in (1, 3, 2, 3):
+        x = numbers(rows, 5)
+        assert np.allclose(total(x), total.reference(x), rtol=1e-5)
+
+
+def test_results_in_an_array_that_is_given():
+    @noyau.op
+    def doubled(x):
+        return x + x
+
+    x, out = numbers(3, 4), np.empty((3, 4), np.float32)
+    for _ in range(2):
+        assert doubled(x, out=out) is out
+    assert np.array_equal(out, x + x)
+    with pytest.raises(InputError, match="doubled: out is float64"):
+        doubled(x, out=np.empty((3, 4)))
+    with noyau.reference():
+        assert doubled(x, out=out) is out
+
+
+def test_a_number_has_no_dtype():
+    @noyau.op
+    def scaled(x, by):
+        return x * by
+
+    with pytest.warns(noyau.ReferenceWarning, match="by is a float, and without a signature it has no dtype; sign it"):
+        assert np.array_equal(scaled(numbers(3), 2.0), numbers(3) * 2)
+    scaled(numbers(3), 2.0)
+    told = scaled.explain(numbers(3), 2.0)
+    assert told.kernel == "reference"
+    assert told.rejected[0][1].startswith("by is a float, and without a signature it has no dtype")
+    assert scaled.explain(numbers(3), 2).rejected[0][1].startswith("by is an int, and")
+    scaled.kernel(lambda x, by: x * by, name="own", returns=True, trust=True)
+    assert scaled.explain(numbers(3), 2.0).kernel == "own"
+
+
+def test_a_trusted_kernel_that_returns_runs():
+    @noyau.op
+    def doubled(x):
+        return x + x
+
+    @doubled.kernel(trust=True)
+    def sevens(x):
+        return np.full_like(x, 7)
+
+    for _ in range(2):
+        assert doubled(numbers(2, 3)).tolist() == [[7] * 3] * 2
+
+
+def test_forgetting():
+    op = both_op()
+    op(numbers(3), numbers(3))
+    op.calls.forget()
+    (kinds,) = op.calls.kinds.values()
+    assert kinds[0].calls.plain == ()
+    assert_alike(op, numbers(3), numbers(3))
+
+
+def test_the_signature_of_a_trace():
+    made = trace_shapes(lambda x, y: (x @ y, x.sum()), {"x": (DType.F32, (3, 4)), "y": (DType.F32, (4, 5))}, {})
+    assert str(signature_of(made)) == "f32[x_0, x_1], f32[x_1, y_1] -> out0: f32[x_0, y_1], out1: f32"
+
+
+def test_results_that_are_otherwise_for_other_sizes():
+    """What a signature was found from holds for the sizes of its call."""
+    op = noyau.op(lambda a: a.sum() if a.shape[0] > 3 else a[: a.shape[0] - 1])
+    for extent in (5, 2, 7, 3):
+        got, want = op(numbers(extent)), op.reference(numbers(extent))
+        assert np.shape(got) == np.shape(want)
+        assert np.allclose(got, want, atol=1e-6)

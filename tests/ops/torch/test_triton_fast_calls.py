@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+import pytest
+
+torch = pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from dataclasses import replace  # noqa: E402
+
+from noyau.errors import InputError  # noqa: E402
+from noyau.hosts.numpy.fast_calls import MISS  # noqa: E402
+from noyau.kernels.programs.generate import wanted_by  # noqa: E402
+from noyau.kernels.triton.calls import is_interpreted  # noqa: E402
+from noyau.ops.dispatch.choice import Choice, Chosen  # noqa: E402
+from noyau.ops.torch.fast_entries import entry  # noqa: E402
+from noyau.signatures.binding import bind  # noqa: E402
+from tests.kernels import triton_ops  # noqa: E402
+
+DEVICE = "cuda:0" if torch.cuda.is_available() else "cpu"
+pytestmark = pytest.mark.skipif(
+    DEVICE == "cpu" and not is_interpreted(triton_ops.blocks),
+    reason="triton was imported before it was asked to interpret",
+)
+
+
+def door():
+    op = triton_ops.scaled
+    bound = bind(op.signature, (torch.ones(5).numpy(), 2.0), {}, op.name)
+    wanted = replace(wanted_by(op.signature, bound, {}), device=DEVICE)
+    kernel = op.kernels["blocks"]
+    made = entry(op.name, op.signature, Chosen(wanted, ((Choice("blocks", "triton", "", kernel), float("inf")),), ()))
+    assert made is not None
+    return made
+
+
+def test_a_kernel_by_hand_is_called_on_tensors_and_numbers():
+    x = torch.arange(100.0, device=DEVICE)
+    assert torch.equal(door()((x, 3.0)), 3 * x)
+    assert torch.equal(door()((x, torch.tensor(3.0))), 3 * x)
+
+
+def test_what_is_of_another_key_is_missed():
+    made = door()
+    x = torch.arange(5.0, device=DEVICE)
+    assert made((x.double(), 3.0)) is MISS
+    assert made((x.reshape(1, 5), 3.0)) is MISS
+    assert made((x,)) is MISS
+    with pytest.raises(InputError, match="these tensors are not as its kernel takes them"):
+        made.insist((x.double(), 3.0))

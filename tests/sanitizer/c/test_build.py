@@ -1,0 +1,70 @@
+"""What is built of a text, and what a machine without gcc is told."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import BuildError, UnsupportedError
+from noyau.sanitizer.c import build
+from noyau.sanitizer.c.build import Source, built, plain_name
+from noyau.toolchain.c import compiler as c_compiler
+
+
+@pytest.mark.parametrize(
+    ("symbol", "name"),
+    [
+        ("_ZZ13matmul_tiledPKfS0_PfiiiE2as", "as"),
+        ("_ZZ1fILi8EEvPfiE4tile", "tile"),
+        ("_ZZ3fooPfE1s_0", "s"),
+        ("_ZL5table", "table"),
+        ("counts.0", "counts"),
+        ("counts", "counts"),
+    ],
+)
+def test_an_object_has_its_name_of_the_source(symbol, name):
+    assert plain_name(symbol) == name
+
+
+def test_without_gcc_it_is_said(monkeypatch):
+    def missing(name=None):
+        if name == "gcc":
+            raise BuildError("no gcc")
+        return c_compiler.Compiler(("/usr/bin/cc",), "Apple clang version 15")
+
+    monkeypatch.setattr(c_compiler, "find_compiler", missing)
+    with pytest.raises(UnsupportedError, match="install gcc and g\\+\\+"):
+        built(Source("int x;", "c"))
+
+
+def test_headers_of_the_author_are_found_and_are_part_of_what_is_built(tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "own.h").write_text('#include "sub/own.inl"\n', encoding="ascii")
+    seen = set()
+    for text, flags in (('#include "own.h"\n', ()), ("#include <own.h>\n", (f"-I{tmp_path}",))):
+        source = Source(text, "c", flags, tmp_path)
+        assert ("-iquote" in build._flags(source)) == (not flags)
+        for number in (3, 4):
+            (tmp_path / "sub" / "own.inl").write_text(f"static const int k = {number};\n", encoding="ascii")
+            seen.add(build._with_headers(source, c_compiler.Options(extra=build._flags(source))).extra[-1])
+    assert len(seen) == 4
+    assert not build._has_own_headers(Source("#include <math.h>\n", "c", ("-O2",), tmp_path))
+
+
+def test_the_standard_that_the_author_names_counts():
+    flags = build._flags(Source("", "cpp", ("-std=c++20",)))
+    assert [flag for flag in flags if flag.startswith("-std")][-1] == "-std=c++20"
+
+
+def test_only_names_of_cuda_are_said_not_to_be_watched():
+    told = "gcc does not compile it: noyau_own_text.c:3:5: error: '{}' was not declared in this scope"
+    for name, language in (("text", "cuda"), ("nvals", "cuda"), ("surface", "cuda"), ("cudaFoo", "cpp")):
+        error = BuildError(told.format(name))
+        assert build._refused(error, language) is error
+    for name in ("tex1D", "surf2Dread", "cudaFoo", "nvJPEG"):
+        assert isinstance(build._refused(BuildError(told.format(name)), "cuda"), UnsupportedError)
+
+
+def test_flags_that_would_undo_the_watch_are_left_out():
+    flags = build._flags(Source("", "c", ("-O3", "-mavx2", "-ffast-math", "-DN=3", "-lm", "-flto")))
+    assert {"-mavx2", "-DN=3", "-O1"} <= set(flags)
+    assert not {"-O3", "-ffast-math", "-lm", "-flto"} & set(flags)

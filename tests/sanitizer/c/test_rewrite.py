@@ -1,0 +1,61 @@
+"""What of CUDA and OpenMP is written anew, on the same lines."""
+
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import UnsupportedError
+from noyau.kernels.c.prototypes import blanked
+from noyau.sanitizer.c.rewrite import rewritten
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("f<<<1, 64>>>(x, n);", "noyau_grid(1, 64).call({f}, x, n);"),
+        ("f<<<g, b, 4 * n, s>>>();", "noyau_grid(g, b, 4 * n, s).call({f});"),
+        ("f<float, 2> <<<g, b>>> (x);", "noyau_grid(g, b).call({f<float, 2>}, x);"),
+        ("if (n) a::f<<<dim3(1, 2),\n b>>>(x);", "if (n) noyau_grid(dim3(1, 2),\n b).call({a::f}, x);"),
+        ("// f<<<1, 2>>>(x)", "// f<<<1, 2>>>(x)"),
+        ('puts("f<<<1, 2>>>(x)");', 'puts("f<<<1, 2>>>(x)");'),
+        ("extern __shared__ float s[];", "float *const s = (float *)noyau_dynamic_shared();"),
+        (
+            "extern __shared__ __align__(16) unsigned char s[ ];",
+            "unsigned char *const s = (unsigned char *)noyau_dynam",
+        ),
+    ],
+)
+def test_launches_and_dynamic_memory_are_written_anew(text, becomes):
+    unseen = '[](auto... noyau_given) __attribute__((no_sanitize("thread"))) {{ {}(noyau_given...); }}'
+    start, _, rest = becomes.partition(".call({")
+    name, _, end = rest.partition("}")
+    wanted = f"{start}.call({unseen.format(name)}{end}" if rest else becomes
+    made = rewritten(text, "cuda", "op[f]")
+    assert made.startswith(wanted)
+    assert made.count("\n") == text.count("\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "becomes"),
+    [
+        ("#pragma omp parallel for\nfor", "#pragma omp parallel for schedule(runtime)\nfor"),
+        ("  # pragma omp for collapse(2) // all\n", "  # pragma omp for collapse(2) schedule(runtime) // all\n"),
+        ("#pragma omp for schedule(static, 1)\n", "#pragma omp for schedule(static, 1)\n"),
+        ("#pragma omp for nowait\n#pragma omp for\n", "#pragma omp for nowait\n#pragma omp for\n"),
+        ("#pragma omp parallel \\\n  for private(t)\n", "#pragma omp parallel \\\n  for private(t)\n"),
+        ("#pragma omp parallel\n", "#pragma omp parallel\n"),
+    ],
+)
+def test_loops_that_nobody_deals_are_dealt_by_the_plan(text, becomes):
+    assert rewritten(text, "c", "op[f]") == becomes
+
+
+def test_what_is_blanked_keeps_its_place():
+    text = 'a /* b\n c */ "d" // e\nf'
+    assert blanked(text) == "a     \n" + 14 * " " + "\nf"
+
+
+@pytest.mark.parametrize("text", ["x = 1;\n<<<1, 2>>>(x);", "x;\nf<<<1, 2;", "\nf<<<1, 2>>>;"])
+def test_a_launch_that_is_not_read_is_named_with_its_line(text):
+    with pytest.raises(UnsupportedError, match=r"op\[f\]: the launch on line 2 is not read"):
+        rewritten(text, "cuda", "op[f]")

@@ -1,0 +1,44 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.sanitizer.compute_sanitizer.report_reader import merged
+from noyau.verify.findings import Finding
+
+
+def finding(kind, line, other=0, kernel="add", witnesses=()):
+    place, other_place = f"k.cu:{line}", f"k.cu:{other}" if other else ""
+    return Finding("op", kernel, "cuda", kind, place, "", "", other_place=other_place, witnesses=witnesses)
+
+
+TOOL = ("compute-sanitizer",)
+
+
+@pytest.mark.parametrize(
+    ("own", "other"),
+    [
+        (finding("out-of-bounds", 5), finding("out-of-bounds", 5, witnesses=TOOL)),
+        (finding("race", 5, 7), finding("race", 7, 5, witnesses=TOOL)),
+        (finding("negative-index", 5), finding("out-of-bounds", 5, witnesses=TOOL)),
+    ],
+)
+def test_one_defect_with_two_witnesses(own, other):
+    (found,) = merged([own], [other])
+    assert found.witnesses == ("noyau", "compute-sanitizer")
+    assert found.place == own.place
+    assert merged([found], [other]) == (found,)
+
+
+@pytest.mark.parametrize(
+    "other", [finding("race", 5, witnesses=TOOL), finding("out-of-bounds", 6), finding("out-of-bounds", 5, 0, "mul")]
+)
+def test_two_defects(other):
+    own = finding("out-of-bounds", 5)
+    assert merged([own], [other]) == (own, other)
+
+
+def test_one_file_by_two_paths(monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    own = finding("race", 5)
+    other = Finding("op", "add", "cuda", "race", f"{tmp_path}/k.cu:5", "", "", witnesses=TOOL)
+    assert len(merged([own], [other])) == 1

@@ -1,0 +1,190 @@
+"""What a kernel of Numba is given beside plain arrays, and what it makes: watched, or refused by its line."""
+
+from __future__ import annotations
+
+import heapq
+import linecache
+from collections import namedtuple
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from numba import float64, int64, njit, prange, stencil
+from numba.typed import Dict, List
+
+from noyau.errors import UnsupportedError
+from noyau.sanitizer.numba.compiled import run_compiled
+from noyau.sanitizer.numba.kernel import watch_call
+
+Pair = namedtuple("Pair", "x total")
+
+
+@njit(parallel=True)
+def total_of_pair(pair):
+    for i in prange(pair[0].size):
+        pair[1][0] += pair[0][i]
+
+
+@njit(parallel=True)
+def sums_of_rows(pair, out):
+    for i in prange(out.size):
+        out[i] = pair[0][i] + pair[1][i]
+
+
+@pytest.mark.parametrize("made", [tuple, lambda both: Pair(*both)])
+def test_arrays_in_a_tuple_are_watched_under_their_place_in_it(made):
+    seen, _ = watch_call(total_of_pair, (made((np.ones(4), np.zeros(1))),))
+    assert {each.kind for each in seen.findings} == {"race"}
+    assert "pair[1]" in seen.findings[0].message
+
+
+@pytest.mark.parametrize("most", [1 << 40, 1])
+def test_arrays_in_a_tuple_change_once(most):
+    total = np.zeros(1)
+    watch_call(total_of_pair, ((np.ones(4), total),), most=most)
+    assert total[0] == 4
+    seen, _ = watch_call(sums_of_rows, ((np.ones(4), np.ones(4)), out := np.zeros(4)))
+    assert (seen.findings, out.tolist()) == ((), [2] * 4)
+
+
+@stencil
+def mean_of_three(x):
+    return (x[-1] + x[0] + x[1]) / 3
+
+
+@njit(parallel=True)
+def smoothed(x, out):
+    y = mean_of_three(x)
+    for i in prange(x.size):
+        out[0 if i < 2 else i] = y[i]
+
+
+def test_a_stencil_reads_its_arrays_and_gives_one():
+    seen, _ = watch_call(smoothed, (np.arange(5.0), out := np.zeros(5)))
+    assert [each.kind for each in seen.findings] == ["race"]
+    assert out.tolist() == [1, 0, 2, 3, 0]
+
+
+@njit(parallel=True)
+def smoothed_by_name(x):
+    return mean_of_three(x=x)
+
+
+@njit(parallel=True)
+def reads_first(items, out):
+    for i in prange(out.size):
+        out[i] = items[0]
+
+
+@njit(parallel=True)
+def makes_records(x):
+    made = np.zeros(x.size, KIND)
+    for i in prange(x.size):
+        made[i].a = x[i]
+    return made
+
+
+@njit(parallel=True)
+def appends(x):
+    made = [0.0]
+    for i in prange(x.size):
+        made.append(x[i])  # noqa: PERF401  what is refused
+    return made
+
+
+@njit(parallel=True)
+def counts(x):
+    made = {0: 0.0}
+    for i in prange(x.size):
+        made[i % 2] = x[i]
+    return made
+
+
+@njit(parallel=True)
+def sums_in_a_list(x):
+    made: list[float] = [0.0] * 4
+    for i in prange(x.size):
+        made[0] += x[i]
+    return made[0]
+
+
+@njit(parallel=True)
+def sums_by_another_name(x):
+    made = list(range(3))
+    other = made
+    for i in prange(x.size):
+        other[0] += i
+    return made
+
+
+@njit
+def bump(made, i):
+    made.add(i)
+
+
+@njit(parallel=True)
+def shares_with_a_callee(x):
+    made = {0}
+    for i in prange(x.size):
+        bump(made, i)
+    return len(made)
+
+
+@njit(parallel=True)
+def shares_a_heap(x):
+    made = [0.0]
+    for i in prange(x.size):
+        heapq.heappush(made, x[i])
+    return made
+
+
+@njit(parallel=True)
+def makes_typed(x):
+    made = List()
+    made.append(0.0)
+    for i in prange(x.size):
+        x[i] = made[0]
+
+
+@njit(parallel=True)
+def appends_to_its_own(x, out):
+    for i in prange(x.size):
+        made = [0.0] * 1
+        made.append(np.add(x[i], 1))
+        out[i] = np.append(x, made)[-1] + heapq.heappop(made)
+
+
+KIND = np.dtype([("a", np.float64), ("b", np.int32)])
+GIVEN = [
+    (reads_first, (np.zeros(3, KIND), np.zeros(3)), "def ", "items is an array of records"),
+    (reads_first, (List([1.0, 2.0]), np.zeros(3)), "def ", "items is a List"),
+    (reads_first, (Dict.empty(int64, float64), np.zeros(3)), "def ", "items is a Dict"),
+    (makes_records, (np.ones(3),), "np.zeros", "it is an array of records"),
+    (appends, (np.ones(3),), "made.append", "share a list, whose"),
+    (counts, (np.ones(3),), "made[i % 2] =", "share a dict, whose"),
+    (sums_in_a_list, (np.ones(3),), "made[0] += x[i]", "share a list, whose"),
+    (sums_by_another_name, (np.ones(3),), "other[0] += i", "share a list, whose"),
+    (shares_a_heap, (np.ones(3),), "heapq.heappush", "share a list, whose"),
+    (shares_with_a_callee, (np.ones(3),), "made.add(i)", "share a set, whose"),
+    (smoothed_by_name, (np.ones(3),), "mean_of_three(x=x)", "a stencil is called without its array in first place"),
+    (makes_typed, (np.ones(3),), "made = List()", "the accesses of a typed List are not seen"),
+]
+
+
+@pytest.mark.parametrize(("kernel", "args", "text", "why"), GIVEN, ids=lambda each: getattr(each, "__name__", ""))
+def test_what_is_not_seen_is_refused_where_it_stands(kernel, args, text, why):
+    with pytest.raises(UnsupportedError) as raised:
+        watch_call(kernel, args)
+    place, _, told = str(raised.value).partition(": ")
+    file, _, number = place.rpartition(":")
+    assert why in told
+    assert text in linecache.getline(file if "/" in file else __file__, int(number))
+
+
+def test_a_list_of_an_iteration_s_own_is_no_matter():
+    seen, _ = watch_call(appends_to_its_own, (np.ones(3), out := np.zeros(3)))
+    assert (seen.findings, out.tolist()) == ((), [2] * 3)
+    with pytest.raises(UnsupportedError, match=r":\d+: lists, sets and dicts are watched in Python"):
+        run_compiled(sums_in_a_list, (np.ones(3),))

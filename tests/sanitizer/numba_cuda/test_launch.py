@@ -1,0 +1,241 @@
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from numba import cuda, float32, uint8
+
+from noyau.errors import DeviceError, UnsupportedError
+from noyau.sanitizer.numba_cuda.launch import Argument, configured, launched
+from noyau.sanitizer.numba_cuda.rewrite import divisor
+from noyau.sanitizer.recording_array import TooManyError
+from tests.sanitizer.numba_cuda.tutorials import TUTORIALS
+
+
+def seen_of(kernel, launch, *values, unset=(), most=1 << 40):
+    """A launch and what was seen in it."""
+    names = kernel.py_func.__code__.co_varnames
+    arguments = [Argument(name, value, name not in unset) for name, value in zip(names, values, strict=False)]
+    launch = launched(kernel, configured(launch), arguments, most)
+    return launch, launch.recorder.shadow.seen()
+
+
+def lines_of(launch, seen):
+    """Each finding as its kind and its two lines, counted from the kernel's first one."""
+    first = min(site.line for site in launch.recorder.sites)
+    sites = launch.recorder.sites
+    return [(each.kind, sites[each.site].line - first, each.other_site) for each in seen]
+
+
+@pytest.mark.parametrize("name", TUTORIALS)
+def test_correct_kernels_are_silent_and_right(name):
+    kernel, launch, values, want = TUTORIALS[name]
+    values = [np.array(value) if isinstance(value, np.ndarray) else value for value in values]
+    run, seen = seen_of(kernel, launch, *values)
+    assert seen == []
+    assert run.recorder.shadow.accesses > 0
+    if want is not None:
+        np.testing.assert_allclose(values[-1].squeeze(), want(), rtol=1e-5, atol=1e-5)
+
+
+@cuda.jit
+def rarely(x, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i if i != x.size - 1 else 0] = x[i]
+
+
+def test_a_race_on_one_cell_of_many():
+    x, out = np.arange(10_000, dtype=np.float32), np.zeros(10_000, np.float32)
+    run, (race,) = seen_of(rarely, (157, 64), x, out)
+    assert (race.kind, race.owner, race.other_owner, race.cell) == ("race", 9999, 0, 0)
+    assert run.configuration.owner(9999) == "thread 15 of block 156"
+
+
+@cuda.jit
+def reads_past(x, out):
+    i = cuda.grid(1)
+    if i < out.size:
+        out[i] = x[i - 1]
+
+
+def test_an_index_below_zero_wraps_and_is_told_apart():
+    x, out = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    _, (found,) = seen_of(reads_past, (1, 4), x, out)
+    assert (found.kind, found.cell, found.extent) == ("negative-index", -1, 4)
+    assert out.tolist() == [3, 0, 1, 2]
+
+
+@cuda.jit
+def atomic_and_plain(out):
+    cuda.atomic.add(out, 0, 1)
+    out[0] = 5
+
+
+def test_an_atomic_and_a_plain_write_race():
+    _, seen = seen_of(atomic_and_plain, (1, 2), np.zeros(1, np.int32))
+    assert {each.kind for each in seen} == {"race"}
+
+
+@cuda.jit
+def barrier_between(x):
+    t = cuda.threadIdx.x
+    x[t] = t
+    cuda.syncthreads()
+    x[cuda.blockDim.x - 1 - t] += 1
+
+
+def test_a_barrier_orders_within_a_block_alone():
+    assert seen_of(barrier_between, (1, 8), np.zeros(8, np.int32))[1] == []
+    (race, *_) = seen_of(barrier_between, (2, 8), np.zeros(8, np.int32))[1]
+    assert race.kind == "race"
+
+
+@cuda.jit
+def without_the_warp(x):
+    own = cuda.shared.array(32, float32)
+    t = cuda.threadIdx.x
+    own[t] = x[t]
+    x[t] = own[31 - t]
+
+
+def test_threads_of_a_warp_are_not_ordered_by_themselves():
+    run, seen = seen_of(without_the_warp, (1, 32), np.zeros(32, np.float32))
+    race = next(each for each in seen if each.kind == "race")
+    assert run.recorder.memories[race.memory].name == "own"
+
+
+def test_numbers_compute_as_on_the_device():
+    @cuda.jit
+    def wraps(x, out):
+        out[0] = x[0] + x[1]
+
+    out = np.zeros(1, np.uint8)
+    seen_of(wraps, (1, 1), np.array([200, 100], np.uint8), out)
+    assert out[0] == 44
+    wide = np.zeros(1, np.int64)
+    seen_of(wraps, (1, 1), np.array([2**31 - 1, 1], np.int32), wide)
+    assert wide[0] == 2**31
+
+
+@pytest.mark.parametrize(
+    ("launch", "message"),
+    [
+        ((1, 2048), "the block of a launch is 2048; each extent lies between 1 and 1024"),
+        ((1, (64, 64)), "a block of (64, 64) has 4096 threads; a GPU takes 1024"),
+        (((1, 70000), 32), "the grid of a launch is (1, 70000); each extent lies between 0 and 65535"),
+        ((1, 0), "the block of a launch is 0; each extent lies between 1 and 1024"),
+        ((1, 1.5), "the block of a launch is one to three integers; got 1.5"),
+        ((1, (1, 1, 1, 1)), "the block of a launch is one to three integers; got (1, 1, 1, 1)"),
+        (7, "a launch is (grid, block), a stream and bytes of shared memory; got 7"),
+    ],
+)
+def test_a_launch_that_no_gpu_takes(launch, message):
+    with pytest.raises(DeviceError, match=f"^{re.escape(message)}$"):
+        configured(launch)
+
+
+def test_a_grid_of_no_blocks_runs_nothing():
+    run, seen = seen_of(barrier_between, (0, 8), np.zeros(8, np.int32))
+    assert (run.recorder.shadow.accesses, seen) == (0, [])
+
+
+def test_a_limit_of_accesses_ends_a_run():
+    with pytest.raises(TooManyError):
+        seen_of(TUTORIALS["saxpy"][0], (4000, 64), np.float32(1), np.zeros(256_000), np.zeros(256_000), most=1000)
+
+
+def test_what_cannot_be_watched_is_named_with_its_line():
+    @cuda.jit
+    def cooperative(x):
+        cuda.cg.this_grid().sync()
+
+    line = cooperative.py_func.__code__.co_firstlineno + 2
+    with pytest.raises(UnsupportedError, match=rf"numba\.cuda\.cg cannot be watched without a GPU \(line {line} of"):
+        seen_of(cooperative, (1, 1), np.zeros(1))
+
+
+def test_threads_are_named_by_their_places():
+    made = configured(((2, 2), (4, 4, 2)))
+    assert made.owner(0) == "thread (0, 0, 0) of block (0, 0)"
+    assert made.owner(32 + 16 + 5) == "thread (1, 1, 1) of block (1, 0)"
+    assert str(made) == "[(2, 2), (4, 4, 2)]"
+
+
+@cuda.jit
+def edges(x, count, out):
+    i = cuda.grid(1)
+    if i < x.size:
+        out[i, 0] = i / count[i]
+        out[i, 1] = -i // 2 + (-i) % 3
+        out[i, 2] = np.int8(i + 125)
+        out[i, 3] = uint8(x[i])
+        count[i] //= 2 - x.ndim
+        out[i, 4] = x[-1]
+
+
+def test_numbers_are_as_on_a_device():
+    x, out = np.array([-1.5, 2.9, np.nan, 300.0]), np.zeros((4, 5))
+    _, seen = seen_of(edges, (1, 8), x, np.array([0, 0, 2, 1]), out)
+    assert seen == []
+    want = [[np.nan, 0, 125, 255, 300], [np.inf, 1, 126, 2, 300], [1, 0, 127, 0, 300], [3, -2, -128, 44, 300]]
+    np.testing.assert_array_equal(out, want)
+
+
+def test_a_zero_divides_as_numpys():
+    with np.errstate(all="ignore"):
+        assert [1 / divisor(0), -1 / divisor(0.0), 5 // divisor(0)] == [np.inf, -np.inf, 0]
+    assert divisor(3) == 3
+
+
+@cuda.jit
+def moved(p, q):
+    i = cuda.grid(1)
+    if i < p.size:
+        p[i].x += p[i]["m"]
+        q[i] = p[i]
+        p[i].m = 0
+
+
+@cuda.jit
+def shifted(p):
+    i = cuda.grid(1)
+    if i < p.size - 1:
+        p[i].x = p[i + 1].x
+
+
+def test_fields_of_records_are_watched_each_on_its_own():
+    kind = np.dtype([("x", np.float32), ("m", np.int32)])
+    p, q = np.array([(1, 2), (3, 4)], kind), np.zeros(2, kind)
+    assert seen_of(moved, (1, 8), p, q)[1] == []
+    assert (p.tolist(), q.tolist()) == ([(3, 0), (7, 0)], [(3, 2), (7, 4)])
+    run, (race,) = seen_of(shifted, (1, 8), np.zeros(3, kind))
+    assert (race.kind, run.recorder.memories[race.memory].spelt(race.cell)) == ("race", "p.x[1]")
+
+
+def test_a_field_that_is_an_array_is_refused():
+    with pytest.raises(UnsupportedError, match=r"^the field x of a record is an array, which cannot be watched"):
+        seen_of(shifted, (1, 1), np.zeros(3, [("x", "f4", 2)]))
+
+
+@cuda.jit
+def converts(x, whole, short, few):
+    i = cuda.grid(1)
+    if i < x.size:
+        whole[i] = np.int32(x[i])
+        short[i] = np.int16(x[i])
+        few[i] = np.uint8(x[i])
+
+
+def test_floats_become_integers_as_on_a_device():
+    x = np.array([np.inf, -np.inf, np.nan, 2.0**31, -3e9, 70000.0, -1.5, 258.7], np.float32)
+    whole, short, few = (np.zeros(8, dtype) for dtype in (np.int32, np.int16, np.uint8))
+    seen_of(converts, (1, 8), x, whole, short, few)
+    most, least = 2**31 - 1, -(2**31)
+    assert whole.tolist() == [most, least, 0, most, least, 70000, -1, 258]
+    assert short.tolist() == [-1, 0, 0, -1, 0, 70000 - 65536, -1, 258]
+    assert few.tolist() == [255, 0, 0, 255, 0, 70000 % 256, 255, 2]

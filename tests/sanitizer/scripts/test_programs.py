@@ -1,0 +1,257 @@
+from __future__ import annotations
+
+import json
+import os
+
+import pytest
+
+from noyau.errors import InputError, UnsupportedError
+from noyau.jobs.cli import main
+from noyau.sanitizer.scripts.programs import check_program
+
+OPENMP = """\
+#include <stdio.h>
+#include <stdlib.h>
+#include <omp.h>
+double norm(const double *x, int n) {
+    double s = 0;
+#pragma omp parallel for
+    for (int i = 0; i < n; i++)
+        s += x[i] * x[i];
+    return s;
+}
+int main(int argc, char **argv) {
+    int n = atoi(argv[1]);
+    double *x = malloc(n * sizeof *x);
+    double *y = malloc(n * sizeof *y);
+    for (int i = 0; i < n; i++) x[i] = i;
+#pragma omp parallel for
+    for (int i = 0; i <= n; i++) y[i] = 2;
+    double total = 0;
+#pragma omp parallel for reduction(+ : total)
+    for (int i = 0; i < n; i++) total += y[i] + x[i];
+    printf("%d of %d, %g\\n", argc, omp_get_max_threads(), norm(x, n) + total);
+    free(x), free(y);
+    return n == 7 ? 3 : 0;
+}
+"""
+CUDA = """\
+#include <cstdio>
+#include <iostream>
+#include <vector>
+#include <cuda_runtime.h>
+#define CHECK(call) do { cudaError_t e = (call); if (e) { puts(cudaGetErrorString(e)); exit(1); } } while (0)
+__global__ void add(const float *a, float *c, int n) {
+    int i = blockIdx.x * blockDim.x + threadIdx.x;
+    c[i] = a[i] + 1;
+}
+template <typename T> __global__ void sum(const T *a, T *out, int n) {
+    extern __shared__ float s[];
+    int i = blockIdx.x * blockDim.x + threadIdx.x, t = threadIdx.x;
+    s[t] = i < n ? a[i] : 0;
+    __syncthreads();
+    for (int k = blockDim.x / 2; k > 0; k /= 2) {
+        if (t < k) s[t] += s[t + k];
+    }
+    if (t == 0) atomicAdd(out, s[0]);
+}
+int main() {
+    int n = 100, threads = 64;
+    std::vector<float> a(n, 1.0f);
+    float *da, *dc, *out, total;
+    cudaEvent_t start;
+    cudaStream_t stream;
+    cudaFree(0);
+    cudaFree(nullptr);
+    cudaEventCreate(&start);
+    cudaStreamCreate(&stream);
+    CHECK(cudaMalloc(&da, n * sizeof(float)));
+    CHECK(cudaMalloc((void **)&dc, n * sizeof(float)));
+    cudaMallocManaged(&out, sizeof(float));
+    *out = 0;
+    cudaMemcpyAsync(da, a.data(), n * sizeof(float), cudaMemcpyHostToDevice, stream);
+    add<<<(n + threads - 1) / threads, threads, 0, stream>>>(da, dc, n);
+    CHECK(cudaGetLastError());
+    sum<float><<<dim3(2), threads, threads * sizeof(float)>>>(dc, out, n);
+    cudaDeviceSynchronize();
+    std::cout << *out << std::endl;
+    return 0;
+}
+"""
+
+
+def checked(tmp_path, name, text, *arguments, **options):
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8")
+    return check_program(path, arguments, **options)
+
+
+def seen(found):
+    return sorted((each.kind, int(each.place.rpartition(":")[2])) for each in found.findings)
+
+
+def test_a_program_of_openmp_runs_with_its_own_main(tmp_path, capfd):
+    found = checked(tmp_path, "prog.c", OPENMP, "20", maps=True)
+    assert [str(each).splitlines()[:2] for each in found.maps] == [
+        ["prog on line 16: who writes y[20]", "  y[0..5]    thread 0"]
+    ]
+    assert capfd.readouterr().out == "2 of 4, 2700\n"  # of the first run alone
+    assert seen(found) == [("out-of-bounds", 17), ("race", 8)]
+    told = {each.kind: each for each in found.findings}
+    assert "thread 3 of 4 writes y at 20, which has 20 cells" in told["out-of-bounds"].message
+    assert "a variable on the stack, written by thread 0 of 4 on the same line" in told["race"].message
+    assert told["race"].owners == ("thread 1 of 4", "thread 0 of 4")
+    assert "#pragma omp atomic" in told["race"].remedy
+    assert str(found).startswith("prog: watched in 2 runs, ")
+    assert checked(tmp_path, "prog.c", OPENMP, "7").fault == "it ended with status 3"
+    crashed = checked(tmp_path, "prog.c", OPENMP)
+    assert [each.kind for each in crashed.findings] == ["crash"]
+
+
+def test_a_program_of_cuda_runs_without_a_gpu(tmp_path, capfd):
+    found = checked(tmp_path, "prog.cu", CUDA, maps=True)
+    drawn = [str(each).splitlines() for each in found.maps]
+    assert drawn[0][0] == "add<<<2, 64>>>: who writes dc[100]"
+    assert drawn[0][3].split() == ["dc[64..95]", "block", "1,", "warp", "0:", "threads", "0..31"]
+    assert drawn[1] == [
+        "sum<<<2, 64>>>: who writes out[1]",
+        "  out[0]  block 1, warp 0: thread 0, after 1 other thread",
+    ]
+    assert capfd.readouterr().out.strip().isdigit()
+    assert seen(found) == [("out-of-bounds", 8), ("race", 16)]
+    told = {each.kind: each for each in found.findings}
+    assert "thread 36 of block 1 reads da at 100" in told["out-of-bounds"].message
+    assert set(told["race"].owners) <= {f"thread {n} of block {b}" for n in range(64) for b in range(2)}
+    assert told["race"].remedy.startswith("put a __syncthreads() between them")
+    assert "threads took turns: 256 in 2 launches" in str(found)
+    assert seen(checked(tmp_path, "prog.cu", CUDA, launch=((1,), (32,)))) == [("race", 16)]
+
+
+def test_what_cannot_be_run_is_named(tmp_path):
+    with pytest.raises(InputError, match=r"f\.c has no main\(\), so there is nothing to run; in Python, noyau.check"):
+        checked(tmp_path, "f.c", "int f(void) { return 1; } /* main() */\n")
+    with pytest.raises(InputError, match=r"none\.c cannot be read: No such file"):
+        check_program(tmp_path / "none.c")
+    text = "#include <cuda_runtime.h>\nint main() {\n    float *a;\n    cudaMallocArray(&a, 4);\n}\n"
+    with pytest.raises(UnsupportedError, match=r"^f\.cu: line 4 uses cudaMallocArray, which cannot be watched"):
+        checked(tmp_path, "f.cu", text)
+    with pytest.raises(UnsupportedError, match=r"^f\.c: line 2 calls other, which cannot be watched"):
+        checked(tmp_path, "f.c", "int other(int);\nint main() { return other(1); }\n")
+
+
+def test_the_command_checks_programs(tmp_path, capfd):
+    path, record = tmp_path / "prog.c", tmp_path / "found.json"
+    text = "#include <stdio.h>\nint main(int n, char **words) { return puts(words[1]) < 0 || ANSWER != 42; }\n"
+    path.write_text(text, encoding="utf-8")
+    assert main(["check", str(path), "hello", "--flags=-DANSWER=42", "--json", str(record)]) == 0
+    assert capfd.readouterr().out.startswith("hello\nprog: no race found in 1 run, ")
+    assert json.loads(record.read_text(encoding="utf-8"))["ok"] is True
+    assert main(["check", f"{path}::main"]) == 2
+    assert main(["check", str(path), "--sanitizer"]) == 2
+    told = capfd.readouterr().err
+    assert "prog.c::main names a function, which is called in Python: noyau.check(" in told
+    assert "prog.c is a program, and --sanitizer is not of programs" in told
+    assert main(["check", str(path), "--flags=-DX='"]) == 2
+    assert "cannot be read: no closing quotation; end each quote" in capfd.readouterr().err
+    path.write_text("int main() {\n    return 0\n}\n", encoding="utf-8")
+    assert main(["check", str(path)]) == 2
+    assert "prog.c:2:13: error: expected ';'" in capfd.readouterr().err
+
+
+def test_other_files_of_a_program_are_watched_alike(tmp_path, monkeypatch):
+    part = "int all[4];\nvoid add(int n) {\n#pragma omp parallel for\n    for (int i = 0; i < n; i++) all[0] += i;\n}\n"
+    text = "void add(int n);\nint main() { add(40); return 0; }\n"
+    (tmp_path / "part.c").write_text(part, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    found = checked(tmp_path, "prog.c", text, flags="part.c")
+    assert [(each.kind, each.place) for each in found.findings] == [("race", f"{tmp_path}/part.c:4")] * len(
+        found.findings
+    )
+    assert found.findings and "all[0]" in found.findings[0].message
+    (tmp_path / "part.c").write_text(part.replace("parallel for", "parallel for reduction(+ : all)"), encoding="utf-8")
+    assert checked(tmp_path, "prog.c", text, flags="part.c").ok
+    with pytest.raises(InputError, match=r"none\.c cannot be read: No such file or directory; give FILE"):
+        checked(tmp_path, "prog.c", text, flags="none.c")
+
+
+def test_files_beside_a_program_are_those_of_now(tmp_path, monkeypatch, capfd):
+    for name in ("include", "sub"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "include" / "bound.h").write_text("enum { most = 5 };\n", encoding="utf-8")
+    (tmp_path / "sub" / "kernel.c").write_text("int twice(int x) { return 2 * x; }\n", encoding="utf-8")
+    (tmp_path / "kernel.c").write_text('#include "sub/kernel.c"\n', encoding="utf-8")
+    text = (
+        '#include <stdio.h>\n#include <bound.h>\n#include "kernel.c"\nint main() { printf("%d", twice(most) + N); }\n'
+    )
+    monkeypatch.chdir(tmp_path)
+    assert checked(tmp_path, "kernel_c.c", text, flags="-DN=1 -I include").ok
+    (tmp_path / "sub" / "kernel.c").write_text("int twice(int x) { return 3 * x; }\n", encoding="utf-8")
+    assert checked(tmp_path, "kernel_c.c", text, flags="-DN=1 -Iinclude").ok
+    assert capfd.readouterr().out == "1116"
+
+
+TWICE = """\
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+int main(int argc, char **argv) {
+    int left = getchar();
+#pragma omp parallel
+    left += 0;
+    FILE *out = fopen(argv[1], "a");
+    fputc('r', out), fclose(out);
+    while (argc == 2 && left == EOF) { }
+    if (argc == 3) kill(getpid(), SIGINT);
+    return 0;
+}
+"""
+
+
+def test_a_run_in_silence_is_short_and_follows_no_interruption(tmp_path, monkeypatch, capfd):
+    monkeypatch.setattr("noyau.sanitizer.scripts.programs.SILENT_S", 0.3)
+    monkeypatch.setattr("noyau.sanitizer.scripts.programs.SILENT_TIMES", 0)
+    log, held = tmp_path / "log", tmp_path / "given"
+    held.write_text("x", encoding="utf-8")
+    stdin = os.dup(0)
+    try:
+        os.dup2(os.open(held, os.O_RDONLY), 0)
+        found = checked(tmp_path, "twice.c", TWICE, str(log))
+    finally:
+        os.dup2(stdin, 0)
+    assert "in 2 runs" in str(found)
+    assert found.ok
+    assert log.read_text(encoding="utf-8") == "rr"
+    (crash,) = (each for each in checked(tmp_path, "twice.c", TWICE, str(log), "stop").findings if each.kind == "crash")
+    assert "it was interrupted" in crash.message
+    assert log.read_text(encoding="utf-8") == "rrr"
+
+
+def test_maps_are_of_memory_that_the_text_names(tmp_path):
+    text = """#include <thread>
+void fill(float *x, int at) { for (int i = 0; i < 4; i++) x[4 * at + i] = at; }
+int main() {
+    float *rows[2];
+    for (int k = 0; k < 2; k++) rows[k] = new float[8];
+    std::thread a(fill, rows[0], 0), b(fill, rows[1], 1);
+    a.join(), b.join();
+}
+"""
+    names = [array.name for each in checked(tmp_path, "rows.cpp", text, maps=True).maps for array in each.arrays]
+    assert names == ["memory of line 5", "memory of line 5 (2)"]
+
+
+def test_what_mends_a_program_names_no_op(tmp_path, capfd):
+    text = """#include <cstdio>
+__global__ void sum(const float *x, float *out, int n) { if (threadIdx.x == 0) *out += x[blockIdx.x]; }
+int main() {
+    float *x, *out;
+    cudaMalloc(&x, 8);
+    cudaMalloc(&out, 4);
+    cudaMemset(x, 0, 8);
+    sum<<<2, 32>>>(x, out, 2);
+    cudaDeviceSynchronize();
+}
+"""
+    remedies = {each.kind: each.remedy for each in checked(tmp_path, "sum.cu", text).findings}
+    assert remedies["uninitialised"] == "write each cell before it is read, on every path that leads there"
+    assert remedies["race"] == "no barrier orders two blocks: give each thread its own cells, or use atomicAdd"

@@ -1,0 +1,137 @@
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from noyau.jobs.check.script_run import check_script
+
+SCRIPT = """
+    import torch
+    import triton
+    import triton.language as tl
+
+    DEVICE = triton.runtime.driver.active.get_active_torch_device()
+
+    @triton.jit
+    def add(x, y, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        inside = at < n
+        tl.store(out + at, tl.load(x + at, mask=inside) + tl.load(y + at, mask=inside), mask=inside)
+
+    @triton.jit
+    def unguarded(x, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(x + at, 1.0)  # past
+
+    @triton.jit
+    def count(hist, x, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        bins = hist + tl.load(x + at, mask=at < n, other=0)
+        tl.store(bins, tl.load(bins, mask=at < n) + 1, mask=at < n)  # meet
+
+    @triton.jit
+    def total(x, s, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.atomic_add(s, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))  # unset
+
+    @triton.jit
+    def filled_by_host(x, s, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.atomic_add(s, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))
+
+    @triton.jit
+    def hidden(x, s, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.atomic_add(s, tl.sum(tl.load(x + at, mask=at < n, other=0.0)))  # still
+
+    @triton.autotune(configs=[triton.Config({"BLOCK": size}) for size in (32, 64)], key=["n"])
+    @triton.heuristics({"EVEN": lambda given: given["n"] % given["BLOCK"] == 0})
+    @triton.jit
+    def tuned(x, out, n, BLOCK: tl.constexpr, EVEN: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, 2 * tl.load(x + at, mask=EVEN | (at < n)), mask=EVEN | (at < n))
+
+    x = torch.arange(100, device="cuda", dtype=torch.float32)
+    y = torch.ones(100).cuda()
+    assert x.is_cuda and x.device == y.device == DEVICE and x.cpu().device.type == "cpu"
+    out = torch.empty_like(x)
+    add[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, y, out, 100, BLOCK=32)
+    print("right", torch.equal(out, x + 1))
+    short = torch.empty(100, device=DEVICE)
+    add[(3,)](x, y, short, 100, BLOCK=32)
+    print("some", short[:96].sum().item())
+    short.cpu()
+    unguarded[(4,)](y, 100, BLOCK=32)
+    hist = torch.zeros(4, dtype=torch.int32, device="cuda")
+    count[(4,)](hist, torch.zeros(100, dtype=torch.int32, device="cuda"), 100, BLOCK=32)
+    total[(1,)](x, torch.empty(1, device="cuda"), 100, BLOCK=128)
+    filled = torch.empty(1, device="cuda")
+    filled.zero_()
+    total[(1,)](x, filled, 100, BLOCK=128)
+    shared = torch.empty(1, device=DEVICE)
+    shared.data.fill_(0)
+    filled_by_host[(1,)](x, shared, 100, BLOCK=128)
+    viewed = torch.empty(1)
+    viewed.numpy()[:] = 0
+    filled_by_host[(1,)](x, viewed, 100, BLOCK=128)
+    named = torch.empty(1)
+    named.requires_grad_(False)
+    hidden[(1,)](x, named, 100, BLOCK=128)
+    tuned[lambda meta: (triton.cdiv(100, meta["BLOCK"]),)](x, out, 100)
+    print("tuned", torch.equal(out, 2 * x), tuned.best_config.kwargs["BLOCK"] in (32, 64))
+    unguarded.warmup(x, 100, BLOCK=32, grid=(1,))[(1,)](x[:64], 64, BLOCK=64)
+    unguarded[(1,)](x[10:], 64, BLOCK=64)
+    half = torch.zeros(64, dtype=torch.bfloat16, device="cuda")
+    unguarded[(1,)](half, 64, BLOCK=64)
+"""
+
+
+@pytest.fixture(scope="module")
+def checked(tmp_path_factory):
+    path = tmp_path_factory.mktemp("triton") / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT), encoding="utf-8")
+    return path, check_script(path)
+
+
+def line_with(path, mark):
+    lines = path.read_text(encoding="utf-8").splitlines()
+    return next(number for number, line in enumerate(lines, 1) if line.endswith(f"# {mark}"))
+
+
+def test_every_launch_is_watched_and_gives_what_it_should(checked):
+    path, found = checked
+    assert found.fault == ""
+    seen = {(each.kernel, each.kind, each.place) for each in found.findings if each.kind != "unwritten"}
+    assert seen == {
+        ("unguarded", "out-of-bounds", f"{path}:{line_with(path, 'past')}"),
+        ("count", "race", f"{path}:{line_with(path, 'meet')}"),
+        ("total", "uninitialised", f"{path}:{line_with(path, 'unset')}"),
+        ("hidden", "uninitialised", f"{path}:{line_with(path, 'still')}"),
+    }
+    kernels = {each.name: each for each in found.kernels}
+    assert kernels["add"].calls == 2
+    assert kernels["tuned"].shapes == (
+        "x: float32[100], out: float32[100], n = 100, BLOCK = 32, EVEN = False",
+        "x: float32[100], out: float32[100], n = 100, BLOCK = 64, EVEN = False",
+    )
+    assert kernels["unguarded"].notes == ("bfloat16: Triton's interpreter calculates in it as in integers",)
+
+
+def test_cells_that_the_host_reads_and_nobody_stored(checked):
+    (finding,) = [each for each in checked[1].findings if each.kind == "unwritten"]
+    assert (finding.kernel, finding.language) == ("add", "triton")
+    assert finding.message == "4 of 100 cells that the host reads were never stored, [96] first"
+    assert finding.mend == "launch enough programs for the last cells: triton.cdiv(n, BLOCK)"
+
+
+def test_what_it_prints(checked, capfd):
+    path, _ = checked
+    found = check_script(path, launch=((5,), (1,)))  # five programs of each
+    printed = capfd.readouterr().out
+    assert "right True" in printed
+    assert "tuned True True" in printed
+    assert not [each for each in found.findings if each.kind == "unwritten"]

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import textwrap
+
+import pytest
+
+pytest.importorskip("torch")
+pytest.importorskip("triton")
+
+from noyau.jobs.check.script_run import check_script
+
+SCRIPT = """
+    import torch
+    import triton
+    import triton.language as tl
+    from triton.tools.tensor_descriptor import TensorDescriptor
+
+    @triton.jit
+    def move(source, target, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(target + at, tl.load(source + at, mask=at < n), mask=at < n)
+
+    @triton.jit
+    def tiles(source, target, BLOCK: tl.constexpr):
+        row = tl.program_id(0) * BLOCK
+        target.store([row, 0], source.load([row, 0]))
+
+    @triton.jit
+    def rows(x, stride, n, BLOCK: tl.constexpr):
+        at = tl.arange(0, BLOCK)
+        tl.store(x + tl.program_id(0) * stride + at, 1.0, mask=at < n)
+
+    whole = torch.arange(65, dtype=torch.float32)
+    move[(2,)](whole[:-1], whole[1:], 64, BLOCK=32)  # views of one storage meet
+    a, b = torch.rand(16, 16), torch.zeros(16, 16)
+    tiles[(2,)](TensorDescriptor.from_tensor(a, [8, 16]), TensorDescriptor.from_tensor(b, [8, 16]), BLOCK=8)
+    assert torch.equal(a, b)
+    wide = torch.zeros(4, 10)
+    rows[(4,)](wide[:, 2:6], 10, 4, BLOCK=4)
+    assert wide.sum() == 16 and wide[:, 2:6].sum() == 16
+    rows[(4,)](wide[:, 2:6], 10, 8, BLOCK=8)  # past the last row alone
+    move[(1,)](torch.zeros(0), torch.zeros(0), 0, BLOCK=32)
+    bits = torch.zeros(8, dtype=torch.int32)
+    move[(1,)](torch.ones(8), triton.reinterpret(bits, tl.float32), 8, BLOCK=8)
+    assert bits[0] == 0x3F800000
+"""
+
+
+def test_views_strides_and_descriptors(tmp_path):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(SCRIPT), encoding="utf-8")
+    found = check_script(path)
+    assert found.fault == ""
+    assert [(each.kernel, each.kind) for each in found.findings] == [("move", "race"), ("rows", "out-of-bounds")]
+    meet, past = found.findings
+    assert meet.message.startswith("program 1 reads source[32], written by program 0 on the same line")
+    assert past.message == "program 3 writes x at 34, which has 34 cells (4 times)"
+
+
+BARE = """
+    import numpy as np
+    import torch
+    import triton
+    import triton.language as tl
+    import noyau
+    from noyau.errors import SignatureError
+
+    @triton.jit
+    def double(x, out, n, BLOCK: tl.constexpr):
+        at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+        tl.store(out + at, 2 * tl.load(x + at, mask=at < n), mask=at < n)
+
+    x, out = torch.rand(50, device="cuda"), torch.zeros(50, device="cuda")
+    assert noyau.check(double, (x, out, 50, 32), launch=lambda meta: (2,), reference=lambda x: 2 * x).ok
+    noyau.check(double, (x, out, 50, 32), launch=1, reference=lambda x: 2 * x)
+    assert not out.any()
+    try:
+        noyau.check(double, (x, out, 50, 32))
+    except SignatureError as error:
+        print(error)
+"""
+
+
+def test_kernels_that_a_script_has_checked(tmp_path, capfd):
+    path = tmp_path / "script.py"
+    path.write_text(textwrap.dedent(BARE), encoding="utf-8")
+    found = check_script(path)
+    assert found.fault == ""
+    assert capfd.readouterr().out == "double needs a grid: noyau.check(double, args, launch=(programs,))\n"
+    (wrong,) = found.findings
+    assert (wrong.kind, wrong.cell) == ("wrong-value", (32,))
+    assert found.kernels[0].calls == 2  # its launches are not watched once more

@@ -1,0 +1,110 @@
+from __future__ import annotations
+
+import pytest
+
+from noyau.errors import CheckError
+from noyau.verify.certificate import Certificate, Failure
+from noyau.verify.findings import _KINDS, REMEDIES, UNWATCHED, Checked, Finding, KernelCheck, excerpt, kind_of, together
+
+
+def failure(note: str = "", **said) -> Failure:
+    return Failure("case", "x: f32[3]", note, **said)
+
+
+@pytest.mark.parametrize(
+    ("note", "kind"),
+    [
+        ("wrote outside out, 1 cells after its end", "out-of-bounds"),
+        ("never wrote 3 cells of out", "unwritten"),
+        ("changed its input x", "mutated-input"),
+        ("changed its input 0", "mutated-input"),
+        ("two pieces of its work change out at [0]: on two threads they would race", "race"),
+        ("wrote outside out, 1 cells before its start", "negative-index"),
+        ("reads before it writes 3 cells of out", "uninitialised"),
+        ("crashed (SIGSEGV)", "crash"),
+        ("did not answer within 3 s and was ended", "crash"),
+        ("ended its process with status 3", "crash"),
+        ("raised ValueError: no", "crash"),
+        ("gave f64[3] as out, not f32[3]", "wrong-value"),
+        ("something else", "wrong-value"),
+    ],
+)
+def test_the_kind_follows_from_the_words(note, kind):
+    assert kind_of(failure(note)) == kind
+
+
+@pytest.mark.parametrize(
+    ("got", "want", "kind"),
+    [(1.00001, 1.0, "precision"), (1.1, 1.0, "wrong-value"), (float("nan"), 1.0, "wrong-value")],
+)
+def test_a_value_that_is_nearly_right_lost_precision(got, want, kind):
+    assert kind_of(failure(output="out", cell=(0,), got=got, want=want, allowed=1e-6)) == kind
+
+
+def finding(place: str = "/folder/kernel.py:12", **said) -> Finding:
+    return Finding("op", "k", "python", "unwritten", place, "x: f32[3]", "wrong: it never wrote", (1, 2), **said)
+
+
+def test_every_kind_has_a_remedy():
+    kinds = "race out-of-bounds negative-index uninitialised unwritten written-twice divergent-barrier wrong-value"
+    kinds += " mutated-input order-dependent gradient launch precision crash"
+    assert list(REMEDIES) == kinds.split()
+    assert {kind for _, kind in _KINDS} | set(UNWATCHED) <= REMEDIES.keys()
+
+
+def test_a_finding_names_file_and_line():
+    told = finding().to_json()
+    assert (told["file"], told["line"]) == ("/folder/kernel.py", 12)
+    assert (finding("/folder/kernel.c").to_json()["file"], finding("/folder/kernel.c").to_json()["line"]) == (
+        "/folder/kernel.c",
+        None,
+    )
+    assert told["id"] == finding().id == "op[k]:unwritten"
+    assert told["cell"] == [1, 2]
+    assert told["remedy"].startswith("let the loop reach the last cells")
+    keys = "id op kernel language kind severity file line other_line owners cell size message remedy"
+    assert list(told) == keys.split()
+
+
+def test_a_check_prints_a_line_for_each_kernel():
+    good = KernelCheck("gpu", "cuda", None, (), skipped="it is in cuda")
+    found = Checked("op", "op.py:3", (KernelCheck("k", "python", None, (finding(),)), good))
+    assert repr(found) == str(found)
+    assert not found.ok
+    first, second = str(found).splitlines()
+    assert first.startswith("op[k]: unwritten: wrong: it never wrote; let the loop reach the last cells, or give ")
+    assert second == "op[gpu]: not tried: it is in cuda"
+    with pytest.raises(CheckError, match=r"op\[k\] is wrong: it never wrote"):
+        found.raise_if_bad()
+    Checked("op", "op.py:3", (good,)).raise_if_bad()
+
+
+def test_a_warning_does_not_speak_against_a_kernel():
+    warned = KernelCheck("k", "c", Certificate("k", ()), (finding(severity="warning"),), notes=("packed",))
+    found = Checked("op", "op.py:3", (warned,), note="no others")
+    assert found.ok
+    found.raise_if_bad()
+    assert [line.partition(";")[0] for line in str(found).splitlines()] == [
+        "op[k]: tried on 0 cases: not tried on any case",
+        "op[k]: warning: unwritten: wrong: it never wrote",
+        "op: no others",
+    ]
+
+
+def test_several_ops_are_one_record():
+    bad = Checked("a", "ops.py:3", (KernelCheck("k", "python", None, (finding(),), ("x: f32[3]",)),))
+    good = Checked("b", "ops.py:9", (), tolerance=0.5)
+    told = together([bad, good])
+    assert (told["ok"], told["tolerance"]) == (False, {"b": 0.5})
+    assert told["checked"] == [{"op": "a", "kernel": "k", "shapes": ["x: f32[3]"], "accesses": None}]
+    assert [each["op"] for each in told["ops"]] == ["a", "b"]
+    assert together([good])["ok"]
+
+
+def test_a_line_is_shown_where_a_file_has_it():
+    place = f"{__file__}:1"
+    shown = excerpt(Finding("op", "k", "c", "race", place, "", "two write"))
+    assert shown[:2] == [f"  --> {place}", " 1 | from __future__ import annotations"]
+    told = excerpt(Finding("op", "k", "c", "race", "a text:1", "", "two write"))
+    assert told[0] == "  --> a text:1"
+    assert "= mend: " in told[1]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions, in_words, unsteady_gpu
+
+
+class Library:
+    """NVML of a GPU that answers all but its power."""
+
+    def _told(self, pointer, value):
+        pointer._obj.value = value
+        return 0
+
+    def nvmlDeviceGetHandleByUUID(self, uuid, pointer):
+        return 0 if uuid == b"GPU-1" else 6
+
+    def nvmlDeviceGetClockInfo(self, _, which, pointer):
+        return self._told(pointer, {1: 1980, 2: 3201}[which])
+
+    def nvmlDeviceGetTemperature(self, _, which, pointer):
+        return self._told(pointer, 41)
+
+    def nvmlDeviceGetPowerUsage(self, _, pointer):
+        return 3
+
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, _, pointer):
+        return self._told(pointer, 0x44)
+
+
+def test_what_the_driver_tells_is_taken_and_what_it_does_not_is_none():
+    found = gpu_conditions("GPU-1", 1978.5, Library())
+    assert found == GpuConditions(1978.5, 1980, 3201, 41, None, "power limit, thermal slowdown")
+    assert gpu_conditions("GPU-2", 1978.5, Library()) == GpuConditions(1978.5)
+
+
+def test_idleness_holds_nothing_back():
+    assert in_words(0x1) == ""
+    assert in_words(0x8) == "hardware slowdown"
+
+
+def test_clocks_that_move_make_times_doubtful():
+    calm = GpuConditions(1980.0)
+    assert unsteady_gpu(calm, replace(calm, spin_mhz=1900.0)) == ""
+    assert "went from 1980 to 1200 MHz" in unsteady_gpu(calm, replace(calm, spin_mhz=1200.0))
+    assert "held back by its power limit" in unsteady_gpu(calm, replace(calm, held_back="power limit"))
+    assert unsteady_gpu(GpuConditions(), GpuConditions()) == ""
+
+
+def test_the_driver_s_version_is_read(tmp_path):
+    path = tmp_path / "version"
+    path.write_text("NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.159.04  Release Build\n")
+    assert driver_version(path) == "580.159.04"
+    assert driver_version(tmp_path / "missing") == ""

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+from noyau.workers.signals import Ended, deferred, raised
+
+
+def send(number: int, then: list[str] | None = None) -> None:
+    os.kill(os.getpid(), number)
+    if then is not None:
+        then.append("the rest")
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
+def test_signals_that_end_a_process_are_exceptions_within(name):
+    number = getattr(signal, name)
+    with pytest.raises(Ended) as ended, raised():
+        send(number)
+    assert ended.value.signal.name == name
+    assert not isinstance(ended.value, Exception)
+    assert signal.getsignal(number) is signal.SIG_DFL
+
+
+def test_a_signal_that_is_ignored_stays_ignored():
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with raised():
+            send(signal.SIGHUP)
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_interrupts_wait_until_the_end():
+    done: list[str] = []
+    with pytest.raises(KeyboardInterrupt), deferred():
+        send(signal.SIGINT, done)
+    assert done == ["the rest"]
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_a_request_to_end_waits_too():
+    done: list[str] = []
+    with pytest.raises(Ended), raised(), deferred():
+        send(signal.SIGTERM, done)
+    assert done == ["the rest"]
+
+
+def test_without_a_signal_nothing_happens():
+    with raised(), deferred():
+        pass
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+
+
+def test_in_another_thread_nothing_changes():
+    found = []
+
+    def work() -> None:
+        with raised(), deferred():
+            found.append(signal.getsignal(signal.SIGTERM))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert found == [signal.SIG_DFL]
