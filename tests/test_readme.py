@@ -1,4 +1,4 @@
-"""The README's examples of ops run as they stand; commands and files that the documents name are there."""
+"""The guide's examples of ops run as they stand; commands and files that the documents name are there."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from noyau.jobs import cli
 
 ROOT = Path(__file__).resolve().parent.parent
-README = ROOT / "README.md"
+README, GUIDE = ROOT / "README.md", ROOT / "docs" / "guide.md"
 DOCUMENTS = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 SAID = {
     "A NumPy function as an op": ("", "numpy"),
@@ -24,8 +24,8 @@ SAID = {
 
 
 def example(section: str) -> str:
-    """The first block of Python under a heading."""
-    found = re.search(rf"^## {section}\n.*?```python\n(.*?)```", README.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+    """The first block of Python under a heading of the guide."""
+    found = re.search(rf"^## {section}\n.*?```python\n(.*?)```", GUIDE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     assert found is not None, section
     return found[1]
 
