@@ -1,4 +1,4 @@
-"""Arguments that several commands have: declared once, and read once."""
+"""The record of a command, and the arguments that several commands have."""
 
 from __future__ import annotations
 
@@ -7,9 +7,23 @@ import contextlib
 import os
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from noyau.errors import InputError, OutputError
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A sub-command: one line of help, the function that declares its arguments, the one that runs it.
+
+    `run` returns the exit status. Modules that take long to import are imported in `run`, so that Ctrl-C is answered
+    from the start.
+    """
+
+    summary: str
+    declare: Callable[[argparse.ArgumentParser], None]
+    run: Callable[[argparse.Namespace], int]
 
 
 def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> None:
@@ -17,6 +31,14 @@ def declare_inputs(parser: argparse.ArgumentParser, doing: str, sizes: str) -> N
     add = parser.add_argument
     add("--inputs", type=Path, metavar="F.npz", help=f"{doing} with these arrays (default: made-up ones)")
     add("--dim", action="append", default=[], metavar="NAME=N[,N...]", help=f"{doing} with this size, {sizes}")
+
+
+def declare_between(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--between",
+        metavar="A,B:C",
+        help="work on the path from the values A and B to C alone (a \\ before a comma or colon: it is part of a name)",
+    )
 
 
 def declare_record(parser: argparse.ArgumentParser, detail: str = "") -> None:

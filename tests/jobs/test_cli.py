@@ -13,8 +13,7 @@ import pytest
 import noyau
 from noyau.errors import InputError
 from noyau.jobs import cli
-from noyau.toolchain import cache
-from noyau.toolchain.c import compiler as c_compiler
+from noyau.jobs.command_line import Command
 
 
 @pytest.fixture
@@ -22,7 +21,7 @@ def command(monkeypatch):
     """Adds a command `try` that does what it is given."""
 
     def add(run):
-        monkeypatch.setitem(cli.COMMANDS, "try", cli.Command("tries", cli._declare_nothing, run))
+        monkeypatch.setitem(cli.COMMANDS, "try", Command("tries", lambda parser: None, run))
 
     return add
 
@@ -100,51 +99,17 @@ def test_a_warning_is_one_line(command, capsys):
     assert warnings.showwarning is before
 
 
-def test_cache_tells_and_clears(empty_cache, capsys):
-    assert cli.main(["cache"]) == 0
-    assert capsys.readouterr().out == f"{empty_cache}: 0.0 MiB of at most 512 MiB\n"
-    cache.store(cache.digest("x"), ".so", lambda path: path.write_bytes(bytes(3 * 2**20)))
-    cli.main(["cache"])
-    assert "3.0 MiB of at most" in capsys.readouterr().out
-    assert cli.main(["cache", "--clear"]) == 0
-    assert capsys.readouterr().out == f"removed 1 file, 3.0 MiB, from {empty_cache}\n"
-    assert list(empty_cache.iterdir()) == []
-
-
-def test_doctor_says_what_is_there(empty_cache, capsys):
-    assert cli.main(["doctor"]) == 0
-    told = dict(line.split(maxsplit=1) for line in capsys.readouterr().out.splitlines())
-    assert told["noyau"] == noyau.__version__
-    assert c_compiler.level() in told["machine"]
-    assert c_compiler.find_compiler().version in told["compiler"]
-    assert str(empty_cache) in told["cache"]
-    assert told["numpy"] == importlib.metadata.version("numpy")
-    assert {"gpu", "numba", "triton", *cli._PACKAGES} <= set(told)
-
-
-def test_doctor_without_a_compiler_is_status_1(empty_cache, capsys, monkeypatch, tmp_path):
-    def missing(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", missing)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert cli.main(["doctor"]) == 1
-    told = capsys.readouterr().out
-    assert "no C compiler" in told
-    assert "pip install 'noyau[cc]'" in told
-    assert "torch        not installed" in told
-
-
 @pytest.mark.parametrize("count", [1, 100_000])
 def test_a_reader_that_went_away_is_no_traceback(count):
     program = f"""
 import sys
 from noyau.jobs import cli
+from noyau.jobs.command_line import Command
 def run(_):
     for _ in range({count}):
         print("a line")
     return 0
-cli.COMMANDS["try"] = cli.Command("tries", cli._declare_nothing, run)
+cli.COMMANDS["try"] = Command("tries", lambda parser: None, run)
 sys.exit(cli.main(["try"]))
 """
     reader, writer = os.pipe()
@@ -161,10 +126,11 @@ def test_ctrl_c_of_a_process(tmp_path):
     program = f"""
 import sys, time
 from noyau.jobs import cli
+from noyau.jobs.command_line import Command
 def run(_):
     open({str(tmp_path / "started")!r}, "w").close()
     time.sleep(60)
-cli.COMMANDS["try"] = cli.Command("tries", cli._declare_nothing, run)
+cli.COMMANDS["try"] = Command("tries", lambda parser: None, run)
 sys.exit(cli.main(["try"]))
 """
     with subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, env=os.environ) as process:

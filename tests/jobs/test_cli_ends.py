@@ -15,10 +15,11 @@ ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = """
 import sys, time
 from noyau.jobs import cli
+from noyau.jobs.command_line import Command
 def run(_):
     {body}
     return 0
-cli.COMMANDS["try"] = cli.Command("tries", cli._declare_nothing, run)
+cli.COMMANDS["try"] = Command("tries", lambda parser: None, run)
 sys.exit(cli.main(["try"]))
 """
 

@@ -7,12 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError
-from noyau.jobs.command_line import declare_record, progress, require_place, sizes_of
+from noyau.jobs.command_line import Command, declare_record, progress, require_place, sizes_of
 
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
 
 
-def declare_bench(parser: argparse.ArgumentParser) -> None:
+def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "target",
@@ -35,7 +35,7 @@ def declare_bench(parser: argparse.ArgumentParser) -> None:
     declare_record(parser, "with every sample")
 
 
-def run_bench(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     """0 where every candidate that runs is right, 1 where one is wrong."""
     from rich.console import Console
 
@@ -68,3 +68,6 @@ def _arrays(path: Path) -> list[Any]:
             return [held[name] for name in held.files]
     except (OSError, ValueError, AttributeError, EOFError) as error:
         raise InputError(f"--inputs {path} cannot be read as an .npz file of arrays: {error}") from error
+
+
+COMMAND = Command("an op's kernels, or functions, timed side by side", _declare, _run)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from noyau.errors import InputError
 from noyau.jobs.check.script_command import check_and_print, draw, drawing_of, is_script
-from noyau.jobs.command_line import declare_inputs, declare_record, progress, require_place, sizes_of
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
@@ -23,7 +23,7 @@ _INTERPRET = "TRITON_INTERPRET"
 FILE_S = 2.0  # for the kernels of a file, in each process: then no further inputs are tried
 
 
-def declare_check(parser: argparse.ArgumentParser) -> None:
+def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add(
         "target",
@@ -59,7 +59,7 @@ def declare_check(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def run_check(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     """0 where nothing differs, 1 where something does."""
     from rich.console import Console
 
@@ -202,3 +202,6 @@ def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str
     if unknown is not None:
         told = ", ".join(sorted(known)) or "none"
         raise InputError(f"{option} {unknown}: no op of {target} has such a size; there are: {told}")
+
+
+COMMAND = Command("what is wrong with a model, an op's kernels, a script or program", _declare, _run)

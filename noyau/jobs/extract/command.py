@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import declare_inputs, plain, progress, size_of_each
+from noyau.jobs.command_line import Command, declare_inputs, plain, progress, size_of_each
 
 
-def declare_extract(parser: argparse.ArgumentParser) -> None:
+def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
     parser.add_argument(
         "--between",
@@ -28,7 +28,7 @@ def declare_extract(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--force", action="store_true", help="replace files that are there already")
 
 
-def run_extract(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from noyau.jobs.extract.run import extract, op_name, require_room
@@ -46,3 +46,6 @@ def run_extract(arguments: argparse.Namespace) -> int:
     ]
     Console(soft_wrap=True).print("\n".join(lines), markup=False, highlight=False)
     return 0
+
+
+COMMAND = Command("a path as an op of its own", _declare, _run)

@@ -1,20 +1,16 @@
-"""The commands on models: optimize, show, demo. Each declares its arguments, runs, and returns the exit status."""
+"""The command `noyau optimize`."""
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import math
 import os
-import secrets
 import sys
-import tempfile
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from noyau.errors import InputError, OutputError
-from noyau.jobs.command_line import declare_inputs, declare_record, plain, progress, sizes_of
+from noyau.jobs.command_line import Command, declare_between, declare_inputs, declare_record, plain, progress, sizes_of
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.record import Report
@@ -22,7 +18,7 @@ if TYPE_CHECKING:
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
 
 
-def declare_optimize(parser: argparse.ArgumentParser) -> None:
+def _declare(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("model", type=Path, metavar="MODEL.onnx", help="the model; it is not changed")
     parser.add_argument(
         "-o",
@@ -37,10 +33,10 @@ def declare_optimize(parser: argparse.ArgumentParser) -> None:
         help="let torch host the model on this device, with kernels in Triton; OUT (default: MODEL.noyau) is then a "
         "file that noyau.load reads, for inputs of these sizes",
     )
-    _declare_wishes(parser)
+    declare_options(parser)
 
 
-def _declare_wishes(parser: argparse.ArgumentParser) -> None:
+def declare_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     sizes = "or with each of these; can be repeated (default: small, usual and large in turn)"
     declare_inputs(parser, "check and time", sizes)
@@ -50,7 +46,7 @@ def _declare_wishes(parser: argparse.ArgumentParser) -> None:
         default="faster",
         help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
     )
-    _declare_between(parser)
+    declare_between(parser)
     _declare_ops(parser)
     place = "a kernel, or a value that one writes, for that place alone; can be repeated"
     add("--only", action="append", default=[], metavar="GROUP", help=f"this group and no other: {place}")
@@ -80,23 +76,15 @@ def _declare_ops(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def _declare_between(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--between",
-        metavar="A,B:C",
-        help="work on the path from the values A and B to C alone (a \\ before a comma or colon: it is part of a name)",
-    )
-
-
-def run_optimize(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     model: Path = arguments.model
     if arguments.device is not None:
         return _on_device(arguments, model, arguments.output or model.parent / f"{model.stem}.noyau")
     output = arguments.output or model.parent / f"{model.stem}.fused.onnx"
-    return _optimize(arguments, model, output, keep=True)
+    return optimize_file(arguments, model, output, keep=True)
 
 
-def _optimize(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:
+def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, keep: bool) -> int:
     """The main job from the command line; results on stdout, progress on stderr. `keep`: the files stay."""
     from rich.console import Console
 
@@ -220,66 +208,4 @@ def _required(text: str | None) -> float | None:
     return float(number)
 
 
-def declare_show(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("model", metavar="MODEL.onnx|FILE.py::OP", help="the model, which does not run; or an op")
-    parser.add_argument("--kernel", metavar="NAME", help="print the source of this kernel, under its certificate")
-    parser.add_argument("--language", metavar="L", help="print the source in this language (default: c)")
-    parser.add_argument("--target", default="native", metavar="CPU", help="the CPU to build for (default: native)")
-    _declare_between(parser)
-
-
-def run_show(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from noyau.jobs.show.model import show
-
-    if arguments.model.partition("::")[0].endswith(".py"):
-        return _show_op(arguments)
-    shown = show(arguments.model, target=arguments.target, between=arguments.between)
-    if arguments.kernel is None:
-        Console().print(shown)
-    else:
-        print(shown.source(arguments.kernel, arguments.language or "c"), end="")
-    return 0
-
-
-def _show_op(arguments: argparse.Namespace) -> int:
-    from rich.console import Console
-
-    from noyau.jobs.show.op import shown
-    from noyau.ops.op_files import load_op
-
-    op = load_op(arguments.model)
-    seen = shown(op.description, op.usual())
-    if arguments.kernel is None and arguments.language is None:
-        Console().print(seen)
-    else:
-        print(seen.source(arguments.kernel, arguments.language or "c"), end="")
-    return 0
-
-
-def declare_demo(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--exporter",
-        choices=("dynamo", "torchscript"),
-        default="dynamo",
-        help="which of PyTorch's exporters wrote the model (default: dynamo)",
-    )
-    parser.add_argument("--folder", type=Path, metavar="F", help="leave the models here, instead of nowhere")
-    _declare_wishes(parser)
-
-
-def run_demo(arguments: argparse.Namespace) -> int:
-    model = files("noyau.jobs.demo.models").joinpath(f"llama_tiny_{arguments.exporter}.onnx")
-    with tempfile.TemporaryDirectory(prefix="noyau-demo-") as temporary:
-        folder = arguments.folder or Path(temporary)
-        source = folder / "llama_tiny.onnx"
-        fresh = folder / f".noyau-{secrets.token_hex(8)}.tmp"
-        try:
-            fresh.write_bytes(model.read_bytes())
-            fresh.replace(source)
-        except OSError as error:
-            with contextlib.suppress(OSError):
-                fresh.unlink(missing_ok=True)
-            raise OutputError(f"{source} cannot be written: {error.strerror}; give a folder that exists") from error
-        return _optimize(arguments, source, folder / "llama_tiny.fused.onnx", keep=arguments.folder is not None)
+COMMAND = Command("fuse a model, check and time it, write it", _declare, _run)

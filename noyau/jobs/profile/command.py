@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from noyau.jobs.command_line import declare_inputs, declare_record, progress, require_place, sizes_of
+from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
 
 # What takes long to import is imported where it is used: Ctrl-C is then answered from the start.
 
 
-def declare_profile(parser: argparse.ArgumentParser) -> None:
+def _declare(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("model", type=Path, metavar="MODEL.onnx", help="the model; it runs in onnxruntime, nothing is compiled")
     declare_inputs(
@@ -22,7 +22,7 @@ def declare_profile(parser: argparse.ArgumentParser) -> None:
     declare_record(parser, "node by node")
 
 
-def run_profile(arguments: argparse.Namespace) -> int:
+def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
     from noyau.jobs.profile.run import Wishes, profile
@@ -42,3 +42,6 @@ def run_profile(arguments: argparse.Namespace) -> int:
         found.write(arguments.json)
     Console().print(found)
     return 0
+
+
+COMMAND = Command("where a model's time goes", _declare, _run)

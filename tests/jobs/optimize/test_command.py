@@ -276,62 +276,6 @@ def test_a_folder_that_may_not_be_written_to_is_refused(model, tmp_path, monkeyp
         optimize_command.require_places(model, tmp_path / "f.onnx", None)
 
 
-def test_show_prints_kernels_and_reasons(model, capsys, monkeypatch):
-    monkeypatch.setattr(sys, "modules", {**sys.modules, "onnxruntime": None})  # it is not needed
-    assert main(["show", str(model)]) == 0
-    told = capsys.readouterr()
-    assert told.err == ""
-    assert "twice.onnx: 8 of 10 operators in 2 kernels" in told.out
-    assert "MatMul is a library call" in told.out
-    assert "MatMul#3, MatMul#7" in told.out
-    assert files(model.parent) == ["twice.onnx"]
-
-
-def test_show_prints_a_source(model, capsys):
-    main(["show", str(model)])
-    name = next(line.split()[0] for line in capsys.readouterr().out.splitlines() if line.endswith("2 places"))
-    assert main(["show", str(model), "--kernel", name]) == 0
-    text = capsys.readouterr().out
-    assert text.startswith(f"/* {name}: Tanh, Mul, Sigmoid; 2 places in the model\n")
-    assert "certificate: right on " in text.partition("*/")[0]
-    assert text.endswith("};\n")
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--kernel", "nonsense\n"], "no kernel 'nonsense?'"),
-        (["--kernel", "x", "--language", "triton"], "there is no language triton yet; the languages are: c"),
-        (["--target", "i386"], "unknown target"),
-    ],
-)
-def test_show_names_what_is_not_there(arguments, message, model, capsys):
-    assert main(["show", str(model), *arguments]) == 2
-    told = capsys.readouterr()
-    assert (told.out, len(told.err.splitlines())) == ("", 1)
-    assert message.partition(" '")[0] in told.err
-
-
-def test_demo_leaves_nothing_unless_it_is_asked_to(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(optimize_command, "files", lambda _: tmp_path / "models")
-    (tmp_path / "models").mkdir()
-    for exporter in ("dynamo", "torchscript"):
-        written(twice(), tmp_path / "models", f"llama_tiny_{exporter}.onnx")
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
-    (tmp_path / "temporary").mkdir()
-    assert main(["demo"]) == 0
-    told = capsys.readouterr().out
-    assert "llama_tiny.onnx: 10 nodes before, 5 after; 2 of 2 kernels kept" in told
-    assert "Wrote" not in told
-    assert files(tmp_path / "temporary") == []
-    (tmp_path / "kept").mkdir()
-    assert main(["demo", "--folder", str(tmp_path / "kept"), "--exporter", "torchscript"]) == 0
-    assert "Wrote" in capsys.readouterr().out
-    assert files(tmp_path / "kept") == ["llama_tiny.fused.onnx", "llama_tiny.fused.so", "llama_tiny.onnx"]
-    assert main(["demo", "--folder", str(tmp_path / "missing")]) == 2
-    assert "give a folder that exists" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("kind", BARE)
 def test_a_model_without_kernels_is_status_0(kind, tmp_path, capsys):
     assert optimize(written(BARE[kind], tmp_path)) == 0
@@ -349,15 +293,3 @@ def test_seconds_and_ratios():
 
 def test_text_of_a_file_is_one_line_that_prints():
     assert optimize_command.plain("a\n b\x1b[31m\u202e") == "a b?[31m?"
-
-
-def test_show_takes_an_op_too(tmp_path, capsys):
-    (tmp_path / "ops.py").write_text(
-        "import numpy as np\nimport noyau\n\n\n@noyau.op('f32[n] -> f32[n]')\ndef double(x):\n    return x + x\n"
-    )
-    assert main(["show", f"{tmp_path}/ops.py::double"]) == 0
-    assert capsys.readouterr().out.splitlines()[0] == "double  x: f32[n] -> out: f32[n]"
-    assert main(["show", f"{tmp_path}/ops.py", "--language", "c"]) == 0
-    assert capsys.readouterr().out.startswith("/* double: x: f32[n] -> out: f32[n] */")
-    assert main(["show", f"{tmp_path}/ops.py", "--language", "latin"]) == 2
-    assert "there is no language latin yet" in capsys.readouterr().err

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from noyau.jobs.cli import main
 from tests.small_models import twice, written
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -35,16 +33,3 @@ def test_ctrl_c_does_not_wait_for_a_compiler_that_hangs(tmp_path):
         assert process.wait(60) == 130
     assert time.monotonic() - asked_s < 50  # it sleeps for 100
     assert files(tmp_path) == ["cache", "cc", "model.onnx"]
-
-
-def test_a_folder_that_is_full_keeps_the_demo_s_model_out(tmp_path, monkeypatch, capsys):
-    (tmp_path / "llama_tiny.onnx").write_bytes(b"what was there")
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
-    try:
-        assert main(["demo", "--folder", str(tmp_path)]) == 2
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert "llama_tiny.onnx cannot be written: File too large" in capsys.readouterr().err
-    assert files(tmp_path) == ["llama_tiny.onnx"]
-    assert (tmp_path / "llama_tiny.onnx").read_bytes() == b"what was there"

@@ -1,0 +1,1 @@
+"""`noyau demo`: the optimizer on a small LLaMA, whose two exports lie in `models`."""
