@@ -36,6 +36,7 @@ OPTIONAL = {
     "transformers": (),
     "onnxscript": (),
     "ziglang": (),
+    "elftools": ("debug_info",),
 }
 
 # Test files that are about no single file of the package.

@@ -28,10 +28,17 @@ Call = Callable[[Any, Sequence[Any], Any, str, str], tuple[Watched, Any]]
 
 # The module of each language that has a function `call`, and the packages that it needs.
 _CALL_ROUTES = {
-    "numba": ("noyau.sanitizer.numba.kernel", ("numba",)),
-    "numba_cuda": ("noyau.sanitizer.numba_cuda.kernel", ("numba",)),
-    "triton": ("noyau.sanitizer.triton.bare_call", ("triton", "torch")),
-    **dict.fromkeys(("c", "cpp", "cuda"), ("noyau.sanitizer.c.bare_call", ())),
+    "numba": "noyau.sanitizer.numba.kernel",
+    "numba_cuda": "noyau.sanitizer.numba_cuda.kernel",
+    "triton": "noyau.sanitizer.triton.bare_call",
+    **dict.fromkeys(("c", "cpp", "cuda"), "noyau.sanitizer.c.bare_call"),
+}
+
+# The extra of each language that has one, and its packages: by what they are imported as, and by what they are called.
+_EXTRAS = {
+    **dict.fromkeys(("numba", "numba_cuda"), ("numba", {"numba": "numba"})),
+    "triton": ("triton", {"triton": "triton", "torch": "torch"}),
+    **dict.fromkeys(("c", "cpp", "cuda"), ("check-c", {"elftools": "pyelftools"})),
 }
 
 
@@ -51,11 +58,9 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str
     language = bare_language(function)
     if language is None:
         raise UnsupportedError(f"{function!r} is no kernel of {', '.join(_CALL_ROUTES)}, so its accesses are not seen")
-    module, packages = _CALL_ROUTES[language]
-    missing = next((name for name in packages if find_spec(name) is None), None)
-    if missing is not None:
-        raise MissingExtraError(f"{missing} is not installed; run: pip install 'noyau[{language.partition('_')[0]}]'")
-    return cast(Call, import_module(module).call)(function, args, launch, size, called)
+    if lacks := missing_extra(language):
+        raise MissingExtraError(lacks)
+    return cast(Call, import_module(_CALL_ROUTES[language]).call)(function, args, launch, size, called)
 
 
 Array = np.ndarray
@@ -87,6 +92,13 @@ _ROUTES = {
     "cpp": "noyau.sanitizer.c.kernel",
     "cuda": "noyau.sanitizer.c.kernel",
 }
+
+
+def missing_extra(language: str) -> str:
+    """Say which package kernels of a language want, and how to install it; nothing where all are there."""
+    extra, packages = _EXTRAS.get(language, ("", {}))
+    missing = next((name for module, name in packages.items() if find_spec(module) is None), None)
+    return f"{missing} is not installed; run: pip install 'noyau[{extra}]'" if missing else ""
 
 
 def is_watched(language: str) -> bool:

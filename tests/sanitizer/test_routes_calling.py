@@ -1,8 +1,11 @@
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.kernels.c.functions import TextFunction
 from noyau.sanitizer import routes as sanitizer_routes
 
 
@@ -21,3 +24,5 @@ def test_what_is_no_kernel_and_what_is_not_installed(monkeypatch):
     monkeypatch.setattr(sanitizer_routes, "find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"triton is not installed; run: pip install 'noyau\[triton\]'"):
         sanitizer_routes.call(Kernel(), ((),), None, "", "kernel")
+    with pytest.raises(MissingExtraError, match=r"pyelftools is not installed; run: pip install 'noyau\[check-c\]'"):
+        sanitizer_routes.call(TextFunction(Path("f.cu"), "f", ""), ((),), None, "", "f")

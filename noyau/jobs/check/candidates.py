@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.util import find_spec
 from typing import Any, Protocol
 
 import numpy as np
@@ -22,7 +21,7 @@ from noyau.kernels.reference import Reference
 from noyau.kernels.triton.parameters import asks_strides, configs_of
 from noyau.kernels.trust import note, remember, revoke
 from noyau.kernels.user_kernel import HandKernel
-from noyau.sanitizer.routes import Case, is_watched, watch
+from noyau.sanitizer.routes import Case, is_watched, missing_extra, watch
 from noyau.signatures.types import Instance
 from noyau.verify.certificate import Certificate
 
@@ -155,14 +154,11 @@ class ByHand:
     def skipped(self) -> str:
         if self.language in CALLED_HERE:
             return ""
-        if self.language == "triton":
-            lacking = [name for name in ("triton", "torch") if find_spec(name) is None]
-            return f"{lacking[0]} is not installed; run: pip install 'noyau[triton]'" if lacking else ""
-        return (
-            ""
-            if is_watched(self.language)
-            else f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
-        )
+        if lacks := missing_extra(self.language):
+            return lacks
+        if self.language == "triton" or is_watched(self.language):
+            return ""
+        return f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
 
     @property
     def is_trusted(self) -> bool:

@@ -11,7 +11,7 @@ from importlib.resources import files
 from pathlib import Path
 
 from noyau.errors import BuildError, UnsupportedError
-from noyau.sanitizer.c.debug_info import Held, Lines, held_by, lines_of
+from noyau.sanitizer.c.debug_info import Lines, ProgramObject, lines_of, objects_of
 from noyau.toolchain.c import compiler as c_compiler
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
@@ -20,7 +20,6 @@ _WRAPPED = "main malloc calloc realloc free aligned_alloc posix_memalign memcpy 
 _WATCHED = (
     "-O1",
     "-g",
-    "-gdwarf-4",
     "-fsanitize=thread",
     "-fno-builtin-memcpy",
     "-fno-builtin-memset",
@@ -44,7 +43,7 @@ class Program:
 
     path: Path
     lines: Lines
-    globals: tuple[Held, ...]
+    globals: tuple[ProgramObject, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,11 +175,11 @@ def _explained(error: BuildError) -> BuildError | UnsupportedError:
     return UnsupportedError(f"{where} {', '.join(names)}, which cannot be watched; check a kernel without it")
 
 
-def _globals(path: Path, own: Path) -> list[Held]:
+def _globals(path: Path, own: Path) -> list[ProgramObject]:
     """The objects of the user's text within the program."""
-    names = {held.name for held in held_by(own)}
-    shared = {held.name for held in held_by(own) if not held.is_local}
-    whole = held_by(path)
+    names = {held.name for held in objects_of(own)}
+    shared = {held.name for held in objects_of(own) if not held.is_local}
+    whole = objects_of(path)
     groups = [held.group for held in whole if held.is_local and held.name in names]
     first = min(groups, default=0)
     return [held for held in whole if (held.name in shared if not held.is_local else held.group == first)]

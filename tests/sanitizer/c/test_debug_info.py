@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import re
 import struct
 import subprocess
+import sys
 
 import pytest
+from elftools.elf.elffile import ELFFile
 
-from noyau.errors import BuildError
-from noyau.sanitizer.c import debug_info
-from noyau.sanitizer.c.debug_info import Lines, Row, held_by, lines_of
+from noyau.errors import BuildError, MissingExtraError
+from noyau.sanitizer.c.debug_info import Lines, Row, lines_of, objects_of
 from noyau.toolchain.c import compiler as c_compiler
 
 TEXT = """static int hidden[5];
@@ -26,14 +28,16 @@ int main(void) { return f(1); }
 """
 
 
-@pytest.fixture(scope="module")
-def program():
-    made = c_compiler.compile_object(TEXT, c_compiler.Options(compiler="gcc", extra=("-O0", "-g", "-gdwarf-4")))
+@pytest.fixture(scope="module", params=[2, 3, 4, 5])
+def program(request):
+    made = c_compiler.compile_object(
+        TEXT, c_compiler.Options(compiler="gcc", extra=("-O0", "-g", f"-gdwarf-{request.param}"))
+    )
     return c_compiler.program([made], ["-no-pie"], c_compiler.Options(compiler="gcc"))
 
 
 def test_objects_are_found_with_their_sizes(program):
-    held = {each.name: each for each in held_by(program)}
+    held = {each.name: each for each in objects_of(program)}
     assert (held["hidden"].size, held["hidden"].is_local, held["hidden"].is_tls) == (20, True, False)
     assert (held["shown"].size, held["shown"].is_local) == (12, False)
     assert (held["own"].size, held["own"].is_tls) == (7, True)
@@ -73,7 +77,7 @@ def test_what_is_no_program_is_refused(tmp_path):
     path = tmp_path / "text"
     path.write_bytes(b"MZ" + bytes(100))
     with pytest.raises(BuildError, match="64-bit ELF"):
-        held_by(path)
+        objects_of(path)
 
 
 def test_a_program_without_lines_is_refused(program, tmp_path):
@@ -83,10 +87,18 @@ def test_a_program_without_lines_is_refused(program, tmp_path):
         lines_of(bare, "kernel.c")
 
 
-def test_lines_of_another_standard_are_refused(program, tmp_path):
+def test_lines_that_cannot_be_read_are_refused(program, tmp_path):
     data = program.read_bytes()
-    start = next(each.start for each in debug_info._sections(data) if each.name == ".debug_line")
+    with program.open("rb") as file:
+        start = ELFFile(file).get_section_by_name(".debug_info")["sh_offset"]
     odd = tmp_path / "odd"
-    odd.write_bytes(data[: start + 4] + struct.pack("<H", 5) + data[start + 6 :])
-    with pytest.raises(BuildError, match="DWARF 5, where 4 was asked for"):
+    odd.write_bytes(data[: start + 4] + struct.pack("<H", 9) + data[start + 6 :])
+    with pytest.raises(BuildError, match=r"odd has debug information that pyelftools does not read .*gcc"):
         lines_of(odd, "kernel.c")
+
+
+def test_a_program_is_of_the_extra(monkeypatch):
+    monkeypatch.setitem(sys.modules, "elftools.elf.elffile", None)
+    monkeypatch.delitem(sys.modules, "noyau.sanitizer.c.debug_info")
+    with pytest.raises(MissingExtraError, match=r"pip install 'noyau\[check-c\]'"):
+        importlib.import_module("noyau.sanitizer.c.debug_info")
