@@ -80,12 +80,55 @@ def first_runs(jumping: frozenset[str], outputs: Iterable[str]) -> int:
     return FIRST_RUNS if jumping.isdisjoint(outputs) else MOVED_RUNS
 
 
+def is_undecided(outcome: Outcome, judges: Sequence[Judge]) -> bool:
+    """Whether more unfused runs may allow what is wrong so far, or nothing tells yet what some cell may be."""
+    return is_wrong(outcome, judges) or any(judge.is_open for judge in judges)
+
+
+def is_wrong(outcome: Outcome, judges: Sequence[Judge]) -> bool:
+    return outcome.beyond > 0
+
+
+def is_rare(outcome: Outcome, judges: Sequence[Judge]) -> bool:
+    """Whether so few cells are wrong that they get a second look."""
+    return 0 < outcome.beyond <= max(1, outcome.cells // RARE)
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Unfused runs, each the arrays of the outputs, that judges see where `wanted` of the outcome so far."""
+
+    runs: Iterable[Sequence[Array]]
+    wanted: Callable[[Outcome, Sequence[Judge]], bool] = is_undecided
+
+
+def decide(case: Case, given: str, judges: Sequence[Judge], stages: Iterator[Stage]) -> Outcome:
+    """Judge a case by the first stage of unfused runs, and by further ones as long as they may allow more."""
+    outcome = _judged(case, given, judges, next(stages).runs)
+    for stage in stages:
+        if stage.wanted(outcome, judges):
+            outcome = _judged(case, given, judges, stage.runs)
+    return outcome
+
+
+def _judged(case: Case, given: str, judges: Sequence[Judge], runs: Iterable[Sequence[Array]]) -> Outcome:
+    for run in runs:
+        for judge, unfused in zip(judges, run, strict=True):
+            judge.see(unfused)
+    return combined(case, [judge.outcome(case, given) for judge in judges])
+
+
 class Trial:
     """A kernel, and the graph that says what is right."""
 
     def __init__(self, graph: Graph, kernel: KernelFunction, spelt: Spelt | None = None) -> None:
         self.graph, self.kernel, self.spelt, self.stepped = graph, kernel, spelt, stepped(graph)
         self.first_runs = first_runs(self.stepped, graph.outputs)
+
+    @cached_property
+    def traced(self) -> Graph | None:
+        """The traced graph of the reference; it is traced when a kernel is first found wrong."""
+        return None if self.spelt is None else self.spelt()
 
     def outcome(self, case: Case, seed: int) -> Outcome:
         """One case, judged; `seed` draws the moves of its inputs."""
@@ -105,28 +148,20 @@ class Trial:
         if fault:
             return self.failed(case, fault)
         judges = self.judges(inputs, results, truth)
-        runs = chain([as_it_is], moved_runs(self.graph, inputs, seed, MOVED_RUNS))
-        found = self.judged(case, judges, islice(runs, 1 + self.first_runs))
-        if (found.beyond or any(judge.is_open for judge in judges)) and self.first_runs < MOVED_RUNS:
-            found = self.judged(case, judges, runs)
-        if found.beyond:
-            found = self.judged(case, judges, runs_at_jumps(self.graph, inputs))
-        spelt = self.spelt() if found.beyond and self.spelt is not None else None
-        if spelt is not None:
-            found = self.judged(case, judges, self.spelt_runs(spelt, inputs, truth, seed, MOVED_RUNS))
-        if 0 < found.beyond <= max(1, found.cells // RARE):
-            more = moved_runs(self.graph, inputs, seed, MORE_RUNS)
-            if spelt is not None:
-                more = self.spelt_runs(spelt, inputs, truth, seed, MORE_RUNS)
-            found = self.judged(case, judges, more)
-        return found
+        return decide(case, self.given(case), judges, self.stages(inputs, truth, as_it_is, seed))
 
-    def judged(self, case: Case, judges: Sequence[Judge], runs: Iterable[Arrays]) -> Outcome:
-        """The outcome of a case once its judges have seen more unfused runs."""
-        for run in runs:
-            for judge, name in zip(judges, self.graph.outputs, strict=True):
-                judge.see(run[name])
-        return combined(case, [judge.outcome(case, self.given(case)) for judge in judges])
+    def stages(self, inputs: Arrays, truth: Arrays, as_it_is: Arrays, seed: int) -> Iterator[Stage]:
+        """The unfused runs of a case, the fewest first."""
+        runs = self.in_order(chain([as_it_is], moved_runs(self.graph, inputs, seed, MOVED_RUNS)))
+        yield Stage(islice(runs, 1 + self.first_runs))
+        yield Stage(runs, is_undecided)
+        yield Stage(self.in_order(runs_at_jumps(self.graph, inputs)), is_wrong)
+        yield Stage(self.in_order(self.traced_runs(inputs, truth, seed, MOVED_RUNS)), is_wrong)
+        yield Stage(self.in_order(self.more_runs(inputs, truth, seed)), is_rare)
+
+    def in_order(self, runs: Iterable[Arrays]) -> Iterator[Sequence[Array]]:
+        """The outputs of each run."""
+        return ([run[name] for name in self.graph.outputs] for run in runs)
 
     def judges(self, inputs: Arrays, results: Sequence[Array], truth: Arrays) -> list[Judge]:
         """A judge for each output; what the operator table leaves undefined is skipped."""
@@ -137,13 +172,21 @@ class Trial:
             judges.append(judge_of(self.graph[name], got, truth[name], skipped, name in self.stepped))
         return judges
 
-    def spelt_runs(self, spelt: Graph, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
+    def traced_runs(self, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
         """Runs of the traced graph that are rounded otherwise, moved by how far its truth is from that of the
-        reference: were it traced wrongly, it could not say what is right."""
+        reference: were it traced wrongly, it could not say what is right. None where nothing was traced."""
+        if self.traced is None:
+            return
         with suppress(InputError):
-            own = evaluate(spelt, inputs, wide=True)
-            for run in chain(runs_at_jumps(spelt, inputs), moved_runs(spelt, inputs, seed, count)):
+            own = evaluate(self.traced, inputs, wide=True)
+            for run in chain(runs_at_jumps(self.traced, inputs), moved_runs(self.traced, inputs, seed, count)):
                 yield {name: beside(run[name], own[name], truth[name]) for name in self.graph.outputs}
+
+    def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:
+        """A second look at few wrong cells."""
+        if self.traced is None:
+            yield from moved_runs(self.graph, inputs, seed, MORE_RUNS)
+        yield from self.traced_runs(inputs, truth, seed, MORE_RUNS)
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:
         """What becomes of inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as

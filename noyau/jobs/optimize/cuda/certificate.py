@@ -27,11 +27,12 @@ from noyau.hosts.torch.cuda.guarded_memory import Flag, Room, answers, brought, 
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, moved, other_sizes
 from noyau.hosts.torch.modules.sites import Traced, alone, order_of, plain, sizes_of
 from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify.adversarial import FULL, Effort
 from noyau.verify.certificate import Certificate, Failure, Outcome
 from noyau.verify.rounding import stepped
-from noyau.verify.values import MORE_RUNS, MOVED_RUNS, RARE, Case, Judge, combined, first_runs, judge_of
+from noyau.verify.values import MORE_RUNS, MOVED_RUNS, Case, Stage, decide, first_runs, is_rare, is_undecided, judge_of
 
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
@@ -61,7 +62,7 @@ def widened(tensor: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Trial:
+class DeviceTrial:
     """A kernel in its first place, and torch's nodes there; `ready` waits until it can be called."""
 
     call: DeviceCall
@@ -165,27 +166,18 @@ class Trial:
         cells = [chosen(each.numel(), noise) for each in results]
         graph = self.group.original
         steps = stepped(graph)
+        first = 1 + first_runs(steps, graph.outputs)
+        runs = map(cells_of, self.runs(given, noise), repeat(cells))  # no generator: it would keep what a run made
+        gots, truths, *seen = _brought([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
         skipped = [np.zeros(len(where), bool) for where in cells]
-        runs, judges, outcome = self.runs(given, noise), list[Judge](), Outcome(case.label, False)
-        done, waiting = 0, [cells_of(results, cells), cells_of(truth, cells)]
-        for until in (1 + first_runs(steps, graph.outputs), 1 + MOVED_RUNS, 1 + MORE_RUNS):
-            waiting += map(cells_of, islice(runs, until - done), repeat(cells))  # what runs made goes one by one
-            seen = brought(list(chain.from_iterable(waiting)))
-            rows = [seen[at : at + len(cells)] for at in range(0, len(seen), len(cells))]
-            if not judges:
-                ends = zip(graph.outputs, rows.pop(0), rows.pop(0), skipped, strict=True)
-                judges = [judge_of(graph[name], got, true, skip, name in steps) for name, got, true, skip in ends]
-            for judge, *found in zip(judges, *rows, strict=True):
-                for each in found:
-                    judge.see(each)
-            done, waiting = until, []
-            parts = [judge.outcome(case, self.told(given)) for judge in judges]
-            outcome = combined(case, [_placed(*each) for each in zip(parts, cells, results, strict=True)])
-            if until <= MOVED_RUNS and any(judge.is_open for judge in judges):
-                continue
-            if not outcome.beyond or (until > MOVED_RUNS and outcome.beyond > max(1, outcome.cells // RARE)):
-                break
-        return outcome
+        ends = zip(graph.outputs, gots, truths, skipped, strict=True)
+        judges = [judge_of(graph[name], got, true, skip, name in steps) for name, got, true, skip in ends]
+        rest = _later(runs, 1 + MOVED_RUNS - first)
+        more = _later(runs, MORE_RUNS - MOVED_RUNS)
+        stages = [Stage(seen), Stage(rest, is_undecided), Stage(more, is_rare)]
+        outcome = decide(case, self.told(given), judges, iter(stages))
+        names = map(printable, graph.outputs)
+        return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
 
     def runs(self, given: Mapping[str, Any], noise: torch.Generator) -> Iterator[Sequence[Tensor]]:
         """Unfused runs, the first as it is, the others with their inputs moved."""
@@ -206,17 +198,29 @@ def _dtype(tensor: Tensor) -> str:
     return FROM_TORCH[tensor.dtype].value
 
 
-def _placed(outcome: Outcome, where: Tensor, result: Tensor) -> Outcome:
-    """The outcome of cells that were picked, its failures at the places that they have in the result."""
+def _placed(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> Outcome:
+    """The outcome of cells that were picked of each output, its failures at the places that they have in the result."""
     failures = []
     for each in outcome.failures:
         if each.cell is None:
             failures.append(each)
             continue
+        where, result = outputs[each.output]
         flat = int(where[each.cell[0]])
         cell = tuple(int(at) for at in np.unravel_index(flat, tuple(result.shape) or (1,)))
         failures.append(replace(each, cell=cell[: result.dim()], note=f"{each.note}, of cells that were picked"))
     return replace(outcome, failures=tuple(failures))
+
+
+def _later(runs: Iterator[Sequence[Tensor]], count: int) -> Iterator[list[np.ndarray]]:
+    """The cells of some more runs on the host, run when they are first read."""
+    yield from _brought(list(islice(runs, count)))
+
+
+def _brought(rows: Sequence[Sequence[Tensor]]) -> list[list[np.ndarray]]:
+    """Tensors on the host, all at once."""
+    arrays = iter(brought(list(chain.from_iterable(rows))))
+    return [list(islice(arrays, len(row))) for row in rows]
 
 
 def chosen(count: int, noise: torch.Generator) -> Tensor:

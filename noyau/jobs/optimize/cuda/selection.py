@@ -22,7 +22,7 @@ from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
 from noyau.hosts.torch.modules.sites import Traced, alone, sizes_in, sizes_of
 from noyau.jobs.optimize.cuda import parallel_compile
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
-from noyau.jobs.optimize.cuda.certificate import Trial
+from noyau.jobs.optimize.cuda.certificate import DeviceTrial
 from noyau.jobs.optimize.onnx.decision import Timing, decide
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.jobs.optimize.torch.selection import Clock, Judged, Known, Rest
@@ -114,7 +114,7 @@ def _certificate(kernel: Planned, found: Traced, device: torch.device, effort: E
     if known is not None:
         return known
     with _on(device):
-        trial = Trial(call, group, found, lambda: parallel_compile.wait(kernel))
+        trial = DeviceTrial(call, group, found, lambda: parallel_compile.wait(kernel))
         made = trial.certificate(Drawer(group, found, device), effort)
     keep_certificate(key, made)
     return made

@@ -21,7 +21,7 @@ from noyau.hosts.torch.cuda import guarded_memory  # noqa: E402
 from noyau.hosts.torch.modules import device_inputs  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.hosts.torch.modules.sites import sizes_of  # noqa: E402
-from noyau.jobs.optimize.cuda.certificate import POISONS, Trial, _unwritten  # noqa: E402
+from noyau.jobs.optimize.cuda.certificate import POISONS, DeviceTrial, _unwritten  # noqa: E402
 from noyau.toolchain.guard_zones import poison_of  # noqa: E402
 from noyau.verify.adversarial import SMOKE  # noqa: E402
 
@@ -31,7 +31,7 @@ def trial_of(function, *args):
     found = modules_sites.traced(make_fx(function, tracing_mode="symbolic")(*args).graph)
     (group,) = modules_sites.cut(found).groups
     kernel: Any = None
-    return Trial(kernel, group, found)
+    return DeviceTrial(kernel, group, found)
 
 
 def test_sizes_that_are_names_are_tried_at_half_and_at_primes():
@@ -63,7 +63,7 @@ def test_memory_that_runs_out_is_no_size_that_is_left_out(monkeypatch):
         raise torch.OutOfMemoryError("out of memory")
 
     trial = trial_of(lambda x: torch.softmax(x * 2.5, -1), torch.randn(16, 30))
-    monkeypatch.setattr(Trial, "unfused", short)
+    monkeypatch.setattr(DeviceTrial, "unfused", short)
     with pytest.raises(torch.OutOfMemoryError):
         list(trial.elsewhere(modules_sites.CPU))
 
@@ -73,7 +73,7 @@ def test_sizes_that_are_numbers_are_those_that_torch_saw():
     (group,) = modules_sites.cut(found).groups
     kernel: Any = None
     assert not sizes_of(group, found)
-    assert not list(Trial(kernel, group, found).elsewhere(modules_sites.CPU))
+    assert not list(DeviceTrial(kernel, group, found).elsewhere(modules_sites.CPU))
 
 
 def right(x, out):
@@ -132,11 +132,11 @@ def certificate_of(kernel, monkeypatch):
         kernel(*own, made)
         return (made,)
 
-    monkeypatch.setattr(Trial, "run", run)
+    monkeypatch.setattr(DeviceTrial, "run", run)
     call: Any = SimpleNamespace(name="softmax")
     drawer = device_inputs.Drawer(group, found, modules_sites.CPU)
     with np.errstate(all="ignore"):
-        return Trial(call, group, found).certificate(drawer, SMOKE)
+        return DeviceTrial(call, group, found).certificate(drawer, SMOKE)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -167,7 +167,7 @@ def test_other_bits_in_another_run_are_told(monkeypatch):
 
 
 def test_results_of_runs_are_picked_from_one_by_one(monkeypatch):
-    alive, most, unfused = weakref.WeakSet(), [], Trial.unfused
+    alive, most, unfused = weakref.WeakSet(), [], DeviceTrial.unfused
     written, kept, empty = weakref.WeakSet(), [], guarded_memory.Room.empty
 
     def written_to(*args, **kwargs):
@@ -183,7 +183,7 @@ def test_results_of_runs_are_picked_from_one_by_one(monkeypatch):
         return made
 
     monkeypatch.setattr(guarded_memory.Room, "empty", written_to)
-    monkeypatch.setattr(Trial, "unfused", counted)
+    monkeypatch.setattr(DeviceTrial, "unfused", counted)
     assert certificate_of(wrong, monkeypatch).outcomes[0].beyond
     assert len(most) > 16  # a cell that is wrong asks for more of them
     assert max(most) == max(kept) == 1
