@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import json
 import statistics
 import sys
 import time
@@ -22,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import write as write_record
 
 import noyau
 from noyau.hosts.numpy.c_library import threads
@@ -152,7 +152,7 @@ def main() -> int:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS, metavar="FILE")
     arguments = parser.parse_args()
     found = {"machine": this_machine().to_json(), "threads": threads(), "overhead": overheads(), "large": large()}
-    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
+    write_record(found, arguments.output)
     return 0 if all(row["kept"] for row in found["overhead"]) else 1
 
 

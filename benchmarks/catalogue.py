@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +24,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from record import read as read_record
+from record import write as write_record
 from torch import Tensor
 
 from noyau import nn
@@ -219,7 +220,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, default=RESULTS)
     arguments = parser.parse_args()
     torch.set_num_threads(usable_cores())
-    kept = json.loads(arguments.output.read_text("utf-8")) if arguments.output.exists() else {"cases": {}}
+    kept = read_record(arguments.output, {"cases": {}})
     kept |= {"machine": this_machine().to_json(), "torch": torch.__version__, "threads": usable_cores()}
     kept |= {"shape": [ROWS, WIDTH]}
     chosen = (arguments.cases.split(","), arguments.dtypes.split(","), arguments.ways.split(","))
@@ -227,7 +228,7 @@ def main() -> None:
         record = run(name, dtype, way, arguments.budget)
         print(told(record), flush=True)
         kept["cases"][f"{name} {dtype} {way}"] = record
-        arguments.output.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        write_record(kept, arguments.output)
     print(*summary(list(kept["cases"].values())), sep="\n")
 
 

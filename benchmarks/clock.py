@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from record import write as write_record
 
 from noyau.hosts.onnxruntime.session_workers import WorkerSide
 from noyau.timing.comparison import Comparison, Timed, Verdict, compare, compare_swapped
@@ -209,7 +210,7 @@ def main() -> int:
     questions = measured(arguments.runs, arguments.budget, machines, places)
     arguments.output.parent.mkdir(exist_ok=True)
     found = merged(arguments.output, questions)
-    arguments.output.write_text(json.dumps(found, indent=1) + "\n", encoding="ascii")
+    write_record(found, arguments.output)
     return 0 if all(question["kept"] for question in questions) else 1
 
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import os
 import subprocess
@@ -31,6 +30,8 @@ import numexpr
 import numpy as np
 import torch
 import torch.nn.functional as F
+from record import read as read_record
+from record import write as write_record
 
 import noyau
 from noyau.functions import erf
@@ -368,12 +369,12 @@ def main() -> None:
         return
     torch.set_num_threads(CORES)
     numexpr.set_num_threads(CORES)
-    told = json.loads(arguments.output.read_text("utf-8")) if arguments.output.exists() else {"cases": {}}
+    told = read_record(arguments.output, {"cases": {}})
     versions = {"torch": torch.__version__, "numexpr": numexpr.__version__}
     told |= {"machine": this_machine().to_json(), "versions": versions, "threads": CORES}
     for name in filter(None, arguments.cases.split(",")):
         told["cases"][name] = run(by_name[name], arguments.budget)
-        arguments.output.write_text(json.dumps(told, indent=1) + "\n", "utf-8")
+        write_record(told, arguments.output)
     print(*summary(told["cases"]), sep="\n")
 
 

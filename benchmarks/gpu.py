@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import platform
 import statistics
@@ -29,6 +28,7 @@ import triton.language as tl
 from gpu_backward import Gradient, by_autograd, random_like, truth_of
 from gpu_cases import BACKWARD, CASES, UNTUNED, Backward, Case
 from gpu_peers import peers_of
+from record import write as write_record
 
 import noyau
 from noyau.hosts.torch.cuda.clock import ratio, time_calls
@@ -298,7 +298,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     means = summed_up(rows)
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     record = {"date": day, "machine": machine(), "over_compile": means, "rows": rows}
-    given.output.write_text(json.dumps(record, indent=1) + "\n")
+    write_record(record, given.output)
     return 0 if all(row["right"] for row in rows) else 1
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 from collections import Counter
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record import write as write_record
 
 from noyau.hosts.torch.cuda.clock import clock_of, device_text
 from noyau.timing.comparison import Comparison, Verdict, compare_all
@@ -92,7 +92,7 @@ def main() -> int:
         print(f"{what:<10} {told}{'' if questions[-1]['kept'] else '   NOT AS PROMISED'}", flush=True)
     day = datetime.datetime.now(datetime.UTC).date().isoformat()
     record = {"date": day, "device": device_text(), "runs": given.runs, "budget_s": given.budget}
-    given.output.write_text(json.dumps({**record, "questions": questions}, indent=1) + "\n")
+    write_record({**record, "questions": questions}, given.output)
     return 0 if all(question["kept"] for question in questions) else 1
 
 

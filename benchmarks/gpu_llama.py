@@ -37,6 +37,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record import read as read_record
+from record import write as write_record
 from torch_llama import compiled
 
 from noyau.hosts.torch.cuda.clock import device_text
@@ -383,12 +385,12 @@ def main() -> None:
         made = errors() if part == "error" else pairs(part, side) if side in PAIRED else first(part, side)
         print(json.dumps(made))
         return
-    record = json.loads(wanted.o.read_text("ascii")) if wanted.o.exists() else {}
+    record = read_record(wanted.o, {})
     record |= {"machine": device_text(), "model": {**SIZES, "dtype": "bfloat16"}, "tokens": TOKENS, "day": today()}
     for part, found in run_parts(wanted.part):
         record[part] = found
         print(part, json.dumps(record[part], indent=2), flush=True)
-        wanted.o.write_text(json.dumps(record, indent=2) + "\n", "ascii")
+        write_record(record, wanted.o)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from record import write as write_record
+
 ROOT = Path(__file__).resolve().parent.parent
 RESULT = Path(__file__).resolve().parent / "results" / "large_model.json"
 ALLOWED_BYTES = 10**9  # beyond the largest tensor
@@ -113,7 +115,7 @@ def main() -> int:
         "kernels": [{key: kernel[key] for key in ("name", "kept", "verdict")} for kernel in report.get("kernels", ())],
         "end_to_end": report.get("end_to_end"),
     }
-    RESULT.write_text(json.dumps(found, indent=2) + "\n")
+    write_record(found, RESULT)
     print(json.dumps(found, indent=2))
     return 0 if found["ok"] else 1
 

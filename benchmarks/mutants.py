@@ -9,13 +9,14 @@ each, are left out. It takes some minutes.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from record import write as write_record
 
 from noyau.timing.machine import this_machine
 
@@ -95,7 +96,7 @@ def main() -> int:
         told = f"{each.made - each.excluded - len(each.missed)} of {each.made - each.excluded}"
         print(f"{name:<12} {told} found as what they are ({each.share:.1%}), {each.excluded} equivalent")
     rows = {name: {**asdict(each), "share": each.share} for name, each in {**counts, "all": whole}.items()}
-    place.write_text(json.dumps({"machine": asdict(this_machine()), "rows": rows}, indent=2) + "\n", encoding="utf-8")
+    write_record({"machine": asdict(this_machine()), "rows": rows}, place)
     few = whole.made < LEAST or whole.share < SHARE or whole.excluded > EXCLUDED * whole.made
     return int(few)
 

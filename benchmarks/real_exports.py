@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from record import write as write_record
 
 from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.install import library, put_back
@@ -184,7 +185,7 @@ def main() -> int:
                 "sizes": SIZES,
                 "models": [rows[name] for name in sorted(rows)],
             }
-            arguments.output.write_text(json.dumps(record, indent=1) + "\n")
+            write_record(record, arguments.output)
     return int(any(each.get("right") is False for each in rows.values()))
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from record import write as write_record
 from six_paths import PATHS, against_copy, bytes_of, fuse, inputs_of
 
 from noyau.timing.bandwidth import floor_s
@@ -125,7 +125,7 @@ def main() -> int:
         "after": conditions().to_json(),
         "paths": paths,
     }
-    arguments.output.write_text(json.dumps(record, indent=1) + "\n", encoding="ascii")
+    write_record(record, arguments.output)
     if arguments.plot:
         plot(paths, arguments.plot)
     return 0

@@ -9,7 +9,6 @@ was promised stands beside it. The machine must do nothing else; it takes half a
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import statistics
 import subprocess
@@ -26,6 +25,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")  # read as Triton is imported
 
 import numpy as np
 from numba import cuda, njit, prange
+from record import write as write_record
 
 from noyau.sanitizer.numba.compiled import run_compiled
 from noyau.sanitizer.numba.kernel import watch_call
@@ -185,7 +185,7 @@ def main() -> int:
     for name, row in rows.items():
         print(f"{name:<40} {row['median_s']:7.3f} s, promised {row['promised_s']:g} s")
     record = {"machine": asdict(this_machine()), "rows": rows}
-    place.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
+    write_record(record, place)
     return int(any(row["median_s"] > row["promised_s"] for row in rows.values()))
 
 

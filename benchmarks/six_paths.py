@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import math
 import sys
 import tempfile
@@ -24,6 +23,7 @@ from typing import Any
 import numpy as np
 import onnx
 import onnx.parser
+from record import write as write_record
 
 from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.costs import bytes_moved
@@ -277,7 +277,7 @@ def main() -> int:
         "means": means,
         "paths": rows,
     }
-    arguments.output.write_text(json.dumps(record, indent=1) + "\n", encoding="ascii")
+    write_record(record, arguments.output)
     return 0
 
 

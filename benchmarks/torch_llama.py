@@ -31,6 +31,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from record import read as read_record
+from record import write as write_record
 
 from noyau.timing.comparison import Comparison, compare
 from noyau.timing.machine import this_machine
@@ -180,7 +182,7 @@ def main() -> None:
         part, mode, side = wanted.alone
         print(json.dumps({"first": first, "memory": memory}[part](mode, side)))
         return
-    record = json.loads(wanted.o.read_text("ascii")) if wanted.o.exists() else {}
+    record = read_record(wanted.o, {})
     versions = {**this_machine().to_json(), "torch": torch.__version__}
     record |= {"machine": versions, "model": {**SIZES, "tokens": TOKENS}, "day": today()}
     for part in wanted.part:
@@ -195,7 +197,7 @@ def main() -> None:
             for mode in wanted.mode:
                 for side in wanted.side:
                     record.setdefault(part, {}).setdefault(mode, {})[side] = alone(part, mode, side)
-        wanted.o.write_text(json.dumps(record, indent=2) + "\n", "ascii")
+        write_record(record, wanted.o)
 
 
 if __name__ == "__main__":

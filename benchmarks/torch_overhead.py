@@ -6,7 +6,6 @@ call, the median and the least of the rounds; with `--json FILE` they are record
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import statistics
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from record import write as write_record
 
 import noyau
 from noyau.timing.machine import this_machine
@@ -76,7 +76,7 @@ def main() -> None:
         print(f"{name:35}{told['median_us']:8.2f} us   least {told['least_us']:.2f}")
     if said.json:
         record = {"schema_version": 1, "when": today(), "torch": torch.__version__, "cells": 10, "calls": found}
-        said.json.write_text(json.dumps({**record, "machine": asdict(this_machine())}, indent=1) + "\n", "utf-8")
+        write_record({**record, "machine": asdict(this_machine())}, said.json)
 
 
 if __name__ == "__main__":

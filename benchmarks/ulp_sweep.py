@@ -14,7 +14,6 @@ import argparse
 import ctypes
 import datetime
 import itertools
-import json
 import platform
 import re
 import subprocess
@@ -28,6 +27,7 @@ from typing import Any
 
 import mpmath  # type: ignore[import-untyped]
 import numpy as np
+from record import write as write_record
 
 from noyau.codegen import cmath
 
@@ -307,7 +307,7 @@ def main() -> int:
             entry["libm_gigabytes_per_s"] = gigabytes_per_s(function, made[0], "peer") if function.peer else None
             entry["truth_ulp_of_long_double"] = round(truth_error(function, made[0]), 2)
             print(function.name, *entry.values(), sep="  ", flush=True)
-    options.output.write_text(json.dumps({"machine": machine(), "functions": record}, indent=1) + "\n")
+    write_record({"machine": machine(), "functions": record}, options.output)
     return int(any(entry["ulp"] > entry["promised"] for entry in record.values()))
 
 

@@ -22,6 +22,8 @@ from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
+from record import write as write_record
+
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.provenance import provenance_of, sha256_of
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
@@ -179,7 +181,7 @@ def main() -> int:
             found = list(rows(subject, dims, threads, arguments.budget))
             print("\n".join(map(line, found)), flush=True)
             record = merged(arguments.output, header, found)
-            arguments.output.write_text(json.dumps(record, indent=1) + "\n", encoding="ascii")
+            write_record(record, arguments.output)
             lost += sum(row["verdict"] == Verdict.SLOWER.value for row in found)
     return 1 if lost else 0
 
