@@ -271,10 +271,11 @@ def test_errors_derive_from_noyau_and_from_the_fitting_built_in():
 
 
 def test_tests_mirror_the_package():
-    """tests/a/test_b.py, or tests/a/test_b_of_some_kind.py, is about noyau/a/b.py."""
+    """tests/a/test_b.py, or tests/a/test_b_of_some_kind.py, is about noyau/a/b.py; tests/tools is about tools."""
     wrong = []
     for path in (ROOT / "tests").rglob("test_*.py"):
-        folder = ROOT / "noyau" / path.relative_to(ROOT / "tests").parent
+        parent = path.relative_to(ROOT / "tests").parent
+        folder = ROOT / parent if parent.parts[:1] == ("tools",) else ROOT / "noyau" / parent
         stem = path.stem.removeprefix("test_")
         subjects = {each.stem for each in folder.glob("*.py")} | {each.name for each in folder.glob("*/")}
         if show(path).removeprefix("tests/") not in CROSS_CUTTING and not any(

@@ -9,13 +9,13 @@ one variable of two types, which Numba would make one type of.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import numpy as np
 
 from noyau.codegen.identifiers import Scopes
-from noyau.codegen.numba.c_reader import Number, spelled
 from noyau.dtypes import DType
 from noyau.ir.loops import Kernel
 
@@ -114,8 +114,24 @@ def const_text(value: float | int | bool, dtype: DType) -> str:
     """A number in Python, as an operand of anything."""
     if dtype.is_float8:
         value = int(np.array(value, dtype.numpy).view(np.uint8))
-    text = spelled(Number(value), KINDS[dtype.compute])
+    text = literal_text(value, KINDS[dtype.compute])
     return f"({text})" if text.startswith("-") else text
+
+
+def literal_text(value: float, kind: str) -> str:
+    """A number of a kind in Python: float64 and int64 are its own, the others are converted."""
+    if kind == "bool":
+        return str(bool(value))
+    if kind not in ("f32", "f64"):
+        return str(int(value)) if kind == "i64" else f"{kind}({int(value)})"
+    wide = float(value)
+    if kind == "f32":
+        with np.errstate(over="ignore"):
+            single = np.float32(wide)
+        short = float(str(single))  # a few digits, that mean the same number
+        wide = short if np.float32(short) == single else float(single)
+    text = "np.nan" if math.isnan(wide) else f"{'-' * (wide < 0)}np.inf" if math.isinf(wide) else repr(wide)
+    return text if kind == "f64" else f"f32({text})"
 
 
 def narrow(text: str, dtype: DType) -> str:

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from noyau.codegen.numba import printer as numba_printer
-from noyau.codegen.numba.tables import INTEGER_FUNCTIONS, KINDS, NUMPY, const_text, integer_function, narrow
+from noyau.codegen.numba.tables import (
+    INTEGER_FUNCTIONS,
+    KINDS,
+    NUMPY,
+    const_text,
+    integer_function,
+    literal_text,
+    narrow,
+)
 from noyau.codegen.tables import SCALARS
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
@@ -162,3 +170,11 @@ def test_a_function_without_a_spelling_is_refused_by_name(monkeypatch):
     monkeypatch.delitem(INTEGER_FUNCTIONS, "power")
     with pytest.raises(UnsupportedError, match="numba has no spelling of power for i8"):
         numba_printer.source(mapped("power", DType.I8))
+
+
+@pytest.mark.parametrize(
+    ("value", "kind", "text"),
+    [(0.1, "f32", "f32(0.1)"), (16777217.0, "f32", "f32(16777216.0)"), (3, "i64", "3"), (1, "bool", "True")],
+)
+def test_numbers(value, kind, text):
+    assert literal_text(value, kind) == text
