@@ -21,7 +21,8 @@ HALVES = (DType.F16, DType.BF16)
 class Expressions(ABC):
     """The expressions of one kernel: what is in scope, and which scalar functions the text calls.
 
-    `functions` are names of codegen/cmath, `integers` keys of `integer_function`."""
+    `functions` are names of codegen/cmath, `integers` keys of `integer_function`, `preludes` names in the language's
+    own table of what stands above its kernels."""
 
     language: ClassVar[str]
     prefix: ClassVar[Mapping[str, str]]
@@ -34,6 +35,7 @@ class Expressions(ABC):
         self.required: dict[str, Dim] = {}  # of indices that were looked up, and are inside where they are used
         self.functions: set[str] = set()
         self.integers: set[tuple[str, str]] = set()
+        self.preludes: set[str] = set()
 
     @abstractmethod
     def const(self, value: float | int | bool, dtype: DType) -> str:

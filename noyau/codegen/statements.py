@@ -25,10 +25,8 @@ from noyau.ir.loops import (
     Loop,
     Prefetch,
     Require,
-    Space,
     Statement,
     Store,
-    Sync,
     Var,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -135,16 +133,12 @@ class Statements(ABC):
                 yield from self.loop(statement)
             case If():
                 yield from self.either(statement)
-            case Alloc(space=Space.REGISTER | Space.THREAD):
+            case Alloc():
                 yield from self.alloc(statement)
             case Prefetch():
                 yield from self.prefetch(statement)
             case Require():
                 yield from self.require(statement)
-            case Alloc() | Sync():
-                raise UnsupportedError(
-                    f"{self.expressions.language} has no {statement}; it has threads that never wait for each other"
-                )
             case _:
                 assert_never(statement)
 
@@ -190,7 +184,7 @@ class Statements(ABC):
         old = tuple(Load(name, store.index, dtype) for name, dtype in zip(store.buffers, dtypes, strict=True))
         if store.merge and self.parallel and any(isinstance(said.memory[name], Buffer) for name in store.buffers):
             raise UnsupportedError(
-                f"{said.language} has no merge of threads into {store.buffers[0]}; privatise gives each its own"
+                f"{said.language} has no merge of threads into {store.buffers[0]}; give each a state of its own"
             )
         values = MONOIDS[store.merge].merge(Symbolic(), old, store.values) if store.merge else store.values
         if one_by_one(store.buffers, values):

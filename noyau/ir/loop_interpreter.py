@@ -1,12 +1,12 @@
 """The interpreter of the loop IR: its executable definition, in plain Python, one cell at a time.
 
-It runs scheduled kernels too: loops bound to THREADS and LANES in shuffled order, Syncs as barriers, memory unset at
-first. A missing Sync, a cell that is read too early, or an index outside its buffer is an error or a wrong number here.
+It runs scheduled kernels too: loops bound to THREADS and LANES in shuffled order, memory unset at first. Two threads or
+lanes that meet in a cell, a cell that is read too early, or an index outside its buffer is an error here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from random import Random
 from typing import Any
@@ -16,13 +16,13 @@ import numpy as np
 from noyau.dtypes import DType, extents_and_strides, from_numpy
 from noyau.errors import GraphError, InputError, OutsideError
 from noyau.ir.dims import Shape
-from noyau.ir.loop_translator import PRIVATE, Translator
-from noyau.ir.loops import Alloc, Kernel, Role, Space
+from noyau.ir.loop_translator import Translator
+from noyau.ir.loops import Alloc, Kernel, Role
 from noyau.ir.operators import OPERATORS
 
 Array = np.ndarray
 Touched = dict[tuple[int, int], int]  # a memory and a cell: who touched it, -1 for several
-Launches = list[Callable[[], Iterator[Space] | None]]
+Launches = list[Callable[[], None]]
 
 
 def run(
@@ -42,8 +42,7 @@ def run(
             exec(text, scope)  # noqa: S102  made by Translator, which spells every name itself
             launches: Launches = scope["launches"]
             for launch in launches:
-                for _ in launch() or ():
-                    pass
+                launch()
         except ZeroDivisionError:
             raise GraphError(f"{kernel.name} divides by a size that is 0, where {_spell(bound)}") from None
     return [running.memories[at].result() for at, b in enumerate(kernel.buffers) if b.role is Role.OUTPUT]
@@ -133,18 +132,14 @@ class Memory:
 
 
 class Apart:
-    """Which index of a parallel loop touched each cell since its last Sync. No two may meet in one: GraphError, unless
-    all read, or all are threads that merge."""
+    """Which index of a parallel loop touched each cell. No two may meet in one: GraphError, unless all read, or all are
+    threads that merge."""
 
     def __init__(self, lanes: bool) -> None:
         self.lanes = lanes
         self.readers: Touched = {}
         self.writers: Touched = {}
         self.mergers: Touched = {}
-
-    def forget(self) -> None:
-        """A Sync: what comes after it meets nothing that was before."""
-        self.readers, self.writers, self.mergers = {}, {}, {}
 
     def loads(self, who: int, memory: Memory, *index: int) -> None:
         key = self.meet(who, memory, index, self.writers, self.mergers)
@@ -165,7 +160,7 @@ class Apart:
         for touched in others:
             if touched.get(key, who) != who:
                 kind = "lanes" if self.lanes else "threads"
-                raise GraphError(f"two {kind} meet in {memory.name}{list(index)} without a Sync")
+                raise GraphError(f"two {kind} meet in {memory.name}{list(index)}")
         return key
 
 
@@ -201,23 +196,6 @@ class Running:
     def apart(self, lanes: bool) -> Apart:
         return Apart(lanes)
 
-    def together(self, body: Callable[[int], Iterator[Space]], count: int, apart: Apart) -> Iterator[Space]:
-        """Every index up to its next Sync, in shuffled order, and then on; yields what threads further out wait at.
-
-        GraphError where one comes to a Sync and another does not."""
-        running = [body(index) for index in range(count)]
-        while running:
-            self.random.shuffle(running)
-            apart.forget()
-            met = {next(step, None) if apart.lanes else _next_shared(step) for step in running}
-            if len(met) > 1:
-                raise GraphError(f"{self.kernel.name}: a Sync that not every thread comes to")
-            scope = met.pop()
-            if scope is None:
-                return
-            if scope not in PRIVATE:
-                yield scope
-
     def require(self, index: int, extent: int) -> None:
         if not 0 <= index < extent:
             raise OutsideError(f"{self.kernel.name}: index out of bounds: {index} is not in [0, {extent})")
@@ -230,11 +208,3 @@ class Running:
 
     def like(self, value: float, other: Any) -> Any:
         return other.dtype.type(value)
-
-
-def _next_shared(step: Iterator[Space]) -> Space | None:
-    """Up to the next Sync of more than one thread: one of its own lanes is no matter to the others."""
-    scope = next(step, None)
-    while scope in PRIVATE:
-        scope = next(step, None)
-    return scope

@@ -33,21 +33,18 @@ from noyau.ir.loops import (
     Space,
     Statement,
     Store,
-    Sync,
     Var,
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
 from noyau.ir.walk import dims_in, every_expression, every_statement
 
-PRIVATE = (Space.REGISTER, Space.THREAD)
-
 
 class Translator:
     """One kernel in the making: its lines, the names that are in scope, the objects that the text refers to.
 
-    The text defines `launches`, a list of functions (generators, where there are Syncs), over `R`, the `Running` of
-    one run, and `K`, the objects of the kernel."""
+    The text defines `launches`, a list of functions, over `R`, the `Running` of one run, and `K`, the objects of the
+    kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel, self.lines, self.depth, self.count = kernel, list[str](), 0, 0
@@ -128,8 +125,6 @@ class Translator:
                     raise self.fault(f"{name} lies in registers, but its size is not known now")
                 made = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
                 self.memories[name] = made, statement, len(self.loops)
-            case Sync(scope):
-                self.write(f"yield {self.spell(scope)}")
             case Prefetch(buffer, index):
                 self.place(buffer, index)
             case Require(index, extent):
@@ -177,26 +172,21 @@ class Translator:
     def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
         count, name = self.dim(extent), self.fresh()
         head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffled'}({count}):"
-        together = axis is not Axis.SERIAL and _waits(body)
-        body_name, apart = self.fresh(), ""
         if axis is not Axis.SERIAL:
-            apart = self.let(f"R.apart({axis is Axis.LANES})")
-            self.loops.append((apart, name))
-        with self.block(f"def {body_name}({name}):" if together else head):
+            self.loops.append((self.let(f"R.apart({axis is Axis.LANES})"), name))
+        with self.block(head):
             self.indices[var] = name
             if axis is Axis.THREADS:
                 self.own_memories(body)
             self.body(body)
         if axis is not Axis.SERIAL:
             self.loops.pop()
-        if together:
-            self.write(f"yield from R.together({body_name}, {count}, {apart})")
 
     def own_memories(self, body: tuple[Statement, ...]) -> None:
         """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
         used = _memories_in(body)
         for name, (made, memory, _) in list(self.memories.items()):
-            if name in used and isinstance(memory, Alloc) and memory.space in PRIVATE:
+            if name in used and isinstance(memory, Alloc):
                 self.memories[name] = self.let(f"{made}.unset()"), memory, len(self.loops)
 
     # Expressions.
@@ -307,10 +297,6 @@ class Translator:
         if atom.kind == "max":
             return f"max({left}, {right})"
         return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
-
-
-def _waits(statements: Iterable[Statement]) -> bool:
-    return any(isinstance(statement, Sync) for statement in every_statement(statements))
 
 
 def _memories_in(statements: Iterable[Statement]) -> frozenset[str]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from noyau.errors import GraphError
-from noyau.ir.loop_translator import PRIVATE, Translator
+from noyau.ir.loop_translator import Translator
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -21,10 +21,9 @@ from noyau.ir.loops import (
     Role,
     Statement,
     Store,
-    Sync,
 )
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_expression, every_statement, expressions
+from noyau.ir.walk import every_expression, every_statement
 
 
 def check(kernel: Kernel) -> Kernel:
@@ -32,13 +31,12 @@ def check(kernel: Kernel) -> Kernel:
 
     Names, dtypes and indices are what `Translator` makes sure of. Beyond that: no name means two things at one place;
     loops on threads stand outermost, each alone at the end of its block; what is merged are states of its monoid;
-    every output is stored; a Sync stands where threads or lanes run."""
+    every output is stored."""
     Translator(kernel).text()
     reason = _buffer_fault(kernel)
     for launch in kernel.launches:
         reason = reason or _threads_fault(launch.body) or _names_fault(launch.body, _names(kernel))
         reason = reason or next(filter(None, map(_store_fault, every_statement(launch.body))), None)
-        reason = reason or _sync_fault(launch.body, ())
     if reason:
         raise GraphError(f"{kernel.name}: {reason}")
     return kernel
@@ -113,7 +111,7 @@ def _names_fault(body: Iterable[Statement], outside: frozenset[str]) -> str | No
                 reason = reason or _twice([var], seen) or _names_fault(inner, frozenset(seen) | {var})
             case If(_, inner):
                 reason = reason or _names_fault(inner, frozenset(seen))
-            case Store() | Sync() | Prefetch() | Require():
+            case Store() | Prefetch() | Require():
                 pass
             case _:
                 assert_never(statement)
@@ -139,27 +137,4 @@ def _store_fault(statement: Statement) -> str | None:
         return f"{statement.merge} is not in the table of monoids"
     if dtypes[0].kind not in monoid.accepts or monoid.states(dtypes[0]) != dtypes:
         return f"{', '.join(dtype.value for dtype in dtypes)} is no state of {statement.merge}"
-    return None
-
-
-def _sync_fault(body: Iterable[Statement], around: tuple[Axis, ...]) -> str | None:
-    """A Sync that nothing runs in parallel around."""
-    for statement in body:
-        reason = None
-        match statement:
-            case Sync(scope):
-                wanted = Axis.LANES if scope in PRIVATE else Axis.THREADS
-                reason = None if wanted in around else f"a Sync of {scope.value} where no {wanted.value} run"
-            case Loop(_, _, axis, inner):
-                reason = _sync_fault(inner, (*around, axis))
-            case If(_, inner):
-                reason = _sync_fault(inner, around)
-            case Let() | Store() | Alloc() | Prefetch() | Require():
-                pass
-            case _:
-                assert_never(statement)
-        for expr in (fold for fold in expressions(statement) if isinstance(fold, Fold)):
-            reason = reason or _sync_fault(expr.body, around)
-        if reason:
-            return reason
     return None

@@ -37,8 +37,6 @@ class Space(Enum):
 
     REGISTER = "register"  # a few cells, of a size known now
     THREAD = "thread"  # a row or a tile of one thread
-    SHARED = "shared"  # of the threads of one block
-    CLUSTER = "cluster"  # of the blocks of one cluster
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,13 +176,6 @@ class Alloc:
 
 
 @dataclass(frozen=True, slots=True)
-class Sync:
-    """Every thread of the scope comes here before any goes on."""
-
-    scope: Space
-
-
-@dataclass(frozen=True, slots=True)
 class Prefetch:
     """A hint that the line of memory around a cell is read soon; it may lie outside of the buffer."""
 
@@ -200,7 +191,7 @@ class Require:
     extent: Dim
 
 
-Statement: TypeAlias = Let | Store | Loop | If | Alloc | Sync | Prefetch | Require
+Statement: TypeAlias = Let | Store | Loop | If | Alloc | Prefetch | Require
 
 
 @dataclass(frozen=True, slots=True)

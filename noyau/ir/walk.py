@@ -25,7 +25,6 @@ from noyau.ir.loops import (
     Require,
     Statement,
     Store,
-    Sync,
     Var,
 )
 
@@ -39,7 +38,7 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
             return values
         case If(condition, _):
             return (condition,)
-        case Loop() | Alloc() | Sync() | Prefetch() | Require():
+        case Loop() | Alloc() | Prefetch() | Require():
             return ()
         case _:
             assert_never(statement)
@@ -139,7 +138,7 @@ def _rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> 
             return replace(statement, body=rewrite(body, change))
         case If(condition, body):
             return If(rewrite_expression(condition, change), rewrite(body, change))
-        case Alloc() | Sync() | Prefetch() | Require():
+        case Alloc() | Prefetch() | Require():
             return statement
         case _:
             assert_never(statement)
@@ -195,7 +194,7 @@ def _substitute_dims(statements: Iterable[Statement], dim: Callable[[Dim], Dim])
                 made.append(replace(statement, body=_substitute_dims(body, dim)))
             case Alloc(_, _, shape, _):
                 made.append(replace(statement, shape=tuple(map(dim, shape))))
-            case Let() | Sync():
+            case Let():
                 made.append(statement)
             case _:
                 assert_never(statement)

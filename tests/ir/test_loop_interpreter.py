@@ -142,15 +142,6 @@ def test_memory_of_a_thread_is_each_thread_s_own():
         run(kernel(*body), [X8])
 
 
-def test_shared_memory_is_of_all_threads():
-    body = (
-        Alloc("kept", F32, shape_of(["n"]), Space.SHARED),
-        loop("#i", "n", store("kept", load("x", ROW), ROW), axis=Axis.THREADS),
-        loop("#i", "n", store("y", load("kept", N - 1 - ROW), ROW), axis=Axis.THREADS),
-    )
-    assert run(kernel(*body), [X8])[0].tolist() == X8[::-1].tolist()
-
-
 def test_scratch_carries_from_launch_to_launch():
     launches = [
         (loop("#i", "n", store("s", call("negative", load("x", ROW)), ROW), axis=Axis.THREADS),),

@@ -7,14 +7,13 @@ import pytest
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Kernel, Launch, Let, Loop, Role, Space, Store, Sync, Var
+from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Kernel, Launch, Let, Loop, Role, Space, Store, Var
 from noyau.ir.sizes import Binding
 from tests.nests import COL, COPY, ONE, ROW, N, call, kernel, less, load, loop, store
 from tests.nodes import F32, F64, I32, I64
 
 ROWS = loop("#i", "n", store("y", load("x", ROW), ROW), axis=Axis.THREADS)
 STATES = tuple(Alloc(name, dtype, shape_of([1]), Space.REGISTER) for name, dtype in (("best", F32), ("at", I64)))
-SHARED = Alloc("s", F32, shape_of([1]), Space.SHARED)
 
 
 def test_a_kernel_that_is_well_formed_is_given_back():
@@ -43,9 +42,6 @@ def test_a_kernel_that_is_well_formed_is_given_back():
         ((*STATES, Store(("best", "at"), (Dim.of(0),), (ONE, Const(1, I64)), "argmax"), COPY), None),
         ((*STATES, Store(("at", "best"), (Dim.of(0),), (Const(1, I64), ONE), "argmax"), COPY), "i64, f32 is no state"),
         ((store("y", ONE, 0, merge="any"),), "f32 is no state of any"),
-        ((SHARED, Sync(Space.SHARED), COPY), "a Sync of shared where no threads run"),
-        ((loop("#j", 2, Sync(Space.THREAD), COPY),), "a Sync of thread where no lanes run"),
-        ((SHARED, loop("#i", "n", Sync(Space.SHARED), *ROWS.body, axis=Axis.THREADS)), None),
         ((Let("a", load("x", 0)),), "nothing is stored in the output y"),
     ],
 )

@@ -19,7 +19,6 @@ from noyau.ir.loops import (
     Require,
     Space,
     Store,
-    Sync,
     Var,
 )
 from noyau.ir.walk import (
@@ -46,7 +45,6 @@ BODY = (
     Alloc("kept", F32, (N,), Space.THREAD),
     SUM,
     If(Call("less", (Index(ROW), Index(N)), BOOL), (Require(ROW, N), STORE)),
-    Sync(Space.SHARED),
 )
 NEST = (Loop("#i", N * 4, Axis.THREADS, BODY),)
 
@@ -59,7 +57,7 @@ def test_what_stands_directly_in_a_statement():
     assert expressions(SUM) == (FOLD,)
     assert expressions(STORE) == STORE.values
     assert expressions(BODY[2]) == (BODY[2].condition,)
-    assert expressions(NEST[0]) == expressions(BODY[0]) == expressions(BODY[3]) == ()
+    assert expressions(NEST[0]) == expressions(BODY[0]) == ()
 
 
 def test_what_stands_directly_in_an_expression():
@@ -70,7 +68,7 @@ def test_what_stands_directly_in_an_expression():
 
 
 def test_every_statement_goes_into_loops_and_folds():
-    assert kinds(every_statement(NEST)) == ["Loop", "Alloc", "Let", "Let", "If", "Require", "Store", "Sync"]
+    assert kinds(every_statement(NEST)) == ["Loop", "Alloc", "Let", "Let", "If", "Require", "Store"]
 
 
 def test_every_expression_goes_into_masks_and_folds():
@@ -106,7 +104,7 @@ def test_rewriting_an_expression_rebuilds_it():
 def test_substitute_replaces_names_everywhere():
     made = substitute(NEST, {"#i": ROW + 7, "#j": COL * 3, "n": 5})
     (loop,) = made
-    alloc, total, guarded, _ = loop.body
+    alloc, total, guarded = loop.body
     assert loop.extent == Dim.of(20)
     assert alloc.shape == (Dim.of(5),)
     assert total.value.loops == (("#j", Dim.of(5)),)

@@ -86,6 +86,7 @@ def open_pairs(loop: Loop, said: Expressions) -> Iterator[str]:
     """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
     found = pairs_of(loop, said.memory)
     said.pairs = Open(stored=frozenset(found.stored))
+    said.preludes |= {"pairs"} if found else set()
     for name, index in found.loaded:
         word = said.names.bind(f"pair {len(said.pairs.words)}", f"{name}_pair")
         said.pairs.words[name, index] = word

@@ -45,11 +45,12 @@ from noyau.ir.walk import every_expression, every_statement, on_threads
 
 @dataclass(frozen=True, slots=True)
 class Printed:
-    """The launches and the table of a kernel, and what they call: scalar functions, and those of integers."""
+    """The launches and the table of a kernel, and what they use: scalar functions, those of integers, preludes."""
 
     bodies: tuple[str, ...]
     functions: frozenset[str]
     integers: frozenset[tuple[str, str]]
+    preludes: frozenset[str]
 
 
 def text_of(parts: Sequence[Printed], comment: str = "") -> str:
@@ -57,16 +58,13 @@ def text_of(parts: Sequence[Printed], comment: str = "") -> str:
     bodies = [body for part in parts for body in part.bodies]
     functions = frozenset[str]().union(*(part.functions for part in parts))
     integers = frozenset[tuple[str, str]]().union(*(part.integers for part in parts))
+    preludes = frozenset[str]().union(*(part.preludes for part in parts))
     pieces = [
         comment_text(comment),
         _file("noyau.h"),
         INCLUDES,
-        LANES if any("NOYAU_LANES" in body for body in bodies) else "",
-        PREFETCH if any("NOYAU_PREFETCH" in body for body in bodies) else "",
-        PAIRS if any("noyau_pair(" in body or "noyau_store_pair(" in body for body in bodies) else "",
-        _file("taken.h") if any("noyau_take(" in body for body in bodies) else "",
-        _file("around.h") if any("noyau_write_around" in body for body in bodies) else "",
-        _file("turn.h") if any("noyau_turn(" in body for body in bodies) else "",
+        *(text for name, text in PRELUDES.items() if name in preludes),
+        *(_file(name) for name in HEADERS if name in preludes),
         cmath.text(functions),
         *(integer_function(*key) for key in sorted(integers)),
         *bodies,
@@ -79,6 +77,8 @@ def _file(name: str) -> str:
     return files("noyau.codegen.c").joinpath(name).read_text("ascii")
 
 
+PRELUDES = {"lanes": LANES, "prefetch": PREFETCH, "pairs": PAIRS}
+HEADERS = ("taken.h", "around.h", "turn.h")  # preludes that are files
 ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
 
 
@@ -102,7 +102,8 @@ def printed(kernel: Kernel, *, anonymous: bool = False) -> Printed:
     launches = [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
     table = interface(kernel, printer.names, printer.expressions)
     called = printer.expressions
-    return Printed((*launches, table), frozenset(called.functions), frozenset(called.integers))
+    functions, integers = frozenset(called.functions), frozenset(called.integers)
+    return Printed((*launches, table), functions, integers, frozenset(called.preludes))
 
 
 class Printer(Statements):
@@ -128,6 +129,7 @@ class Printer(Statements):
             inner += indented(self.give_back())
             head = [*self.pointers(), *self.sizes()]
         if any("noyau_write_around" in line for line in inner):
+            self.expressions.preludes.add("around.h")
             inner.append(f"{INDENT}noyau_written_around();")
         lines = [*head, *([""] if head else []), *inner, f"{INDENT}return NOYAU_OK;"]
         signature = f"static int32_t {self.kernel.name}_{position}(const noyau_call *call, int64_t begin, int64_t end)"
@@ -163,6 +165,7 @@ class Printer(Statements):
     def take(self, memory: Sequence[Alloc]) -> Iterator[str]:
         """Memory of the thread, taken once a call."""
         self.rows = []
+        self.expressions.preludes |= {"taken.h"} if memory else set()
         for alloc in memory:
             self.expressions.memory[alloc.name] = alloc
             name, kind = self.names.bind(alloc.name), TYPES[alloc.dtype]
@@ -269,6 +272,7 @@ class Printer(Statements):
             yield f"{TYPES[alloc.dtype]} {self.names.bind(alloc.name)}{count};"
 
     def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
+        self.expressions.preludes.add("prefetch")
         yield f"NOYAU_PREFETCH(&{self.expressions.cell(prefetch.buffer, prefetch.index)});"
 
     def noted(self, let: Let) -> None:
@@ -285,6 +289,7 @@ class Printer(Statements):
 
     def rounds(self, loop: Loop) -> Iterator[str]:
         if (line := turned_by_word(loop, self.expressions)) is not None:
+            self.expressions.preludes.add("turn.h")
             yield line
         else:
             yield from self.counted(loop)
@@ -297,6 +302,7 @@ class Printer(Statements):
             body = [*open_pairs(loop, self.expressions), *self.inner(loop.body)]
         self.expressions.extents, self.expressions.pairs = outside, Open()
         if loop.axis is Axis.LANES and not is_in_registers(loop, self.expressions.memory):
+            self.expressions.preludes.add("lanes")
             yield "NOYAU_LANES"
         head = f"for (int64_t {name} = 0; {name} < {extent}; ++{name})"
         if len(body) == 1 and len(head) + len(body[0]) < WIDTH and body[0].endswith(";"):

@@ -3,7 +3,7 @@ around them. Each stands in a text that uses it, and is LLVM's own word for the 
 
 from __future__ import annotations
 
-import re
+from collections.abc import Container
 
 HEAD = """\
 def _place(target, builder, kind, array, at):
@@ -168,8 +168,8 @@ WORDS = {
 STACK_CELLS = 1024  # the most of one array that goes to the stack
 
 
-def words(text: str) -> str:
-    """The intrinsics that a text uses; no text where it uses none."""
-    used = [made for word, made in WORDS.items() if re.search(rf"\b{word}\(", text)]
-    places = HEAD if any("_place(" in made for made in used) else ""
+def words(names: Container[str]) -> str:
+    """The text of the named intrinsics; no text for none of them."""
+    places = HEAD if any(name in names for name in ("noyau_fetch", "noyau_write_around", "noyau_turn")) else ""
+    used = [text for name, text in WORDS.items() if name in names]
     return "\n\n\n".join(part for part in [places, *used] if part)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from noyau.codegen.numba.idioms import HALF
 from noyau.codegen.numba.tables import KINDS
@@ -34,6 +33,7 @@ def _merging(merge):
 
     return merged'''
 
+PREFIX = "noyau_merge_"
 # What merges two lanes: a word, the first letter of the types that it takes, the function that it is, in LLVM.
 _MERGES = (
     ("add", "f", "add", "builder.fadd(a, b)"),
@@ -50,7 +50,6 @@ _MERGES = (
     ("or", "b", "logical_or", "builder.or_(a, b)"),
     ("and", "b", "logical_and", "builder.and_(a, b)"),
 )
-_WORD = re.compile(r"\bnoyau_merge_([a-z]+)_(\w+)\(")
 
 
 def merged_by(merge: Loop) -> dict[str, str] | None:
@@ -79,15 +78,16 @@ def _word(value: Expr, lower: Load, upper: Load) -> str | None:
         kind = KINDS[lower.dtype]
         made = call(function, lower, upper) if kind[0] in kinds else None
         if made and value in (made, call("where", made, lower, upper) if function in ("greater", "less") else None):
-            return f"noyau_merge_{word}_{kind}"
+            return f"{PREFIX}{word}_{kind}"
     return None
 
 
-def text(body: str) -> str:
-    """The words that a text uses; no text where it uses none."""
+def text(preludes: Iterable[str]) -> str:
+    """The text of the intrinsics of lane merges among those; no text for none of them."""
+    called = sorted(name.removeprefix(PREFIX).partition("_") for name in preludes if name.startswith(PREFIX))
     made = [
-        f"noyau_merge_{word}_{kind} = _merging(lambda builder, a, b: {merge})"
-        for word, kind in sorted(set(_WORD.findall(body)))
+        f"{PREFIX}{word}_{kind} = _merging(lambda builder, a, b: {merge})"
+        for word, _, kind in called
         for name, kinds, _, merge in _MERGES
         if name == word and kind[0] in kinds
     ]

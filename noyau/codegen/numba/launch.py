@@ -30,13 +30,10 @@ from noyau.ir.loops import (
     Loop,
     Prefetch,
     Require,
-    Space,
     Statement,
     Store,
 )
 from noyau.ir.walk import every_expression, every_statement, on_threads
-
-PRIVATE = (Space.REGISTER, Space.THREAD)
 
 
 class Printer(Statements):
@@ -50,7 +47,9 @@ class Printer(Statements):
         self.kernel = kernel
         self.names = Variables(kernel)
         self.expressions = Expressions(kernel, self.names)
-        self.expressions.functions, self.expressions.integers = shared.functions, shared.integers
+        self.expressions.functions = shared.functions
+        self.expressions.integers = shared.integers
+        self.expressions.preludes = shared.preludes
         self.arrays: dict[tuple[str, str, str], str] = {}  # memory of the launch, by its name, type and size
         self.apart = rounds_apart(kernel)
         self.given: list[str] = []  # the buffers and the sizes that it takes
@@ -94,7 +93,7 @@ class Printer(Statements):
                 whole = self.names.value(buffer.name)
                 with self.names.of(f"{KINDS[buffer.dtype]} array of one axis"):
                     cells = self.names.bind(buffer.name, f"{whole}_cells")
-                yield f"{cells} = noyau_flat({whole})"
+                yield f"{cells} = {self.prelude('noyau_flat')}({whole})"
 
     def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
         """What stands before the loops on threads, then these as one counted loop over the call's items."""
@@ -133,13 +132,21 @@ class Printer(Statements):
         """Arrays of the thread, taken once a call: not one for each round of a loop."""
         self.arrays = {}
         for alloc in every_statement(body):
-            if not isinstance(alloc, Alloc) or is_variable(alloc) or alloc.space not in PRIVATE:
+            if not isinstance(alloc, Alloc) or is_variable(alloc):
                 continue
             key = self.key(alloc)
             if key not in self.arrays:
                 with self.names.of(f"{KINDS[alloc.dtype]} array of one axis"):
                     self.arrays[key] = self.names.bind(f"{alloc.name} of {len(self.arrays)}", alloc.name)
-                yield f"{self.arrays[key]} = {taken(alloc, key[2])}"
+                kind, count = KINDS[alloc.dtype], product(alloc.shape).constant
+                # On the stack, where it is small, LLVM knows that nothing else is the same memory.
+                word = self.prelude("noyau_cells" if count is not None and count <= STACK_CELLS else "noyau_row")
+                yield f"{self.arrays[key]} = {word}({key[2]}, {kind if kind in NUMPY else 'np.bool_'})"
+
+    def prelude(self, name: str) -> str:
+        """An intrinsic that the text calls, and needs above it."""
+        self.expressions.preludes.add(name)
+        return name
 
     def key(self, alloc: Alloc) -> tuple[str, str, str]:
         return alloc.name, KINDS[alloc.dtype], self.expressions.dim(product(alloc.shape))
@@ -156,7 +163,9 @@ class Printer(Statements):
         words, width = merged_by(merge), 1 << merged
         if words is None:
             return self.halves(merge, width // 2), left[merged:]
-        return (f"{word}({self.names.value(name)}, {width})" for name, word in words.items()), left[merged:]
+        return (f"{self.prelude(word)}({self.names.value(name)}, {width})" for name, word in words.items()), left[
+            merged:
+        ]
 
     def variable(self, alloc: Alloc, text: str) -> str:
         self.expressions.memory[alloc.name] = alloc
@@ -180,7 +189,8 @@ class Printer(Statements):
     def fetched(self, first: Prefetch, lines: int) -> Iterator[str]:
         """Hints for so many lines of memory, from the first on."""
         if is_packed(self.expressions.memory[first.buffer]) and len(first.index) == 1:
-            yield f"noyau_fetch({self.names.value(first.buffer)}, {self.expressions.dim(first.index[0])}, {lines})"
+            place = f"{self.names.value(first.buffer)}, {self.expressions.dim(first.index[0])}"
+            yield f"{self.prelude('noyau_fetch')}({place}, {lines})"
 
     def noted(self, let: Let) -> None:
         if isinstance(let.value, Index) and (tile := tile_of(let.value.dim, self.expressions.lengths)) is not None:
@@ -194,7 +204,7 @@ class Printer(Statements):
         if (tile := turned(loop, self.expressions.memory)) is not None:
             to, from_ = (self.names.value(name) for name in (tile.own, tile.source))
             at, there, begin, here = map(self.expressions.dim, (tile.at, tile.there, tile.begin, tile.here))
-            yield f"noyau_turn({to}, {at}, {there}, {from_}, {begin}, {here})"
+            yield f"{self.prelude('noyau_turn')}({to}, {at}, {there}, {from_}, {begin}, {here})"
         else:
             yield from self.counted(loop)
 
@@ -219,7 +229,8 @@ class Printer(Statements):
         assert isinstance(tile, Load)
         start, first = (self.expressions.dim(at.replace({loop.var: 0})) for (at,) in (store.index, tile.index))
         to, cells = (self.names.value(name) for name in (output, tile.buffer))
-        return f"noyau_write_around({to}, {start}, {cells}, {first}, {self.expressions.dim(loop.extent)})"
+        count = self.expressions.dim(loop.extent)
+        return f"{self.prelude('noyau_write_around')}({to}, {start}, {cells}, {first}, {count})"
 
     def halves(self, merge: Loop, width: int) -> Iterator[str]:
         """The lanes merged into lane 0: the upper half into the lower one, again and again."""
@@ -241,13 +252,6 @@ def rounds_apart(kernel: Kernel) -> bool:
     whole kernel, for the launch that takes its maximum may be another one than that which takes this off."""
     every = (expr for launch in kernel.launches for expr in every_expression(launch.body))
     return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every)
-
-
-def taken(alloc: Alloc, cells: str) -> str:
-    """An array of the thread: on its stack where it is small, where LLVM knows that nothing else is the same memory."""
-    kind, count = KINDS[alloc.dtype], product(alloc.shape).constant
-    word = "noyau_cells" if count is not None and count <= STACK_CELLS else "noyau_row"
-    return f"{word}({cells}, {kind if kind in NUMPY else 'np.bool_'})"
 
 
 def is_packed(memory: Buffer | Alloc) -> bool:

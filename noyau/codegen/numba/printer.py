@@ -37,7 +37,7 @@ def source(kernel: Kernel, comment: str = "") -> str:
 
 def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function."""
-    functions, integers, bodies = set[str](), set[tuple[str, str]](), list[str]()
+    functions, integers, preludes, bodies = set[str](), set[tuple[str, str]](), set[str](), list[str]()
     for kernel in kernels:
         plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
         if not plain or keyword.iskeyword(kernel.name) or kernel.name in RESERVED:
@@ -49,9 +49,9 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
         bodies.append(caller.text())
         functions |= caller.expressions.functions
         integers |= caller.expressions.integers
+        preludes |= caller.expressions.preludes
     scalars = [numba_math.text(functions), *(integer_function(*key) for key in sorted(integers))]
-    body = "\n".join(bodies)
-    words = [intrinsics.words(body), lane_merges.text(body)]
+    words = [intrinsics.words(preludes), lane_merges.text(preludes)]
     below = "\n\n\n".join(part for part in [*words, *scalars, *bodies] if part)
     head = [comment_text(comment), _imports(below), _kinds(below), numba_math.SCALAR if "@scalar" in below else ""]
     return "\n\n".join(part for part in head if part) + f"\n\n\n{below}\n"

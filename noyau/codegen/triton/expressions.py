@@ -68,6 +68,7 @@ class Used:
     led: bool = False  # rows that begin at any cell
     ends: bool = False  # tiles of such rows of which cells are merged
     again: bool = False  # rows that are loaded twice
+    host: set[str] = field(default_factory=set)  # functions that choose what a launch is given
 
 
 class Expressions(Sizes):

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from noyau.codegen.tables import closed, opened
+from noyau.codegen.triton.expressions import Used
 from noyau.codegen.triton.launch import Printer
 from noyau.codegen.triton.memory import INDENT
 from noyau.codegen.triton.tables import INFIX, TORCH, Sizes, Variables, constant_in
@@ -47,14 +48,32 @@ BLOCK_OF = f'''def block_of(cells):
     return min(most, triton.next_power_of_2(max(1, cells)), {MOST_AT_ONCE})'''
 
 
+ARE_ALIGNED = '''def are_aligned(*tensors):
+    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
+    return all(t.data_ptr() % 16 == 0 for t in tensors)'''
+AT_ONCE = '''def at_once(tensor):
+    """How many programs occupy the device."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
+HOST = {
+    "index_type": INDEX_TYPE,
+    "step_of": STEP_OF,
+    "warps_of": WARPS_OF,
+    "block_of": BLOCK_OF,
+    "stages_of": STAGES_OF,
+    "at_once": AT_ONCE,
+    "are_aligned": ARE_ALIGNED,
+}
+
+
 class Caller(Sizes):
     """The Python function that launches a kernel on tensors."""
 
     CDIV = "triton.cdiv"
 
-    def __init__(self, kernel: Kernel, printers: Sequence[Printer]) -> None:
+    def __init__(self, kernel: Kernel, printers: Sequence[Printer], used: Used) -> None:
         super().__init__(Variables(kernel))
-        self.kernel, self.printers = kernel, printers
+        self.kernel, self.printers, self.used = kernel, printers, used
+        self.used.host |= {"index_type", "step_of", "warps_of"}
         self.ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
 
     def text(self) -> str:
@@ -180,11 +199,11 @@ class Caller(Sizes):
             most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
             led = " if ALIGN == 1 else 1" if any(tile.how == "aligns" for tile in printer.tiles) else ""
             led += f" if {most} > {FEW} else 1" if any(tile.how == "keeps" for tile in printer.tiles) else ""
-            yield f'STAGES = tiles.get("STAGES", stages_of({most}){led})'
+            yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.said.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
         if printer.said.again is not None and (again := printer.again()):
-            yield f"AGAIN = {printer.said.again.word} and are_aligned({', '.join(again)})"
+            yield f"AGAIN = {printer.said.again.word} and {self.host('are_aligned')}({', '.join(again)})"
         yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         loops = on_threads(launch.body)[1]
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
@@ -203,6 +222,11 @@ class Caller(Sizes):
         apart += ", **registers" if is_of_several(printer) else ""
         yield f"{pad}{INDENT}{given}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
         yield f"{pad})"
+
+    def host(self, function: str) -> str:
+        """A function that the text calls on the host, and needs above it."""
+        self.used.host.add(function)
+        return function
 
     def even(self, name: str, even: Even) -> str:
         """Whether every cell of a tile is inside."""
@@ -232,12 +256,14 @@ class Caller(Sizes):
             case "pieces":
                 whole = length_of(tile, launch)
                 rows = product(loop.extent for loop in on_threads(launch.body)[1][:-1])
-                share = f"triton.next_power_of_2(triton.cdiv({self.dim(rows * whole)}, at_once({self.first()})))"
+                each = f"{self.dim(rows * whole)}, {self.host('at_once')}({self.first()})"
+                share = f"triton.next_power_of_2(triton.cdiv({each}))"
                 yield f'{name} = tiles.get("{name}", min({tile.number}, max({tile.number // 4}, {share})))'
             case "grows":
                 whole = length_of(tile, launch)
                 part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
-                size = smaller(tile, tiles, f"block_of({self.dim(whole * max(1, tile.number // MOST_AT_ONCE))}){part}")
+                cells = self.dim(whole * max(1, tile.number // MOST_AT_ONCE))
+                size = smaller(tile, tiles, f"{self.host('block_of')}({cells}){part}")
                 yield f'{name} = tiles.get("{name}", max(1, {size}))'
             case "aligns":
                 found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]

@@ -51,7 +51,6 @@ from noyau.ir.loops import (
     Role,
     Statement,
     Store,
-    Sync,
     Var,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -171,8 +170,6 @@ class Printer(Memory):
                 self.said.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
             case Prefetch():
                 pass  # a hint, for which there is no word
-            case Sync():
-                raise UnsupportedError("triton has no Sync: it places its own")
             case _:
                 assert_never(statement)
 

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from noyau.codegen.numba.printer import comment_text
 from noyau.codegen.triton.expressions import Used, merge_function
-from noyau.codegen.triton.host_function import BLOCK_OF, INDEX_TYPE, STAGES_OF, STEP_OF, WARPS_OF, Caller
+from noyau.codegen.triton.host_function import HOST, Caller
 from noyau.codegen.triton.launch import Printer
-from noyau.codegen.triton.row_alignment import AGAIN, ARE_ALIGNED, AT_ONCE, INSIDE, LED, OF_ROW
+from noyau.codegen.triton.row_alignment import AGAIN, INSIDE, LED, OF_ROW
 from noyau.codegen.triton.tables import QUOTIENT, RESERVED, SCALE, own_function
 from noyau.errors import GraphError
 from noyau.ir.loops import Kernel
@@ -37,14 +37,10 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
             )
         printers = [Printer(kernel, position, launch, used) for position, launch in enumerate(kernel.launches)]
         bodies += [printer.text() for printer in printers]
-        bodies.append(Caller(kernel, printers).text())
+        bodies.append(Caller(kernel, printers, used).text())
     merges = [merge_function(monoid, dtype, used, loose) for monoid, dtype, loose in sorted(used.merges, key=_named)]
     own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_named)]
-    hosts = [INDEX_TYPE, STEP_OF, WARPS_OF] if kernels else []
-    hosts += [BLOCK_OF] if any("block_of(" in body for body in bodies) else []
-    hosts += [STAGES_OF] if any("stages_of(" in body for body in bodies) else []
-    hosts += [AT_ONCE] if any("at_once(" in body for body in bodies) else []
-    hosts += [ARE_ALIGNED] if any("are_aligned(" in body for body in bodies) else []
+    hosts = [text for name, text in HOST.items() if name in used.host]
     needed = (
         (SCALE, used.scales),
         (QUOTIENT, used.divides),

@@ -76,12 +76,6 @@ def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
     if AGAIN:
         held = tl.load(cells, mask=inside, other=0, eviction_policy="evict_first").to(held.dtype)
     return held'''
-ARE_ALIGNED = '''def are_aligned(*tensors):
-    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
-    return all(t.data_ptr() % 16 == 0 for t in tensors)'''
-AT_ONCE = '''def at_once(tensor):
-    """How many programs occupy the device."""
-    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ def test_merges_of_states_that_belong_together_have_none():
 
 @pytest.mark.parametrize("word", sorted({word for words in STATES.values() for word in words}))
 def test_the_bits_are_those_of_python(word, empty_cache):
-    text = IMPORTS + lane_merges.text(f"noyau_merge_{word}(lanes, 64)")
+    text = IMPORTS + lane_merges.text({f"noyau_merge_{word}"})
     name, _, kind = word.partition("_")
     merge, plain = load(text)[1][f"noyau_merge_{word}"], plainly(text)[f"noyau_merge_{word}"]
 

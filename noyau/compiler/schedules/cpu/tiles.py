@@ -203,7 +203,7 @@ def _spread(
     group: list[Statement] = []
     for statement in body:
         match statement:
-            case Alloc(_, _, (cells_of_one,), Space.REGISTER | Space.THREAD):
+            case Alloc(shape=(cells_of_one,)):
                 made.append(replace(statement, shape=(cells_of_one * width,)))
             case Let(value=Index(dim)) if not dim.names & (lets | {cells.var}):
                 made.append(statement)
