@@ -25,17 +25,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from record import write as write_record
 
-from noyau.hosts.onnxruntime.session_workers import WorkerSide
 from noyau.timing.comparison import Comparison, Timed, Verdict, compare, compare_swapped
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine, usable_cores
-from noyau.workers.timing_client import Worker, pin
+from noyau.timing.worker_side import WorkerSide
+from noyau.workers.worker import Worker, pin
 
 RESULTS = Path(__file__).parent / "results" / "clock.json"
 ROUNDS, MORE = 40, 44
@@ -77,8 +78,9 @@ class Work:
             self()
         return time.perf_counter() - start_s
 
-    def tell(self) -> None:
+    def tell(self) -> dict[str, Any]:
         """There is nothing to tell."""
+        return {}
 
 
 @contextlib.contextmanager
@@ -107,7 +109,7 @@ def judged(where: str, what: str, runs: int, budget_s: float) -> list[Comparison
         def places(swapped: bool) -> tuple[Timed, Timed]:
             pair = (other, one) if swapped else (one, other)
             for worker, rounds in zip(pair, (before, after), strict=True):
-                worker.ask("open", factory="clock:Work", rounds=rounds)
+                worker.open(import_module("clock").Work, rounds)  # this file may be __main__ here
             return WorkerSide(pair[0]), WorkerSide(pair[1])
 
         return [compare_swapped(places, budget_s=budget_s, seed=seed) for seed in range(runs)]

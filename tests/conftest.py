@@ -207,7 +207,7 @@ def lasting_workers(_workers) -> Iterator[None]:
     They try fewer awkward inputs, but for tests marked as_shipped: those of tests/checking ask what inputs find."""
     from noyau.jobs.optimize.onnx import candidates as onnx_candidates
     from noyau.kernels import certificates
-    from noyau.workers.timing_client import pin
+    from noyau.workers.worker import pin
 
     def lasting() -> nullcontext[object]:
         pin([worker for worker in _workers.workers if worker.is_running], threads=0)

@@ -3,35 +3,29 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import pickle
 import queue
-import secrets
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
 from noyau.ir.graph import Constant, Graph
-from noyau.kernels.result_cache import certificate_key, certificate_of, keep_certificate, recall_certificate
+from noyau.kernels.result_cache import certificate_key, keep_certificate, recall_certificate
 from noyau.toolchain.c.library import Native, Order
 from noyau.verify.adversarial import FULL, Effort, cases
 from noyau.verify.certificate import Certificate
 from noyau.verify.repeated_rows import Repeated, few_rows
 from noyau.verify.values import Case, GuardedKernel, certify_native
-from noyau.workers.timing_client import Worker
+from noyau.workers.worker import Worker
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
 
 PATIENCE_S = 180.0  # for one certificate; most take a second or two
 MOST_AT_ONCE = 8  # each is a process with arrays of its own
-_FACTORY = f"{__name__}:served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +96,6 @@ class Certifiers:
         self.idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in (*given, *self.more):
             self.idle.put(worker)
-        self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
 
     def __enter__(self) -> Certifiers:
         return self
@@ -110,7 +103,6 @@ class Certifiers:
     def __exit__(self, *_: object) -> None:
         for worker in self.more:
             worker.end()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def start(self) -> None:
         """Start the processes that are missing, and do not wait for them."""
@@ -132,19 +124,10 @@ class Certifiers:
         key = task.key
         found = recall_certificate(key, task.name)
         if found is None:
-            found = self._judged(task)
+            with self._worker() as worker:
+                found = worker.ask(judge, task)
             keep_certificate(key, found)
         return found
-
-    def _judged(self, task: Task) -> Certificate:
-        path = self.folder / secrets.token_hex(8)
-        path.write_bytes(pickle.dumps(task))
-        try:
-            with self._worker() as worker:
-                worker.ask("open", factory=_FACTORY, path=str(path))
-                return certificate_of(worker.ask("tell")["told"])
-        finally:
-            path.unlink()
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[Worker]:
@@ -155,26 +138,3 @@ class Certifiers:
         finally:
             worker.patience_s = usual_s
             self.idle.put(worker)
-
-
-@dataclass(frozen=True, slots=True)
-class Served:
-    """In the worker: a task, done when it is asked for."""
-
-    task: Task
-
-    def lasts(self, calls: int) -> float:
-        """Nothing is timed here."""
-        return 0.0 * calls
-
-    def tell(self) -> dict[str, Any]:
-        """The certificate, as `dataclasses.asdict` has it."""
-        return dataclasses.asdict(judge(self.task))
-
-
-def served(path: str) -> Served:
-    """In the worker: a task that the parent wrote into a folder of its own."""
-    with open(path, "rb") as file:
-        task = pickle.load(file)  # noqa: S301  the folder is the parent's own, of mode 0700
-    assert isinstance(task, Task)
-    return Served(task)

@@ -1,15 +1,16 @@
 from __future__ import annotations
 
 import os
+import pickle
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError, NoyauError, UnsupportedError
+from noyau.errors import CheckError, InputError, UnsupportedError
 from noyau.kernels.call import built
-from noyau.kernels.isolated_library import Isolated, read, served, write
+from noyau.kernels.isolated_library import Isolated, call_guarded, packed
 from noyau.kernels.reference import graph_of
 from noyau.verify.values import Case, certify_native
 from tests.kernels.written import attached, op_of
@@ -78,32 +79,30 @@ def test_the_certificate_takes_it_as_any_kernel(isolated, op):
     assert found.ok
 
 
-def test_files_end_with_the_block(op):
+def test_the_process_ends_with_the_block(op):
     kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
     with Isolated(*built(kernel, op.instance([DType.F32], [1]), {}), "op[f]") as made:
         made.call_guarded(f32(2))
-        folder = made.folder
-        assert folder.exists()
-    assert not folder.exists()
+        assert made.worker.is_running
+    assert not made.worker.is_running
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int8, ml_dtypes.bfloat16])
-def test_arrays_go_through_files_as_they_are(tmp_path, dtype):
-    for array in (np.arange(6).astype(dtype).reshape(2, 3).T, np.array(1).astype(dtype), np.zeros((0, 3), dtype)):
-        back = read(write(tmp_path / "array", array))
+def test_arrays_go_over_as_they_are_and_packed(dtype):
+    arrays = np.arange(6).astype(dtype).reshape(2, 3).T, np.array(1).astype(dtype), np.zeros((0, 3), dtype)
+    for array, back in zip(arrays, pickle.loads(pickle.dumps(packed(arrays))), strict=True):
         assert back.dtype == array.dtype
+        assert back.flags.c_contiguous
         assert np.array_equal(back, array)
 
 
-def test_what_cannot_go_to_another_process(tmp_path):
+def test_what_cannot_go_to_another_process():
     with pytest.raises(UnsupportedError, match="an array of complex128 cannot go to another process"):
-        write(tmp_path / "array", np.zeros(3, complex))
+        packed([np.zeros(3, complex)])
 
 
-def test_the_other_end_runs_between_guards_and_is_not_timed(tmp_path, op):
+def test_the_other_end_runs_between_guards(op):
     kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
     library, symbol = built(kernel, op.instance([DType.F32], [1]), {})
-    held = served(str(library), symbol, [write(tmp_path / "0.in", f32(2))], str(tmp_path), 1, [0])
-    assert np.array_equal(read(held.tell()[0]), 2 * f32(2))
-    with pytest.raises(NoyauError, match="a kernel that is checked is not timed"):
-        held.lasts(1)
+    (doubled,) = call_guarded(library, symbol, [f32(2)], 1, [0])
+    assert np.array_equal(doubled, 2 * f32(2))

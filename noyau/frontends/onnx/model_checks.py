@@ -1,14 +1,8 @@
-"""What a model must be before it is imported: named once, in order, complete, and of a size that exists.
-
-ONNX's shape inference in a process of its own: on some malformed nodes it ends the process that it runs in.
-"""
+"""What a model must be before it is imported: named once, in order, complete, and of a size that exists."""
 
 from __future__ import annotations
 
-import select
-import struct
 import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from types import TracebackType
@@ -19,33 +13,30 @@ from noyau.errors import ModelError
 from noyau.frontends.onnx.function_bodies import opsets_of
 from noyau.frontends.onnx.opaque import captured
 from noyau.frontends.onnx.tensors import check_dims
+from noyau.workers.channel import Channel
+from noyau.workers.worker import spawn
 
 _LONGEST_S = 30.0
+# onnx alone is imported there: noyau's front end would take as long again.
 _PROGRAM = """
-import struct, sys
-sys.path[:] = sys.argv[1:]
 import onnx
-source, sink = sys.stdin.buffer, sys.stdout.buffer
 while True:
-    head = source.read(8)
-    if len(head) < 8:
-        break
-    model = onnx.ModelProto.FromString(source.read(struct.unpack("<q", head)[0]))
+    model = onnx.ModelProto.FromString(channel.receive())
     try:
-        found = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
+        types = onnx.shape_inference.infer_shapes(model, data_prop=True).graph.value_info
     except Exception:
-        found = []
-    text = onnx.GraphProto(value_info=found).SerializeToString()
-    sink.write(struct.pack("<q", len(text)) + text)
-    sink.flush()
+        types = []
+    channel.send(onnx.GraphProto(value_info=types).SerializeToString())
 """
 
 
 class Inference:
-    """A worker that starts when first asked, and again where a node has ended it. Use it in a `with`."""
+    """ONNX's shape inference in a process of its own, which some malformed nodes end. Use it in a `with`.
+
+    The process starts with the first model, and again where a node has ended it."""
 
     def __init__(self) -> None:
-        self._worker: subprocess.Popen[bytes] | None = None
+        self._process: tuple[subprocess.Popen[bytes], Channel] | None = None
 
     def __enter__(self) -> Inference:
         return self
@@ -57,48 +48,24 @@ class Inference:
 
     def types(self, model: onnx.ModelProto) -> dict[str, onnx.TypeProto]:
         """The types of the values that the nodes of a model make; nothing where inference fails."""
+        if self._process is None:
+            self._process = spawn(_PROGRAM, subprocess.DEVNULL)
+        _, channel = self._process
         try:
-            return {value.name: value.type for value in onnx.GraphProto.FromString(self._asked(model)).value_info}
-        except (OSError, EOFError, TimeoutError):
+            channel.send(model.SerializeToString(), _LONGEST_S)
+            graph = onnx.GraphProto.FromString(channel.receive(_LONGEST_S))
+        except (OSError, EOFError):
             self._end()
             return {}
-
-    def _asked(self, model: onnx.ModelProto) -> bytes:
-        worker = self._worker or self._started()
-        assert worker.stdin is not None
-        text = model.SerializeToString()
-        worker.stdin.write(struct.pack("<q", len(text)) + text)
-        worker.stdin.flush()
-        return self._read(worker, struct.unpack("<q", self._read(worker, 8))[0])
-
-    def _started(self) -> subprocess.Popen[bytes]:
-        command = [sys.executable, "-c", _PROGRAM, *sys.path]
-        self._worker = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, bufsize=0
-        )
-        return self._worker
-
-    def _read(self, worker: subprocess.Popen[bytes], count: int) -> bytes:
-        assert worker.stdout is not None
-        found = b""
-        while len(found) < count:
-            if not select.select([worker.stdout], [], [], _LONGEST_S)[0]:
-                raise TimeoutError
-            piece = worker.stdout.read(count - len(found))
-            if not piece:
-                raise EOFError
-            found += piece
-        return found
+        return {value.name: value.type for value in graph.value_info}
 
     def _end(self) -> None:
-        if self._worker is None:
+        if self._process is None:
             return
-        worker, self._worker = self._worker, None
-        worker.kill()
-        worker.wait()
-        for pipe in (worker.stdin, worker.stdout):
-            if pipe is not None:
-                pipe.close()
+        (process, channel), self._process = self._process, None
+        process.kill()
+        process.wait()
+        channel.close()
 
 
 OLDEST_OPSET = 13

@@ -14,14 +14,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.bound_sessions import BoundRun, bound_run, first_outputs
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.timing.comparison import FEWEST_PAIRS, NARROW, Comparison, Enough, half, joined
 from noyau.timing.input_rotation import cold_sets, hot_sets
+from noyau.timing.worker_side import WorkerSide
+from noyau.workers.array_files import is_text, read_arrays, write_arrays
+from noyau.workers.serve import Request, Scope
 from noyau.workers.tamper_detection import seconds
-from noyau.workers.timing_client import Worker, ask_at_once, pin
+from noyau.workers.worker import Worker, ask_at_once, pin
 
 if TYPE_CHECKING:
     import onnxruntime
@@ -30,7 +32,6 @@ Arrays = Mapping[str, np.ndarray]
 Told = dict[str, Any]
 
 MOST_BINDINGS, FEW_BINDINGS = 256, 4
-_FACTORY = f"{__name__}:served"
 _LEAST_LOOKS = 3
 _SHORT_S = 0.03  # below which a run is short: what another process has left of the caches then counts
 _LONG_S = 0.1  # from which a run is not repeated just to see whether it gives the same
@@ -61,26 +62,6 @@ class Feed:
     cold: bool = False
 
 
-@dataclass(slots=True)
-class WorkerSide:
-    """A session in a worker: a side of `compare`. CheckError where it crashes or hangs."""
-
-    worker: Worker
-
-    def lasts(self, calls: int) -> float:
-        start_s = seconds()
-        took_s = float(self.worker.ask("run", calls=calls))
-        if took_s > seconds() - start_s:
-            raise CheckError(f"{self.worker.name} says that it ran for {took_s:.3g} s, longer than it was waited for")
-        return took_s
-
-    def tell(self) -> Told:
-        """`peak_bytes` of the process, the seconds of a run (`run_s`), and of the timed runs how many were `verified`.
-        CheckError where one of those, chosen at random, gave other outputs than the first run."""
-        told = self.worker.ask("tell")
-        return {"peak_bytes": told["peak_bytes"], **told["told"]}
-
-
 class Workers:
     """Two processes, for the side before and the side after; each is used for one session after the other."""
 
@@ -103,7 +84,7 @@ class Workers:
         InputError and UnsupportedError are those of the sessions."""
         places = self.workers[::-1] if swapped else self.workers
         with self._written(before) as first, self._written(after) as second:
-            ask_at_once(places, "open", [first, second])
+            ask_at_once(places, [Request(open_job, (), options, Scope.OPENS) for options in (first, second)])
         return WorkerSide(places[0]), WorkerSide(places[1])
 
     def compare(self, before: Job, after: Job, *, budget_s: float, seed: int = 0) -> tuple[Comparison, list[Told]]:
@@ -156,7 +137,7 @@ class Workers:
         if feed is not None:
             with self.written(feed.arrays) as (_, inputs):
                 for side in sides:
-                    side.worker.ask("feed", inputs=inputs, cold=feed.cold)
+                    side.worker.call(Session.feed, inputs, feed.cold)
         first_s, second_s = (float(side.tell()["run_s"]) for side in sides)
         return first_s, second_s
 
@@ -164,8 +145,10 @@ class Workers:
     def written(self, arrays: Arrays) -> Iterator[tuple[Path, list[dict[str, Any]]]]:
         """A folder with arrays in it, and where each of them lies, for another process."""
         with tempfile.TemporaryDirectory(dir=self.folder) as name:
-            folder = Path(name)
-            yield folder, [_written(folder / f"{k}.bin", *each) for k, each in enumerate(arrays.items())]
+            for end, array in arrays.items():
+                if is_text(array):
+                    raise UnsupportedError(f"the input {end!r} holds {array.dtype}, which cannot go to another process")
+            yield Path(name), write_arrays(arrays, Path(name))
 
     @contextlib.contextmanager
     def _written(self, job: Job) -> Iterator[dict[str, Any]]:
@@ -173,7 +156,6 @@ class Workers:
         with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             yield {
-                "factory": _FACTORY,
                 "model": str(folder / "model.onnx"),
                 "inputs": inputs,
                 "library": None if job.library is None else str(job.library.absolute()),
@@ -184,20 +166,7 @@ class Workers:
             }
 
 
-def _written(path: Path, name: str, array: np.ndarray) -> dict[str, Any]:
-    dtype = from_numpy(array.dtype)
-    if dtype is None or array.dtype.hasobject:
-        raise UnsupportedError(f"the input {name!r} holds {array.dtype}, which cannot go to another process")
-    np.ascontiguousarray(array).reshape(-1).view(np.uint8).tofile(path)
-    return {"name": name, "dtype": dtype.value, "shape": list(array.shape), "path": str(path)}
-
-
-def read_array(told: Mapping[str, Any]) -> np.ndarray:
-    flat = np.fromfile(told["path"], np.uint8)
-    return flat.view(DType(told["dtype"]).numpy).reshape(told["shape"])
-
-
-def served(
+def open_job(
     model: str,
     inputs: Sequence[Mapping[str, Any]],
     library: str | None,
@@ -246,7 +215,7 @@ class Session:
         """Run on these inputs from now on; the memory of those before goes first."""
         assert self.opened is not None
         self.runs, self.turn, self.samples, self.looks, self.cold = [], 0, 0, 0, cold
-        arrays, start_s = {each["name"]: read_array(each) for each in inputs}, seconds()
+        arrays, start_s = read_arrays(inputs), seconds()
         outputs = first_outputs(self.opened, arrays)
         self.run_s = seconds() - start_s
         taken = sum(array.nbytes for array in (*arrays.values(), *outputs.values()))
@@ -277,7 +246,9 @@ class Session:
             self._look(order[chosen])
         return took_s + _timed(order[chosen + 1 :])
 
-    def tell(self) -> dict[str, Any]:
+    def tell(self) -> Told:
+        """The seconds of a run (`run_s`), and of the timed runs how many were `verified`. CheckError where one of
+        those, chosen at random, gave other outputs than the first run."""
         if self.wrong:
             raise CheckError(self.wrong)
         return {"open_s": self.open_s, "run_s": self.run_s, "verified": self.looks, "bindings": len(self.runs)}

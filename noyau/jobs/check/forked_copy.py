@@ -5,14 +5,11 @@ What the checks of a file need whatever they find, made before a copy of this pr
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import mmap
 import multiprocessing
 import os
-import pickle
 import signal
-import subprocess
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -28,6 +25,7 @@ from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
 from noyau.workers.fork import ForkedWorker
 from noyau.workers.resources import processors
+from noyau.workers.serve import Request, Scope
 
 
 def prepare(languages: Collection[str]) -> None:
@@ -53,10 +51,8 @@ def _do(*jobs: Callable[[], object]) -> None:
 
 R = TypeVar("R")
 Runner = Callable[[Iterable[int]], Iterator[R]]  # the results of parts, by their numbers, one after the other
-_FACTORY = f"{__name__}:served"
 _THREADED = ("tensorflow", "jax", "cupy")
 _ENDS_S = 2.0  # for a copy to end the processes that it has started
-_HELD: list[Shared[Any]] = []  # what a copy of this process finds there
 
 
 def shared(count: int, runner: Runner[R], name: str, patience_s: float, stay: Collection[int] = ()) -> list[R]:
@@ -67,12 +63,12 @@ def shared(count: int, runner: Runner[R], name: str, patience_s: float, stay: Co
     `patience_s` longer than this process, its parts are done here, and raise here what they raise."""
     if count < 2 or not is_of_use():
         return list(runner(range(count)))
-    with Copy(name, patience_s) as copy:
-        work = Shared(count, runner, stay)
-        copy.begins(work)
+    work = Shared(count, runner, stay)
+    with ForkedWorker(name, patience_s, state=work, grace_s=_ENDS_S) as copy:
+        copy.begin(Request(run_share, scope=Scope.USES))
         found = work.run(range(count))
         with contextlib.suppress(NoyauError):
-            found |= pickle.loads(base64.b64decode(copy.answer()["told"]))  # noqa: S301  of our own copy
+            found |= copy.reply()
     left = [number for number in range(count) if number not in found]
     found |= zip(left, runner(left), strict=True)
     return [found[number] for number in range(count)]
@@ -85,27 +81,6 @@ def is_of_use() -> bool:
         return False
     loaded = any(package in sys.modules for package in _THREADED)
     return not loaded or len(os.listdir("/proc/self/task")) <= processors()  # those of BLAS, which begins anew
-
-
-class Copy(ForkedWorker):
-    """A copy of this process that does some work once."""
-
-    def begins(self, work: Shared[Any]) -> None:
-        """Let it do its share, and do not wait for it."""
-        _HELD.append(work)
-        try:
-            self.ask("open", factory=_FACTORY)
-        finally:
-            _HELD.remove(work)
-        self.begin("tell")
-
-    def end(self) -> None:
-        """End it, once it has ended the processes that it has started."""
-        if self._process is not None and self._process.poll() is None:
-            os.kill(self._process.pid, signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_ENDS_S)
-        super().end()
 
 
 @dataclass(slots=True, eq=False)
@@ -143,28 +118,10 @@ class Shared(Generic[R]):
         return number
 
 
-def served() -> Served:
-    """The other end: what the copy holds."""
-    return Served(_HELD[-1])
-
-
-class Served:
-    """The share of a copy."""
-
-    def __init__(self, work: Shared[Any]) -> None:
-        self.work = work
-
-    def lasts(self, calls: int) -> float:
-        raise NoyauError("a part of a check is not timed")
-
-    def tell(self) -> str:
-        """The results of its parts."""
-        signal.signal(signal.SIGTERM, _ended)
-        torch = sys.modules.get("torch")
-        if torch is not None:
-            torch.set_num_threads(1)  # as in the workers of its own data loader: it waits for no thread of before
-        order = [number for number in reversed(range(self.work.count)) if number not in self.work.stay]
-        return base64.b64encode(pickle.dumps(self.work.run(order))).decode("ascii")
+def run_share(work: Shared[R]) -> dict[int, R]:
+    """In the copy: the results of its parts, which it takes from the end."""
+    signal.signal(signal.SIGTERM, _ended)
+    return work.run([number for number in reversed(range(work.count)) if number not in work.stay])
 
 
 def _ended(number: int, frame: object) -> NoReturn:

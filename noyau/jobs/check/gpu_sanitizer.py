@@ -14,7 +14,6 @@ import numpy as np
 
 from noyau.errors import NoyauError
 from noyau.jobs.check.attempts import usual_case
-from noyau.kernels.isolated_library import write
 from noyau.kernels.user_kernel import HandKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
@@ -23,6 +22,7 @@ from noyau.sanitizer.compute_sanitizer.report_reader import Reported, merged
 from noyau.sanitizer.compute_sanitizer.tool import TOOLS, missing, sanitized
 from noyau.sanitizer.records import Site
 from noyau.verify.findings import Checked, Finding, KernelCheck
+from noyau.workers.array_files import write_arrays
 
 LANGUAGES = ("cuda", "numba_cuda", "triton")
 
@@ -68,7 +68,7 @@ def _process(
     op: Op[..., Any], kernel: HandKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
     """The command that launches a kernel of Python, and its environment."""
-    given = [write(folder / f"{k}.in", np.asarray(array)) for k, array in enumerate(arrays)]
+    given = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
     wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": given}
     return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
 

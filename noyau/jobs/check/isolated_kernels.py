@@ -8,12 +8,10 @@ from __future__ import annotations
 import ctypes
 import inspect
 import os
-import shutil
 import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
@@ -22,29 +20,25 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.dtypes import DType
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.kernels.call import SYMBOL, FunctionKernel, built
 from noyau.kernels.guarded_run import Call, End, Guards, How
-from noyau.kernels.isolated_library import read, write
+from noyau.kernels.isolated_library import packed
 from noyau.kernels.user_kernel import HandKernel, settled
 from noyau.ops.reload import Home, home_of, reloaded, runs_as_script
 from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
 from noyau.workers.fork import ForkedWorker
-from noyau.workers.timing_client import Worker
+from noyau.workers.worker import Worker
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
 
 Array = np.ndarray
-_FACTORY = f"{__name__}:served"
 _LOADING_S = 60.0  # for a file that is loaded again, and for a kernel of numba that compiles itself
-_HELD: dict[str, Op[..., Any]] = {}  # what a copy of this process finds there
 _IS_YOUNG = [False]  # of this process: whether it only loads ops and checks them
 _OPENMP: list[ctypes.CDLL] = []  # libraries of this process that bring the threads of OpenMP
-_LEAST_BYTES = 1 << 30
 _NOT_COPIED = ("torch", "tensorflow", "jax")  # their threads are not there in a copy, and calls may wait for them
 
 
@@ -61,10 +55,11 @@ def young() -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Way:
-    """A way to run what Python calls. `source`: what the other end finds the op by; `note`: what a report says."""
+    """A way to run what Python calls. `home`: where the worker loads the op from, None where it is there already;
+    `note`: what a report says."""
 
     worker: Worker | None
-    source: Mapping[str, Any]
+    home: Home | None
     note: str
 
 
@@ -80,16 +75,12 @@ class Apart:
         self.seen: set[tuple[str, Instance, str]] = set()  # what numba has compiled by now
 
     def __enter__(self) -> Apart:
-        self.folder = Path(tempfile.mkdtemp(prefix="noyau-", dir=_memory()))
-        _HELD[str(self.folder)] = self.op
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
     ) -> None:
-        _HELD.pop(str(self.folder), None)
         self.renew()
-        shutil.rmtree(self.folder, ignore_errors=True)
 
     def renew(self) -> None:
         """End the processes; new ones begin with the next run: a kernel that wrote where it must not may have spoilt
@@ -105,9 +96,11 @@ class Apart:
         constants = self.op.description.reference.constants
         guards = FunctionKernel(kernel, instance, constants).guards(arrays)
         if kernel.language == "c":
+            if not self.native.is_running:
+                opens(self.native, None)
+            self.native.patience_s = self.patience_s
             library, symbol = built(kernel, instance, constants)
-            source = {"library": str(library), "symbol": symbol, "fills": True}
-            return self.asked(self.native, source, guards, arrays, how)
+            return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, packed(arrays), how)
         way = self.chosen_for_triton() if kernel.language == "triton" else self.chosen()
         if way.worker is None:
             with threaded(how.threads):
@@ -115,40 +108,18 @@ class Apart:
         new = (kernel.name, instance, how.layout)
         compiles = kernel.language in ("numba", "triton") and new not in self.seen
         chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
-        source = {**way.source, "kernel": kernel.name, "constants": chosen, "fills": guards.fills}
-        results = self.asked(way.worker, source, guards, arrays, how, _LOADING_S * compiles)
+        if not way.worker.is_running:
+            opens(way.worker, way.home)
+        way.worker.patience_s = self.patience_s + _LOADING_S * compiles
+        ends = guards.inputs, guards.outputs
+        results = way.worker.call(run_kernel, kernel.name, chosen, *ends, guards.fills, packed(arrays), how)
         self.seen.add(new)
         return results
-
-    def asked(
-        self,
-        worker: Worker,
-        source: Mapping[str, Any],
-        guards: Guards,
-        arrays: Sequence[Array],
-        how: How,
-        more_s: float = 0.0,
-    ) -> list[Array]:
-        """One run in a worker, which may take `more_s` than usual."""
-        if not worker.is_running:
-            self.opens(worker, source)
-        worker.patience_s = self.patience_s + more_s
-        with tempfile.TemporaryDirectory(dir=self.folder) as name:
-            folder = Path(name)
-            given = [
-                {"name": end.name, **write(folder / f"{k}.in", np.asarray(array))}
-                for k, (end, array) in enumerate(zip(guards.inputs, arrays, strict=True))
-            ]
-            made = [{"name": e.name, "dtype": e.dtype.value, "shape": list(e.shape)} for e in guards.outputs]
-            worker.ask(
-                "open", factory=_FACTORY, source=dict(source), given=given, made=made, folder=name, how=asdict(how)
-            )
-            return [read(told) for told in worker.ask("tell")["told"]]
 
     def chosen(self) -> Way:
         """How what Python calls is run, found when it is first asked."""
         if self.way is None:
-            self.way = next(way for way in self.ways() if way.worker is None or self.opens(way.worker, way.source))
+            self.way = next(way for way in self.ways() if way.worker is None or opens(way.worker, way.home))
         return self.way
 
     def begin(self) -> None:
@@ -167,90 +138,84 @@ class Apart:
 
             home = home_of(self.op)
             if home is not None:
-                way = Way(Worker(self.op.name, environment=variables()), {"home": asdict(home)}, note())
-                self.triton = way if way.worker is not None and self.opens(way.worker, way.source) else None
+                worker = Worker(self.op.name, environment=variables())
+                self.triton = Way(worker, home, note()) if opens(worker, home) else None
             if self.triton is None and not interprets_here():
                 told = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
                 raise UnsupportedError(told)
-            self.triton = self.triton or Way(None, {}, f"{note()}, in this process, which it could have ended")
+            self.triton = self.triton or Way(None, None, f"{note()}, in this process, which it could have ended")
         return self.triton
 
     def ways(self) -> Iterator[Way]:
         """The ways there are, the best first: a script is not run again if that can be avoided."""
         home = home_of(self.op)
         again = [self.again(home)] if home else []
-        copied = [] if _no_copy(self.op) else [Way(self.copy(), {"held": str(self.folder)}, "")]
+        copied = [] if _no_copy(self.op) else [Way(self.copy(), None, "")]
         yield from (*copied, *again) if _IS_YOUNG[0] or runs_as_script(self.op) else (*again, *copied)
-        yield Way(None, {}, "it ran in this process, which it could have ended")
+        yield Way(None, None, "it ran in this process, which it could have ended")
 
     def copy(self, patience_s: float = _LOADING_S) -> Worker:
         """A process that begins as a copy of this one."""
         if _IS_YOUNG[0] and any(kernel.language == "numba" for kernel in self.op.kernels.values()):
             import_module("noyau.toolchain.numba.kernel").begin()
-        return ForkedWorker(self.op.name, patience_s)
+        return ForkedWorker(self.op.name, patience_s, state=self.op)
 
     def again(self, home: Home) -> Way:
-        return Way(Worker(self.op.name), {"home": asdict(home)}, "")
-
-    def opens(self, worker: Worker, source: Mapping[str, Any]) -> bool:
-        """Whether a process starts, and finds there what it is to run; it may take its time."""
-        worker.patience_s = _LOADING_S
-        try:
-            worker.ask("open", factory=f"{__name__}:found", source=dict(source))
-        except NoyauError:
-            worker.end()
-            return False
-        return True
+        return Way(Worker(self.op.name), home, "")
 
 
-def found(source: Mapping[str, Any]) -> Served:
-    """The other end: that the op is there. InputError where it is not."""
-    if "library" not in source:
-        op = _op_of(source)
-        if any(kernel.language == "triton" for kernel in op.kernels.values()):
-            import_module("noyau.kernels.triton.arrays")  # which takes seconds, that no run is waited for
-    return Served(Guards(lambda given, made: made, "", (), ()), [], How(), Path())
+def opens(worker: Worker, home: Home | None) -> bool:
+    """Whether a process starts, and finds there what it is to run; it may take its time."""
+    worker.patience_s = _LOADING_S
+    try:
+        if home is None:
+            worker.ask(os.getpid)
+        else:
+            worker.open(load, home)
+    except NoyauError:
+        worker.end()
+        return False
+    return True
 
 
-def served(
-    source: Mapping[str, Any],
-    given: Sequence[Mapping[str, Any]],
-    made: Sequence[Mapping[str, Any]],
-    folder: str,
-    how: Mapping[str, Any],
-) -> Served:
-    """The other end: what a worker holds."""
-    arrays = [read(told) for told in given]
-    inputs, outputs = (
-        tuple(End(told["name"], DType(told["dtype"]), tuple(told["shape"])) for told in ends) for ends in (given, made)
-    )
-    native, way = _native_of(source), How(**how)
-    call = _call_of(source, arrays) if native is None else _native_call(native, way.threads)
-    guards = Guards(call, source.get("kernel", SYMBOL), inputs, outputs, source["fills"])
-    return Served(guards, arrays, way, Path(folder), native)
+def load(home: Home) -> Op[..., Any]:
+    """In the worker: the op at a place. InputError where it is not there."""
+    op = reloaded(home)
+    if any(kernel.language == "triton" for kernel in op.kernels.values()):
+        import_module("noyau.kernels.triton.arrays")  # which takes seconds, that no run is waited for
+    return op
 
 
-class Served:
-    """A kernel and the inputs of one run."""
+def run_kernel(
+    op: Op[..., Any],
+    name: str,
+    choice: Mapping[str, Any],
+    inputs: Sequence[End],
+    outputs: Sequence[End],
+    fills: bool,
+    arrays: Sequence[Array],
+    how: How,
+) -> list[Array]:
+    """In the worker: one run between guards of a kernel of an op, bound as a call would be."""
+    assert op.signature is not None
+    constants = op.description.reference.constants
+    bound = bind(op.signature, arrays, op.known(constants), op.name)
+    kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
+    call = FunctionKernel(settled(kernel, tuple(choice.items())), bound.instance, constants).run
+    with threaded(how.threads):
+        return packed(Guards(call, name, tuple(inputs), tuple(outputs), fills).run(arrays, how))
 
-    def __init__(
-        self, guards: Guards, inputs: Sequence[Array], how: How, folder: Path, native: Native | None = None
-    ) -> None:
-        self.guards, self.inputs, self.how, self.folder, self.native = guards, inputs, how, folder, native
 
-    def lasts(self, calls: int) -> float:
-        raise NoyauError("a kernel that is checked is not timed")
-
-    def tell(self) -> Any:
-        """One run between guards; where its outputs lie."""
-        with threaded(self.how.threads):
-            outputs = self.results()
-        return [write(self.folder / f"{k}.out", output) for k, output in enumerate(outputs)]
-
-    def results(self) -> list[Array]:
-        if self.native is None or self.how.pieces == 1:
-            return self.guards.run(self.inputs, self.how)
-        return self.native.call_guarded(*self.inputs, pieces=self.how.pieces, order=last_first)
+def run_library(
+    library: Path, symbol: str, inputs: Sequence[End], outputs: Sequence[End], arrays: Sequence[Array], how: How
+) -> list[Array]:
+    """In the worker: one run between guards of a kernel in C."""
+    native = _native(library, symbol)
+    with threaded(how.threads):
+        if how.pieces > 1:
+            return packed(native.call_guarded(*arrays, pieces=how.pieces, order=last_first))
+        guards = Guards(_native_call(native, how.threads), SYMBOL, tuple(inputs), tuple(outputs), True)
+        return packed(guards.run(arrays, how))
 
 
 def last_first(count: int) -> Iterable[int]:
@@ -274,24 +239,9 @@ def threaded(threads: int) -> Iterator[None]:
             numba.set_num_threads(before)
 
 
-def _call_of(source: Mapping[str, Any], arrays: Sequence[Array]) -> Call:
-    """A kernel of an op that is bound as a call would be."""
-    op = _op_of(source)
-    assert op.signature is not None
-    constants = op.description.reference.constants
-    bound = bind(op.signature, arrays, op.known(constants), op.name)
-    name = source["kernel"]
-    kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-    return FunctionKernel(settled(kernel, tuple(source["constants"].items())), bound.instance, constants).run
-
-
-def _native_of(source: Mapping[str, Any]) -> Native | None:
-    return _native(source["library"], source["symbol"]) if "library" in source else None
-
-
 @lru_cache(maxsize=64)
-def _native(library: str, symbol: str) -> Native:
-    native, loaded = Native(Path(library), symbol), ctypes.CDLL(library)
+def _native(library: Path, symbol: str) -> Native:
+    native, loaded = Native(library, symbol), ctypes.CDLL(str(library))
     if hasattr(loaded, "omp_set_num_threads"):  # of a library that it was linked with
         _OPENMP.append(loaded)
     return native
@@ -300,10 +250,6 @@ def _native(library: str, symbol: str) -> Native:
 def _native_call(native: Native, threads: int) -> Call:
     """A kernel in C, on so many threads where it is called for pieces."""
     return lambda given, made: native(*given, out=made, pieces=2 * max(threads, 1), threads=max(threads, 1))
-
-
-def _op_of(source: Mapping[str, Any]) -> Op[..., Any]:
-    return _HELD[source["held"]] if "held" in source else reloaded(Home(**source["home"]))
 
 
 def _no_copy(op: Op[..., Any]) -> bool:
@@ -337,9 +283,3 @@ def _is_filled(cell: CellType) -> bool:
         return cell.cell_contents is not cell
     except ValueError:
         return False
-
-
-def _memory() -> str | None:
-    """A folder in memory, where there is a large one."""
-    folder = "/dev/shm"  # noqa: S108  a private folder is made in it
-    return folder if os.access(folder, os.W_OK) and shutil.disk_usage(folder).free > _LEAST_BYTES else None

@@ -13,19 +13,19 @@ from pathlib import Path
 from threading import Event as Signal
 from threading import Thread
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, WEIGHTS
-from noyau.hosts.onnxruntime.session_workers import WorkerSide
-from noyau.jobs.profile import worker_sessions
 from noyau.jobs.profile.node_attribution import numbered, with_subgraphs
 from noyau.jobs.profile.traces import Event, NodeRuns, node_runs, read_trace
+from noyau.jobs.profile.worker_sessions import timed, weighed
 from noyau.timing.comparison import Comparison, compare
+from noyau.timing.worker_side import WorkerSide
 from noyau.workers.array_files import write_arrays
-from noyau.workers.timing_client import Worker, pin
+from noyau.workers.worker import Worker, pin
 
 if TYPE_CHECKING:
     import onnx
@@ -89,35 +89,30 @@ class Bench:
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discarded(Path(name) / WEIGHTS):
             folder = Path(name)
             (folder / "model.onnx").write_bytes(given.SerializeToString())
-            told = {
-                "model": str(folder / "model.onnx"),
-                "inputs": write_arrays(arrays, folder),
-                "folder": None if data is None else str(data.absolute()),
-                "threads": self.threads,
-                "prepacked": prepacked,
-                "optimized": optimized,
-            }
-            before, after = (
-                self._open(side, told, where) for side, where in zip(self.sides, (None, name), strict=True)
-            )
+            inputs = write_arrays(arrays, folder)
+            for side, trace in zip(self.sides, (None, folder), strict=True):
+                side.open(
+                    timed,
+                    folder / "model.onnx",
+                    inputs,
+                    folder=None if data is None else data.absolute(),
+                    threads=self.threads,
+                    prepacked=prepacked,
+                    optimized=optimized,
+                    trace=trace,
+                )
+            before, after = map(WorkerSide, self.sides)
             comparison = compare(before, after, budget_s=budget_s)
             runs = read_trace(Path(after.tell()["trace"]))
             made = parsed(type(model), folder / OPTIMIZED)
         return Running(comparison, timed_runs(runs, comparison), given, made)
 
-    def _open(self, worker: Worker, told: dict[str, Any], trace: str | None) -> WorkerSide:
-        worker.ask("open", factory=f"{worker_sessions.__name__}:timed", trace=trace, **told)
-        return WorkerSide(worker)
-
     def weigh(self, path: Path, arrays: Arrays, prepacked: bool) -> dict[str, int | None]:
-        """The bytes of memory at each step of `sessions.weighed`, in a process that does nothing else."""
-        told = {"model": str(path.absolute()), "threads": self.threads, "prepacked": prepacked}
+        """The bytes of memory at each step of `weighed`, in a process that does nothing else."""
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name:
             inputs = write_arrays(arrays, Path(name))
             with Worker("the process that runs the model", _PATIENCE_S) as worker:
-                worker.ask("open", factory=f"{worker_sessions.__name__}:weighed", inputs=inputs, **told)
-                steps: dict[str, int | None] = worker.ask("tell")["told"]
-        return steps
+                return worker.ask(weighed, path.absolute(), inputs, self.threads, prepacked)
 
 
 def parsed(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:

@@ -42,50 +42,42 @@ class Timed:
 
 
 def timed(
-    model: str, inputs: Told, folder: str | None, threads: int, prepacked: bool, optimized: bool, trace: str | None
+    model: Path,
+    inputs: Told,
+    *,
+    folder: Path | None,
+    threads: int,
+    prepacked: bool,
+    optimized: bool,
+    trace: Path | None,
 ) -> Timed:
     """A session of a model file, opened and bound; `trace` is the folder for what the profiler writes."""
     session = open_session(
-        Path(model).read_bytes(),
+        model.read_bytes(),
         threads=threads,
         optimized=optimized,
-        folder=None if folder is None else Path(folder),
+        folder=folder,
         prepacked=prepacked,
-        trace=None if trace is None else Path(trace),
+        trace=trace,
     )
     return Timed(ends_run(session, read_arrays(inputs)), trace is not None)
 
 
-@dataclass(slots=True)
-class Weighed:
-    """A session, and the bytes that its process had at each step: see `weighed`."""
+def weighed(model: Path, inputs: Told, threads: int, prepacked: bool) -> dict[str, int | None]:
+    """Run a session of a model file twice on arrays; nothing else is in the process.
 
-    session: onnxruntime.InferenceSession
-    steps: dict[str, int | None]
-
-    def lasts(self, calls: int) -> float:
-        """Nothing is timed here."""
-        return 0.0
-
-    def tell(self) -> dict[str, int | None]:
-        return self.steps
-
-
-def weighed(model: str, inputs: Told, threads: int, prepacked: bool) -> Weighed:
-    """A session of a model file, run twice on arrays; nothing else is in the process.
-
-    Told are the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there
+    The result: the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there
     (`opened`), and the most while it was opened (`opening`) and while it ran (`running`); None where the system does
     not say."""
     arrays = read_arrays(inputs)
     steps = {"started": resident_bytes()}
-    session = open_session(Path(model), threads=threads, prepacked=prepacked)
+    session = open_session(model, threads=threads, prepacked=prepacked)
     steps |= {"opened": resident_bytes(), "opening": peak_bytes()}
     forget_peak()
     for _ in range(2):
         run_once(session, arrays)
     steps["running"] = peak_bytes()
-    return Weighed(session, steps)
+    return steps
 
 
 def run_once(session: onnxruntime.InferenceSession, arrays: Mapping[str, np.ndarray]) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import InputError, NoyauError
-from noyau.kernels.isolated_library import read
+from noyau.workers.array_files import read_arrays
 
 WISH = "NOYAU_SANITIZED"
 ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "NUMBA_CUDA_LOW_OCCUPANCY_WARNINGS": "0"}
@@ -43,7 +43,7 @@ def _kernel(wish: Mapping[str, Any]) -> int:
 
     op = next(each for each in load_ops(wish["target"]) if each.name == wish["op"])
     kernel = op.kernels[wish["kernel"]]
-    arrays = [read(each) for each in wish["given"]]
+    arrays = list(read_arrays(wish["given"]).values())
     if op.signature is None:
         raise InputError(f"{op.name} has no signature")
     bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)

@@ -7,17 +7,15 @@ A kernel of Triton with every access watched: where Triton interprets, and else 
 from __future__ import annotations
 
 import atexit
-import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, fields
-from pathlib import Path
+from dataclasses import replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.errors import NoyauError, UnsupportedError
-from noyau.kernels.isolated_library import read, write
+from noyau.errors import UnsupportedError
+from noyau.kernels.isolated_library import packed
 from noyau.kernels.triton.calls import is_interpreted
 from noyau.kernels.user_kernel import HandKernel, python_function, settled
 from noyau.ops.reload import Home, home_of, reloaded
@@ -26,14 +24,12 @@ from noyau.sanitizer.records import Watched
 from noyau.sanitizer.routes import Case
 from noyau.sanitizer.triton.run import watch_here
 from noyau.signatures.binding import bind
-from noyau.verify.findings import restored
-from noyau.workers.timing_client import Worker
+from noyau.workers.worker import Worker
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
 
 Array = np.ndarray
-_FACTORY = f"{__name__}:served"
 _PATIENCE_S, _LOADING_S = 60.0, 120.0
 _LOCAL = "it is watched in a process of its own, which finds its op as a global of a file; put it into one"
 _WORKERS: dict[str, Worker] = {}  # the one of the last file of which an op was watched
@@ -50,12 +46,8 @@ def watch_apart(case: Case) -> Watched:
     worker = _worker(home, kernel.called)
     chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
     known = {n: v for n, v in case.constants.items() if isinstance(v, bool | int | float | str)}
-    with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
-        given = [write(Path(folder) / f"{k}.in", np.asarray(array)) for k, array in enumerate(case.arrays)]
-        told = {"kernel": kernel.name, "chosen": chosen, "constants": known, "size": case.size}
-        worker.patience_s = _LOADING_S if not worker.is_running else _PATIENCE_S
-        worker.ask("open", factory=_FACTORY, home=asdict(home), told=told, given=given, folder=folder)
-        return _watched(worker.ask("tell")["told"])
+    worker.patience_s = _LOADING_S if not worker.is_running else _PATIENCE_S
+    return worker.ask(watch_at, home, kernel.name, chosen, known, packed(case.arrays), case.size)
 
 
 def _worker(home: Home, name: str) -> Worker:
@@ -88,50 +80,22 @@ def _op_with(kernel: HandKernel) -> Op[..., Any]:
     raise UnsupportedError(f"{kernel.called}: {_LOCAL}")
 
 
-def _watched(told: Mapping[str, Any]) -> Watched:
-    """The record that the other end has told."""
-    findings = tuple(restored(each) for each in told["findings"])
-    outputs = tuple(read(each) for each in told["outputs"])
-    return Watched(findings, told["accesses"], tuple(told["allowed"]), tuple(told["notes"]), outputs)
-
-
-def served(
-    home: Mapping[str, Any],
-    told: Mapping[str, Any],
-    given: Sequence[Mapping[str, Any]],
-    folder: str,
-) -> Served:
-    """The other end: what a worker holds."""
-    return Served(reloaded(Home(**home)), told, [read(each) for each in given], Path(folder))
-
-
-class Served:
-    """A kernel, and the inputs of one launch."""
-
-    def __init__(self, op: Op[..., Any], told: Mapping[str, Any], arrays: Sequence[Array], folder: Path) -> None:
-        self.op, self.told, self.arrays, self.folder = op, told, arrays, folder
-
-    def lasts(self, calls: int) -> float:
-        raise NoyauError("a kernel that is watched is not timed")
-
-    def tell(self) -> Any:
-        """One launch; what was seen, and where its outputs lie."""
-        from noyau.sanitizer.triton.run import watch_here
-
-        op, name = self.op, self.told["kernel"]
-        assert op.signature is not None
-        bound = bind(op.signature, self.arrays, op.known(self.told["constants"]), op.name)
-        kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-        chosen = settled(kernel, tuple(self.told["chosen"].items()))
-        case = Case(chosen, bound.instance, bound.arrays, self.told["constants"], self.told["size"])
-        seen = watch_here(case)
-        return {
-            "findings": [{part.name: getattr(each, part.name) for part in fields(each)} for each in seen.findings],
-            "accesses": seen.accesses,
-            "allowed": seen.allowed,
-            "notes": seen.notes,
-            "outputs": [write(self.folder / f"{k}.out", each) for k, each in enumerate(seen.outputs or ())],
-        }
+def watch_at(
+    home: Home,
+    name: str,
+    chosen: Mapping[str, Any],
+    constants: Mapping[str, Any],
+    arrays: Sequence[Array],
+    size: str,
+) -> Watched:
+    """In the worker: one launch of a kernel of the op at a place, watched."""
+    op = reloaded(home)
+    assert op.signature is not None
+    bound = bind(op.signature, arrays, op.known(constants), op.name)
+    kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
+    case = Case(settled(kernel, tuple(chosen.items())), bound.instance, bound.arrays, constants, size)
+    watched = watch_here(case)
+    return replace(watched, outputs=tuple(watched.outputs or ()))
 
 
 def watch(case: Case, maps: list[Map] | None = None) -> Watched:

@@ -13,12 +13,14 @@ import select
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any, BinaryIO
+from typing import Any
+
+from noyau.workers.channel import Channel
 
 IDLE_S = 120.0  # without a task, after which the process ends
 TASK_S = 60  # for one task, after which it is ended; it takes a second
@@ -97,52 +99,31 @@ def forked(work: Callable[[], None]) -> int:
     os._exit(status)
 
 
-def tasks(given: BinaryIO) -> Iterator[Task]:
-    """The tasks of a stream, until it ends; one that is cut off there is none."""
-    while len(head := _read(given, 8)) == 8:
-        size = int.from_bytes(head, "big")
-        if len(body := _read(given, size)) < size:
-            return
-        yield pickle.loads(body)  # noqa: S301  of the process that started this one
-
-
-def _read(given: BinaryIO, count: int) -> bytes:
-    """This many bytes, of which a pipe may give some at a time; fewer where the stream ends before."""
-    found = bytearray()
-    while len(found) < count and (more := given.read(count - len(found))):
-        found += more
-    return bytes(found)
-
-
-def told(task: Task) -> bytes:
-    """A task as `tasks` reads it."""
-    body = pickle.dumps(task)
-    return len(body).to_bytes(8, "big") + body
-
-
-def serve(given: BinaryIO, answers: BinaryIO, most: int, work: Callable[[Task], None] = compiled) -> None:
-    """Do each task in a process of its own, `most` of them at once; when it has ended, its number among the tasks and
-    its status are a line among the answers."""
+def serve(channel: Channel, most: int, work: Callable[[Task], None] = compiled) -> None:
+    """Do each task in a process of its own, `most` of them at once; reply to each, when its process has ended, with its
+    number among the tasks and the status of the process."""
     read, written = os.pipe()
     os.set_blocking(written, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back
     signal.signal(signal.SIGCHLD, _woken)
     signal.set_wakeup_fd(written)
-    running, queued, coming = dict[int, int](), deque[tuple[int, Task]](), enumerate(tasks(given))
-    asked = given.fileno()
+    running, queued, count = dict[int, int](), deque[tuple[int, Task]](), 0
     while True:
-        found = select.select([asked, read], [], [], IDLE_S)[0]
-        if not found and not running:
+        ends: list[Channel | int] = [channel, read]
+        ready = select.select(ends, [], [], IDLE_S)[0]
+        if not ready and not running:
             return
-        if read in found:
+        if read in ready:
             os.read(read, 512)
-            ended = _ended(list(running))
-            answers.writelines(b"%d %d\n" % (running.pop(child), status) for child, status in ended)
-        if asked in found:
-            came = next(coming, None)
-            if came is None:
+            for child, status in _ended(list(running)):
+                channel.send(pickle.dumps((running.pop(child), status)))
+        if channel in ready:
+            try:
+                task = pickle.loads(channel.receive())  # noqa: S301  from the process that started this one
+            except EOFError:
                 return
-            queued.append(came)  # what is asked is read at once, so that who asks need not wait
+            queued.append((count, task))  # tasks are read at once, so that who sends them need not wait
+            count += 1
         while queued and len(running) < most:
             number, task = queued.popleft()
             running[forked(lambda task=task: work(task))] = number  # type: ignore[misc]  # as it is now
@@ -152,22 +133,16 @@ def _woken(number: int, frame: FrameType | None) -> None:
     del number, frame
 
 
-def _ended(children: list[int]) -> Iterator[tuple[int, int]]:
-    """Which of these processes have ended, and how."""
+def _ended(children: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Those of some processes that have ended, each with its status."""
     for child in children:
-        found, status = os.waitpid(child, os.WNOHANG)
-        if found:
+        ended, status = os.waitpid(child, os.WNOHANG)
+        if ended:
             yield child, status
 
 
-def main() -> None:
+def main(channel: Channel) -> None:
     """Serve the process that has started this one."""
-    answers = os.fdopen(os.dup(1), "wb", buffering=0)
-    os.dup2(2, 1)  # what is printed is no answer
     begin()
     forked(ready_driver)
-    serve(os.fdopen(0, "rb", buffering=0), answers, most=len(os.sched_getaffinity(0)))
-
-
-if __name__ == "__main__":
-    main()
+    serve(channel, most=len(os.sched_getaffinity(0)))

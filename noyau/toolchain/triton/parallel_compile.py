@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
+import pickle
 import signal
 import subprocess
 import sys
@@ -14,25 +14,28 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from types import SimpleNamespace
-from typing import IO, Any
+from typing import Any
 
-from noyau.toolchain.triton.compile_server import Task, told
+from noyau.toolchain.triton.compile_server import Task
+from noyau.workers.channel import Channel
+from noyau.workers.worker import spawn
 
 PATIENCE_S = 30.0  # for a launch, any; one takes a second
-GIVE_S = 5.0  # for a task to be taken; a pipe holds dozens, and the process reads them as soon as it has begun
-_PROGRAM = "import sys; sys.path[:] = sys.argv[1:]; from noyau.toolchain.triton.compile_server import main; main()"
+SEND_S = 5.0  # for a task to be taken; a channel holds dozens, and the process reads them as soon as it has begun
+_PROGRAM = "from noyau.toolchain.triton.compile_server import main; main(channel)"
 
 
-class Beside:
-    """A process that compiles. Where it is not there, or anything goes wrong with it, nothing is compiled beside:
+class Compiler:
+    """A process that compiles. Where it is not there, or anything goes wrong with it, nothing is compiled in advance:
     Triton does it when a launch is first called."""
 
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
+        self.channel: Channel
         self.lock = threading.Lock()
-        self.waiting: dict[int, threading.Event] = {}
+        self.events: dict[int, threading.Event] = {}
         self.count = 0
-        self.heard = 0.0  # when a task was last told to be done, by the monotonic clock
+        self.last_reply_s = 0.0  # by the monotonic clock
         self.stuck = False  # it has not taken a task, or not done one, and none is started again
 
     def start(self) -> None:
@@ -41,53 +44,43 @@ class Beside:
         with self.lock, contextlib.suppress(Exception):  # no interpreter to start, no thread to be had...
             if self.stuck or not compiles() or (self.process is not None and self.process.poll() is None):
                 return
-            process = subprocess.Popen(
-                [sys.executable, "-c", _PROGRAM, *sys.path],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                bufsize=0,
-                start_new_session=True,  # Ctrl-C is for this process
-            )
-            assert process.stdin is not None
-            os.set_blocking(process.stdin.fileno(), False)
-            waiting = dict[int, threading.Event]()
-            threading.Thread(target=self._listen, args=(process, waiting), daemon=True).start()
-            self.process, self.waiting, self.count = process, waiting, 0
+            process, channel = spawn(_PROGRAM, subprocess.DEVNULL)
+            events = dict[int, threading.Event]()
+            threading.Thread(target=self._listen, args=(process, channel, events), daemon=True).start()
+            self.process, self.channel, self.events, self.count = process, channel, events, 0
 
     def begin(self, function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> threading.Event | None:
         """Begin with a launch; the event is set when it is compiled, or was given up. None where it is not begun."""
         if self.process is not None:
             with contextlib.suppress(Exception):  # Triton's insides are other ones
-                return self.give(told(task_of(function, arguments, options)))
+                return self.send(pickle.dumps(task_of(function, arguments, options)))
         return None
 
-    def give(self, task: bytes) -> threading.Event | None:
-        """As `begin`, of a launch that is spelt as a task."""
+    def send(self, task: bytes) -> threading.Event | None:
+        """As `begin`, of a launch that is a pickled task."""
         with self.lock:
             process = self.process
-            if self.stuck or process is None or process.stdin is None or process.poll() is not None:
+            if self.stuck or process is None or process.poll() is not None:
                 return None
-            made = self.waiting[self.count] = threading.Event()  # before the answer can come
+            event = self.events[self.count] = threading.Event()  # before the reply can come
             self.count += 1
-            taken = False
             try:
-                taken = sent(process.stdin, task)
-                self.stuck = not taken
-            except OSError:  # it has ended
-                return None
-            finally:
-                if not taken:  # what is in the pipe may end within a task
-                    _kill(process)
-            return made if taken else None
+                self.channel.send(task, SEND_S)
+            except BaseException as error:
+                _kill(process)  # part of a task may be in the channel
+                self.stuck = isinstance(error, TimeoutError)
+                if isinstance(error, OSError):  # it has ended, or takes nothing
+                    return None
+                raise
+            return event
 
     def wait(self, events: Iterable[threading.Event]) -> None:
         """Until these launches are compiled. Where no launch at all was for as long as one is waited for, nothing is
         compiled beside any more, so that nobody waits for that again."""
         begun = time.monotonic()
         for event in events:
-            while not event.wait(max(0.0, max(begun, self.heard) + PATIENCE_S - time.monotonic())):
-                if time.monotonic() >= max(begun, self.heard) + PATIENCE_S:
+            while not event.wait(max(0.0, max(begun, self.last_reply_s) + PATIENCE_S - time.monotonic())):
+                if time.monotonic() >= max(begun, self.last_reply_s) + PATIENCE_S:
                     self.stuck = True
                     self.end()
                     return
@@ -99,23 +92,24 @@ class Beside:
             if process is not None:
                 _kill(process)
 
-    def _listen(self, process: subprocess.Popen[bytes], waiting: Mapping[int, threading.Event]) -> None:
+    def _listen(
+        self, process: subprocess.Popen[bytes], channel: Channel, events: Mapping[int, threading.Event]
+    ) -> None:
         """Set the events of the tasks that end; at last, when nothing is left of the process, all of them."""
-        assert process.stdin is not None and process.stdout is not None
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            for line in process.stdout:
-                self.heard = time.monotonic()
-                waiting[int(line.split()[0])].set()
+        with contextlib.suppress(Exception):  # at the latest where the channel ends
+            while True:
+                number, _ = pickle.loads(channel.receive())  # noqa: S301  from a process of our own
+                self.last_reply_s = time.monotonic()
+                events[number].set()
         with self.lock:
             _kill(process)
             process.wait()
-            process.stdin.close()
-            process.stdout.close()
-            for event in waiting.values():
+            channel.close()
+            for event in events.values():
                 event.set()
 
 
-BESIDE = Beside()
+COMPILER = Compiler()
 
 
 def compiles() -> bool:
@@ -123,18 +117,6 @@ def compiles() -> bool:
     version = getattr(sys.modules.get("torch"), "version", None)
     there = os.name == "posix" and not os.environ.get("TRITON_INTERPRET") and find_spec("triton") is not None
     return there and getattr(version, "hip", None) is None
-
-
-def sent(pipe: IO[bytes], task: bytes) -> bool:
-    """Write a task to a pipe that does not block; whether all of it was taken in time."""
-    left, until = memoryview(task), time.monotonic() + GIVE_S
-    poll = select.poll()  # select has no room for a high number
-    poll.register(pipe.fileno(), select.POLLOUT)
-    while left:
-        if not poll.poll(1000 * max(0.0, until - time.monotonic())):
-            return False
-        left = left[pipe.write(left) or 0 :]  # some of it, or none
-    return True
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -38,14 +38,15 @@ def test_a_node_that_ends_the_worker_says_nothing_and_the_next_is_answered():
 def test_the_worker_ends():
     with Inference() as inference:
         inference.types(relu())
-        worker = inference._worker
-        assert worker is not None
-    assert worker.poll() is not None
+        process, channel = inference._process
+        assert process.poll() is None
+    assert process.returncode is not None
+    assert channel.fileno() == -1
 
 
 def test_no_worker_starts_where_none_is_asked():
     with Inference() as inference:
-        assert inference._worker is None
+        assert inference._process is None
 
 
 def test_a_model_with_such_a_node_is_imported():

@@ -3,7 +3,6 @@ from __future__ import annotations
 import os
 import sys
 import time
-from types import SimpleNamespace
 
 import pytest
 
@@ -57,19 +56,6 @@ def test_what_stays_is_done_in_this_process():
     assert [number for number, _ in found] == list(range(8))
     assert [found[5][1], found[7][1]] == [PARENT, PARENT]
     assert {process for _, process in found} != {PARENT}
-
-
-def test_torch_has_one_thread_in_a_copy(monkeypatch):
-    asked = []
-    monkeypatch.setitem(sys.modules, "torch", SimpleNamespace(set_num_threads=asked.append))
-
-    def tells(numbers):
-        for _ in numbers:
-            time.sleep(0.05)
-            yield os.getpid(), list(asked)
-
-    for process, threads in shared(6, tells, "it", 10.0):
-        assert threads == ([] if process == PARENT else [1])
 
 
 def test_what_a_copy_leaves_undone_is_done_here():

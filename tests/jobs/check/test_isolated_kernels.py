@@ -16,6 +16,7 @@ from noyau.errors import CheckError, InputError
 from noyau.jobs.check.isolated_kernels import Apart, threaded
 from noyau.kernels.guarded_run import How
 from noyau.ops.op_files import load_op
+from noyau.workers.fork import ForkedWorker
 from tests.kernels.written import attached
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(noyau.__file__).parent.parent)}
@@ -69,10 +70,8 @@ def test_what_python_calls_runs_elsewhere(op):
     with Apart(op, 5.0) as apart:
         assert np.array_equal(run(apart, 2)[0], [0, 2])
         assert run(apart, 6)[0][0] != np.float32(os.getpid())
-        assert ("home" in apart.way.source) == ("__file__" in op.reference.__globals__)
-        folder = apart.folder
-        assert folder.exists()
-    assert not folder.exists()
+        assert (apart.way.home is not None) == ("__file__" in op.reference.__globals__)
+    assert not apart.way.worker.is_running
 
 
 @pytest.mark.parametrize(
@@ -150,7 +149,7 @@ def test_a_library_that_no_kernel_calls_is_no_hindrance(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
     with Apart(local_op(), 5.0) as apart:
         run(apart, 2)
-        assert "held" in apart.way.source
+        assert isinstance(apart.way.worker, ForkedWorker)
 
 
 def test_a_file_that_was_changed_is_copied_instead(tmp_path):
@@ -159,7 +158,7 @@ def test_a_file_that_was_changed_is_copied_instead(tmp_path):
     (tmp_path / "ops.py").write_text("1 / 0")
     with Apart(op, 5.0) as apart:
         assert np.array_equal(run(apart, 2)[0], [0, 2])
-        assert "held" in apart.way.source
+        assert isinstance(apart.way.worker, ForkedWorker)
 
 
 def test_a_script_is_not_run_again(tmp_path):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from noyau.jobs.profile.overheads import Overhead
-from noyau.workers.timing_server import Served, opened
+from noyau.workers.serve import pin
 
 
 class NearWorker:
     """Does at once, and here, what a worker does in its process."""
 
-    held: Served
+    state: Any = None
 
     def __init__(self, name: str, patience_s: float = 0.0) -> None:
         self.name = name
@@ -26,18 +27,17 @@ class NearWorker:
         """There is nothing to start."""
 
     def end(self) -> None:
-        """Let go of what is held."""
-        self.held = None
+        """Let go of the state."""
+        self.state = None
 
-    def ask(self, command: str, **arguments: Any) -> Any:
-        match command:
-            case "open":
-                self.held = opened(**arguments)
-            case "run":
-                return self.held.lasts(arguments["calls"])
-            case "tell":
-                return {"peak_bytes": None, "told": self.held.tell()}
-        return None
+    def ask(self, handler: Callable[..., Any], *arguments: Any) -> Any:
+        return None if handler is pin else handler(*arguments)
+
+    def open(self, factory: Callable[..., Any], *arguments: Any, **options: Any) -> None:
+        self.state = factory(*arguments, **options)
+
+    def call(self, handler: Callable[..., Any], *arguments: Any) -> Any:
+        return handler(self.state, *arguments)
 
 
 USUAL = Overhead(2.5e-6, 0.1e-6, 0.02e-6, 2.5e-6, 5e-6)

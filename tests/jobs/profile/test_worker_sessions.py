@@ -12,7 +12,8 @@ from tests.small_models import BARE, KINDS, arrays_for, twice, written
 
 def opened(model, folder, trace=None):
     path = written(model, folder)
-    return timed(str(path), write_arrays(arrays_for(model), folder), None, 1, True, True, trace)
+    inputs = write_arrays(arrays_for(model), folder)
+    return timed(path, inputs, folder=None, threads=1, prepacked=True, optimized=True, trace=trace)
 
 
 def test_a_session_says_how_long_its_runs_last(tmp_path):
@@ -22,7 +23,7 @@ def test_a_session_says_how_long_its_runs_last(tmp_path):
 
 
 def test_a_traced_one_leaves_what_the_profiler_and_the_optimizer_made(tmp_path):
-    made = opened(twice(), tmp_path, str(tmp_path))
+    made = opened(twice(), tmp_path, tmp_path)
     trace = made.tell()["trace"]
     assert (tmp_path / trace).exists()
     assert (tmp_path / OPTIMIZED).exists()
@@ -35,9 +36,7 @@ def test_ends_of_every_kind_run(kind, tmp_path):
 
 
 def test_a_process_is_weighed(tmp_path):
-    found = weighed(str(written(twice(), tmp_path)), write_arrays(arrays_for(twice()), tmp_path), 1, True)
-    assert found.lasts(3) == 0
-    steps = found.tell()
+    steps = weighed(written(twice(), tmp_path), write_arrays(arrays_for(twice()), tmp_path), 1, True)
     assert list(steps) == ["started", "opened", "opening", "running"]
     assert all(step is not None and step > 1 << 20 for step in steps.values())
     assert steps["opening"] >= steps["opened"]

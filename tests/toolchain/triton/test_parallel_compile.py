@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -12,17 +13,15 @@ from types import SimpleNamespace
 import pytest
 
 from noyau.toolchain.triton import parallel_compile
-from noyau.toolchain.triton.compile_server import Task, told
-from noyau.toolchain.triton.parallel_compile import Beside
+from noyau.toolchain.triton.compile_server import Task
+from noyau.toolchain.triton.parallel_compile import Compiler
 
 PROGRAM = """
-import os, sys
-sys.path[:] = sys.argv[1:]
 from noyau.toolchain.triton.compile_server import serve
 does = {"": lambda: None, "sleep": lambda: __import__("time").sleep(600)}
-serve(os.fdopen(0, "rb", buffering=0), os.fdopen(1, "wb", buffering=0), 2, lambda task: does[task.function]())
+serve(channel, 2, lambda task: does[task.function]())
 """
-ENDS = "import sys; sys.stdin.buffer.read(8)"
+ENDS = "channel.receive()"
 SLEEPS = "import time; time.sleep(600)"
 
 
@@ -37,59 +36,59 @@ def waited(events, time_s=60):
 
 
 @pytest.fixture
-def beside(monkeypatch):
+def compiler(monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
     monkeypatch.setattr(parallel_compile, "find_spec", lambda name: name)
     monkeypatch.setattr(parallel_compile, "_PROGRAM", PROGRAM)
     monkeypatch.setattr(parallel_compile, "task_of", lambda *_: task())
-    made = Beside()
+    made = Compiler()
     yield made
     made.end()
 
 
-def test_each_launch_is_told_when_it_is_compiled(beside):
-    beside.start()
-    process = beside.process
-    beside.start()
-    assert beside.process is process
-    assert waited([beside.begin(None, (), {}) for _ in range(3)])
+def test_each_launch_is_told_when_it_is_compiled(compiler):
+    compiler.start()
+    process = compiler.process
+    compiler.start()
+    assert compiler.process is process
+    assert waited([compiler.begin(None, (), {}) for _ in range(3)])
 
 
-def test_a_task_that_is_longer_than_a_pipe_is_taken(beside, monkeypatch):
-    monkeypatch.setattr(parallel_compile, "GIVE_S", 300)
-    beside.start()
-    assert waited([beside.give(told(task(path="x" * 1_000_000))), beside.give(told(task()))])
+def test_a_task_that_is_longer_than_a_pipe_is_taken(compiler, monkeypatch):
+    monkeypatch.setattr(parallel_compile, "SEND_S", 300)
+    compiler.start()
+    assert waited([compiler.send(pickle.dumps(task(path="x" * 1_000_000))), compiler.send(pickle.dumps(task()))])
 
 
-def test_nobody_waits_for_a_process_that_takes_nothing(beside, monkeypatch):
-    monkeypatch.setattr(parallel_compile, "GIVE_S", 0.05)
+def test_nobody_waits_for_a_process_that_takes_nothing(compiler, monkeypatch):
+    monkeypatch.setattr(parallel_compile, "SEND_S", 0.05)
     monkeypatch.setattr(parallel_compile, "_PROGRAM", SLEEPS)
-    beside.start()
-    given = beside.give(told(task()))
-    assert beside.give(bytes(1_000_000)) is None
+    compiler.start()
+    given = compiler.send(pickle.dumps(task()))
+    assert compiler.send(bytes(1_000_000)) is None
     assert waited([given])
-    process = beside.process
-    beside.start()
-    assert beside.process is process
-    assert beside.give(told(task())) is None
+    process = compiler.process
+    compiler.start()
+    assert compiler.process is process
+    assert compiler.send(pickle.dumps(task())) is None
 
 
-def test_a_process_that_compiles_nothing_is_waited_for_once(beside, monkeypatch):
+def test_a_process_that_compiles_nothing_is_waited_for_once(compiler, monkeypatch):
     monkeypatch.setattr(parallel_compile, "PATIENCE_S", 0.05)
     monkeypatch.setattr(parallel_compile, "_PROGRAM", SLEEPS)
-    beside.start()
-    process = beside.process
-    given = [beside.give(told(task())) for _ in range(2)]
-    beside.wait(given)
+    compiler.start()
+    process = compiler.process
+    given = [compiler.send(pickle.dumps(task())) for _ in range(2)]
+    compiler.wait(given)
     assert waited(given)
     assert process.wait(60) == -9
-    beside.start()
-    assert beside.process is None
-    beside.wait(given)
-    assert beside.give(told(task())) is None
+    compiler.start()
+    assert compiler.process is None
+    compiler.wait(given)
+    assert compiler.send(pickle.dumps(task())) is None
 
 
-def test_a_launch_is_waited_for_as_long_as_others_are_compiled(beside, monkeypatch):
+def test_a_launch_is_waited_for_as_long_as_others_are_compiled(compiler, monkeypatch):
     now, asked = [100.0], []
 
     def wait(patience_s):
@@ -97,45 +96,44 @@ def test_a_launch_is_waited_for_as_long_as_others_are_compiled(beside, monkeypat
         asked.append(patience_s)
         now[0] += patience_s
         if len(asked) < 3:
-            beside.heard = now[0] - 10
+            compiler.last_reply_s = now[0] - 10
         return len(asked) == 4
 
     monkeypatch.setattr(parallel_compile, "time", SimpleNamespace(monotonic=lambda: now[0]))
-    beside.wait([SimpleNamespace(wait=wait)])
+    compiler.wait([SimpleNamespace(wait=wait)])
     assert asked == [30, 20, 20]
-    assert beside.stuck
+    assert compiler.stuck
 
 
-def test_a_task_that_is_given_in_part_ends_the_process(beside, monkeypatch):
-    def interrupted(pipe, task):
-        pipe.write(task[:9])
+def test_a_task_that_is_given_in_part_ends_the_process(compiler, monkeypatch):
+    def interrupted(task, patience_s):
+        compiler.channel.end.send(task[:9])
         raise KeyboardInterrupt
 
-    beside.start()
-    monkeypatch.setattr(parallel_compile, "sent", interrupted)
+    compiler.start()
+    monkeypatch.setattr(compiler.channel, "send", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        beside.give(told(task()))
-    assert beside.process.wait(60) == -9
+        compiler.send(pickle.dumps(task()))
+    assert compiler.process.wait(60) == -9
 
 
-def test_those_that_compile_end_with_the_process(beside):
-    beside.start()
-    slow = beside.give(told(task("sleep")))
-    assert waited([beside.give(told(task()))])
+def test_those_that_compile_end_with_the_process(compiler):
+    compiler.start()
+    slow = compiler.send(pickle.dumps(task("sleep")))
+    assert waited([compiler.send(pickle.dumps(task()))])
     assert not slow.is_set()
-    beside.end()
+    compiler.end()
     assert waited([slow], 30)  # its pipe is closed when the last process that holds it has ended
 
 
-def test_nobody_waits_for_a_process_that_ends(beside, monkeypatch):
+def test_nobody_waits_for_a_process_that_ends(compiler, monkeypatch):
     monkeypatch.setattr(parallel_compile, "_PROGRAM", ENDS)
-    beside.start()
-    process = beside.process
-    assert waited([beside.begin(None, (), {})])
+    compiler.start()
+    process = compiler.process
+    assert waited([compiler.begin(None, (), {})])
     assert process.returncode is not None  # it is no zombie
-    assert process.stdin.closed
-    assert process.stdout.closed
-    assert beside.begin(None, (), {}) is None
+    assert compiler.channel.fileno() == -1
+    assert compiler.begin(None, (), {}) is None
 
 
 def unspecified(name):
@@ -153,21 +151,21 @@ def unspecified(name):
     ],
     ids=["interpreted", "ROCm", "no Triton", "no spec", "no interpreter"],
 )
-def test_where_nothing_compiles_nothing_is_begun(beside, monkeypatch, where, name, value):
-    assert beside.begin(None, (), {}) is None
+def test_where_nothing_compiles_nothing_is_begun(compiler, monkeypatch, where, name, value):
+    assert compiler.begin(None, (), {}) is None
     monkeypatch.setitem(where, name, value)
-    beside.start()
-    assert beside.process is None
-    assert beside.begin(None, (), {}) is None
+    compiler.start()
+    assert compiler.process is None
+    assert compiler.begin(None, (), {}) is None
 
 
-def test_another_triton_compiles_here(beside, monkeypatch):
+def test_another_triton_compiles_here(compiler, monkeypatch):
     def task_of(*_):
         raise AttributeError("_pack_args")
 
-    beside.start()
+    compiler.start()
     monkeypatch.setattr(parallel_compile, "task_of", task_of)
-    assert beside.begin(None, (), {}) is None
+    assert compiler.begin(None, (), {}) is None
 
 
 FOUND = """
@@ -179,7 +177,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from noyau.toolchain.triton.parallel_compile import Beside
+from noyau.toolchain.triton.parallel_compile import Compiler
 from noyau.ir.loops import Kernel, Launch
 from noyau.hosts.torch.cuda.launch import foretold, function_of
 
@@ -193,16 +191,16 @@ class Driver:
 driver.set_active(Driver())
 text = Path(sys.argv[1]).read_text("ascii")
 launches = foretold(function_of(text, Kernel("full_sum", (), (), (Launch(()), Launch(())))), [torch.empty(512, 256)])
-beside = Beside()
-beside.start()
-events = [beside.begin(*launch) for launch in launches]
+compiler = Compiler()
+compiler.start()
+events = [compiler.begin(*launch) for launch in launches]
 assert None not in events, "not begun"
 assert all(event.wait(300) for event in events)
 hits = []
 knobs.compilation.listener = lambda **told: hits.append(told["cache_hit"])
 for function, arguments, options in launches:
     function.warmup(*arguments, grid=(1,), **options)
-beside.end()
+compiler.end()
 print(hits)
 """
 

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import pickle
 import signal
 import sys
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
-from threading import Lock, Thread
+from threading import Thread
 from typing import Any
 
 import torch
@@ -30,6 +27,7 @@ from noyau.hosts.torch.modules.device_simplification import simplify
 from noyau.jobs.optimize.cuda import compile as cuda_compile
 from noyau.jobs.optimize.cuda import parallel_compile
 from noyau.toolchain.python_modules import without_collections
+from noyau.workers.fork import ForkedWorker
 from noyau.workers.resources import processors
 
 PATIENCE_S = 10.0  # for what takes a second or two
@@ -53,28 +51,15 @@ class Copied:
 
     def __init__(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
         self.made: Any = None
-        self.lock = Lock()
-        read, written = os.pipe()
-        try:
-            with warnings.catch_warnings(), without_collections():  # what a copy lets go of may be of the GPU
-                warnings.simplefilter("ignore", DeprecationWarning)  # of threads that the copy does not have
-                self.child = os.fork()
-                if not self.child:
-                    os.close(read)
-                    _work(work, written)
-        except OSError:
-            os.close(read)
-            os.close(written)
-            raise
-        os.close(written)
-        self.thread = Thread(target=self._listened, args=(read, then), daemon=True)
+        self.worker = ForkedWorker("a copy of this process", 2 * PATIENCE_S, state=work)
+        with without_collections():  # what a copy lets go of may be of the GPU
+            self.worker.start()
+        self.thread = Thread(target=self._listen, args=(then,), daemon=True)
         self.thread.start()
 
-    def _listened(self, read: int, then: Callable[[Any], None]) -> None:
-        with contextlib.suppress(Exception), os.fdopen(read, "rb") as pipe:
-            # not up to its end: a process that was forked meanwhile may have it open for longer
-            self.made = pickle.load(pipe)  # noqa: S301  of our own copy
-        self.end()
+    def _listen(self, then: Callable[[Any], None]) -> None:
+        with self.worker, contextlib.suppress(Exception):
+            self.made = self.worker.call(_work)
         if self.made is not None:
             with contextlib.suppress(Exception):
                 then(self.made)
@@ -86,36 +71,15 @@ class Copied:
             log.info(
                 "a copy of this process has not found the kernels of a graph in %g s; they are found here", PATIENCE_S
             )
-            self.end()
+            self.worker.kill()
         return self.made
 
-    def end(self) -> None:
-        """End the copy, once: its number is another process's later."""
-        with self.lock, contextlib.suppress(OSError):  # where SIGCHLD is ignored, nobody is waited for
-            child, self.child = self.child, 0
-            if child:
-                os.kill(child, signal.SIGKILL)
-                os.waitpid(child, 0)
 
-
-def _work(work: Callable[[], Any], written: int) -> None:
-    """Of the copy: the work, and its end."""
-    status = 1
-    with contextlib.suppress(BaseException):
-        for number in signal.valid_signals():  # what this process does when it is told to end is not the copy's to do
-            if callable(signal.getsignal(number)):
-                signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)
-        signal.alarm(max(1, round(2 * PATIENCE_S)))  # whoever waits for it
-        torch.set_num_threads(1)  # threads are not copied, and OpenMP would wait for them
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, 1)
-        os.dup2(nowhere, 2)
-        with os.fdopen(written, "wb") as pipe:
-            pickle.dump(work(), pipe, pickle.HIGHEST_PROTOCOL)
-        status = 0
-    os._exit(status)
+def _work(work: Callable[[], Any]) -> Any:
+    """In the copy: the work."""
+    signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.alarm(max(1, round(2 * PATIENCE_S)))  # whoever waits for it
+    return work()
 
 
 def begun(program: fx.Graph) -> Copied | None:

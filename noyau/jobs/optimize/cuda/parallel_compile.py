@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock
@@ -16,8 +17,7 @@ from noyau.frontends.torch.dtypes import hinted
 from noyau.hosts.torch.modules.sites import Traced
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.torch.candidates import input_names
-from noyau.toolchain.triton.compile_server import told
-from noyau.toolchain.triton.parallel_compile import BESIDE, stand_in, task_of
+from noyau.toolchain.triton.parallel_compile import COMPILER, stand_in, task_of
 
 BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: set when its launches are compiled
 _TAKING = Lock()  # of the events of a kernel, for which one waits
@@ -57,14 +57,14 @@ def tasks_of(kernels: Sequence[Planned], found: Traced, capability: int) -> dict
         with contextlib.suppress(Exception):  # Triton is not there, or its insides are other ones
             stand_in(capability)
             launches = first_call(kernel, found).launches(torch.device("meta"))
-            made[kernel.operator] = [told(task_of(*each)) for each in launches]
+            made[kernel.operator] = [pickle.dumps(task_of(*each)) for each in launches]
     return made
 
 
 def give(tasks: Mapping[str, Sequence[bytes]]) -> None:
     """Begin with tasks of kernels that nothing is begun of."""
     for name, each in tasks.items():
-        _begin(name, lambda each=each: [BESIDE.give(task) for task in each])  # type: ignore[misc]  # as it is now
+        _begin(name, lambda each=each: [COMPILER.send(task) for task in each])  # type: ignore[misc]  # as it is now
 
 
 def begin(kernels: Sequence[Planned], found: Traced, device: torch.device) -> None:
@@ -75,7 +75,7 @@ def begin(kernels: Sequence[Planned], found: Traced, device: torch.device) -> No
             from noyau.hosts.torch.cuda.launch import guard
 
             with guard(device):
-                return [BESIDE.begin(*each) for each in first_call(kernel, found).launches(device)]
+                return [COMPILER.begin(*each) for each in first_call(kernel, found).launches(device)]
 
         _begin(kernel.operator, begun)
 
@@ -92,4 +92,4 @@ def wait(kernel: Planned) -> None:
     with _TAKING:
         events = BEGUN.get(kernel.operator, [])
         taken, events[:] = events[:], []
-    BESIDE.wait(taken)
+    COMPILER.wait(taken)

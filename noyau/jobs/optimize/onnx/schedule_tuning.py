@@ -22,19 +22,21 @@ from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import Seen
-from noyau.hosts.onnxruntime.session_workers import FEW_BINDINGS, Workers, WorkerSide, read_array
+from noyau.hosts.onnxruntime.session_workers import FEW_BINDINGS, Workers
 from noyau.ir.graph import Constant
 from noyau.jobs.optimize.onnx.candidates import Judged, compiled
 from noyau.timing.comparison import Timed, compare_swapped
 from noyau.timing.input_rotation import hot_sets
 from noyau.timing.machine import this_machine
+from noyau.timing.worker_side import WorkerSide
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain import cached_records
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.toolchain.cached_records import today
+from noyau.workers.array_files import read_arrays
 from noyau.workers.tamper_detection import seconds
-from noyau.workers.timing_client import pin
+from noyau.workers.worker import pin
 
 SEARCHED = (
     replace(USUAL, kept=False),
@@ -48,7 +50,6 @@ WINS_FROM = 1.03  # surely so much faster: less is not worth another text
 LOSES_BELOW = 0.97
 BUDGET_S = 15.0  # for all kernels of a model
 _COMPARISON_S = 0.2
-_FACTORY = f"{__name__}:served"
 
 
 def variant(planned: Planned, options: Options, target: str) -> Planned:
@@ -179,7 +180,7 @@ def _speedup(
         pair = workers.workers[::-1] if swapped else workers.workers
         with workers.written(named) as (_, inputs):
             for worker, library, symbol in zip(pair, libraries, symbols, strict=True):
-                worker.ask("open", factory=_FACTORY, library=str(library), symbol=symbol, inputs=inputs)
+                worker.open(open_kernel, library, symbol, inputs)
         return WorkerSide(pair[0]), WorkerSide(pair[1])
 
     try:
@@ -207,9 +208,9 @@ class Direct:
         return {"bindings": len(self.runs)}
 
 
-def served(library: str, symbol: str, inputs: Sequence[Mapping[str, Any]]) -> Direct:
+def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]]) -> Direct:
     """In the worker: the kernel, bound to memory that nothing else uses."""
-    kernel, arrays = Native(Path(library), symbol), [read_array(each) for each in inputs]
+    kernel, arrays = Native(library, symbol), list(read_arrays(inputs).values())
     count = min(hot_sets(sum(array.nbytes for array in arrays)), FEW_BINDINGS)
     runs = [kernel.bound(*(array.copy() for array in arrays)) for _ in range(count)]
     for run in runs:

@@ -17,7 +17,6 @@ from noyau.errors import CheckError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.bound_sessions import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.install import library, put_back
-from noyau.hosts.onnxruntime.session_workers import read_array
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import foreign
 from noyau.jobs.optimize.onnx.candidates import Judged
@@ -28,6 +27,7 @@ from noyau.timing.comparison import Comparison, Verdict, compare
 from noyau.toolchain import cached_records
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cached_records import today
+from noyau.workers.array_files import read_arrays
 
 log = logging.getLogger("noyau")
 Say = Callable[[str], None]
@@ -36,7 +36,6 @@ ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before i
 LIMIT_S = 30.0  # for all bindings that nobody asked for
 PATIENCE_S = 300.0  # for one answer: large models take long to open
 _ROUNDING = 1e-3  # what two ways to round may come to; where it is more, the reason is looked for
-_FACTORY = f"{__name__}:served"
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,58 +171,44 @@ def _kept_apart(bench: Bench, arrays: Arrays) -> float | None:
     with bench.processes() as workers, workers.written(arrays) as (folder, inputs):
         for name, content in zip(("before", "after"), contents, strict=True):
             (folder / name).write_bytes(content)
-        worker = workers.workers[0]
-        worker.ask(
-            "open",
-            factory=_FACTORY,
-            models=[str(folder / name) for name in ("before", "after")],
-            library=str(bench.library),
-            folder=str(original.folder.absolute()),
+        found = workers.workers[0].ask(
+            models_apart,
+            folder / "before",
+            folder / "after",
+            library=bench.library,
+            folder=original.folder.absolute(),
             threads=bench.threads,
             prepacked=original.prepacked,
             inputs=inputs,
         )
-        found: float | None = worker.ask("tell")["told"]
     cached_records.keep(key, {"apart": found})
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class Twins:
-    """In the worker: a model and its twin."""
-
-    before: BoundRun | PlainRun
-    after: BoundRun | PlainRun
-
-    def lasts(self, calls: int) -> float:
-        """Nothing is timed here."""
-        return 0.0 * calls
-
-    def tell(self) -> float | None:
-        return apart(self.before, self.after)
-
-
-def served(
-    models: Sequence[str],
-    library: str,
-    folder: str,
+def models_apart(
+    before: Path,
+    after: Path,
+    *,
+    library: Path | None,
+    folder: Path,
     threads: int,
     prepacked: bool,
     inputs: Sequence[Mapping[str, Any]],
-) -> Twins:
-    """In the worker: both sessions, opened and bound. CheckError where the fused one alone does not open or run."""
-    arrays = {each["name"]: read_array(each) for each in inputs}
+) -> float | None:
+    """In the worker: `apart` of a model and its twin. CheckError where the fused one alone does not open or run."""
+    arrays = read_arrays(inputs)
 
-    def run_of(model: str, kernels: Path | None) -> BoundRun | PlainRun:
-        content = Path(model).read_bytes()
-        session = open_session(content, kernels, threads=threads, folder=Path(folder), prepacked=prepacked)
+    def run_of(model: Path, kernels: Path | None) -> BoundRun | PlainRun:
+        content = model.read_bytes()
+        session = open_session(content, kernels, threads=threads, folder=folder, prepacked=prepacked)
         return ends_run(session, arrays)
 
-    before = run_of(models[0], None)
+    run_before = run_of(before, None)
     try:
-        return Twins(before, run_of(models[1], Path(library)))
+        run_after = run_of(after, library)
     except NoyauError as error:
         raise CheckError(f"with its kernels, {error}") from error
+    return apart(run_before, run_after)
 
 
 def apart(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:

@@ -24,7 +24,7 @@ from noyau.jobs.optimize.torch.aot import Ahead
 from noyau.jobs.optimize.torch.compile import Record, compile_graph, may_wait
 from noyau.jobs.optimize.torch.options import Wishes, wishes_from
 from noyau.toolchain.python_modules import without_collections
-from noyau.toolchain.triton.parallel_compile import BESIDE
+from noyau.toolchain.triton.parallel_compile import COMPILER
 
 log = logging.getLogger("noyau")
 Partitioner: TypeAlias = Callable[..., tuple[fx.GraphModule, fx.GraphModule]]
@@ -45,7 +45,7 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
 
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
     if on_gpu:
-        BESIDE.start()
+        COMPILER.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
     with contextlib.ExitStack() as stack:
         ahead = stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import signal
 import time
 from types import SimpleNamespace
 
@@ -61,66 +60,7 @@ def test_a_copy_that_takes_too_long_is_ended(monkeypatch, caplog):
     copied.thread.join(10)
     assert not copied.thread.is_alive()
     assert "has not found the kernels of a graph in 0.1 s" in caplog.text
-    copied.end()  # nobody is left to be ended
-
-
-def test_children_that_nobody_waits_for_give_their_result_too():
-    before = signal.signal(signal.SIGCHLD, signal.SIG_IGN)
-    try:
-        told = []
-        assert Copied(lambda: 7, told.append).result() == 7
-        assert told == [7]
-    finally:
-        signal.signal(signal.SIGCHLD, before)
-
-
-def test_what_this_process_does_on_a_signal_a_copy_does_not(tmp_path):
-    def work():
-        ready.touch()
-        time.sleep(60)
-
-    ready, done = tmp_path / "ready", tmp_path / "done"
-    before = signal.signal(signal.SIGTERM, lambda *_: done.touch())
-    try:
-        copied = Copied(work, pytest.fail)
-        while copied.thread.is_alive() and not ready.exists():
-            time.sleep(0.01)
-        assert ready.exists()
-        os.kill(copied.child, signal.SIGTERM)
-        assert copied.result() is None
-        assert not done.exists()
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-def test_a_result_does_not_wait_for_the_end_of_a_pipe(monkeypatch):
-    held, pipe = [], os.pipe
-
-    def also_held():  # as by a process that another thread forks meanwhile
-        read, written = pipe()
-        held.append(os.dup(written))
-        return read, written
-
-    monkeypatch.setattr(os, "pipe", also_held)
-    copied = Copied(lambda: 7, held.append)
-    copied.thread.join(10)  # up to the end of the pipe it would last
-    assert held[1:] == [7]
-    os.close(held[0])
-
-
-def test_a_copy_that_cannot_be_made_leaves_nothing_open(monkeypatch):
-    made, pipe = [], os.pipe
-
-    def none():
-        raise BlockingIOError
-
-    monkeypatch.setattr(os, "pipe", lambda: made.append(pipe()) or made[0])
-    monkeypatch.setattr(os, "fork", none)
-    with pytest.raises(BlockingIOError):
-        Copied(lambda: 7, pytest.fail)
-    for each in made[0]:
-        with pytest.raises(OSError, match="Bad file descriptor"):
-            os.fstat(each)
+    assert not copied.worker.is_running
 
 
 @pytest.mark.parametrize("hip", [None, "6.2"])

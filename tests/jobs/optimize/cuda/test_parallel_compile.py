@@ -14,7 +14,7 @@ from noyau.jobs.optimize.cuda import parallel_compile
 
 def test_a_kernel_is_waited_for_once(monkeypatch):
     waited: list[Any] = []
-    monkeypatch.setattr(parallel_compile, "BESIDE", SimpleNamespace(wait=waited.append))
+    monkeypatch.setattr(parallel_compile, "COMPILER", SimpleNamespace(wait=waited.append))
     monkeypatch.setattr(parallel_compile, "BEGUN", {"softmax": [1, 2, 3]})
     kernel: Any = SimpleNamespace(operator="softmax")
     parallel_compile.wait(kernel)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from noyau.kernels.certificates import Certifiers
-from noyau.workers.timing_client import Worker
+from noyau.workers.worker import Worker
 
 STARTED: list[Worker] = []
 IDLE: list[Worker] = []

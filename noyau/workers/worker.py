@@ -1,0 +1,223 @@
+"""Worker processes: what crashes or hangs in one is one clear error here, and nothing else is lost.
+
+A worker runs functions by request, one after the other. While one worker runs, the others sleep.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import IO, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
+
+from noyau import errors
+from noyau.errors import CheckError, NoyauError
+from noyau.workers.channel import Channel, pair
+from noyau.workers.serve import Reply, Request, Scope
+from noyau.workers.serve import pin as pin_here
+
+P = ParamSpec("P")
+R = TypeVar("R")
+_SERVE = "from noyau.workers.serve import serve; serve(channel)"
+_PROGRAM = """
+import sys
+sys.path[:] = sys.argv[2:]
+import socket
+end = socket.socket(fileno=int(sys.argv[1]))
+end.set_inheritable(False)
+from noyau.workers.channel import Channel
+channel = Channel(end)
+"""
+
+
+class Process(Protocol):
+    """A process that was started: a Popen, or a forked copy."""
+
+    pid: int
+
+    def poll(self) -> int | None: ...
+    def wait(self, timeout: float | None = None) -> int: ...
+    def kill(self) -> None: ...
+
+
+class Worker:
+    """A spawned process that starts with its first request, and again after it has ended. Use it in a `with`.
+
+    `patience_s`: the longest that a reply may take; `environment`: variables that it has beside those of this
+    process."""
+
+    def __init__(self, name: str, patience_s: float = 60.0, environment: Mapping[str, str] | None = None) -> None:
+        self.name, self.patience_s, self.environment = name, patience_s, environment
+        self._process: Process | None = None
+        self._channel: Channel
+        self._output: IO[bytes]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether its process was started, and has not been ended since."""
+        return self._process is not None
+
+    def ask(self, handler: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
+        """Run a function of a module there and return its result.
+
+        What noyau refuses there is raised here; CheckError where the process crashes, does not reply in time, or the
+        function fails in another way. A process that crashed or hung is ended, and the next request starts another."""
+        self.begin(Request(handler, arguments, options))
+        result: R = self.reply()
+        return result
+
+    def open(self, factory: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
+        """Keep the result of a function there as the state of the worker, in place of the one before."""
+        self.begin(Request(factory, arguments, options, Scope.OPENS))
+        self.reply()
+
+    def call(self, handler: Callable[Concatenate[Any, P], R], *arguments: P.args, **options: P.kwargs) -> R:
+        """Run a function on the state there and return its result; errors as of `ask`."""
+        self.begin(Request(handler, arguments, options, Scope.USES))
+        result: R = self.reply()
+        return result
+
+    def begin(self, request: Request) -> None:
+        """Send a request, and do not wait for the reply."""
+        content = pickle.dumps(request)
+        self.start()
+        with self._faults():
+            self._channel.send(content, self.patience_s)
+
+    def reply(self) -> Any:
+        """Return the result of the last request; errors as of `ask`."""
+        assert self._process is not None
+        with self._faults():
+            content = self._channel.receive(self.patience_s)
+            try:
+                reply: Reply = pickle.loads(content)  # noqa: S301  from a process of our own
+            except Exception as error:
+                raise ValueError from error
+        if reply.error:
+            raise _error(reply.error, f"{self.name}: {reply.message}")
+        return reply.result
+
+    def start(self) -> None:
+        """Start the process, if there is none, and do not wait for it."""
+        if self._process is None:
+            self._output = tempfile.TemporaryFile()  # noqa: SIM115  it lives as long as the process
+            self._process, self._channel = self._launch()
+
+    def end(self) -> None:
+        """End the process, at once."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.kill()
+        process.wait()
+        self._channel.close()
+        self._output.close()
+
+    def _launch(self) -> tuple[Process, Channel]:
+        return spawn(_SERVE, self._output, self.environment)
+
+    @contextlib.contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Turn what goes wrong between the two processes into one clear error, after which there is no process."""
+        try:
+            yield
+        except TimeoutError:
+            self.end()
+            raise CheckError(f"{self.name} did not answer within {self.patience_s:g} s and was ended") from None
+        except (OSError, EOFError, ValueError):
+            raise CheckError(f"{self.name} {self._last_words()}") from None
+        except BaseException:  # Ctrl-C: half a reply may lie in the channel
+            self.end()
+            raise
+
+    def _last_words(self) -> str:
+        """End the process; return how it ended, and the last line that it wrote."""
+        process = self._process
+        assert process is not None
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(2.0)
+        status = process.poll()
+        self._output.seek(0)
+        text = self._output.read()[-2000:].decode("utf-8", "replace")
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        self.end()
+        ending = "stopped answering" if status is None else _ending(status)
+        last = "".join(letter if letter.isprintable() else "?" for letter in lines[-1])[:200] if lines else ""
+        return f"{ending}{f': {last}' if last else ''}"
+
+
+def spawn(
+    program: str, output: IO[bytes] | int, environment: Mapping[str, str] | None = None
+) -> tuple[subprocess.Popen[bytes], Channel]:
+    """Start Python with a program that finds the other end of a channel as `channel`, and prints into `output`."""
+    here, there = pair()
+    with contextlib.closing(there):
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM + program, str(there.fileno()), *sys.path],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **environment} if environment else None,
+                pass_fds=[there.fileno()],
+                start_new_session=True,  # Ctrl-C is for the parent, who then ends it
+            )
+        except BaseException:
+            here.close()
+            raise
+    return process, here
+
+
+def ask_at_once(workers: Sequence[Worker], requests: Sequence[Request]) -> None:
+    """Send a request to each worker, so that all work at the same time. Raise the first error once all have replied."""
+    for worker, request in zip(workers, requests, strict=True):
+        worker.begin(request)
+    faults = []
+    for worker in workers:
+        try:
+            worker.reply()
+        except NoyauError as fault:
+            faults.append(fault)
+    if faults:
+        raise faults[0]
+
+
+def pin(workers: Sequence[Worker], threads: int) -> None:
+    """Let all of them take turns on one core where they have one thread each, else on all cores.
+
+    Two cores of one machine differ, in a virtual one by a third and for seconds: sides that stay on different ones are
+    judged by their cores."""
+    for worker in workers:
+        worker.start()  # all at once: it takes them a moment
+    usable = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else [0]
+    for worker in workers:
+        worker.ask(pin_here, usable[-1:] if threads == 1 else usable)
+
+
+def _ending(status: int) -> str:
+    if status >= 0:
+        return f"ended its process with status {status}"
+    try:
+        return f"crashed ({signal.Signals(-status).name})"
+    except ValueError:
+        return f"crashed (signal {-status})"
+
+
+def _error(name: str, message: str) -> NoyauError:
+    """The error of noyau of this name; CheckError for any other."""
+    kind = vars(errors).get(name, CheckError)
+    return (kind if isinstance(kind, type) and issubclass(kind, NoyauError) else CheckError)(message)
