@@ -28,7 +28,8 @@ from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.install import library, put_back
 from noyau.hosts.onnxruntime.source_model import Original, open_model
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.optimize.onnx.run import Optimized, Wishes, optimize
+from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.run import Optimized, optimize
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -82,7 +83,7 @@ class Whole:
 
     @staticmethod
     def of(subject: Subject, won: Optimized) -> Whole:
-        kernels = [one.planned for one in won.judged if one.certificate is not None and one.certificate.ok]
+        kernels = [one.planned for one in won.candidates if one.certificate is not None and one.certificate.ok]
         options = c_compiler.Options(target=c_compiler.resolve_target("native"), export=True)
         original = subject.original
         return Whole(put_back(original.model, kernels, original.folder), library(kernels, options))
@@ -123,7 +124,7 @@ def counts(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
         "left": dict((after - once).most_common()),
         "why": {each.reason: len(each.nodes) for each in won.report.not_fused},
         "already_fused": [note for note in won.report.inputs if note.startswith("already fused")],
-        "kernels": len(won.judged),
+        "kernels": len(won.candidates),
         "places": after["noyau"],
     }
 
@@ -131,7 +132,7 @@ def counts(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
 def rightness(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
     """The kernels that a certificate refuses, and the errors of the whole model with all kernels and with none."""
     wrong = {
-        one.planned.operator: one.reason for one in won.judged if one.certificate is None or not one.certificate.ok
+        one.planned.operator: one.reason for one in won.candidates if one.certificate is None or not one.certificate.ok
     }
     try:
         before = subject.original.session(subject.original.model).run(None, subject.arrays)

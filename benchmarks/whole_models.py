@@ -30,7 +30,8 @@ from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
 from noyau.hosts.onnxruntime.size_bindings import inputs_at, spell
 from noyau.hosts.onnxruntime.source_model import Original, open_model
 from noyau.jobs.command_line import sizes_of
-from noyau.jobs.optimize.onnx.run import Wishes, optimize
+from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.profile import run as profile_run
 from noyau.timing.comparison import Comparison, Verdict, spell_s
 from noyau.timing.conditions import conditions

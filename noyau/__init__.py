@@ -94,7 +94,7 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishe
     noyau.jobs.optimize.torch.run.optimize takes them (dynamic=, rest=, against=, budget_s=, keep=); the result is
     called as the module, and has `.report` and `.save(path)`, which `noyau.load` reads. For a file:
 
-    `wishes` are the fields of `noyau.jobs.optimize.onnx.run.Wishes`: keep="faster", "not-slower" or "all";
+    `wishes` are the fields of `noyau.jobs.optimize.onnx.options.Wishes`: keep="faster", "not-slower" or "all";
     dims={"sequence": 128};
     inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1; only=[...], drop=[...] of kernels;
     between=(["A", "B"], ["C"]), the ends of the path to work on.
@@ -110,10 +110,11 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishe
         wishes["inputs"] = inputs
     if wishes.get("device") is not None:
         return _of_torch("onnx_model").optimize_model(path, **wishes)
+    from noyau.jobs.optimize.onnx import options as onnx_options
     from noyau.jobs.optimize.onnx import run as onnx_run
 
     wishes.pop("device", None)
-    return onnx_run.optimize(path, onnx_run.Wishes(**wishes))
+    return onnx_run.optimize(path, onnx_options.Wishes(**wishes))
 
 
 def load(path: str | Path) -> Callable[..., Any]:

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from noyau.codegen.plan import Planned
-from noyau.jobs.optimize.onnx.decision import Timing
+from noyau.jobs.optimize.decision import Timing
 from noyau.timing.comparison import Comparison
 
 NODE = helper.make_node

@@ -95,8 +95,8 @@ print("eps moves the norm by", np.abs(1 - np.sqrt((total**2).mean(-1)) / np.sqrt
 # four here, if it is right and wins; the broken twin is left out, with the cell that shows it.
 for text in (twin, right):
     made = noyau.optimize(model, ops=[attached(text)], between=PATH, dims={"sequence": 64})
-    print(made.judged[0].planned.operator, "in", len(made.judged[0].planned.groups), "places:")
-    print("  ", made.judged[0].reason or made.judged[0].evidence)
+    print(made.candidates[0].planned.operator, "in", len(made.candidates[0].planned.groups), "places:")
+    print("  ", made.candidates[0].reason or made.candidates[0].evidence)
 
 # %%
 # All threads
@@ -105,7 +105,7 @@ for text in (twin, right):
 # it. In a session with onnxruntime's defaults, on two cores, 64 rows take as long as called once (6 us); 4096 rows
 # take 47 us instead of 78 us, 16384 rows 170 us instead of 320 us. A twin whose pieces meet in one cell is told so.
 meeting = right.replace("squares = 0;", "squares = 0;\n        if (row) mul_256[0] += 0.5f;", 1)
-print(noyau.optimize(model, ops=[attached(meeting)], between=PATH, dims={"sequence": 64}).judged[0].reason)
+print(noyau.optimize(model, ops=[attached(meeting)], between=PATH, dims={"sequence": 64}).candidates[0].reason)
 attached(right)
 
 # %%

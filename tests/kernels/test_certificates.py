@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.jobs.optimize.onnx.candidates import Judged, captured_cases, certified
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx.candidates import captured_cases, certify_candidate
 from noyau.kernels import certificates, result_cache
 from noyau.kernels.certificates import Certifiers, Task, judge
 from noyau.toolchain.c import compiler as c_compiler
@@ -110,7 +111,7 @@ def test_a_kernel_that_crashes_or_hangs_is_isolated(ending, reason, task, scene,
 
 def test_a_crash_is_a_reason_and_no_certificate(scene, certifiers, empty_cache):
     spoiled = spoilt(scene[1][0], CRASHES)
-    one = certified(Judged(spoiled), scene[2], OPTIONS, 0, certifiers.certificate)
+    one = certify_candidate(Candidate(spoiled), scene[2], OPTIONS, 0, certifiers.certificate)
     assert one.certificate is None
     assert one.reason.startswith("cannot be checked: ")
     assert "process crashed" in one.reason

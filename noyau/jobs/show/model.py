@@ -19,7 +19,8 @@ from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.provenance import library_state
 from noyau.hosts.onnxruntime.source_model import Original, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of
-from noyau.jobs.optimize.onnx.candidates import Judged, certified, compiled
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.report.text import hanging, plain
 from noyau.text import Printed, printable, several
 from noyau.toolchain.c import compiler as c_compiler
@@ -82,10 +83,10 @@ def _certificate(planned: Planned, target: str) -> str:
     """What is known of a kernel without running the model."""
     options = c_compiler.Options(target=target, export=True)
     try:
-        judged = compiled([planned], options)[0]
+        judged = compile_kernels([planned], options)[0]
     except BuildError as error:
-        judged = Judged(planned, reason=f"not tried: {error}")
-    tried = certified(judged, Seen({}, {}, made_up=False), options, seed=0)
+        judged = Candidate(planned, reason=f"not tried: {error}")
+    tried = certify_candidate(judged, Seen({}, {}, made_up=False), options, seed=0)
     return replace(tried, note=_TRIED if tried.certificate else "").evidence
 
 

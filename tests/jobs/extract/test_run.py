@@ -164,7 +164,7 @@ def test_the_kernel_to_begin_with_compiles_without_a_warning_and_is_right(model,
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     made = noyau.optimize(model, ops=[f"{tmp_path / 'norm.py'}::norm"], keep="all", budget_s=0.01, dims={"rows": 5})
-    assert made.judged[0].certificate.ok
+    assert made.candidates[0].certificate.ok
 
 
 def test_where_no_kernel_can_be_generated_there_is_none_and_it_says_so(model, tmp_path, monkeypatch):

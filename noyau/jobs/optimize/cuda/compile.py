@@ -15,11 +15,12 @@ from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_simplification import updates
 from noyau.hosts.torch.modules.sites import Traced
 from noyau.ir.loops import Kernel, Role
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
 from noyau.jobs.optimize.cuda import selection as cuda_selection
 from noyau.jobs.optimize.torch.aot import Ahead
 from noyau.jobs.optimize.torch.options import CERTIFICATES, Wishes
-from noyau.jobs.optimize.torch.selection import Clock, Judged
+from noyau.jobs.optimize.torch.selection import Clock
 
 log = logging.getLogger("noyau")
 IN_PLACE = "it updates an argument, where that lies"
@@ -27,7 +28,7 @@ IN_PLACE = "it updates an argument, where that lies"
 
 def judged_on(
     device: torch.device, found: Traced, wishes: Wishes, ahead: Ahead | None = None
-) -> tuple[Partition, Plan, tuple[Judged, ...]]:
+) -> tuple[Partition, Plan, tuple[Candidate, ...]]:
     """The groups of a graph on a device, their kernels, and each of these with its evidence; `ahead`: what is known of
     it already. BuildError where nothing in Triton runs there."""
     cuda_selection.require_device(device)

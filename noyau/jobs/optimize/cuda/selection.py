@@ -20,12 +20,13 @@ from noyau.errors import BuildError, InputError, NoyauError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
 from noyau.hosts.torch.modules.sites import Traced, alone, sizes_in, sizes_of
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda import parallel_compile
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.cuda.certificate import DeviceTrial
-from noyau.jobs.optimize.onnx.decision import Timing, decide
+from noyau.jobs.optimize.decision import Timing, decide
 from noyau.jobs.optimize.torch.candidates import input_names
-from noyau.jobs.optimize.torch.selection import Clock, Judged, Known, Rest
+from noyau.jobs.optimize.torch.selection import Clock, Known, Rest
 from noyau.kernels.result_cache import (
     certificate_key,
     keep_certificate,
@@ -52,12 +53,12 @@ def checked(
     say: Say,
     effort: Effort = FULL,
     known: Known | None = None,
-) -> list[Judged]:
+) -> list[Candidate]:
     """Each kernel compiled and certified on the device, several at once; one that is wrong has the reason. BuildError
     where there is no device that Triton compiles for, and it does not interpret."""
     require_device(device)
     known = known or known_by(_what_judges(device))
-    fresh, made = [kernel for kernel in kernels if known.of(kernel, effort) is None], dict[str, Judged]()
+    fresh, made = [kernel for kernel in kernels if known.of(kernel, effort) is None], dict[str, Candidate]()
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
         parallel_compile.begin(fresh, found, device)
@@ -87,9 +88,9 @@ def require_device(device: torch.device) -> None:
         raise BuildError(lacks)
 
 
-def _checked(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> tuple[Judged, bool]:
+def _checked(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> tuple[Candidate, bool]:
     """A kernel with its evidence, and whether that holds another time: memory may be there then."""
-    judged = Judged(kernel)
+    judged = Candidate(kernel)
     try:
         certificate = _certificate(kernel, found, device, effort)
     except NoyauError as error:
@@ -152,10 +153,10 @@ def kernel_of(kernel: Planned, found: Traced) -> DeviceCall:
 
 
 def timed(
-    judged: Judged, found: Traced, device: torch.device, against: str, rest: Rest, keep: str, clock: Clock
-) -> Judged:
+    judged: Candidate, found: Traced, device: torch.device, against: str, rest: Rest, keep: str, clock: Clock
+) -> Candidate:
     """The kernel timed in its first place against torch's own nodes there, by the device's clock; kept by one of
-    noyau.jobs.optimize.onnx.decision.KEEPS."""
+    noyau.jobs.optimize.decision.KEEPS."""
     if judged.reason:
         return judged
     if keep == "all":

@@ -1,20 +1,17 @@
-"""Each kernel judged: does it build, is it right? One that does not, or is not, is dropped, with the reason."""
+"""Kernels compiled, and certified on what flows through the model; one that fails is dropped, with the reason."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 
 import numpy as np
 
 from noyau.codegen.plan import Planned
-from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.inputs import Seen, ends_of
 from noyau.ir.graph import Graph, names_of
-from noyau.jobs.optimize.onnx.decision import Timing, deciding
+from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import Task, judge
-from noyau.timing.comparison import Comparison
 from noyau.timing.machine import usable_cores
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cells
@@ -24,44 +21,13 @@ from noyau.verify.values import Case
 MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A kernel with its evidence: the certificate, what came of timing it at each binding of the sizes where it came to
-    that, and whether it is kept.
-
-    `reason` says why it is not kept, or not timed; `note` what the certificate leaves out."""
-
-    planned: Planned
-    certificate: Certificate | None = None
-    timings: tuple[Timing, ...] = ()
-    kept: bool = False
-    reason: str = ""
-    note: str = ""
-
-    @property
-    def comparison(self) -> Comparison | None:
-        """The comparison that its verdict rests on, or None where it was not timed."""
-        decider = deciding(self.timings)
-        return None if decider is None else decider.comparison
-
-    @property
-    def evidence(self) -> str:
-        """The certificate in words, or why there is none."""
-        return "; ".join(filter(None, [self.certificate.summary() if self.certificate else self.reason, self.note]))
-
-
-def right(judged: Iterable[Judged]) -> list[Planned]:
-    """The kernels that nothing speaks against so far."""
-    return [one.planned for one in judged if not one.reason]
-
-
-def compiled(kernels: Sequence[Planned], options: c_compiler.Options) -> list[Judged]:
+def compile_kernels(kernels: Sequence[Planned], options: c_compiler.Options) -> list[Candidate]:
     """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
     pool = ThreadPoolExecutor(usable_cores())
     try:
-        return list(pool.map(lambda kernel: _compiled(kernel, options), kernels))
+        return list(pool.map(lambda kernel: _compile(kernel, options), kernels))
     except BaseException:
         c_compiler.end_all()  # the pool waits for its threads, and they for their compilers
         raise
@@ -69,41 +35,33 @@ def compiled(kernels: Sequence[Planned], options: c_compiler.Options) -> list[Ju
         pool.shutdown(cancel_futures=True)
 
 
-def _compiled(planned: Planned, options: c_compiler.Options) -> Judged:
-    def compile_it() -> Judged:
+def _compile(planned: Planned, options: c_compiler.Options) -> Candidate:
+    candidate = Candidate(planned)
+
+    def compile_it() -> Candidate:
         c_compiler.compile_object(planned.text, options)
-        return Judged(planned)
+        return candidate
 
-    return attempted(compile_it, Judged(planned), "does not build")
-
-
-def attempted(step: Callable[[], Judged], before: Judged, fault: str) -> Judged:
-    """What a step makes of a kernel; where that is an error of noyau, the kernel before it, with the reason."""
-    try:
-        return step()
-    except NoyauError as error:
-        return replace(before, reason=f"{fault}: {error}")
+    return attempt(compile_it, candidate, "does not build")
 
 
-def certified(
-    judged: Judged, seen: Seen, options: c_compiler.Options, seed: int, make: Callable[[Task], Certificate] = judge
-) -> Judged:
+def certify_candidate(
+    candidate: Candidate,
+    seen: Seen,
+    options: c_compiler.Options,
+    seed: int,
+    make: Callable[[Task], Certificate] = judge,
+) -> Candidate:
     """The kernel with its certificate, against the graph as the model spells it; `make` says where that is made."""
-    if judged.reason:
-        return judged
-    return attempted(lambda: _certified(judged, seen, options, seed, make), judged, "cannot be checked")
 
+    def certificate() -> tuple[Certificate, str]:
+        planned, first = candidate.planned, candidate.planned.groups[0]
+        library, sizes = c_compiler.compile_library([planned.text], options), seen.sizes_of(first.original)
+        captured, note = captured_cases(planned, seen)
+        task = Task(planned.operator, library, first.original, first.graph, captured, sizes, seed, seen.made_up)
+        return make(task), note
 
-def _certified(
-    judged: Judged, seen: Seen, options: c_compiler.Options, seed: int, make: Callable[[Task], Certificate]
-) -> Judged:
-    planned, first = judged.planned, judged.planned.groups[0]
-    library, sizes = c_compiler.compile_library([planned.text], options), seen.sizes_of(first.original)
-    captured, left = captured_cases(planned, seen)
-    certificate = make(
-        Task(planned.operator, library, first.original, first.graph, captured, sizes, seed, seen.made_up)
-    )
-    return replace(judged, certificate=certificate, note=left, reason="" if certificate.ok else certificate.summary())
+    return certify(candidate, certificate)
 
 
 def captured_cases(planned: Planned, seen: Seen) -> tuple[list[Case], str]:

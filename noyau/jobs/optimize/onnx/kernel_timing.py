@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,24 +12,22 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from noyau.codegen.plan import Planned
 from noyau.compiler.partition.costs import traffic
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import CheckError, InputError, NoyauError
+from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.function_bodies import ValueType
 from noyau.hosts.onnxruntime.inputs import Seen
 from noyau.hosts.onnxruntime.install import value_type
 from noyau.hosts.onnxruntime.session_workers import MOST_BINDINGS, Feed, Job, Workers
-from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import Original
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.ir.graph import names_of
-from noyau.jobs.optimize.onnx.candidates import Judged
-from noyau.jobs.optimize.onnx.decision import Timing, decide
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing
 from noyau.kernels.result_cache import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.bandwidth import floor_s, mistake
-from noyau.timing.comparison import DECIDED, NARROW, Comparison, Verdict
+from noyau.timing.comparison import DECIDED, NARROW, Comparison
 from noyau.timing.conditions import last_level_bytes
 from noyau.toolchain.cache import digest
 from noyau.toolchain.cached_records import today
@@ -37,6 +36,23 @@ if TYPE_CHECKING:
     import onnx
 
 Arrays = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """The moment at which all work has to end: so many seconds after it is made."""
+
+    within_s: float
+    start_s: float = field(default_factory=time.monotonic)
+
+    @property
+    def passed(self) -> bool:
+        return time.monotonic() - self.start_s > self.within_s
+
+    @property
+    def fault(self) -> str:
+        """The words for why work ends, or nothing."""
+        return f"no time is left of the {self.within_s:g} s that were given" if self.passed else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +90,7 @@ class Bench:
     cold: bool = False
     idle_s: float = 0.0
     made: set[str] = field(default_factory=set)  # the keys of what was timed in this run
+    deadline: Deadline = Deadline(math.inf)
 
     @contextlib.contextmanager
     def processes(self) -> Iterator[Workers]:
@@ -83,6 +100,32 @@ class Bench:
         else:
             with Workers() as workers:
                 yield workers
+
+    def timing(self, candidate: Candidate) -> Timing:
+        """The kernel in its first place, after, against the operators there, before. InputError where what it reads
+        could not be captured, or where no time is left; else as `compare`."""
+        if self.deadline.passed:
+            raise InputError(self.deadline.fault)
+        planned = candidate.planned
+        group = planned.groups[0]
+        if self.seen.of(group.original) is None:
+            raise InputError("what it reads could not be captured")
+        before, after, read = parts(group, self)
+        sizes = self.seen.sizes_of(group.original)
+        moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
+        cold = self.cold and moved is not None and matters(moved.bytes)
+        (timing,) = self.compare(before, after, [Scene(self.sizes, read, cold)], planned.text)
+        assert timing is not None
+        if moved is None:
+            return timing
+        least = traffic(group.graph, sizes, repeated=True)  # as if all that is looked up were alike
+        return replace(
+            timing,
+            traffic=moved,
+            floor_s=floor_s(moved.read_bytes, moved.written_bytes, self.threads),
+            idle_s=self.idle_s,
+            mistake=mistake(timing.hot.after_median_s, least.read_bytes, least.written_bytes, self.threads),
+        )
 
     def compare(
         self,
@@ -176,56 +219,6 @@ def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
         yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
 
-def timed(judged: Judged, bench: Bench, keep: str) -> Judged:
-    """The kernel timed at one more binding, against the operators that it replaces; what does not win is out.
-
-    It is out, for the reason given, where it is slower there, where it crashes, hangs or is wrong, and where it is
-    faster than this machine can be. What cannot be timed at all there says nothing against it, but at the first
-    binding."""
-    if judged.reason:
-        return judged
-    try:
-        timing = at_binding(judged.planned, bench)
-    except NoyauError as error:
-        if judged.timings and not isinstance(error, CheckError):
-            return judged
-        at = f" at {spell(bench.sizes)}" if bench.sizes and judged.timings else ""
-        return replace(judged, kept=keep == "all", reason=f"not timed{at}: {error}")
-    found = replace(judged, timings=(*judged.timings, timing))
-    fault = impossible(judged.planned, timing, bench)
-    if fault:
-        return replace(found, kept=keep == "all", reason=f"not timed: {fault}")
-    lost = keep != "all" and timing.verdict is Verdict.SLOWER
-    return replace(found, reason=decide(found.timings, keep).reason if lost else "")
-
-
-def decided(judged: Judged, keep: str) -> Judged:
-    """Kept or not, by all its timings."""
-    if judged.reason:
-        return judged
-    decision = decide(judged.timings, keep)
-    return replace(judged, kept=decision.kept, reason=decision.reason)
-
-
-def at_binding(planned: Planned, bench: Bench) -> Timing:
-    """The kernel in its first place, after, against the operators there, before. InputError where what it reads could
-    not be captured; else as `Bench.compare`."""
-    group = planned.groups[0]
-    if bench.seen.of(group.original) is None:
-        raise InputError("what it reads could not be captured")
-    before, after, read = parts(group, bench)
-    sizes = bench.seen.sizes_of(group.original)
-    known = names_of(group.graph) <= sizes.keys()
-    moved = traffic(group.graph, sizes) if known else None
-    cold = bench.cold and moved is not None and matters(moved.bytes)
-    (timing,) = bench.compare(before, after, [Scene(bench.sizes, read, cold)], planned.text)
-    assert timing is not None
-    if moved is None:
-        return timing
-    least_s = floor_s(moved.read_bytes, moved.written_bytes, bench.threads)
-    return replace(timing, traffic=moved, floor_s=least_s, idle_s=bench.idle_s)
-
-
 def with_idle(bench: Bench) -> Bench:
     """The bench that knows what a run takes that does nothing: a kernel that is timed alone has it, one in a model has
     not. Where that cannot be timed, it is taken for nothing."""
@@ -269,12 +262,3 @@ def matters(moved_bytes: int) -> bool:
     cache anyway."""
     cache = 2 * last_level_bytes()
     return cache / MOST_BINDINGS <= moved_bytes < cache
-
-
-def impossible(planned: Planned, timing: Timing, bench: Bench) -> str:
-    """Why the time of a kernel cannot be, or nothing: what must move takes longer, were all that is looked up alike."""
-    if timing.traffic is None:
-        return ""
-    group = planned.groups[0]
-    least = traffic(group.graph, bench.seen.sizes_of(group.original), repeated=True)
-    return mistake(timing.hot.after_median_s, least.read_bytes, least.written_bytes, bench.threads)

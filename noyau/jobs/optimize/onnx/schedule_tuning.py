@@ -24,7 +24,8 @@ from noyau.errors import NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import Seen
 from noyau.hosts.onnxruntime.session_workers import FEW_BINDINGS, Workers
 from noyau.ir.graph import Constant
-from noyau.jobs.optimize.onnx.candidates import Judged, compiled
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx.candidates import compile_kernels
 from noyau.timing.comparison import Timed, compare_swapped
 from noyau.timing.input_rotation import hot_sets
 from noyau.timing.machine import this_machine
@@ -94,29 +95,29 @@ def recall(key: str) -> Options | None:
         return None
 
 
-def recalled(judged: Sequence[Judged], seen: Seen, options: c_compiler.Options, threads: int) -> list[Judged]:
+def recalled(candidates: Sequence[Candidate], seen: Seen, options: c_compiler.Options, threads: int) -> list[Candidate]:
     """The kernels with the options that were found best before; where nothing was, as they are."""
-    return [_recalled(one, seen, options, threads) for one in judged]
+    return [_recalled(one, seen, options, threads) for one in candidates]
 
 
-def _recalled(judged: Judged, seen: Seen, options: c_compiler.Options, threads: int) -> Judged:
-    arrays = _arrays(judged, seen)
-    found = None if arrays is None else recall(tuned_key(judged.planned, arrays, options.target, threads))
+def _recalled(candidate: Candidate, seen: Seen, options: c_compiler.Options, threads: int) -> Candidate:
+    arrays = _arrays(candidate, seen)
+    found = None if arrays is None else recall(tuned_key(candidate.planned, arrays, options.target, threads))
     if found is None or found == USUAL:
-        return judged
-    (made,) = compiled([variant(judged.planned, found, options.target)], options)
-    return judged if made.reason else made
+        return candidate
+    (made,) = compile_kernels([variant(candidate.planned, found, options.target)], options)
+    return candidate if made.reason else made
 
 
 def tuned(
-    judged: Sequence[Judged],
+    candidates: Sequence[Candidate],
     seens: Sequence[Seen],
     options: c_compiler.Options,
     workers: Workers,
-    certify: Callable[[Judged], Judged],
+    certify: Callable[[Candidate], Candidate],
     threads: int = 1,
     budget_s: float = BUDGET_S,
-) -> Iterator[Judged]:
+) -> Iterator[Candidate]:
     """Each kernel with the options that are fastest on what flows through the model, over all that was seen, and slower
     on none of it, if it then has its certificate.
 
@@ -124,7 +125,7 @@ def tuned(
     Nothing is tried any more once `budget_s` is spent. `certify` gives a kernel its certificate, or a reason."""
     end_s = seconds() + budget_s
     pin(workers.workers, 1)
-    for one in judged:
+    for one in candidates:
         shapes = [arrays for arrays in (_arrays(one, seen) for seen in seens) if arrays is not None]
         if not shapes or seconds() > end_s:
             yield one
@@ -136,44 +137,48 @@ def tuned(
 
 
 def _best(
-    judged: Judged,
+    candidate: Candidate,
     shapes: Sequence[Sequence[np.ndarray]],
     options: c_compiler.Options,
     workers: Workers,
-    certify: Callable[[Judged], Judged],
-) -> tuple[float, Options, Judged]:
+    certify: Callable[[Candidate], Candidate],
+) -> tuple[float, Options, Candidate]:
     """The fastest variant that is right, its options, and how much faster it is; the kernel itself where none is."""
-    each = variants(judged.planned, options.target)
-    made = zip(each, compiled(list(each.values()), options), strict=True)
-    timed = [(_over_all(judged, other, shapes, options, workers), chosen, other) for chosen, other in made]
+    each = variants(candidate.planned, options.target)
+    made = zip(each, compile_kernels(list(each.values()), options), strict=True)
+    timed = [(_over_all(candidate, other, shapes, options, workers), chosen, other) for chosen, other in made]
     for speedup, chosen, other in sorted(timed, key=lambda found: -found[0]):
         if speedup < WINS_FROM:
             break
         if not certify(other).reason:
             return speedup, chosen, other
-    return 1.0, USUAL, judged
+    return 1.0, USUAL, candidate
 
 
 def _over_all(
-    judged: Judged, other: Judged, shapes: Sequence[Sequence[np.ndarray]], options: c_compiler.Options, workers: Workers
+    candidate: Candidate,
+    other: Candidate,
+    shapes: Sequence[Sequence[np.ndarray]],
+    options: c_compiler.Options,
+    workers: Workers,
 ) -> float:
     """The geometric mean of how many times as fast another kernel is; 0 where it is slower for one of the shapes."""
     found = list[float]()
     for arrays in shapes:
-        found.append(_speedup(judged, other, arrays, options, workers))
+        found.append(_speedup(candidate, other, arrays, options, workers))
         if found[-1] < LOSES_BELOW:
             return 0.0
     return math.exp(sum(map(math.log, found)) / len(found))
 
 
 def _speedup(
-    judged: Judged, other: Judged, arrays: Sequence[np.ndarray], options: c_compiler.Options, workers: Workers
+    candidate: Candidate, other: Candidate, arrays: Sequence[np.ndarray], options: c_compiler.Options, workers: Workers
 ) -> float:
     """How many times as fast another kernel is, surely; 0 where that cannot be told."""
     if other.reason:  # it does not build
         return 0.0
-    libraries = [c_compiler.compile_library([one.planned.text], options) for one in (judged, other)]
-    symbols = [f"{one.planned.operator}_kernel" for one in (judged, other)]
+    libraries = [c_compiler.compile_library([one.planned.text], options) for one in (candidate, other)]
+    symbols = [f"{one.planned.operator}_kernel" for one in (candidate, other)]
     named = {str(number): array for number, array in enumerate(arrays)}
 
     def places(swapped: bool) -> tuple[Timed, Timed]:
@@ -218,11 +223,11 @@ def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]])
     return Direct(runs)
 
 
-def _arrays(judged: Judged, seen: Seen) -> tuple[np.ndarray, ...] | None:
+def _arrays(candidate: Candidate, seen: Seen) -> tuple[np.ndarray, ...] | None:
     """What a generated kernel reads; None for one that cannot be tuned."""
-    if judged.reason or judged.planned.by_hand:
+    if candidate.reason or candidate.planned.by_hand:
         return None
-    group = judged.planned.groups[0]
+    group = candidate.planned.groups[0]
     known = {node.output: node.kind.value for node in group.original.nodes if isinstance(node.kind, Constant)}
     found = [known.get(name, seen.arrays.get(name)) for name in group.inputs]
     return None if any(array is None for array in found) else tuple(array for array in found if array is not None)

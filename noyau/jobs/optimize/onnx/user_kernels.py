@@ -27,7 +27,8 @@ from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.ir.sizes import plan
 from noyau.jobs.extract.run import wires_of
 from noyau.jobs.extract.subgraph_match import Place, places_of
-from noyau.jobs.optimize.onnx.candidates import Judged, captured_cases
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.onnx.candidates import captured_cases
 from noyau.kernels.c.prototypes import functions_of
 from noyau.kernels.c.text import c_source
 from noyau.kernels.isolated_library import Isolated
@@ -185,25 +186,25 @@ def _stand_ins(wires: Wires, place: Place) -> Mapping[str, str]:
 PATIENCE_S = 20.0  # for one call
 
 
-def tried(judged: Judged, seen: Seen, options: c_compiler.Options, seed: int) -> Judged:
+def tried(candidate: Candidate, seen: Seen, options: c_compiler.Options, seed: int) -> Candidate:
     """The kernel; with the reason where it crashes, hangs, or touches what it may not on one of the inputs that its
     certificate has. One that noyau generated is not tried."""
-    if judged.reason or not judged.planned.by_hand:
-        return judged
-    planned = judged.planned
+    if candidate.reason or not candidate.planned.by_hand:
+        return candidate
+    planned = candidate.planned
     library = c_compiler.compile_library([planned.text], options)
     with Isolated(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
-        for case in _cases(judged, seen, seed):
+        for case in _cases(candidate, seen, seed):
             try:
                 kernel.call_guarded(*case.inputs)
             except InputError:  # whether it must refuse these is the certificate's to say
                 continue
             except NoyauError as fault:
-                return replace(judged, reason=f"{fault} ({case.label})")
-    return judged
+                return replace(candidate, reason=f"{fault} ({case.label})")
+    return candidate
 
 
-def _cases(judged: Judged, seen: Seen, seed: int) -> Iterator[Case]:
-    graph = judged.planned.groups[0].original
-    yield from captured_cases(judged.planned, seen)[0]
+def _cases(candidate: Candidate, seen: Seen, seed: int) -> Iterator[Case]:
+    graph = candidate.planned.groups[0].original
+    yield from captured_cases(candidate.planned, seen)[0]
     yield from cases(graph, seen.sizes_of(graph), np.random.default_rng(seed))

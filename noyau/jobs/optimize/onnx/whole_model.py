@@ -19,8 +19,8 @@ from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.install import library, put_back
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import foreign
-from noyau.jobs.optimize.onnx.candidates import Judged
-from noyau.jobs.optimize.onnx.decision import Timing, deciding, overall
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing, deciding, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, Bench, Scene, stamps
 from noyau.kernels.result_cache import timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
@@ -67,13 +67,13 @@ class Settled:
     """What is handed back: a model with the kernels that stay, its library, all kernels, and how it does."""
 
     bench: Bench
-    judged: tuple[Judged, ...]
+    candidates: tuple[Candidate, ...]
     whole: Whole
 
 
 def settled(
     bench: Bench,
-    judged: Sequence[Judged],
+    candidates: Sequence[Candidate],
     scenes: Sequence[Scene],
     options: c_compiler.Options,
     keep: str = "faster",
@@ -82,19 +82,19 @@ def settled(
 ) -> Settled:
     """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
     worst there left out first, or as it was; so too where it does not run with them."""
-    judged = tuple(judged)
+    candidates = tuple(candidates)
     for worker in bench.workers.workers if bench.workers else ():
         worker.patience_s = max(worker.patience_s, PATIENCE_S)
     for attempt in range(ATTEMPTS + 1):
-        bench = with_kernels(bench, [one.planned for one in judged if one.kept], options)
+        bench = with_kernels(bench, [one.planned for one in candidates if one.kept], options)
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
         whole = timed_whole(bench, scenes, limit_s)
         reason = lost(whole)
         if keep == "all" or not reason or bench.library is None:
             break
-        count = 2**attempt if attempt < ATTEMPTS and not whole.fault else len(judged)
-        judged = without_worst(judged, count, whole, reason)
-    return Settled(bench, judged, whole)
+        count = 2**attempt if attempt < ATTEMPTS and not whole.fault else len(candidates)
+        candidates = without_worst(candidates, count, whole, reason)
+    return Settled(bench, candidates, whole)
 
 
 def with_kernels(bench: Bench, kernels: Sequence[Planned], options: c_compiler.Options) -> Bench:
@@ -112,20 +112,20 @@ def lost(whole: Whole) -> str:
     return f"the whole model is {decider}" if slower else ""
 
 
-def without_worst(judged: Sequence[Judged], count: int, whole: Whole, reason: str) -> tuple[Judged, ...]:
+def without_worst(candidates: Sequence[Candidate], count: int, whole: Whole, reason: str) -> tuple[Candidate, ...]:
     """So many of the kept kernels dropped: those that gain least at the binding where the whole model loses."""
     decider = deciding(whole.timings)
     sizes = {} if decider is None else decider.sizes
-    kept = sorted((one for one in judged if one.kept), key=lambda one: gain_s(one, sizes))
+    kept = sorted((one for one in candidates if one.kept), key=lambda one: gain_s(one, sizes))
     gone = {one.planned.operator for one in kept[:count]}
-    return tuple(replace(one, kept=False, reason=reason) if one.planned.operator in gone else one for one in judged)
+    return tuple(replace(one, kept=False, reason=reason) if one.planned.operator in gone else one for one in candidates)
 
 
-def gain_s(judged: Judged, sizes: Mapping[str, int]) -> float:
+def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
     """The seconds that a kernel saves in all its places at a binding; 0 where that is not known."""
-    for timing in judged.timings:
+    for timing in candidate.timings:
         if timing.sizes == sizes:
-            return len(judged.planned.groups) * (timing.hot.before_median_s - timing.hot.after_median_s)
+            return len(candidate.planned.groups) * (timing.hot.before_median_s - timing.hot.after_median_s)
     return 0.0
 
 

@@ -22,9 +22,10 @@ from noyau.hosts.torch.fast_calls import library
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.sites import Traced
 from noyau.ir import ranges
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.options import CERTIFICATES, Wishes
-from noyau.jobs.optimize.torch.selection import Checks, Judged, Say
+from noyau.jobs.optimize.torch.selection import Checks, Say
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest
 
@@ -98,7 +99,7 @@ class Ahead:
         """Wait for what a first kernel needs and is found out beside."""
         self._doors.join()
 
-    def judged(self, sketch: Sketch) -> list[Judged]:
+    def judged(self, sketch: Sketch) -> list[Candidate]:
         """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""
         self.ready()
         return self.checks.judged(sketch.plan.kernels, sketch.found, self.say)

@@ -22,10 +22,11 @@ from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.rewrite import Swap, operator_of, rewritten
 from noyau.hosts.torch.modules.sites import Traced, plain
 from noyau.ir import ranges
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch.aot import Ahead
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.jobs.optimize.torch.options import Wishes
-from noyau.jobs.optimize.torch.selection import Clock, Judged, kernel_of, timed
+from noyau.jobs.optimize.torch.selection import Clock, kernel_of, timed
 from noyau.workers.resources import give_back
 
 if TYPE_CHECKING:
@@ -44,11 +45,11 @@ class Compiled:
     found: Traced | None
     cut: Partition
     plan: Plan
-    judged: tuple[Judged, ...] = ()
+    judged: tuple[Candidate, ...] = ()
     whole: str = ""
 
     @property
-    def kept(self) -> tuple[Judged, ...]:
+    def kept(self) -> tuple[Candidate, ...]:
         return tuple(one for one in self.judged if one.kept)
 
 
@@ -166,7 +167,7 @@ def judged_graph(program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead) -> 
         return Compiled(kind, found, *cuda_compile.judged_on(found.device, found, wishes, ahead))
     sketch = sketch or ahead.sketched(found)
     judged = ahead.judged(sketch)
-    clock, rest, made = Clock(wishes.budget_s), executor.RIVALS[wishes.rival], list[Judged]()
+    clock, rest, made = Clock(wishes.budget_s), executor.RIVALS[wishes.rival], list[Candidate]()
     for at, one in enumerate(judged):
         made.append(timed(one, found, wishes.rival, rest, wishes.keep, clock, len(judged) - at))
     return Compiled(kind, found, sketch.cut, sketch.plan, tuple(made))
@@ -180,7 +181,7 @@ def swaps_of(compiled: Compiled, *, registered: bool) -> list[Swap]:
     return [_swap(one, group, found, registered) for one in compiled.kept for group in one.planned.groups]
 
 
-def _swap(judged: Judged, group: Group, found: Traced, registered: bool) -> Swap:
+def _swap(judged: Candidate, group: Group, found: Traced, registered: bool) -> Swap:
     def giver(value: str) -> str:
         return str(found.givers[plain(value)].name)
 
@@ -194,7 +195,7 @@ def _swap(judged: Judged, group: Group, found: Traced, registered: bool) -> Swap
     )
 
 
-def _kernel(judged: Judged, group: Group, found: Traced) -> Callable[..., Any]:
+def _kernel(judged: Candidate, group: Group, found: Traced) -> Callable[..., Any]:
     if judged.planned.language != "triton":
         return kernel_of(judged, group)
     from noyau.jobs.optimize.cuda import selection as cuda_selection

@@ -180,10 +180,9 @@ def optimize_model(
 ) -> Hosted:
     """An ONNX model hosted by torch on a device, with kernels where they are right and win.
 
-    `dims` and `inputs` as noyau.jobs.optimize.onnx.run.Wishes has them: one number a size, or an .npz file; `wishes`
-    are those of
-    modules. ModelError for a file that is no model, InputError for inputs that do not fit or a device that is not
-    there, UnsupportedError for a node that torch has nothing for."""
+    `dims` and `inputs` as noyau.jobs.optimize.onnx.options.Wishes has them: one number a size, or an .npz file;
+    `wishes` are those of modules. ModelError for a file that is no model, InputError for inputs that do not fit or a
+    device that is not there, UnsupportedError for a node that torch has nothing for."""
     where = device_named(device)
     path = Path(path)
     host, feeds = hosted(path, where, dims or {}, inputs, seed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from noyau.errors import InputError
-from noyau.jobs.optimize.onnx.decision import KEEPS
+from noyau.jobs.optimize.decision import KEEPS
 from noyau.text import printable
 from noyau.verify.adversarial import FULL, SMOKE, Effort
 

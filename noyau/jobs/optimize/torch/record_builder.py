@@ -8,10 +8,10 @@ from dataclasses import replace
 
 import torch
 
-from noyau.jobs.optimize.onnx.record_builder import record
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.record import EndToEnd, NotFused, Report
+from noyau.jobs.optimize.record_builder import record
 from noyau.jobs.optimize.torch.compile import Compiled
-from noyau.jobs.optimize.torch.selection import Judged
 from noyau.timing.comparison import Comparison
 from noyau.timing.machine import Machine, this_machine
 from noyau.toolchain.c import compiler as c_compiler
@@ -26,7 +26,7 @@ def report_of(name: str, graphs: Sequence[Compiled], whole: Comparison | None, n
         name,
         before,
         before - gone,
-        kernels=tuple(record(one, one.planned.language) for one in distinct(graphs)),
+        kernels=tuple(record(one) for one in distinct(graphs)),
         end_to_end=EndToEnd() if whole is None else end_to_end(whole),
         not_fused=tuple(not_fused(graphs)),
         inputs=tuple(notes),
@@ -39,9 +39,9 @@ def machine() -> Machine:
     return replace(found, versions={**found.versions, "torch": torch.__version__})
 
 
-def distinct(graphs: Iterable[Compiled]) -> list[Judged]:
+def distinct(graphs: Iterable[Compiled]) -> list[Candidate]:
     """Each kernel once, with all its places; kept where one graph has kept it."""
-    found: dict[str, Judged] = {}
+    found: dict[str, Candidate] = {}
     for graph in graphs:
         for one in graph.judged:
             name = one.planned.operator

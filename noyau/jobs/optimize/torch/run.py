@@ -20,6 +20,7 @@ from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import Swap, rewritten
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import calling_of
 from noyau.jobs.optimize.record import Report
 from noyau.jobs.optimize.torch import saved_module
@@ -30,7 +31,6 @@ from noyau.jobs.optimize.torch.compile import Record, judged_graph, swaps_of
 from noyau.jobs.optimize.torch.export import export
 from noyau.jobs.optimize.torch.options import Wishes, wishes_from
 from noyau.jobs.optimize.torch.record_builder import distinct, report_of
-from noyau.jobs.optimize.torch.selection import Judged
 from noyau.text import path_of
 from noyau.timing.comparison import Comparison, Verdict, compare
 
@@ -72,7 +72,7 @@ class Optimized:
         return report_of(_named(self.module), self.record.graphs, self.whole, self.notes)
 
     @property
-    def judged(self) -> tuple[Judged, ...]:
+    def judged(self) -> tuple[Candidate, ...]:
         """Every kernel with its evidence."""
         return tuple(distinct(self.record.graphs))
 
@@ -106,7 +106,7 @@ class Optimized:
         saved_module.save(place, exported, program, pieces)
 
 
-def _piece(swap: Swap, judged: Judged, group: Group) -> saved_module.Piece:
+def _piece(swap: Swap, judged: Candidate, group: Group) -> saved_module.Piece:
     if isinstance(swap.target, DeviceCall):
         calling = calling_of(judged.planned, swap.target)
         return saved_module.Piece(

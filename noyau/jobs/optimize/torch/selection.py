@@ -23,7 +23,8 @@ from noyau.errors import InputError, NoyauError
 from noyau.frontends.torch.dtypes import hinted
 from noyau.hosts.torch.modules.sites import Traced, alone, drawn, sizes_in, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
-from noyau.jobs.optimize.onnx.decision import Timing, decide, deciding
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing, decide
 from noyau.jobs.optimize.torch.candidates import ends_of, input_names, library_of, opened
 from noyau.kernels.certificates import Certifiers, Task
 from noyau.kernels.result_cache import keep_timing, recall_timing, timing_key
@@ -42,29 +43,6 @@ _SHARE_S = 0.1  # of the clock's budget, for one kernel at the most
 _GLANCE_S, _CLEARLY = 0.03, 1.15  # the first look, and the ratio with which it is the last
 
 
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """A kernel with its evidence, and whether it is kept; `reason` says why not. `library` is where it was built."""
-
-    planned: Planned
-    library: Path | None = None
-    certificate: Certificate | None = None
-    timings: tuple[Timing, ...] = ()
-    kept: bool = False
-    reason: str = ""
-
-    @property
-    def evidence(self) -> str:
-        """The certificate in words, or why there is none."""
-        return self.certificate.summary() if self.certificate else self.reason
-
-    @property
-    def speedup(self) -> float | None:
-        """Of the timing that its verdict rests on, where it was timed."""
-        decider = deciding(self.timings)
-        return None if decider is None else decider.comparison.speedup
-
-
 @dataclass(slots=True)
 class Clock:
     """The seconds that may go to timing, of all graphs of one compilation."""
@@ -81,14 +59,14 @@ class Known:
     """What this process has found of kernels, by their names and by how much was tried: libraries and certificates, so
     that no graph asks again for what another one has."""
 
-    checked: dict[tuple[str, Effort], Judged] = field(default_factory=dict)
+    checked: dict[tuple[str, Effort], Candidate] = field(default_factory=dict)
 
-    def of(self, kernel: Planned, effort: Effort) -> Judged | None:
+    def of(self, kernel: Planned, effort: Effort) -> Candidate | None:
         """What was found with this effort, or with all of it."""
         found = self.checked.get((kernel.operator, effort)) or self.checked.get((kernel.operator, FULL))
         return found and replace(found, planned=kernel)
 
-    def keep(self, judged: Judged, effort: Effort) -> None:
+    def keep(self, judged: Candidate, effort: Effort) -> None:
         """Keep what was found, without the places, which hold their graph."""
         bare = replace(judged, planned=replace(judged.planned, groups=()))
         self.checked[judged.planned.operator, effort] = bare
@@ -105,7 +83,7 @@ class Checks:
         self.effort, self.known = effort, known
         self._stack = contextlib.ExitStack()
         self._certifiers: Certifiers | None = None
-        self._begun: dict[str, Future[Judged]] = {}
+        self._begun: dict[str, Future[Candidate]] = {}
 
     def __enter__(self) -> Checks:
         return self
@@ -153,7 +131,7 @@ class Checks:
         for name in list(self._begun):
             self.known.keep(self._begun.pop(name).result(), self.effort)
 
-    def judged(self, kernels: Sequence[Planned], found: Traced, say: Say) -> list[Judged]:
+    def judged(self, kernels: Sequence[Planned], found: Traced, say: Say) -> list[Candidate]:
         """Each kernel of a graph with its certificate, or the reason that there is none."""
         self.begin(kernels, found, say)
         self.settle()
@@ -162,7 +140,7 @@ class Checks:
 
 def checked(
     kernels: Sequence[Planned], found: Traced, say: Say, effort: Effort = FULL, known: Known = KNOWN
-) -> list[Judged]:
+) -> list[Candidate]:
     """Each kernel built, with its certificate; several at once, in processes of their own. A kernel that does not
     build, or is wrong, has the reason. BuildError where there is no compiler at all."""
     with Checks(effort, known) as checks:
@@ -173,8 +151,8 @@ def _raised(error: NoyauError, library: Path) -> Task:
     raise error
 
 
-def _checked(kernel: Planned, task: Callable[[Path], Task], certify: Callable[[Task], Certificate]) -> Judged:
-    judged = Judged(kernel)
+def _checked(kernel: Planned, task: Callable[[Path], Task], certify: Callable[[Task], Certificate]) -> Candidate:
+    judged = Candidate(kernel)
     try:
         library = library_of(kernel.text)
     except NoyauError as error:
@@ -187,9 +165,9 @@ def _checked(kernel: Planned, task: Callable[[Path], Task], certify: Callable[[T
     return replace(judged, certificate=certificate, reason="" if certificate.ok else certificate.summary())
 
 
-def timed(judged: Judged, found: Traced, against: str, rest: Rest, keep: str, clock: Clock, left: int) -> Judged:
+def timed(judged: Candidate, found: Traced, against: str, rest: Rest, keep: str, clock: Clock, left: int) -> Candidate:
     """The kernel timed in its first place against torch's own nodes there, on made-up inputs of the sizes that torch
-    saw; kept by one of noyau.jobs.optimize.onnx.decision.KEEPS."""
+    saw; kept by one of noyau.jobs.optimize.decision.KEEPS."""
     if judged.reason:
         return judged
     if keep == "all":
@@ -202,7 +180,7 @@ def timed(judged: Judged, found: Traced, against: str, rest: Rest, keep: str, cl
     return replace(judged, timings=(timing,), kept=decision.kept, reason=decision.reason)
 
 
-def _timing(judged: Judged, found: Traced, against: str, rest: Rest, clock: Clock, left: int) -> Timing:
+def _timing(judged: Candidate, found: Traced, against: str, rest: Rest, clock: Clock, left: int) -> Timing:
     group = judged.planned.groups[0]
     part, reads = alone(found, group)
     sizes = sizes_of(group, found)
@@ -238,7 +216,7 @@ def compared(before: Callable[[], object], after: Callable[[], object], budget_s
     )
 
 
-def kernel_of(judged: Judged, group: Group) -> Callable[..., Any]:
+def kernel_of(judged: Candidate, group: Group) -> Callable[..., Any]:
     """A built kernel as a function of tensors, with the numbers of a place of its own."""
     assert judged.library is not None
     scalars = scalars_of(group)

@@ -9,10 +9,11 @@ torch = pytest.importorskip("torch")
 from noyau.compiler.schedules.gpu import shared_rows  # noqa: E402
 from noyau.hosts.torch.modules import executor  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
+from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates  # noqa: E402
 from noyau.jobs.optimize.cuda import selection as cuda_selection  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.selection import Clock, Judged, Known  # noqa: E402
+from noyau.jobs.optimize.torch.selection import Clock, Known  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -36,7 +37,7 @@ def test_what_fails_is_a_reason(error, monkeypatch):
     (one,) = cuda_selection.checked([planned], found, modules_sites.CPU, print, FULL, known)
     assert one.reason == f"does not run: {error}" and one.planned is planned
     assert bool(known.checked) == isinstance(error, CompilationError)  # there may be memory another time
-    judged = Judged(planned)
+    judged = Candidate(planned)
     made = cuda_selection.timed(
         judged, found, modules_sites.CPU, "eager", executor.RIVALS["eager"], "faster", Clock(1.0)
     )
@@ -61,7 +62,9 @@ def test_a_kernel_is_judged_on_each_kind_of_device(monkeypatch):
     asked = []
     monkeypatch.setattr(cuda_selection, "require_device", lambda _: None)
     monkeypatch.setattr(cuda_selection, "_what_judges", lambda device: f"{asked and 'another kind'} of {__name__}")
-    monkeypatch.setattr(cuda_selection, "_checked", lambda kernel, *_: (asked.append(kernel) or Judged(kernel), True))
+    monkeypatch.setattr(
+        cuda_selection, "_checked", lambda kernel, *_: (asked.append(kernel) or Candidate(kernel), True)
+    )
     monkeypatch.setattr(cuda_selection, "certificate_key", lambda *_: "")
     found = modules_sites.traced(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     planned = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels

@@ -7,9 +7,10 @@ import pytest
 
 from noyau.errors import BuildError
 from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.jobs.optimize.candidate import Candidate, right
+from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
-from noyau.jobs.optimize.onnx.candidates import Judged, captured_cases, certified, compiled, right
-from noyau.jobs.optimize.onnx.decision import Timing
+from noyau.jobs.optimize.onnx.candidates import captured_cases, certify_candidate, compile_kernels
 from noyau.toolchain.c import compiler as c_compiler
 from tests.scenes import OPTIONS, scene
 from tests.small_models import WRONG, compared, spoilt
@@ -20,18 +21,18 @@ __all__ = ["scene"]
 def test_kernels_are_compiled_and_those_that_fail_say_why(scene):
     _, kernels, _ = scene
     broken = dataclasses.replace(kernels[0], text="this is not C;")
-    first, second = compiled([broken, kernels[1]], OPTIONS)
+    first, second = compile_kernels([broken, kernels[1]], OPTIONS)
     assert first.reason.startswith("does not build: ")
     assert second.reason == ""
     assert right([first, second]) == [kernels[1]]
-    assert compiled([], c_compiler.Options(compiler="no such compiler")) == []
+    assert compile_kernels([], c_compiler.Options(compiler="no such compiler")) == []
     with pytest.raises(BuildError, match="no such compiler"):
-        compiled(kernels, c_compiler.Options(compiler="no such compiler"))
+        compile_kernels(kernels, c_compiler.Options(compiler="no such compiler"))
 
 
 def test_a_certificate_has_activations_and_adversarial_cases(scene):
     _, kernels, seen = scene
-    one = certified(Judged(kernels[0]), seen, OPTIONS, 0)
+    one = certify_candidate(Candidate(kernels[0]), seen, OPTIONS, 0)
     assert (one.reason, one.note) == ("", "")
     labels = [outcome.label for outcome in one.certificate.outcomes]
     assert labels[:2] == ["captured at a", "captured at c"]
@@ -42,23 +43,23 @@ def test_a_certificate_has_activations_and_adversarial_cases(scene):
 
 def test_a_certificate_is_the_same_each_time(scene):
     _, kernels, seen = scene
-    one, other = (certified(Judged(kernels[0]), seen, OPTIONS, 3).certificate for _ in "ab")
+    one, other = (certify_candidate(Candidate(kernels[0]), seen, OPTIONS, 3).certificate for _ in "ab")
     assert one.to_json() == other.to_json()
 
 
 def test_a_wrong_kernel_has_a_reason(scene):
     _, kernels, seen = scene
-    one = certified(Judged(spoilt(kernels[0], WRONG)), seen, OPTIONS, 0)
+    one = certify_candidate(Candidate(spoilt(kernels[0], WRONG)), seen, OPTIONS, 0)
     assert not one.certificate.ok
     assert "wrong at a[0, 0]" in one.reason
     assert right([one]) == []
-    assert certified(one, seen, OPTIONS, 0) is one
+    assert certify_candidate(one, seen, OPTIONS, 0) is one
 
 
 def test_a_graph_that_does_not_fit_what_was_seen_is_a_reason(scene):
     _, kernels, _ = scene
     strange = Seen({"x": np.ones((2, 7), np.float32)}, {}, made_up=True)
-    one = certified(Judged(kernels[0]), strange, OPTIONS, 0)
+    one = certify_candidate(Candidate(kernels[0]), strange, OPTIONS, 0)
     assert one.reason.startswith("cannot be checked: ")
     assert one.evidence == one.reason
 
@@ -79,5 +80,5 @@ def test_captured_cases_are_bounded(scene, monkeypatch):
 
 def test_the_comparison_of_a_kernel_is_the_one_that_decides(scene):
     fast, slow = (Timing({"rows": rows}, compared(ratio)) for rows, ratio in ((1, 2), (2, 0.5)))
-    assert Judged(scene[1][0], timings=(fast, slow)).comparison is slow.hot
-    assert Judged(scene[1][0]).comparison is None
+    assert Candidate(scene[1][0], timings=(fast, slow)).comparison is slow.hot
+    assert Candidate(scene[1][0]).comparison is None

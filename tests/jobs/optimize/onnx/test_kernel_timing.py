@@ -12,10 +12,11 @@ from noyau.compiler.partition.costs import Traffic
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import Seen
 from noyau.hosts.onnxruntime.session_workers import Workers
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx import kernel_timing
-from noyau.jobs.optimize.onnx.candidates import Judged
-from noyau.jobs.optimize.onnx.decision import Timing
-from noyau.jobs.optimize.onnx.kernel_timing import Bench, Scene, at_binding, decided, impossible, matters, stamps, timed
+from noyau.jobs.optimize.onnx.kernel_timing import Bench, Scene, matters, stamps
+from noyau.jobs.optimize.pipeline import decide_on, time_at
 from noyau.kernels import result_cache
 from noyau.timing import bandwidth
 from noyau.timing.comparison import Comparison, Verdict
@@ -35,8 +36,12 @@ def machine(monkeypatch):
         monkeypatch.setattr(bandwidth, name, lambda moved, threads: 1e9)
 
 
+def timing_of(kernel, bench):
+    return bench.timing(Candidate(kernel))
+
+
 def test_a_kernel_is_timed_in_its_first_place(scene, bench, machine, empty_cache):
-    one = timed(Judged(scene[1][0]), bench(), "all")
+    one = time_at(Candidate(scene[1][0]), bench(), "all")
     (timing,) = one.timings
     assert (one.reason, timing.sizes, timing.recalled, timing.cold) == ("", ROWS, False, None)
     assert timing.hot.pairs >= 6 and timing.hot.swapped_at > 0
@@ -48,17 +53,17 @@ def test_a_kernel_is_timed_in_its_first_place(scene, bench, machine, empty_cache
 def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, machine, empty_cache, monkeypatch):
     monkeypatch.setattr(kernel_timing, "last_level_bytes", lambda: 1000)
     assert [matters(size) for size in (7, 8, 1999, 2000)] == [False, True, True, False]
-    timing = at_binding(scene[1][0], bench(cold=True))
+    timing = timing_of(scene[1][0], bench(cold=True))
     assert timing.cold is not None and timing.cold.pairs >= 6
-    assert at_binding(scene[1][0], bench()).cold is None
+    assert timing_of(scene[1][0], bench()).cold is None
 
 
 @pytest.mark.parametrize("cold", [False, True])
 def test_what_an_earlier_run_found_is_taken_and_told(cold, scene, bench, clear, empty_cache, monkeypatch):
     monkeypatch.setattr(kernel_timing, "last_level_bytes", lambda: 1000)
-    first = at_binding(scene[1][0], bench(cold=cold))
+    first = timing_of(scene[1][0], bench(cold=cold))
     monkeypatch.setattr(Bench, "processes", None)  # nothing is timed any more
-    again = at_binding(scene[1][0], bench(cold=cold))
+    again = timing_of(scene[1][0], bench(cold=cold))
     assert (again.hot, again.timed_on, again.recalled) == (first.hot, result_cache.today(), True)
     assert (again.cold == first.cold) and (again.cold is not None) is cold
 
@@ -75,12 +80,12 @@ def test_what_an_earlier_run_found_is_taken_and_told(cold, scene, bench, clear, 
 )
 def test_who_is_slower_by_little_is_timed_a_second_time(ratios, verdict, left, scene, bench, clear, empty_cache):
     clear += ratios
-    one = timed(Judged(scene[1][0]), bench(), "faster")
+    one = time_at(Candidate(scene[1][0]), bench(), "faster")
     assert one.timings[0].verdict is verdict
     assert (one.reason != "") is (verdict is Verdict.SLOWER)
     assert clear == left
     clear[:] = [3.0]  # what counts is kept, and is no matter of the next run
-    assert at_binding(scene[1][0], bench()).verdict is verdict
+    assert timing_of(scene[1][0], bench()).verdict is verdict
     assert clear == [3.0]
 
 
@@ -88,7 +93,7 @@ def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_c
     noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
     found = iter([noisy, compared(2), compared(3)])
     monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(next(found), [])])
-    runs = [at_binding(scene[1][0], bench()) for _ in range(3)]
+    runs = [timing_of(scene[1][0], bench()) for _ in range(3)]
     assert [run.hot for run in runs] == [noisy, compared(2), compared(2)]
     assert [run.recalled for run in runs] == [False, False, True]
 
@@ -96,8 +101,8 @@ def test_what_was_too_noisy_is_timed_again_in_the_next_run(scene, bench, empty_c
 def test_what_was_too_noisy_stands_where_nothing_hangs_on_it(scene, bench, empty_cache, monkeypatch):
     noisy = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
     monkeypatch.setattr(Workers, "compare_each", lambda *_, **given: [(noisy, [])])
-    assert not at_binding(scene[1][0], bench()).recalled
-    again = at_binding(scene[1][0], dataclasses.replace(bench(), whole=True))
+    assert not timing_of(scene[1][0], bench()).recalled
+    again = timing_of(scene[1][0], dataclasses.replace(bench(), whole=True))
     assert again.recalled and again.hot == noisy
 
 
@@ -120,7 +125,7 @@ def test_what_was_left_out_is_tried_again_where_it_would_be_done_in_time(scene, 
 @pytest.mark.parametrize("change", ["fresh", "text", "shape", "threads", "date", "machine", "version"])
 def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, empty_cache, monkeypatch):
     kernel, made = scene[1][0], bench()
-    at_binding(kernel, made)
+    timing_of(kernel, made)
     made = bench(fresh=change == "fresh", threads=2 if change == "threads" else 1)
     if change == "text":
         kernel = dataclasses.replace(kernel, text=kernel.text + "\n")
@@ -136,14 +141,14 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
     measured = []
     whole = Bench._measured
     monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))
-    assert not at_binding(kernel, made).recalled
+    assert not timing_of(kernel, made).recalled
     assert len(measured[0]) == 1
 
 
 def test_what_the_same_run_found_is_no_earlier_run(scene, bench, clear, empty_cache):
     made = bench(fresh=True)
-    first = at_binding(scene[1][0], made)
-    again = at_binding(scene[1][0], made)
+    first = timing_of(scene[1][0], made)
+    again = timing_of(scene[1][0], made)
     assert again.hot == first.hot
     assert not again.recalled
 
@@ -162,25 +167,25 @@ def test_external_data_that_changed_is_another_model(tmp_path, scene):
 
 def test_who_is_slower_at_one_binding_is_not_timed_at_another(scene, bench, monkeypatch):
     monkeypatch.setattr(Bench, "compare", timed_as(0.5))
-    one = timed(Judged(scene[1][0]), bench(), "faster")
+    one = time_at(Candidate(scene[1][0]), bench(), "faster")
     assert one.reason == "SLOWER at rows=9: 0.50x"
-    assert timed(one, bench(), "faster") is one
-    assert decided(one, "faster") is one
-    kept = timed(timed(Judged(scene[1][0]), bench(), "all"), bench(), "all")
+    assert time_at(one, bench(), "faster") is one
+    assert decide_on(one, "faster") is one
+    kept = time_at(time_at(Candidate(scene[1][0]), bench(), "all"), bench(), "all")
     assert (kept.reason, len(kept.timings)) == ("", 2)
-    assert decided(kept, "all").kept
+    assert decide_on(kept, "all").kept
 
 
 def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(scene, bench):
     blind = bench(scene=(*scene[:2], Seen({}, {}, made_up=True)))
     for keep, kept in (("faster", False), ("not-slower", False), ("all", True)):
-        one = timed(Judged(scene[1][0]), blind, keep)
+        one = time_at(Candidate(scene[1][0]), blind, keep)
         assert (one.kept, one.reason) == (kept, "not timed: what it reads could not be captured")
 
 
 def test_a_binding_that_cannot_be_timed_says_nothing_against_a_kernel(scene, bench):
-    before = Judged(scene[1][0], timings=(Timing({"rows": 1}, compared(2)),))
-    assert timed(before, bench(scene=(*scene[:2], Seen({}, {}, made_up=True))), "faster") is before
+    before = Candidate(scene[1][0], timings=(Timing({"rows": 1}, compared(2)),))
+    assert time_at(before, bench(scene=(*scene[:2], Seen({}, {}, made_up=True))), "faster") is before
 
 
 @pytest.mark.parametrize(
@@ -193,26 +198,26 @@ def test_a_binding_that_cannot_be_timed_says_nothing_against_a_kernel(scene, ben
 def test_a_kernel_that_crashes_or_hangs_while_it_is_timed_is_out(ending, reason, scene, bench, workers, empty_cache):
     """Isolated, reported, and the next one is timed as if nothing had been."""
     spoiled = spoilt(scene[1][0], ending)
-    before = Judged(spoiled, timings=(Timing({"rows": 1}, compared(2)),))
+    before = Candidate(spoiled, timings=(Timing({"rows": 1}, compared(2)),))
     usual_s = workers.workers[0].patience_s
     for worker in workers.workers:
         worker.start()
         worker.patience_s = 2.0
     try:
-        one = timed(before, bench([spoiled, scene[1][1]]), "faster")
+        one = time_at(before, bench([spoiled, scene[1][1]]), "faster")
     finally:
         for worker in workers.workers:
             worker.patience_s = usual_s
     assert not one.kept
     assert re.fullmatch(f"{reason}.*", one.reason), one.reason
-    assert timed(Judged(scene[1][1]), bench([spoiled, scene[1][1]]), "all").timings
+    assert time_at(Candidate(scene[1][1]), bench([spoiled, scene[1][1]]), "all").timings
 
 
 def test_a_kernel_that_is_wrong_only_when_it_is_timed_is_out(scene, bench, empty_cache):
     """It counts its calls, and is right in the first ones."""
     ending = WRONG.replace("if (", "static int calls; if (++calls > 40 && ", 1)
     spoiled = spoilt(scene[1][0], ending)
-    one = timed(Judged(spoiled), bench([spoiled, scene[1][1]], budget_s=0.3), "all")
+    one = time_at(Candidate(spoiled), bench([spoiled, scene[1][1]], budget_s=0.3), "all")
     assert "a timed run gave another 'a' than the first one did" in one.reason
 
 
@@ -220,13 +225,15 @@ def test_a_kernel_that_is_wrong_only_when_it_is_timed_is_out(scene, bench, empty
 def test_faster_than_the_machine_can_be_is_a_mistake(after_s, caught, scene, bench, machine, monkeypatch):
     found = Timing(ROWS, Comparison((1.0,) * 10, (after_s,) * 10))
     monkeypatch.setattr(Bench, "compare", lambda *_: [found])
-    one = decided(timed(Judged(scene[1][0]), bench(), "faster"), "faster")
+    one = decide_on(time_at(Candidate(scene[1][0]), bench(), "faster"), "faster")
     assert one.kept is not caught
     assert ("not timed: it took" in one.reason and "the clock or the kernel is wrong" in one.reason) is caught
 
 
-def test_a_time_without_known_bytes_is_not_doubted(scene, bench):
-    assert impossible(scene[1][0], Timing(ROWS, compared(1e9)), bench()) == ""
+def test_a_time_without_known_bytes_is_not_doubted(scene, bench, monkeypatch):
+    monkeypatch.setattr(Bench, "compare", timed_as(1e9))
+    monkeypatch.setattr(kernel_timing, "names_of", lambda graph: {"a size that nobody knows"})
+    assert timing_of(scene[1][0], bench()).mistake == ""
 
 
 def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empty_cache, monkeypatch):
@@ -254,7 +261,7 @@ def test_scenes_of_an_earlier_run_are_taken_and_others_are_timed(scene, bench, c
 def test_what_a_run_takes_that_does_nothing_is_known_to_each_timing(scene, bench, machine, empty_cache):
     made = kernel_timing.with_idle(bench())
     assert made.idle_s > 0
-    assert at_binding(scene[1][0], made).idle_s == made.idle_s
+    assert timing_of(scene[1][0], made).idle_s == made.idle_s
 
 
 def test_where_nothing_can_be_timed_a_run_takes_nothing(bench, monkeypatch):

@@ -17,7 +17,8 @@ from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime import custom_ops, install
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
 from noyau.jobs.optimize.onnx.kernel_timing import Bench
-from noyau.jobs.optimize.onnx.run import Optimized, Wishes, optimize
+from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.run import Optimized, optimize
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import (
     BARE,
@@ -126,7 +127,7 @@ def test_the_report_has_the_fields_that_it_promises(either, saved):
 
 
 def test_every_kernel_is_certified_on_activations_of_the_model(either):
-    for one in either[1].judged:
+    for one in either[1].candidates:
         assert one.certificate.ok and one.certificate.captured and one.certificate.made_up, one.evidence
         places = min(len(one.planned.groups), 2)
         assert sum(outcome.captured for outcome in one.certificate.outcomes) == places
@@ -135,7 +136,7 @@ def test_every_kernel_is_certified_on_activations_of_the_model(either):
 def test_a_kernel_ships_with_its_certificate(either, saved):
     functions = {function.name: function for function in onnx.load(saved).functions if function.domain == "noyau"}
     assert set(functions) == {kernel.name for kernel in either[1].report.kernels}
-    for one in either[1].judged:
+    for one in either[1].candidates:
         text, name = either[1].source(one.planned.operator), one.planned.operator
         opening = text.partition("*/")[0]
         assert text.startswith(f"/* {name}: ")
@@ -155,7 +156,7 @@ def refusing(tmp_path) -> tuple[Path, dict[str, str]]:
     """The fused LLaMA, and two of its kernels that refuse to give a result: whoever runs one is told."""
     made = optimized_llama("torchscript")
     made.save(tmp_path / "fused.onnx")
-    texts = {one.planned.operator: spoilt(one.planned, REFUSES).text for one in made.judged[-2:]}
+    texts = {one.planned.operator: spoilt(one.planned, REFUSES).text for one in made.candidates[-2:]}
     return tmp_path / "fused.onnx", texts
 
 
@@ -188,7 +189,7 @@ def test_models_of_every_kind_are_fused_and_stay_right(kind, tmp_path):
     made = quick(model, tmp_path)
     kept = {word for kernel in made.report.kept for word in kernel.replaces}
     assert kept >= set(CHAIN) or kept == {"F", "Exp"}, made.report
-    assert all(one.certificate.ok for one in made.judged)
+    assert all(one.certificate.ok for one in made.candidates)
     made.save(tmp_path / "out.onnx")
     if kind in ("strings", "sequence in", "strange operator", "random", "any rank"):
         return  # onnxruntime does not run it with floats, or not twice alike
@@ -222,7 +223,7 @@ def test_what_stands_after_an_operator_that_onnxruntime_does_not_have_is_kept_on
     assert any(
         line.startswith("com.example::Strange is no operator of plain onnxruntime") for line in made.report.inputs
     )
-    assert made.judged[1].certificate.ok and not made.judged[1].certificate.captured
+    assert made.candidates[1].certificate.ok and not made.candidates[1].certificate.captured
     faster = quick(KINDS["strange operator"], tmp_path, keep="not-slower")
     assert not faster.report.kernels[1].kept
 
@@ -345,7 +346,7 @@ def test_arrays_of_a_user_are_what_is_checked_and_timed(tmp_path):
     made = quick(plain(), tmp_path, inputs=str(tmp_path / "mine.npz"))
     assert told(made) == ("x f32[17, 6]: from mine.npz",)
     assert made.report.kernels[0].bytes == 2 * 4 * 17 * 6
-    certificate = made.judged[0].certificate
+    certificate = made.candidates[0].certificate
     assert certificate.captured and not certificate.made_up
     assert next(each for each in certificate.outcomes if each.captured).cells == 17 * 6
 
@@ -354,7 +355,7 @@ def test_activations_that_are_too_large_are_not_checked_and_it_says_so(tmp_path,
     monkeypatch.setattr(onnx_candidates, "MOST_CELLS", 100)
     np.savez(tmp_path / "mine.npz", x=np.full((17, 6), 3, np.float32))
     made = quick(plain(), tmp_path, inputs=tmp_path / "mine.npz")
-    one = made.judged[0]
+    one = made.candidates[0]
     assert one.certificate.ok and not one.certificate.captured
     assert "too large to be among the cases" in made.report.inputs[1]
     assert "too large to be among the cases" in " ".join(made.source(one.planned.operator).split())

@@ -19,7 +19,8 @@ from noyau.errors import ModelError
 from noyau.hosts.onnxruntime import custom_ops
 from noyau.hosts.onnxruntime.provenance import provenance_of
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.onnx.run import Optimized, Wishes, optimize
+from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.run import Optimized, optimize
 from noyau.jobs.show.model import show
 from noyau.toolchain.c import compiler as c_compiler
 from tests.elf import needs
@@ -53,7 +54,7 @@ def test_a_written_model_says_where_it_comes_from(first, folder):
     assert (told.version, told.target) == (noyau.__version__, c_compiler.level())
     assert told.source_sha256 == hashlib.sha256((folder / "model.onnx").read_bytes()).hexdigest()
     assert told.library_sha256 == hashlib.sha256((folder / "fused.so").read_bytes()).hexdigest()
-    texts = {one.planned.operator: one.planned.text for one in first.judged}
+    texts = {one.planned.operator: one.planned.text for one in first.candidates}
     for function in model.functions:
         facts = {entry.key: entry.value for entry in function.metadata_props}
         text_sha256 = hashlib.sha256(texts[function.name].encode()).hexdigest()

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from noyau.errors import BuildError, InputError, MissingExtraError
-from noyau.jobs.optimize.onnx import run as onnx_run
+from noyau.jobs.optimize.onnx import host as onnx_host
 from noyau.toolchain.c import compiler as c_compiler
 from tests.jobs.optimize.onnx.test_run import quick
 from tests.small_models import BARE, plain
@@ -25,7 +25,7 @@ from tests.small_models import BARE, plain
     ],
 )
 def test_wishes_that_mean_nothing_are_refused_before_anything_is_compiled(wishes, told, tmp_path, monkeypatch):
-    monkeypatch.setattr(onnx_run, "compiled", None)
+    monkeypatch.setattr(onnx_host, "compile_kernels", None)
     with pytest.raises(InputError, match=told):
         quick(plain(), tmp_path, **wishes)
 

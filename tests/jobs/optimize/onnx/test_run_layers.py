@@ -8,7 +8,8 @@ from onnx import numpy_helper
 
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
 from noyau.jobs.optimize.onnx.kernel_timing import Bench
-from noyau.jobs.optimize.onnx.run import Wishes, optimize
+from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.run import optimize
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import NODE, chain, model_of, timed_as, value, written
 
@@ -48,9 +49,10 @@ def test_32_layers_compile_no_more_kernels_than_2(built, tmp_path):
         built.clear()
         made = optimize(written(layers(count), tmp_path), Wishes(dims={"rows": 5}))
         kernels = {text for text in built if "noyau_kernel" in text and "RegisterCustomOps" not in text}
-        found.append((len(kernels), len(made.judged), sum(one.certificate is not None for one in made.judged)))
-        assert all(one.kept for one in made.judged)
-        shown = f"<{made.report.model} with {len(made.judged)} of {len(made.judged)} kernels; .report tells of them>"
+        found.append((len(kernels), len(made.candidates), sum(one.certificate is not None for one in made.candidates)))
+        assert all(one.kept for one in made.candidates)
+        count = len(made.candidates)
+        shown = f"<{made.report.model} with {count} of {count} kernels; .report tells of them>"
         assert repr(made) == shown  # not the whole model
     (few, kinds, certificates), many = found
     assert many == (few, kinds, certificates)

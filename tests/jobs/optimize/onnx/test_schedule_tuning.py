@@ -11,9 +11,11 @@ from noyau.codegen import plan as codegen_plan
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
 from noyau.hosts.onnxruntime.inputs import feeds_for, look
 from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx import schedule_tuning
-from noyau.jobs.optimize.onnx.candidates import Judged, certified
-from noyau.jobs.optimize.onnx.run import Wishes, optimize
+from noyau.jobs.optimize.onnx.candidates import certify_candidate
+from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.optimize.onnx.schedule_tuning import SEARCHED, recall, recalled, tuned, tuned_key, variant, variants
 from noyau.kernels.certificates import judge
 from noyau.toolchain import cached_records
@@ -40,7 +42,7 @@ def scene(tmp_path):
     original = open_model(written(model(), tmp_path))
     (kernel,) = codegen_plan.plan(original.cut().groups, original.operators, LEVEL).kernels
     feeds = feeds_for(original.imported, [kernel.groups[0].original], {"rows": 30}, None, 0)
-    return Judged(kernel), look(original, [kernel], feeds)[1]
+    return Candidate(kernel), look(original, [kernel], feeds)[1]
 
 
 @pytest.fixture
@@ -57,11 +59,11 @@ def clock(monkeypatch):
     return said
 
 
-def right(one: Judged) -> Judged:
+def right(one: Candidate) -> Candidate:
     return one
 
 
-def run(scene, workers, certify=right, **given) -> Judged:
+def run(scene, workers, certify=right, **given) -> Candidate:
     (made,) = tuned([scene[0]], [scene[1]], OPTIONS, workers, certify, **given)
     return made
 
@@ -79,7 +81,7 @@ def test_variants_have_texts_and_names_of_their_own(scene):
 
 def test_every_variant_is_right(scene, workers):
     for made in variants(scene[0].planned, LEVEL).values():
-        one = certified(Judged(made), scene[1], OPTIONS, 0, judge)
+        one = certify_candidate(Candidate(made), scene[1], OPTIONS, 0, judge)
         assert one.certificate.ok, one.reason
 
 
@@ -133,9 +135,9 @@ def test_kernels_are_called_directly_in_processes_of_their_own(scene, workers):
     found = schedule_tuning._speedup(scene[0], scene[0], arrays, OPTIONS, workers)
     assert 0.2 < found < 1.5
     for ending in (CRASHES, "return 2;"):
-        broken = Judged(spoilt(scene[0].planned, ending))
+        broken = Candidate(spoilt(scene[0].planned, ending))
         assert schedule_tuning._speedup(scene[0], broken, arrays, OPTIONS, workers) == 0.0
-    assert schedule_tuning._speedup(scene[0], Judged(scene[0].planned, reason="no"), arrays, OPTIONS, workers) == 0.0
+    assert schedule_tuning._speedup(scene[0], Candidate(scene[0].planned, reason="no"), arrays, OPTIONS, workers) == 0.0
 
 
 def test_what_was_found_holds_for_the_machine_and_for_shapes_of_the_class(scene, monkeypatch):
@@ -174,4 +176,4 @@ def test_the_main_job_tunes_and_uses_what_was_found(scene, tmp_path, monkeypatch
     assert name in {made.operator for made in variants(scene[0].planned, LEVEL).values()}
     again = optimize(written(model(), tmp_path), dataclasses.replace(wishes, tune=None))
     assert [kernel.name for kernel in again.report.kept] == [name]
-    assert again.judged[0].certificate.ok
+    assert again.candidates[0].certificate.ok

@@ -12,7 +12,8 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.jobs.cli import main
 from noyau.jobs.optimize.onnx import kernel_timing, user_kernels
-from noyau.jobs.optimize.onnx.run import Wishes, optimize
+from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.optimize.onnx.user_kernels import own_kernels
 from noyau.ops.op_files import load_op
 from tests.jobs.extract.files import REFERENCE, RIGHT, embedded, normed, written
@@ -42,7 +43,7 @@ def answers(model):
 
 def test_a_right_kernel_goes_into_every_place_of_its_path(model, tmp_path):
     made = quick(model, written(tmp_path))
-    first = made.judged[0]
+    first = made.candidates[0]
     assert first.kept, first.reason
     assert first.certificate.ok and first.certificate.captured
     assert (len(first.planned.groups), first.planned.operator.rpartition("_")[0]) == (2, "norm")
@@ -57,7 +58,7 @@ def test_a_right_kernel_goes_into_every_place_of_its_path(model, tmp_path):
 
 def test_its_source_has_its_certificate_and_the_author_s_lines(model, tmp_path):
     made = quick(model, written(tmp_path))
-    text = made.source(made.judged[0].planned.operator)
+    text = made.source(made.candidates[0].planned.operator)
     assert "written by hand" in text
     assert "certificate: right on" in " ".join(text.split())
     assert "const float root = sqrtf(total / 6 + eps);" in text
@@ -105,7 +106,7 @@ def test_what_is_around_it_is_still_cut_into_groups(model, tmp_path):
 )
 def test_a_bad_kernel_is_left_out_and_told_and_the_model_is_unharmed(model, tmp_path, body, told):
     made = quick(model, written(tmp_path, body))
-    first = made.judged[0]
+    first = made.candidates[0]
     assert not first.kept
     assert told in first.reason
     assert told.split(" (")[0] in str(made.report.kernels[0].reason)
@@ -159,7 +160,7 @@ def product(folder, entry: str) -> str:
 
 def test_a_product_of_one_s_own_takes_the_place_of_the_library_s(model, tmp_path):
     made = quick(model, written(tmp_path), product(tmp_path, "product"))
-    assert [one.kept for one in made.judged] == [True, True], [one.reason for one in made.judged]
+    assert [one.kept for one in made.candidates] == [True, True], [one.reason for one in made.candidates]
     assert "MatMul" not in [node.op_type for node in made.model.graph.node]
     got = custom_ops.run(made.session(), arrays_for(normed()))["y"]
     assert np.allclose(got, answers(model)["y"], 1e-5, 1e-6)
@@ -252,4 +253,4 @@ int32_t look(const int64_t *ids, const float *table, float *out, int64_t batch, 
     (tmp_path / "norm.c").write_text(text)
     model = model_file(embedded(), tmp_path)
     made = optimize(model, Wishes(ops=[f"{tmp_path / 'norm.py'}::look"], keep="all", budget_s=0.01, dims={"n": 9}))
-    assert made.judged[0].kept, made.judged[0].reason
+    assert made.candidates[0].kept, made.candidates[0].reason

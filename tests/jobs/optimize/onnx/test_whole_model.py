@@ -12,9 +12,9 @@ from noyau.codegen import plan as codegen_plan
 from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import feeds_for, look
 from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx import whole_model
-from noyau.jobs.optimize.onnx.candidates import Judged
-from noyau.jobs.optimize.onnx.decision import Timing
 from noyau.jobs.optimize.onnx.kernel_timing import Bench, Scene
 from noyau.jobs.optimize.onnx.whole_model import (
     ATTEMPTS,
@@ -113,7 +113,7 @@ def test_a_whole_model_with_ends_that_cannot_be_bound_is_timed(tmp_path, bench):
 def judged(scene):
     """Two kernels that are kept, of which the second gains less: in one place, a second; the first two each."""
     timings = [(took(9, 5.0, 3.0), took(3, 5.0, 1.0)), (took(9, 2.0, 1.0),)]
-    return [Judged(kernel, timings=each, kept=True) for kernel, each in zip(scene[1], timings, strict=True)]
+    return [Candidate(kernel, timings=each, kept=True) for kernel, each in zip(scene[1], timings, strict=True)]
 
 
 @pytest.fixture
@@ -137,7 +137,7 @@ def test_what_a_kernel_gains_at_a_binding(judged):
 def test_a_model_that_is_not_slower_stays(judged, bench, clock):
     clock[5] = 1.0
     made = settled(bench(), judged, SCENES, OPTIONS)
-    assert [one.kept for one in made.judged] == [True, True]
+    assert [one.kept for one in made.candidates] == [True, True]
     assert len(made.bench.fused.graph.node) == 5
     assert made.whole.verdict is Verdict.FASTER
 
@@ -146,8 +146,8 @@ def test_where_the_whole_model_is_slower_the_kernel_that_gains_least_there_goes(
     clock.update({5: 0.9, 6: 1.0})
     said: list[str] = []
     made = settled(bench(), judged, SCENES, OPTIONS, say=said.append)
-    assert [one.kept for one in made.judged] == [True, False]
-    assert made.judged[1].reason == "the whole model is SLOWER at rows=3: 0.90x"
+    assert [one.kept for one in made.candidates] == [True, False]
+    assert made.candidates[1].reason == "the whole model is SLOWER at rows=3: 0.90x"
     assert len(made.bench.fused.graph.node) == 6
     assert said == ["timing the whole model", "timing the whole model with fewer kernels, 1"]
 
@@ -155,7 +155,7 @@ def test_where_the_whole_model_is_slower_the_kernel_that_gains_least_there_goes(
 def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, clock):
     clock.update({5: 0.9, 6: 0.9})
     made = settled(bench(), judged, SCENES, OPTIONS)
-    assert [one.kept for one in made.judged] == [False, False]
+    assert [one.kept for one in made.candidates] == [False, False]
     assert made.bench.library is None
     assert made.whole == Whole()
     assert made.bench.fused.graph.SerializeToString() == made.bench.original.model.graph.SerializeToString()
@@ -164,17 +164,19 @@ def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, c
 def test_what_is_asked_for_stays_though_it_is_slower(judged, bench, clock):
     clock[5] = 0.5
     made = settled(bench(), judged, SCENES, OPTIONS, keep="all")
-    assert [one.kept for one in made.judged] == [True, True]
+    assert [one.kept for one in made.candidates] == [True, True]
     assert made.whole.verdict is Verdict.SLOWER
 
 
 def test_a_whole_model_that_crashes_is_handed_back_as_it_was(scene, bench, empty_cache):
     """A kernel that was right and fast alone, and ends the process in the model."""
     spoiled = [spoilt(kernel, CRASHES) for kernel in scene[1]]
-    judged = [Judged(kernel, kept=True) for kernel in spoiled]
+    judged = [Candidate(kernel, kept=True) for kernel in spoiled]
     made = settled(bench(), judged, SCENES, OPTIONS)
-    assert not any(one.kept for one in made.judged)
-    assert all("the whole model does not run with it: the first process crashed" in one.reason for one in made.judged)
+    assert not any(one.kept for one in made.candidates)
+    assert all(
+        "the whole model does not run with it: the first process crashed" in one.reason for one in made.candidates
+    )
     assert made.bench.library is None
 
 

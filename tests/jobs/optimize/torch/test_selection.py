@@ -8,9 +8,10 @@ torch = pytest.importorskip("torch")
 
 from noyau.hosts.torch.modules import executor  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
+from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
 from noyau.jobs.optimize.torch import selection as torch_selection  # noqa: E402
-from noyau.jobs.optimize.torch.selection import Clock, Judged, Known, checked, kernel_of, timed  # noqa: E402
+from noyau.jobs.optimize.torch.selection import Clock, Known, checked, kernel_of, timed  # noqa: E402
 from noyau.kernels.result_cache import Recalled  # noqa: E402
 from noyau.timing.comparison import Comparison  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
@@ -49,7 +50,7 @@ def test_a_timing_that_is_remembered_needs_no_inputs(found, planned, monkeypatch
     def once():
         return timed(one, found, "eager", executor.RIVALS["eager"], "faster", Clock(1.0), 1)
 
-    one, keys = replace(Judged(planned), library=torch_candidates.library_of(planned.text)), []
+    one, keys = replace(Candidate(planned), library=torch_candidates.library_of(planned.text)), []
     known = Recalled(Comparison((2.0,) * 9, (1.0,) * 9), "2026-11-01")
     monkeypatch.setattr(
         torch_selection, "recall_timing", lambda key: keys.append(key) or (known if len(keys) > 1 else None)
@@ -79,7 +80,7 @@ def test_a_kernel_that_does_not_build_has_the_reason(found, planned):
 
 
 def test_what_is_known_is_not_checked_again(found, planned):
-    known = Known({(planned.operator, FULL): Judged(planned, reason="as it was")})
+    known = Known({(planned.operator, FULL): Candidate(planned, reason="as it was")})
     for effort in (FULL, SMOKE):
         assert [one.reason for one in checked([planned], found, print, effort, known)] == ["as it was"]
 

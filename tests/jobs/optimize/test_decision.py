@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.partition.costs import Traffic
-from noyau.jobs.optimize.onnx.decision import KEEPS, Timing, decide, deciding, overall
+from noyau.jobs.optimize.decision import KEEPS, Timing, decide, deciding, overall
 from noyau.timing.comparison import Comparison, Verdict
 from tests.small_models import compared
 

@@ -9,12 +9,15 @@ from noyau.codegen.plan import Plan
 from noyau.compiler.partition.costs import Traffic
 from noyau.hosts.onnxruntime.inputs import feeds_for, look
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.onnx.candidates import Judged
-from noyau.jobs.optimize.onnx.decision import Timing
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx.kernel_timing import Bench
-from noyau.jobs.optimize.onnx.record_builder import ceiling, end_to_end, not_fused, remarks, report_of
+from noyau.jobs.optimize.onnx.report import ceiling, end_to_end, remarks, report_of
+from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.whole_model import Settled, Whole
+from noyau.jobs.optimize.pipeline import Outcome
 from noyau.jobs.optimize.record import EndToEnd
+from noyau.jobs.optimize.record_builder import left_alone, not_fused
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.conditions import Conditions
 from noyau.toolchain.c import compiler as c_compiler
@@ -30,6 +33,12 @@ def timing(ratio: float, after_s: float = 1.0, **given: object) -> Timing:
     return Timing(**{"sizes": MANY, "hot": found, "traffic": Traffic(10**6, 10**6), "floor_s": 1e-3, **given})
 
 
+def alone(original, cut, plan):
+    """What no kernel replaces, by reason."""
+    names = [f"{operator}#{position}" for position, operator in enumerate(original.operators)]
+    return not_fused(left_alone(names, cut, plan))
+
+
 @pytest.fixture
 def scene(tmp_path):
     original = open_model(written(twice(), tmp_path))
@@ -41,20 +50,23 @@ def scene(tmp_path):
 
 def test_the_ceiling_is_every_place_at_its_floor(scene):
     plan = scene[2]
-    judged = [Judged(plan.kernels[0], timings=(timing(2), timing(9, sizes=FEW))), Judged(plan.kernels[1])]
+    judged = [Candidate(plan.kernels[0], timings=(timing(2), timing(9, sizes=FEW))), Candidate(plan.kernels[1])]
     whole = timing(10)
     # Two places of 2 s each, less the floors of a millisecond; the other kernel was not timed.
     assert ceiling(judged, whole) == pytest.approx(10 / (10 - 2 * (2 - 1e-3)))
-    idle = [Judged(plan.kernels[0], timings=(timing(2, idle_s=0.5),))]
+    idle = [Candidate(plan.kernels[0], timings=(timing(2, idle_s=0.5),))]
     assert ceiling(idle, whole) == pytest.approx(10 / (10 - 2 * (2 - 0.5 - 1e-3)))
     assert ceiling([], whole) == 1
-    assert ceiling([Judged(plan.kernels[0], timings=(timing(50),))], whole) is None
+    assert ceiling([Candidate(plan.kernels[0], timings=(timing(50),))], whole) is None
     assert ceiling(judged, timing(10, sizes={"rows": 7})) == 1
 
 
 def test_who_is_in_no_ceiling_is_told(scene):
     original, _, plan, feeds, _ = scene
-    judged = [Judged(plan.kernels[0], timings=(timing(0.5, sizes=FEW),), reason="SLOWER"), Judged(plan.kernels[1])]
+    judged = [
+        Candidate(plan.kernels[0], timings=(timing(0.5, sizes=FEW),), reason="SLOWER"),
+        Candidate(plan.kernels[1]),
+    ]
     *_, told = remarks(original, feeds, judged, Whole((timing(2, sizes=FEW), timing(2))))
     name = plan.kernels[0].operator
     assert told == f"{name}: dropped before the times at rows=100, so not in what fusing could gain there"
@@ -69,21 +81,22 @@ def test_end_to_end():
 
 def test_what_no_kernel_replaces_is_told_by_reason(scene):
     original, cut, plan, _, _ = scene
-    assert [(each.nodes, each.reason) for each in not_fused(cut, plan, original.operators)] == [
+    assert [(each.nodes, each.reason) for each in alone(original, cut, plan)] == [
         (("MatMul#3", "MatMul#7"), "MatMul is a library call")
     ]
     less = codegen_plan.without(plan, [(plan.kernels[1].groups[0], "left out as asked")])
-    assert [each.nodes for each in not_fused(cut, less, original.operators)][1] == ("Exp#8", "Neg#9")
+    assert [each.nodes for each in alone(original, cut, less)][1] == ("Exp#8", "Neg#9")
     none = Plan((), tuple((group, "no") for group in cut.groups))
-    assert sum(len(each.nodes) for each in not_fused(cut, none, original.operators)) == 10
+    assert sum(len(each.nodes) for each in alone(original, cut, none)) == 10
 
 
 def test_the_whole_report(scene):
     original, cut, plan, feeds, seen = scene
-    judged = [Judged(kernel, timings=(timing(2),), kept=True, note="left out") for kernel in plan.kernels]
+    judged = [Candidate(kernel, timings=(timing(2),), kept=True, note="left out") for kernel in plan.kernels]
     settled = Settled(Bench(original, original.model, None, seen), tuple(judged), Whole(notes=("whole: no",)))
+    schedule = SizeSchedule(original, feeds, seen, {}, notes=["and more"])
     slower = dataclasses.replace(CALM, pulse_s=1.5e-4)
-    report = report_of(settled, cut, plan, feeds, c_compiler.DEFAULTS, (CALM, slower), ["and more"])
+    report = report_of(Outcome(cut, plan, tuple(judged), settled), schedule, c_compiler.DEFAULTS, (CALM, slower))
     assert (report.model, report.nodes_before, report.nodes_after, len(report.kept)) == ("model.onnx", 10, 10, 2)
     assert report.inputs == (
         "x f32[100, 6]: made up, standard normal",
@@ -109,7 +122,7 @@ def test_a_machine_too_noisy_to_judge_the_whole_model_is_told_with_what_to_do(sc
 def test_times_of_an_earlier_run_are_told(recalled, some, scene):
     original, _, plan, feeds, _ = scene
     timings = tuple(timing(2, recalled=each, timed_on="2026-11-21") for each in recalled)
-    told = list(remarks(original, feeds, [Judged(plan.kernels[0], timings=timings)], Whole()))
+    told = list(remarks(original, feeds, [Candidate(plan.kernels[0], timings=timings)], Whole()))
     wanted = f"{some}times are of earlier runs: timed on 2026-11-21; --fresh times anew"
     assert told[1:] == ([] if some is None else [wanted])
 
@@ -131,6 +144,6 @@ def test_remarks_say_what_was_fused_already(tmp_path):
     assert list(remarks(original, feeds, [], Whole())) == [
         "already fused by onnxruntime: 1 FusedMatMul; nothing else is left to fuse"
     ]
-    (left,) = not_fused(original.cut(), Plan(()), original.operators)[:1]
+    (left,) = alone(original, original.cut(), Plan(()))[:1]
     assert left.nodes == ("FusedMatMul#0",)
     assert left.reason == "already fused by onnxruntime: FusedMatMul is a library call with what surrounds it"

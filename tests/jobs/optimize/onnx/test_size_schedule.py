@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -10,14 +12,17 @@ import pytest
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime import size_bindings
 from noyau.hosts.onnxruntime.inputs import Feeds
-from noyau.jobs.optimize.onnx import rounds
-from noyau.jobs.optimize.onnx.candidates import Judged
-from noyau.jobs.optimize.onnx.decision import Timing
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
-from noyau.jobs.optimize.onnx.rounds import Course, Deadline, aloud, raced
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.onnx import kernel_timing, size_schedule
+from noyau.jobs.optimize.onnx.host import OnnxHost
+from noyau.jobs.optimize.onnx.kernel_timing import Bench, Deadline, Scene
+from noyau.jobs.optimize.onnx.options import DEFAULTS
+from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
+from noyau.jobs.optimize.pipeline import announce, race
 from noyau.timing.conditions import briefly
 from noyau.verify.inputs import Inputs
-from tests.scenes import bench, fed, scene, workers
+from tests.scenes import OPTIONS, bench, fed, scene, workers
 from tests.small_models import compared, timed_as
 
 __all__ = ["bench", "scene", "workers"]
@@ -25,16 +30,29 @@ __all__ = ["bench", "scene", "workers"]
 LONG, OVER = Deadline(math.inf), Deadline(0.0, -math.inf)
 
 
+@dataclass
+class Raced:
+    judged: list[Candidate]
+    scenes: list[Scene]
+
+
+def raced(bench, judged, course, deadline, keep, say):
+    """Every round of a host whose kernels are certified."""
+    host = OnnxHost(course.original, DEFAULTS, OPTIONS, bench.workers, deadline, say)
+    host.schedule, host.base = course, dataclasses.replace(bench, deadline=deadline)
+    return Raced(race(host, judged, keep, say), host.cases())
+
+
 @pytest.fixture
 def course(scene):
     original, kernels, seen = scene
     feeds = fed(original, kernels, rows=1)
-    return Course(original, feeds, seen, {})
+    return SizeSchedule(original, feeds, seen, {})
 
 
 @pytest.fixture
 def judged(scene):
-    return [Judged(kernel) for kernel in scene[1]]
+    return [Candidate(kernel) for kernel in scene[1]]
 
 
 @pytest.fixture
@@ -84,7 +102,7 @@ def test_who_loses_a_round_is_out(course, judged, bench, asked):
 
 def test_sizes_that_are_asked_for_are_the_rounds(scene, judged, bench, asked):
     original, kernels, seen = scene
-    course = Course(original, fed(original, kernels, 5), seen, {"rows": (5, 7)})
+    course = SizeSchedule(original, fed(original, kernels, 5), seen, {"rows": (5, 7)})
     raced(bench(), judged, course, LONG, "all", lambda _: None)
     assert sizes(asked[0]) == [5, 5, 7, 7]
 
@@ -92,12 +110,19 @@ def test_sizes_that_are_asked_for_are_the_rounds(scene, judged, bench, asked):
 def test_a_user_s_arrays_are_one_round(scene, judged, bench, asked):
     original, _, seen = scene
     given = Inputs({"x": np.ones((9, 6), np.float32)}, {"rows": 9}, ())
-    raced(bench(), judged, Course(original, Feeds(given, given, made_up=False), seen, {}), LONG, "all", lambda _: None)
+    raced(
+        bench(),
+        judged,
+        SizeSchedule(original, Feeds(given, given, made_up=False), seen, {}),
+        LONG,
+        "all",
+        lambda _: None,
+    )
     assert sizes(asked[0]) == [9, 9]
 
 
 def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, asked, monkeypatch):
-    monkeypatch.setattr(rounds, "MOST_BYTES", 128 * 6 * 4)
+    monkeypatch.setattr(size_schedule, "MOST_BYTES", 128 * 6 * 4)
     raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 128, 128]
     assert course.notes == ["not timed at rows=1024: a value takes 0.0 GiB; --dim asks for that"]
@@ -105,14 +130,14 @@ def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, as
 
 
 def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, asked, monkeypatch):
-    look = rounds.look_again
+    look = size_schedule.look_again
 
     def refusing(original, kernels, inputs, made_up, capturing):
         if inputs.sizes["rows"] == 128:
             raise InputError("it must be odd")
         return look(original, kernels, inputs, made_up, capturing)
 
-    monkeypatch.setattr(rounds, "look_again", refusing)
+    monkeypatch.setattr(size_schedule, "look_again", refusing)
     made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 1024, 1024]
     assert course.notes == ["not timed at rows=128: it must be odd"]
@@ -134,7 +159,7 @@ def test_without_time_nothing_is_timed_and_nothing_is_kept(course, judged, bench
 def test_what_was_timed_before_the_time_was_over_counts(course, judged, bench, monkeypatch):
     clock = iter([0.0, 1.0, *[99.0] * 20])
     deadline = Deadline(10.0, 0.0)
-    monkeypatch.setattr(rounds.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(kernel_timing.time, "monotonic", lambda: next(clock))
     monkeypatch.setattr(Bench, "compare", timed_as(2))
     first, second = raced(bench(), judged, course, deadline, "faster", lambda _: None).judged
     assert first.kept and len(first.timings) == 1
@@ -143,8 +168,8 @@ def test_what_was_timed_before_the_time_was_over_counts(course, judged, bench, m
 
 def test_only_those_in_the_race_are_said_as_their_turn_comes(judged):
     happened: list[object] = []
-    out = Judged(judged[0].planned, reason="no")
-    turn = aloud("checking", 3, happened.append, lambda one: happened.append(one) or one)
+    out = Candidate(judged[0].planned, reason="no")
+    turn = announce("checking", 3, happened.append, lambda one: happened.append(one) or one)
     numbered = list(enumerate([out, judged[1], judged[0]], 1))
     assert list(map(turn, numbered)) == [one for _, one in numbered]
     first, second = (each.planned.operator for each in judged[:2])
@@ -153,5 +178,5 @@ def test_only_those_in_the_race_are_said_as_their_turn_comes(judged):
 
 def test_what_the_whole_model_reads_must_be_known(course, judged, bench, asked, scene):
     original, _, seen = scene
-    blind = Course(original, course.feeds, type(seen)({}, {}, made_up=True), {})
+    blind = SizeSchedule(original, course.feeds, type(seen)({}, {}, made_up=True), {})
     assert len(raced(bench(), judged, blind, LONG, "all", lambda _: None).scenes) == 2

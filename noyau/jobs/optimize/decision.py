@@ -1,18 +1,12 @@
-"""Which kernels stay: faster at one timed binding of the sizes, and slower at none.
-
-Which kernels, and in which of their places: what `--only` and `--drop` name.
-"""
+"""The decision on a kernel: it stays where it is faster at one timed binding of the sizes, and slower at none."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from noyau.codegen.plan import Plan, no_such, without
 from noyau.compiler.partition.costs import Traffic
-from noyau.compiler.partition.cut import Group
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.hosts.onnxruntime.subgraph import closest
 from noyau.timing.comparison import Comparison, Verdict
 
 KEEPS = {
@@ -28,7 +22,7 @@ class Timing:
     """What came of timing at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
     the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
     this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `timed_on`: a date, of an
-    earlier run where it is `recalled`."""
+    earlier run where it is `recalled`. `mistake`: why the time of the kernel cannot be."""
 
     sizes: Mapping[str, int]
     hot: Comparison
@@ -38,6 +32,7 @@ class Timing:
     idle_s: float = 0.0
     timed_on: str = ""
     recalled: bool = False
+    mistake: str = ""
 
     @property
     def verdict(self) -> Verdict:
@@ -108,30 +103,3 @@ def decide(timings: Sequence[Timing], keep: str) -> Decision:
         return Decision(True)
     advice = decider.comparison.advice if verdict is Verdict.AMBIGUOUS else ""
     return Decision(False, "; ".join(filter(None, [str(decider), advice])))
-
-
-def chosen(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
-    """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
-
-    A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
-    left out is among the refused. InputError for a name that is neither."""
-    places = [group for kernel in plan.kernels for group in kernel.groups]
-    wanted = {group.positions for name in only for group in named(plan, name)} if only else _positions(places)
-    wanted -= {group.positions for name in drop for group in named(plan, name)}
-    return without(plan, [(group, "left out as asked") for group in places if group.positions not in wanted])
-
-
-def named(plan: Plan, name: str) -> list[Group]:
-    """The places of a kernel, or the one that writes a value. InputError where there is none of that name."""
-    for kernel in plan.kernels:
-        if kernel.operator == name:
-            return list(kernel.groups)
-    writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
-    if writers:
-        return writers
-    values = [output for kernel in plan.kernels for group in kernel.groups for output in group.outputs]
-    raise no_such(name, plan.kernels, closest(name, values, cutoff=0.75))
-
-
-def _positions(places: Iterable[Group]) -> set[tuple[int, ...]]:
-    return {group.positions for group in places}

@@ -1,0 +1,70 @@
+"""A kernel on its way through the pipeline, with the evidence so far: library, certificate, timings, verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from noyau.codegen.plan import Planned
+from noyau.errors import NoyauError
+from noyau.jobs.optimize.decision import Timing, deciding
+from noyau.timing.comparison import Comparison
+from noyau.verify.certificate import Certificate
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A kernel with its evidence: its certificate, a timing at each binding of the sizes where it came to that, and
+    whether it is kept. `library` is where it was built, on hosts that open each kernel by itself.
+
+    `reason` says why it is not kept, or not timed; `note` what the certificate leaves out."""
+
+    planned: Planned
+    library: Path | None = None
+    certificate: Certificate | None = None
+    timings: tuple[Timing, ...] = ()
+    kept: bool = False
+    reason: str = ""
+    note: str = ""
+
+    @property
+    def comparison(self) -> Comparison | None:
+        """The comparison that its verdict rests on, or None where it was not timed."""
+        decider = deciding(self.timings)
+        return None if decider is None else decider.comparison
+
+    @property
+    def speedup(self) -> float | None:
+        """The speed-up that its verdict rests on, or None where it was not timed."""
+        return None if self.comparison is None else self.comparison.speedup
+
+    @property
+    def evidence(self) -> str:
+        """The certificate in words, or why there is none."""
+        return "; ".join(filter(None, [self.certificate.summary() if self.certificate else self.reason, self.note]))
+
+
+def right(candidates: Iterable[Candidate]) -> list[Planned]:
+    """The kernels that nothing speaks against so far."""
+    return [each.planned for each in candidates if not each.reason]
+
+
+def certify(candidate: Candidate, make: Callable[[], tuple[Certificate, str]]) -> Candidate:
+    """The candidate with its certificate and a note on what that leaves out; with the reason where it is wrong, or
+    cannot be checked."""
+
+    def step() -> Candidate:
+        certificate, note = make()
+        reason = "" if certificate.ok else certificate.summary()
+        return replace(candidate, certificate=certificate, note=note, reason=reason)
+
+    return candidate if candidate.reason else attempt(step, candidate, "cannot be checked")
+
+
+def attempt(step: Callable[[], Candidate], before: Candidate, fault: str) -> Candidate:
+    """The candidate after a step; where that raises an error of noyau, the candidate before it, with the reason."""
+    try:
+        return step()
+    except NoyauError as error:
+        return replace(before, reason=f"{fault}: {error}")

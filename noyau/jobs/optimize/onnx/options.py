@@ -1,0 +1,54 @@
+"""The options of `noyau optimize MODEL.onnx` and of `noyau.optimize("model.onnx")`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from noyau.errors import InputError
+from noyau.hosts.onnxruntime.custom_ops import version
+from noyau.hosts.onnxruntime.size_bindings import Dims
+from noyau.hosts.onnxruntime.subgraph import Between
+from noyau.jobs.optimize.decision import KEEPS
+from noyau.ops.op import Op
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """The options of one optimization. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, one
+    number each or several, `inputs` an .npz file of arrays instead; `only` and `drop` name kernels, or values that a
+    kernel writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
+    `ops` have kernels of one's own, which go where their files say: "path.py::op", or the ops themselves;
+    `budget_s` is for the clock, a kernel and binding, `within_s` for everything; `fresh`: no timing of an earlier run
+    is taken; `tune`: whether options of the schedules are tried, None for those found best before."""
+
+    keep: str = "faster"
+    dims: Dims = field(default_factory=dict)
+    inputs: str | Path | None = None
+    target: str = "native"
+    threads: int = 1
+    budget_s: float = 0.6
+    within_s: float = math.inf
+    fresh: bool = False
+    tune: bool | None = None
+    seed: int = 0
+    only: Sequence[str] = ()
+    drop: Sequence[str] = ()
+    between: Between | None = None
+    ops: Sequence[str | Op[Any, Any]] = ()
+
+
+DEFAULTS = Wishes()
+
+
+def check(wishes: Wishes) -> None:
+    """InputError for an option that means nothing; MissingExtraError where onnxruntime is not there."""
+    if wishes.keep not in KEEPS:
+        raise InputError(f"keep={wishes.keep!r} is none of {', '.join(KEEPS)}")
+    for name in ("threads", "budget_s", "within_s"):
+        if getattr(wishes, name) < 0:
+            raise InputError(f"{name}={getattr(wishes, name)} must not be negative")
+    version()

@@ -1,0 +1,107 @@
+"""The report on an optimized model: its kernels, the whole model, the ceiling, and remarks on inputs and clocks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+
+from noyau.hosts.onnxruntime.inputs import Feeds
+from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.source_model import Original, already_fused, foreign
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import Timing, deciding
+from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
+from noyau.jobs.optimize.onnx.whole_model import Settled, Whole
+from noyau.jobs.optimize.pipeline import Outcome
+from noyau.jobs.optimize.record import EndToEnd, Report
+from noyau.jobs.optimize.record_builder import binding, left_alone, not_fused, record
+from noyau.text import printable
+from noyau.timing import amdahl
+from noyau.timing.comparison import Verdict
+from noyau.timing.conditions import Conditions
+from noyau.timing.machine import this_machine
+from noyau.toolchain.c import compiler as c_compiler
+
+
+def report_of(
+    outcome: Outcome[Settled],
+    schedule: SizeSchedule,
+    options: c_compiler.Options,
+    meanwhile: tuple[Conditions, Conditions],
+) -> Report:
+    """The report of one run: the kernels, the whole model, and why the rest is as it is."""
+    bench, whole, candidates = outcome.installed.bench, outcome.installed.whole, outcome.candidates
+    original, feeds, decider = bench.original, schedule.feeds, deciding(whole.timings)
+    names = [f"{operator}#{position}" for position, operator in enumerate(original.operators)]
+    return Report(
+        this_machine(options),
+        original.name,
+        len(original.model.graph.node),
+        len(bench.fused.graph.node),
+        None if decider is None else ceiling(candidates, decider),
+        tuple(record(one) for one in candidates),
+        end_to_end(whole, candidates),
+        not_fused(left_alone(names, outcome.partition, outcome.plan)),
+        (*feeds.asked.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
+        meanwhile,
+    )
+
+
+def remarks(original: Original, feeds: Feeds, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+    """What else a reader has to know of the inputs, of the checks and of the clock."""
+    if feeds.made_up and feeds.small.sizes != feeds.asked.sizes and candidates:
+        called = original.imported.sizes
+        sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())
+        yield f"kernels are checked on smaller ones, of {', '.join(sizes)}"
+    yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
+    found = already_fused(original.model)
+    if found:
+        names = ", ".join(printable(f"{count} {name}") for name, count in found.items())
+        yield f"already fused by onnxruntime: {names}{'' if candidates else '; nothing else is left to fuse'}"
+    for operator in dict.fromkeys(foreign(original.model).values()):
+        yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
+    for name in feeds.missing:
+        yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
+    yield from whole.notes
+    yield from left_out(candidates, whole)
+    for timing in whole.timings:
+        if timing.verdict is Verdict.AMBIGUOUS:
+            yield f"the whole model, {timing}; {timing.comparison.advice}"
+    timings = [*whole.timings, *(timing for one in candidates for timing in one.timings)]
+    days = sorted({timing.timed_on for timing in timings if timing.recalled})
+    if days:
+        some = "" if all(timing.recalled for timing in timings) else "some of the "
+        yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
+
+
+def left_out(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+    """The kernels that are in no ceiling at some bindings, for they were dropped before they were timed there."""
+    without: dict[str, list[str]] = {}
+    for timing in whole.timings:
+        lost = [one for one in candidates if one.timings and all(each.sizes != timing.sizes for each in one.timings)]
+        if lost:
+            names = ", ".join(one.planned.operator for one in lost)
+            without.setdefault(names, []).append(spell(timing.sizes))
+    for names, places in without.items():
+        yield f"{names}: dropped before the times at {'; '.join(places)}, so not in what fusing could gain there"
+
+
+def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
+    """The record of the whole model; empty where it was not timed."""
+    found = whole.comparison
+    if found is None:
+        return EndToEnd()
+    each = tuple(replace(binding(timing), ceiling=ceiling(candidates, timing)) for timing in whole.timings)
+    return EndToEnd(found.before_median_s, found.after_median_s, whole.verdict, found.speedup, whole.apart, each)
+
+
+def ceiling(candidates: Iterable[Candidate], whole: Timing) -> float | None:
+    """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
+    part that ran alone has in it what a run takes that does nothing; in the model that is there once."""
+    gains_s = [
+        len(one.planned.groups) * amdahl.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
+        for one in candidates
+        for timing in one.timings
+        if timing.sizes == whole.sizes and timing.floor_s is not None
+    ]
+    return amdahl.ceiling(whole.hot.before_median_s, gains_s)

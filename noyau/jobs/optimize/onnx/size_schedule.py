@@ -1,0 +1,64 @@
+"""The sizes that kernels are timed at, one round each, and what flows through the model with them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from noyau.errors import InputError, ModelError
+from noyau.hosts.onnxruntime.capture import Capturing
+from noyau.hosts.onnxruntime.inputs import Feeds, Seen, look_again
+from noyau.hosts.onnxruntime.size_bindings import MOST_BYTES, Dims, bindings, called, inputs_at, largest_bytes, spell
+from noyau.hosts.onnxruntime.source_model import Original
+from noyau.jobs.optimize.candidate import Candidate, right
+from noyau.timing.conditions import is_brief
+
+Sizes = dict[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class SizeSchedule:
+    """The sizes of each round of a model, by `dims` or by itself, with its inputs and what flows through it at them.
+
+    `capturing` may have a session that shows what flows through it with others."""
+
+    original: Original
+    feeds: Feeds
+    asked: Seen
+    dims: Dims
+    seed: int = 0
+    capturing: Capturing | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def bindings(self) -> list[Sizes]:
+        """The sizes of each round; a user's arrays have theirs. The first alone where clocks are to be brief."""
+        fixed = not self.feeds.made_up or not self.feeds.asked.arrays
+        imported = self.original.imported
+        first, *others = [dict(self.feeds.asked.sizes)] if fixed else bindings(imported, self.dims)
+        assert fixed or first == dict(self.feeds.asked.sizes)
+        return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
+
+    def _fits(self, sizes: Sizes) -> bool:
+        """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
+        imported = self.original.imported
+        largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
+        if largest > MOST_BYTES:
+            at = spell(called(imported, sizes))
+            self.note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
+        return largest <= MOST_BYTES
+
+    def seen(self, candidates: Sequence[Candidate], sizes: Sizes) -> Seen | None:
+        """The values that right kernels read at some sizes; None, and a note, where the model does not run."""
+        if sizes == dict(self.feeds.asked.sizes):
+            return self.asked
+        try:
+            inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
+            return look_again(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
+        except (InputError, ModelError) as error:
+            self.note(f"not timed at {spell(called(self.original.imported, sizes))}: {error}")
+            return None
+
+    def note(self, text: str) -> None:
+        """Note something for the report, once."""
+        if text not in self.notes:
+            self.notes.append(text)

@@ -1,0 +1,94 @@
+"""The optimizer: plan, certify, time, decide, install. One pipeline for every host; each then reports the outcome."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Generic, TypeVar
+
+from noyau.codegen.plan import Plan
+from noyau.compiler.partition.cut import Partition
+from noyau.errors import CheckError, NoyauError
+from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.decision import decide
+from noyau.jobs.optimize.host import Bench, Host
+from noyau.timing.comparison import Verdict
+
+Say = Callable[[str], None]
+Installed = TypeVar("Installed")
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome(Generic[Installed]):
+    """The groups of a program, their kernels with the evidence, and the program with those that are kept."""
+
+    partition: Partition
+    plan: Plan
+    candidates: tuple[Candidate, ...]
+    installed: Installed
+
+
+def optimize(host: Host[Installed], keep: str, say: Say) -> Outcome[Installed]:
+    """Fuse what can be fused, keep the kernels that are right and win, by one of noyau.jobs.optimize.decision.KEEPS."""
+    partition, plan = host.plan()
+    candidates = race(host, host.certify(plan.kernels), keep, say)
+    remaining, installed = host.install(candidates)
+    return Outcome(partition, plan, tuple(remaining), installed)
+
+
+def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say: Say) -> list[Candidate]:
+    """The candidates timed in rounds, one for each binding of the sizes, and kept or not: one that loses a round is
+    not timed again."""
+    for sizes in host.bindings():
+        bench = host.bench(sizes, candidates)
+        if bench is None:
+            continue
+        doing = f"timing at {spell(bench.sizes)}" if bench.sizes else "timing"
+        turn = announce(doing, len(candidates), say, partial(time_at, bench=bench, keep=keep))
+        candidates = [turn(numbered) for numbered in enumerate(candidates, 1)]
+    return [decide_on(each, keep) for each in candidates]
+
+
+def announce(
+    doing: str, count: int, say: Say, step: Callable[[Candidate], Candidate]
+) -> Callable[[tuple[int, Candidate]], Candidate]:
+    """`step` on one of so many candidates and its number, said as its turn comes while nothing speaks against it."""
+
+    def turn(numbered: tuple[int, Candidate]) -> Candidate:
+        number, candidate = numbered
+        if not candidate.reason:
+            say(f"{doing}, {number} of {count}: {candidate.planned.operator}")
+        return step(candidate)
+
+    return turn
+
+
+def time_at(candidate: Candidate, bench: Bench, keep: str) -> Candidate:
+    """The candidate timed at one more binding; one that does not win there is out, with the reason.
+
+    It is out where it is slower there, where it crashes, hangs or is wrong, and where it is faster than this machine
+    can be. A binding where it cannot be timed at all says nothing against it, unless that is the first one."""
+    if candidate.reason:
+        return candidate
+    try:
+        timing = bench.timing(candidate)
+    except NoyauError as error:
+        if candidate.timings and not isinstance(error, CheckError):
+            return candidate
+        at = f" at {spell(bench.sizes)}" if bench.sizes and candidate.timings else ""
+        return replace(candidate, kept=keep == "all", reason=f"not timed{at}: {error}")
+    candidate = replace(candidate, timings=(*candidate.timings, timing))
+    if timing.mistake:
+        return replace(candidate, kept=keep == "all", reason=f"not timed: {timing.mistake}")
+    lost = keep != "all" and timing.verdict is Verdict.SLOWER
+    return replace(candidate, reason=decide(candidate.timings, keep).reason if lost else "")
+
+
+def decide_on(candidate: Candidate, keep: str) -> Candidate:
+    """The candidate kept or not, by all its timings."""
+    if candidate.reason:
+        return candidate
+    decision = decide(candidate.timings, keep)
+    return replace(candidate, kept=decision.kept, reason=decision.reason)
