@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +25,12 @@ def load_op(target: str) -> Op[Any, Any]:
     path = Path(place)
     if not path.is_file():
         raise InputError(f"there is no file {place!r}")
-    found = {name: value for name, value in _run(path).items() if isinstance(value, Op)}
+    return _op_of(_run(path), place, wanted)
+
+
+def _op_of(values: Mapping[str, Any], place: str, wanted: str) -> Op[Any, Any]:
+    """The op that a file defines, by its name or as the only one."""
+    found = {name: value for name, value in values.items() if isinstance(value, Op)}
     known = ", ".join(found)
     if not found:
         raise InputError(f"{place} has no op{f' {wanted!r}' if wanted else ''}; {_OPS}")
@@ -34,6 +39,31 @@ def load_op(target: str) -> Op[Any, Any]:
     if not wanted and len(found) != 1:
         raise InputError(f"{place} has {len(found)} ops ({known}); say which: {place}::NAME")
     return found[wanted] if wanted else next(iter(found.values()))
+
+
+def load_op_or_module(target: str) -> Op[Any, Any] | tuple[Any, Any]:
+    """The op of "path.py::name", as from `load_op`; or the torch module of that name and the inputs of a call, which
+    the file names `inputs`: a tensor, a tuple of them, or a function without arguments that makes these.
+
+    InputError as from `load_op`, and for a module without inputs."""
+    place, _, wanted = target.partition("::")
+    path = Path(place)
+    if not wanted or not path.is_file():
+        return load_op(target)
+    values = _run(path)
+    if not _is_torch_module(values.get(wanted)):
+        return _op_of(values, place, wanted)
+    if "inputs" not in values:
+        raise InputError(f"{wanted} is a torch module: let {place} define inputs, a tensor or a tuple of them")
+    inputs = values["inputs"]
+    return values[wanted], inputs() if callable(inputs) else inputs
+
+
+def _is_torch_module(value: object) -> bool:
+    """Whether it is a torch.nn.Module, found out without torch."""
+    return any(
+        (each.__module__, each.__name__) == ("torch.nn.modules.module", "Module") for each in type(value).__mro__
+    )
 
 
 def load_ops(target: str) -> list[Op[Any, Any]]:

@@ -22,6 +22,7 @@ from noyau.hosts.onnxruntime.subgraph import Between, cut_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.report.text import hanging, plain
+from noyau.jobs.show.stages import KernelStages, Staged, stages_of_plan
 from noyau.text import Printed, printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -30,7 +31,7 @@ _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of th
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Shown(Printed):
+class Shown(Staged, Printed):
     """What noyau sees in a model, before anything is compiled; prints itself."""
 
     title: str
@@ -39,6 +40,10 @@ class Shown(Printed):
     plan: Plan
     target: str
     origin: str = ""
+
+    @property
+    def stages(self) -> list[KernelStages]:
+        return stages_of_plan(self.plan.kernels)
 
     def source(self, kernel: str, language: str = "c") -> str:
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.

@@ -13,6 +13,7 @@ from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Node
 from noyau.ir.loops import Role
 from noyau.jobs.report.text import hanging
+from noyau.jobs.show.stages import KernelStages, Staged, stages_of_program
 from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import PRINTED, Generated, Wanted, generate
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
@@ -22,13 +23,19 @@ from noyau.text import printable
 
 
 @dataclass(frozen=True, slots=True)
-class ShownOp:
+class ShownOp(Staged):
     """What noyau sees in an op, before anything is compiled; prints itself. `made`: its program for usual inputs, or
     why there is none."""
 
     description: Description
     instance: Instance
     made: Generated | str
+
+    @property
+    def stages(self) -> list[KernelStages]:
+        if isinstance(self.made, str):
+            raise InputError(f"nothing is generated: {self.made}")
+        return stages_of_program(self.made)
 
     def source(self, kernel: str | None = None, language: str = "c") -> str:
         """The text of an attached kernel, or of the generated ones in a language (`kernel` is then one of their names,
@@ -67,11 +74,11 @@ class ShownOp:
             yield from hanging(printable(kernel.place), options.max_width, "  ", style="dim")
 
 
-def shown(description: Description, instance: Instance) -> ShownOp:
-    """What an op becomes for inputs of these dtypes and ranks."""
+def shown(description: Description, instance: Instance, language: str = "c") -> ShownOp:
+    """What an op becomes for inputs of these dtypes and ranks, in a language."""
     try:
         wanted = Wanted(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
-        made: Generated | str = generate(description, wanted)
+        made: Generated | str = generate(description, wanted, language)
     except UnsupportedError as error:
         made = str(error)
     return ShownOp(description, instance, made)

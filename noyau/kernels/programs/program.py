@@ -74,10 +74,12 @@ def _graph_of(kernel: Kernel, tidy: Graph) -> Graph:
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """A kernel, scheduled; it reads and makes the inputs and outputs of its graph, in that order."""
+    """A kernel, scheduled; it reads and makes the inputs and outputs of its graph, in that order. `lowered`: the same
+    before its schedule."""
 
     kernel: Kernel
     graph: Graph
+    lowered: Kernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def program(
     groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
         alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)
-        return Program(tidy, (KernelStep(_scheduled(alone[0], options), alone[1]),))
+        return Program(tidy, (KernelStep(_scheduled(alone[0], options), alone[1], alone[0]),))
     lowered = [_lowered(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
     places = [node.output for node in _made(tidy)]
     reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
@@ -159,7 +161,7 @@ def _arranged(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, 
 
 
 def _kernel_steps(lowered: Sequence[Lowered]) -> list[Step]:
-    return [KernelStep(kernel, graph) for kernel, graph in lowered]
+    return [KernelStep(kernel, graph, kernel) for kernel, graph in lowered]
 
 
 def _same_as_views(graph: Graph) -> Graph:

@@ -66,3 +66,71 @@ def test_show_takes_an_op_too(tmp_path, capsys):
     assert capsys.readouterr().out.startswith("/* double: x: f32[n] -> out: f32[n] */")
     assert main(["show", f"{tmp_path}/ops.py", "--language", "latin"]) == 2
     assert "there is no language latin yet" in capsys.readouterr().err
+
+
+OPS = """import numpy as np
+import noyau
+
+
+@noyau.op("f32[n] -> f32[n]")
+def double(x):
+    return x + x
+"""
+MODULE = """import torch
+
+net = torch.nn.Softmax(-1)
+plain = 3
+
+
+def inputs():
+    return torch.zeros(4, 8)
+"""
+
+
+def test_stages_of_an_op(tmp_path, capsys):
+    (tmp_path / "ops.py").write_text(OPS)
+    assert main(["show", f"{tmp_path}/ops.py", "--stage", "graph"]) == 0
+    assert "double: graph" in capsys.readouterr().out
+    assert main(["show", f"{tmp_path}/ops.py", "--stage", "text", "--language", "numba"]) == 0
+    assert "numba" in capsys.readouterr().out
+    assert main(["show", f"{tmp_path}/ops.py", "--diff", "graph,normal"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].split() == ["graph", "normal"]
+
+
+def test_stages_of_a_model(model, capsys):
+    assert main(["show", str(model), "--stage", "all"]) == 0
+    assert capsys.readouterr().out.count("====") == 2 * 2 * 5
+
+
+def test_a_torch_module_and_its_stages(tmp_path, capsys):
+    (tmp_path / "net.py").write_text(MODULE)
+    assert main(["show", f"{tmp_path}/net.py::net"]) == 0
+    assert "Softmax: 1 graph" in capsys.readouterr().out
+    assert main(["show", f"{tmp_path}/net.py::net", "--stage", "normal"]) == 0
+    assert "reduce max[1]" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--stage", "nonsense"], "there is no stage nonsense; the stages are: graph, normal"),
+        (["--diff", "graph"], "--diff graph is not two stages: --diff graph,normal"),
+        (["--diff", "graph,nonsense"], "there is no stage nonsense"),
+        (["--stage", "graph", "--diff", "graph,text"], "give one of them"),
+        (["--stage", "graph", "--kernel", "x"], "no generated kernel x; there are: v_double"),
+    ],
+)
+def test_stages_that_are_not_there(arguments, message, tmp_path, capsys):
+    (tmp_path / "ops.py").write_text(OPS)
+    assert main(["show", f"{tmp_path}/ops.py", *arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert message in output.err
+
+
+def test_a_module_without_inputs(tmp_path, capsys):
+    (tmp_path / "net.py").write_text("import torch\nnet = torch.nn.Softmax(-1)\n")
+    assert main(["show", f"{tmp_path}/net.py::net"]) == 2
+    assert "net is a torch module: let" in capsys.readouterr().err
+    assert main(["show", f"{tmp_path}/net.py::other"]) == 2
+    assert "has no op 'other'" in capsys.readouterr().err

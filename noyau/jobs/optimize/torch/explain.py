@@ -23,6 +23,7 @@ from noyau.jobs.optimize.torch.compile import Compiled
 from noyau.jobs.optimize.torch.record_builder import left
 from noyau.jobs.optimize.torch.run import as_inputs
 from noyau.jobs.report.text import Record, hanging
+from noyau.jobs.show.stages import KernelStages, Staged, stages_of_plan
 from noyau.text import printable
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -30,13 +31,17 @@ _MOST = 4  # names after one reason
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explained(Record):
+class Explained(Staged, Record):
     """What noyau sees in a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
     where."""
 
     name: str
     graphs: tuple[Compiled, ...]
     breaks: tuple[str, ...]
+
+    @property
+    def stages(self) -> list[KernelStages]:
+        return [each for graph in self.graphs for each in stages_of_plan(graph.plan.kernels)]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order."""

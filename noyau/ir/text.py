@@ -1,0 +1,210 @@
+"""Both IRs as text, one grammar each (docs/architecture.md); a text is for readers and is not parsed again.
+
+A line of a graph is `name: dtype[shape] = kind(inputs)`. A line of a kernel is a statement; the body of a loop, a
+condition or a fold is indented. Names of a model are escaped where they hold control characters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import assert_never
+
+import numpy as np
+
+from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Kind,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.loops import (
+    Alloc,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    Guard,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Require,
+    Statement,
+    Store,
+    Var,
+)
+from noyau.text import printable
+
+_INDENT = "    "
+_MOST_CELLS = 4  # of a constant that is printed cell by cell
+
+
+def graph_text(graph: Graph) -> str:
+    """The lines of a graph: its nodes in order, what it demands of sizes, its outputs."""
+    lines = [f"{_typed(node.output, node.dtype.value, node.shape)} = {_node(node)}" for node in graph.nodes]
+    demands = [f"demand {demand}" for demand in graph.demands]
+    return "\n".join([*lines, *demands, f"return {', '.join(map(printable, graph.outputs))}"])
+
+
+def _typed(name: str, dtype: str, shape: Shape) -> str:
+    return f"{printable(name)}: {dtype}[{_list(shape)}]"
+
+
+def _list(dims: Sequence[Dim | int]) -> str:
+    return ", ".join(map(str, dims))
+
+
+def _node(node: Node) -> str:
+    operands = ", ".join(map(printable, node.inputs))
+    return _kind(node.kind, node.inputs) + (f"({operands})" if operands else "")
+
+
+def _kind(kind: Kind, inputs: Sequence[str]) -> str:
+    match kind:
+        case Input():
+            return "input"
+        case Constant(value):
+            return _constant(value)
+        case Iota(index):
+            return f"iota[{index}]"
+        case Map(function):
+            return function
+        case Reduce(monoid, axes):
+            return f"reduce {monoid}[{_list(axes)}]"
+        case Scan(monoid, axis, exclusive, reverse):
+            return f"scan {monoid}[{axis}{', exclusive' * exclusive}{', reverse' * reverse}]"
+        case View(index):
+            return f"view[{_list(index)}]"
+        case Select(axis, starts):
+            return f"select[{axis}: {_list(starts)}]"
+        case Gather(index):
+            return f"gather[{_places(index, inputs)}]"
+        case Scatter(index, monoid):
+            return f"scatter {monoid or 'last'}[{_places(index, inputs)}]"
+        case Contract(equation):
+            return f"contract {equation}"
+        case Opaque(name):
+            return f"opaque {printable(name)}"
+        case Part(position):
+            return f"part[{position}]"
+        case _:
+            assert_never(kind)
+
+
+def _constant(value: np.ndarray) -> str:
+    if value.size > _MOST_CELLS:
+        return f"constant of {value.size} cells"
+    return f"constant {', '.join(str(cell) for cell in value.ravel().tolist())}"
+
+
+def _places(index: Sequence[Dim | Lookup], inputs: Sequence[str]) -> str:
+    return ", ".join(
+        f"{printable(inputs[each.input])}[{_list(each.at)}]" if isinstance(each, Lookup) else str(each)
+        for each in index
+    )
+
+
+def kernel_text(kernel: Kernel) -> str:
+    """The lines of a kernel: its buffers, what it demands of sizes, its launches."""
+    buffers = [f"{_INDENT}{_buffer(buffer)}" for buffer in kernel.buffers]
+    guards = [f"{_INDENT}{_guard(guard)}" for guard in kernel.guards]
+    launches = [line for launch in kernel.launches for line in _launch(launch)]
+    return "\n".join([f"kernel {kernel.name}", *buffers, *guards, *launches])
+
+
+def _buffer(buffer: Buffer) -> str:
+    strides = "" if buffer.strides is None else f" strides [{_list(buffer.strides)}]"
+    source = "" if buffer.source in ("", buffer.name) else f"  # {printable(buffer.source)}"
+    return f"{buffer.role.value} {_typed(buffer.name, buffer.dtype.value, buffer.shape)}{strides}{source}"
+
+
+def _guard(guard: Guard) -> str:
+    always = f"guard {guard.left} <= {guard.right}"
+    return always if guard.cells.constant else f"{always} unless {guard.cells} = 0"
+
+
+def _launch(launch: Launch) -> Iterator[str]:
+    yield f"launch{'' if launch.when is None else f' when {_expr(launch.when)}'}"
+    yield from _block(launch.body, _INDENT)
+
+
+def _block(body: Sequence[Statement], margin: str) -> Iterator[str]:
+    for statement in body:
+        yield from _statement(statement, margin)
+
+
+def _statement(statement: Statement, margin: str) -> Iterator[str]:
+    match statement:
+        case Let(name, Fold() as fold):
+            yield f"{margin}{name} = {_fold_head(fold)}:"
+            yield from _block(fold.body, margin + _INDENT)
+            yield f"{margin}{_INDENT}yield {_expr(fold.value)}"
+        case Let(name, value):
+            yield f"{margin}{name} = {_expr(value)}"
+        case Store(buffers, index, values, merge):
+            cells = ", ".join(f"{buffer}[{_list(index)}]" for buffer in buffers)
+            how = f"{merge}=" if merge else "="
+            yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}{_hints(statement)}"
+        case Loop(var, extent, axis, body):
+            yield f"{margin}for {var} < {extent} on {axis.value}:"
+            yield from _block(body, margin + _INDENT)
+        case If(condition, body):
+            yield f"{margin}if {_expr(condition)}:"
+            yield from _block(body, margin + _INDENT)
+        case Alloc(name, dtype, shape, space):
+            yield f"{margin}alloc {space.value} {_typed(name, dtype.value, shape)}"
+        case Prefetch(buffer, index):
+            yield f"{margin}prefetch {buffer}[{_list(index)}]"
+        case Require(index, extent):
+            yield f"{margin}require 0 <= {index} < {extent}"
+        case _:
+            assert_never(statement)
+
+
+def _fold_head(fold: Fold) -> str:
+    loops = ", ".join(f"{var} < {extent}" for var, extent in fold.loops)
+    return f"fold {fold.monoid} over {loops}{'' if fold.at is None else f' at {fold.at}'}"
+
+
+def _hints(store: Store) -> str:
+    return "  # non-temporal" if store.non_temporal else ""
+
+
+def _expr(expr: Expr) -> str:
+    match expr:
+        case Const(value, dtype):
+            return f"{dtype.value} {value}"
+        case Var(name, _):
+            return name
+        case Index(dim, _):
+            return str(dim)
+        case Load(buffer, index, _, where, other):
+            mask = "" if where is None else f" where {_expr(where)} else {_expr(other) if other else 'unset'}"
+            return f"{buffer}[{_list(index)}]{mask}"
+        case Call(function, operands, dtype):
+            named = f"cast {dtype.value}" if function == "cast" else function
+            return f"{named}({', '.join(map(_expr, operands))})"
+        case Fold():
+            body = "; ".join(line.strip() for line in _block(expr.body, ""))
+            return f"{_fold_head(expr)} {{{body}{'; ' if body else ''}yield {_expr(expr.value)}}}"
+        case _:
+            assert_never(expr)

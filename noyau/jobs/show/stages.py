@@ -1,0 +1,135 @@
+"""The stages of the compiler, from graph to text, of each kernel of a model, an op or a module."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from itertools import zip_longest
+from types import MappingProxyType
+
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.table import Table
+from rich.text import Text
+
+from noyau.codegen.plan import Planned
+from noyau.errors import InputError
+from noyau.ir.text import graph_text, kernel_text
+from noyau.jobs.report.text import plain
+from noyau.kernels.programs.generate import Generated, printed
+from noyau.kernels.programs.program import KernelStep
+from noyau.text import Printed, printable
+
+STAGES = ("graph", "normal", "loops", "scheduled", "text")
+_MARKS = MappingProxyType({"equal": " ", "replace": "|", "delete": "<", "insert": ">"})
+
+
+@dataclass(frozen=True, slots=True)
+class KernelStages:
+    """A kernel, and what prints it at each stage: `STAGES` in order."""
+
+    name: str
+    printers: Mapping[str, Callable[[], str]]
+
+    def text(self, stage: str) -> str:
+        """The kernel at a stage. InputError for a stage that there is not."""
+        if stage not in self.printers:
+            raise InputError(f"there is no stage {printable(stage)}; the stages are: {', '.join(STAGES)}, all")
+        return self.printers[stage]()
+
+
+class Staged(ABC):
+    """What has kernels whose stages can be seen."""
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def stages(self) -> Sequence[KernelStages]:
+        """The kernels with their stages."""
+
+    def stage(self, stage: str, kernel: str | None = None) -> str:
+        """Every kernel, or the one of a name, at a stage: graph (as the user spelt it), normal (one spelling for all),
+        loops (lowered), scheduled, text (the source), or all. InputError where there is no such stage or kernel."""
+        names = STAGES if stage == "all" else (stage,)
+        parts = [(f"{each.name}: {name}", each.text(name)) for each in self._chosen(kernel) for name in names]
+        return "\n\n".join(f"==== {head} ====\n{text.rstrip()}" for head, text in parts) + "\n"
+
+    def difference(self, stage: str, other: str, kernel: str | None = None) -> Difference:
+        """Two stages of every kernel, or of the one of a name, side by side. InputError as from `stage`."""
+        chosen = self._chosen(kernel)
+        return Difference((stage, other), tuple((each.name, each.text(stage), each.text(other)) for each in chosen))
+
+    def _chosen(self, kernel: str | None) -> Sequence[KernelStages]:
+        chosen = [each for each in self.stages if kernel in (None, each.name)]
+        if kernel is not None and not chosen:
+            known = ", ".join(each.name for each in self.stages) or "none"
+            raise InputError(f"there is no generated kernel {printable(kernel)}; there are: {known}")
+        return chosen
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Difference(Printed):
+    """Two stages of kernels side by side; prints itself. `kernels`: a name and two texts each."""
+
+    stages: tuple[str, str]
+    kernels: tuple[tuple[str, str, str], ...]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for name, left, right in self.kernels:
+            table = Table(box=None, expand=True, pad_edge=False, title=name, title_justify="left")
+            table.add_column(self.stages[0], ratio=1, overflow="fold")
+            table.add_column("", width=1)
+            table.add_column(self.stages[1], ratio=1, overflow="fold")
+            for mark, one, other in aligned(left.splitlines(), right.splitlines()):
+                style = "" if mark == " " else "bold"
+                table.add_row(Text(one, style=style), mark, Text(other, style=style))
+            yield table
+
+    def __str__(self) -> str:
+        return plain(self)
+
+
+def aligned(left: Sequence[str], right: Sequence[str]) -> Iterator[tuple[str, str, str]]:
+    """The lines of two texts in pairs, with a mark: " " equal, "|" changed, "<" on the left alone, ">" on the right."""
+    for kind, start, stop, other_start, other_stop in SequenceMatcher(None, left, right, autojunk=False).get_opcodes():
+        for one, other in zip_longest(left[start:stop], right[other_start:other_stop]):
+            missing = "insert" if one is None else "delete" if other is None else kind
+            yield _MARKS[missing], one or "", other or ""
+
+
+def stages_of_plan(kernels: Sequence[Planned]) -> list[KernelStages]:
+    """The kernels of a model or a module; of one that a user wrote the graph and the text."""
+    return [_planned(each) for each in kernels]
+
+
+def _planned(planned: Planned) -> KernelStages:
+    group = planned.groups[0]
+    printers: dict[str, Callable[[], str]] = {
+        "graph": lambda: graph_text(group.original),
+        "normal": lambda: graph_text(group.graph),
+        "loops": lambda: kernel_text(group.kernel),
+        "scheduled": lambda: kernel_text(planned.kernel),
+        "text": lambda: planned.text,
+    }
+    return KernelStages(planned.operator, printers)
+
+
+def stages_of_program(generated: Generated) -> list[KernelStages]:
+    """The kernels of an op; the graph is that of the whole op."""
+    steps = [step for step in generated.program.steps if isinstance(step, KernelStep)]
+    return [_step(generated, step) for step in steps]
+
+
+def _step(generated: Generated, step: KernelStep) -> KernelStages:
+    program = generated.program
+    alone = program if len(program.kernels) == 1 else type(program)(step.graph, (step,))
+    printers: dict[str, Callable[[], str]] = {
+        "graph": lambda: graph_text(generated.graph),
+        "normal": lambda: graph_text(step.graph),
+        "loops": lambda: kernel_text(step.lowered),
+        "scheduled": lambda: kernel_text(step.kernel),
+        "text": lambda: printed(alone, generated.language, ""),
+    }
+    return KernelStages(step.kernel.name, printers)

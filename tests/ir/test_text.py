@@ -1,0 +1,148 @@
+"""Both IRs as text: every kind of node and of statement, as docs/architecture.md has the grammar."""
+
+from __future__ import annotations
+
+import typing
+
+import numpy as np
+import pytest
+
+from noyau.dtypes import DType
+from noyau.ir import graph as graph_ir
+from noyau.ir import loops
+from noyau.ir.dims import Dim
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Graph,
+    Input,
+    Iota,
+    Lookup,
+    Map,
+    Node,
+    Opaque,
+    Part,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+)
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Const,
+    Fold,
+    Guard,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Require,
+    Role,
+    Space,
+    Store,
+    Var,
+)
+from noyau.ir.sizes import Demand
+from noyau.ir.text import graph_text, kernel_text
+
+F32, I64 = DType.F32, DType.I64
+n, rows = Dim.of("n"), Dim.of("rows")
+at = Dim.of("#0")
+
+KINDS = {
+    "input": (Input(), ()),
+    "constant 1.5": (Constant(np.array(1.5, np.float32)), ()),
+    "constant of 9 cells": (Constant(np.zeros(9, np.float32)), ()),
+    "iota[#0 + n]": (Iota(at + n), ()),
+    "exp(x)": (Map("exp"), ("x",)),
+    "reduce sum[0, 1](x)": (Reduce("sum", (0, 1)), ("x",)),
+    "scan max[1](x)": (Scan("max", 1), ("x",)),
+    "scan sum[0, exclusive, reverse](x)": (Scan("sum", 0, exclusive=True, reverse=True), ("x",)),
+    "view[#0, 0](x)": (View((at, Dim.of(0))), ("x",)),
+    "select[0: 0, n](x, y)": (Select(0, (Dim.of(0), n)), ("x", "y")),
+    "gather[i[#0], 2*#0](x, i)": (Gather((Lookup(1, (at,)), 2 * at)), ("x", "i")),
+    "scatter sum[i[#0]](x, i, y)": (Scatter((Lookup(1, (at,)),), "sum"), ("x", "i", "y")),
+    "scatter last[i[#0]](x, i, y)": (Scatter((Lookup(1, (at,)),), None), ("x", "i", "y")),
+    "contract ij,jk->ik(x, y)": (Contract("ij,jk->ik"), ("x", "y")),
+    "opaque Sort(x)": (Opaque("Sort"), ("x",)),
+    "part[1](x)": (Part(1), ("x",)),
+}
+
+
+@pytest.mark.parametrize("text", KINDS)
+def test_a_node(text):
+    kind, inputs = KINDS[text]
+    graph = Graph((Node("v", kind, inputs, F32, (rows, n)),), ("v",))
+    assert graph_text(graph) == f"v: f32[rows, n] = {text}\nreturn v"
+
+
+def test_every_kind_of_node_is_tried():
+    assert {type(kind) for kind, _ in KINDS.values()} == set(typing.get_args(graph_ir.Kind))
+
+
+def test_demands_and_hostile_names():
+    graph = Graph((Node("a\x1b", Input(), (), F32, (n,)),), ("a\x1b",), (Demand(n, Dim.of(4), "at most"),))
+    assert graph_text(graph) == "'a\\x1b': f32[n] = input\ndemand n <= 4\nreturn 'a\\x1b'"
+
+
+def kernel(*body: loops.Statement, when: loops.Expr | None = None) -> Kernel:
+    buffers = (
+        Buffer("x", F32, (rows, n), Role.INPUT, "x.1", (Dim.of("s"), Dim.of(1))),
+        Buffer("out", F32, (rows,), Role.OUTPUT, "out"),
+    )
+    guards = (Guard(Dim.of(1), Dim.of(1), n), Guard(rows, Dim.of(2), n))
+    return Kernel("k", buffers, (), (Launch(body, when),), guards)
+
+
+HEAD = """kernel k
+    input x: f32[rows, n] strides [s, 1]  # x.1
+    output out: f32[rows]
+    guard 1 <= n
+    guard 2 <= n unless rows = 0
+"""
+LOAD = Load("x", (Dim.of("#r"), Dim.of("#c")), F32)
+FOLD = Fold("sum", (("#c", n),), (Let("y", LOAD),), Var("y", F32), F32)
+STATEMENTS: dict[str, loops.Statement] = {
+    "y = exp(x[#r, #c])": Let("y", Call("exp", (LOAD,), F32)),
+    "y = cast i64(f32 2.0)": Let("y", Call("cast", (Const(2.0, F32),), I64)),
+    "y = add(#r + 1, z)": Let("y", Call("add", (Index(Dim.of("#r") + 1), Var("z", I64)), I64)),
+    "y = x[#r, #c] where less(z, 1) else f32 0.0": Let(
+        "y",
+        Load(
+            "x",
+            LOAD.index,
+            F32,
+            Call("less", (Var("z", I64), Index(Dim.of(1))), DType.BOOL),
+            Const(0.0, F32),
+        ),
+    ),
+    "y = fold sum over #c < n:\n    y = x[#r, #c]\n    yield y": Let("y", FOLD),
+    "y = exp(fold sum over #c < n {y = x[#r, #c]; yield y})": Let("y", Call("exp", (FOLD,), F32)),
+    "out[#r] = y": Store(("out",), (Dim.of("#r"),), (Var("y", F32),)),
+    "a[0], b[0] argmax= y, z": Store(("a", "b"), (Dim.of(0),), (Var("y", F32), Var("z", F32)), "argmax"),
+    "for #r < rows on threads:\n    prefetch x[#r, 0]": Loop(
+        "#r", rows, Axis.THREADS, (Prefetch("x", (Dim.of("#r"), Dim.of(0))),)
+    ),
+    "if y:\n    require 0 <= #r < n": If(Var("y", DType.BOOL), (Require(Dim.of("#r"), n),)),
+    "alloc register tile: f32[16]": Alloc("tile", F32, (Dim.of(16),), Space.REGISTER),
+}
+
+
+@pytest.mark.parametrize("text", STATEMENTS)
+def test_a_statement(text):
+    body = "\n".join(f"    {line}" for line in text.splitlines())
+    assert kernel_text(kernel(STATEMENTS[text])) == f"{HEAD}launch\n{body}"
+
+
+def test_a_launch_that_runs_for_some_sizes():
+    when = Call("less", (Index(n), Index(Dim.of(64))), DType.BOOL)
+    assert kernel_text(kernel(when=when)) == f"{HEAD}launch when less(n, 64)"
