@@ -14,6 +14,7 @@ from noyau import dtypes
 from noyau.ir import graph, loops
 
 FORBIDDEN_WORDS = {"utils", "util", "helpers", "helper", "base", "manager"}
+LANGUAGE_TABLES = ("LANGUAGES", "GENERATIONS", "CALLERS", "SANITIZERS")  # whose entries are records
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 Rule = Callable[[ast.Module], list[str]]
 
@@ -144,6 +145,40 @@ def missing_preamble(tree: ast.Module) -> list[str]:
     return complaints + ([] if futures or not defines else ["no `from __future__ import annotations`"])
 
 
+def compared_languages(tree: ast.Module) -> list[str]:
+    """Comparisons of a language with its name, or with names: its record in codegen/language.py says what it is."""
+    compared = [node for node in nodes(tree) if isinstance(node, ast.Compare) and _is_by_name(node)]
+    matched = [node.subject for node in nodes(tree) if isinstance(node, ast.Match) and _is_language(node.subject)]
+    patterns = [each for each in nodes(tree) if isinstance(each, ast.MatchClass) and "language" in each.kwd_attrs]
+    named = [
+        pattern
+        for each in patterns
+        for name, pattern in zip(each.kwd_attrs, each.kwd_patterns, strict=True)
+        if name == "language" and isinstance(pattern, ast.MatchValue)
+    ]
+    return [f"line {node.lineno} compares a language with a name" for node in (*compared, *matched, *named)]
+
+
+def _is_by_name(node: ast.Compare) -> bool:
+    sides = [node.left, *node.comparators]
+    by_name = any(
+        isinstance(each, ast.Tuple | ast.List | ast.Set)
+        or (isinstance(each, ast.Constant) and isinstance(each.value, str))
+        or (isinstance(each, ast.Name) and each.id.isupper() and each.id not in LANGUAGE_TABLES)
+        for each in sides
+    )
+    return by_name and any(map(_is_language, sides))
+
+
+def _is_language(node: ast.expr) -> bool:
+    """Whether an expression names a language: `language`, `kernel.language`, `language_of(f)`."""
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name) | ast.Call(func=ast.Name(id=name)):
+            return name in ("language", "language_of")
+        case _:
+            return False
+
+
 RULES: dict[Rule, tuple[str, ...]] = {
     long_functions: ("def f():\n" + "    x = 1\n" * 40, "class C:\n    async def f(self):\n" + "        x = 1\n" * 40),
     bad_names: (
@@ -173,6 +208,14 @@ RULES: dict[Rule, tuple[str, ...]] = {
         "if isinstance(x, A):\n    a\nelif isinstance(x, B):\n    b\nelif isinstance(x, C):\n    c",
         "if isinstance(x, A):\n    a\nelif isinstance(x, B):\n    b\nelse:\n    if isinstance(x, C):\n        c",
     ),
+    compared_languages: (
+        'if language == "c": ...',
+        'x = kernel.language in ("c", "numba")',
+        "x = kernel.language not in CALLED",
+        'x = language_of(f) != "python"',
+        'match made.language:\n    case "c":\n        x',
+        'match made:\n    case HandKernel(language="c"):\n        x',
+    ),
     missing_preamble: ("import os", '"""It."""\ndef f(): ...', "from __future__ import annotations\nx: int = 1"),
 }
 ALLOWED: dict[Rule, str] = {
@@ -186,5 +229,9 @@ ALLOWED: dict[Rule, str] = {
         "match d:\n    case int(x):\n        x\n    case 'text':\n        x\n    case [a, b]:\n        x"
     ),
     isinstance_ladders: "if isinstance(x, A):\n    a\nelif isinstance(x, B):\n    b\nelse:\n    c",
+    compared_languages: (
+        "x = LANGUAGES[kernel.language].on_gpu\nif language not in LANGUAGES: ...\nif language == other.language: ...\n"
+        "for language in LANGUAGES: ...\nif device == 'cuda': ..."
+    ),
     missing_preamble: '"""It."""\nfrom __future__ import annotations\ndef f(): ...',
 }

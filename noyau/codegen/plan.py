@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.c.tables import comment_text
+from noyau.codegen.language import GENERATIONS
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.costs import bytes_moved, flops
 from noyau.compiler.partition.cut import Group
@@ -42,12 +43,7 @@ class Planned:
         """The text, opened by a comment: the nodes it replaces, bytes and flops, its certificate."""
         if self.by_hand:
             return f"{comment_text(describe(self, certificate))}\n\n{self.text}"
-        told = describe(self, certificate)
-        if self.language == "triton":
-            from noyau.codegen.triton import printer as triton_printer  # many modules, which no kernel of a CPU needs
-
-            return triton_printer.source(self.kernel, told)
-        return c_printer.source(self.kernel, told)
+        return GENERATIONS[self.language].printer([self.kernel], describe(self, certificate))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from noyau.codegen.language import BY_SUFFIX, LANGUAGES, Grid
 from noyau.errors import InputError, SignatureError
 from noyau.kernels.buffers import parameters_of
 from noyau.kernels.c.parameters import roles_of
@@ -17,15 +18,13 @@ from noyau.kernels.user_kernel import (
     HandKernel,
     Target,
     Usage,
+    language_named,
     language_of,
     python_function,
-    require_language,
     require_name,
     validate,
 )
 
-_BY_SUFFIX = {".c": "c", ".cpp": "cpp", ".cc": "cpp", ".cu": "cuda"}
-_TEXTS = ("c", "cpp", "cuda")
 _LARGEST_TEXT = 1 << 24
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
@@ -43,19 +42,17 @@ class Written:
 def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, called: str) -> Written:
     """A file, by its path from `folder`, or with a language a text. InputError where the file cannot be read."""
     if language is not None:
-        require_language(language, called)
-        if language not in _TEXTS:
-            raise SignatureError(
-                f"{called}: a text is in {', '.join(_TEXTS)}; a {language} kernel is attached as a function"
-            )
+        if not language_named(language, called).is_text:
+            texts = ", ".join(name for name, each in LANGUAGES.items() if each.is_text)
+            raise SignatureError(f"{called}: a text is in {texts}; a {language} kernel is attached as a function")
         if isinstance(what, str) and ("{" in what or "\n" in what or not what.strip()):
             return Written(what, language, "a text", entry)
     elif isinstance(what, str) and ("{" in what or "\n" in what):
         raise SignatureError(f'{called}: this is a text; say in which language: kernel(text, language="c", entry=...)')
     path = folder / what
-    found = language or _BY_SUFFIX.get(path.suffix)
-    if found is None:
+    if language is None and path.suffix not in BY_SUFFIX:
         raise SignatureError(f"{called}: {path.name!r} is no .c, .cpp or .cu; say language=")
+    found = language or BY_SUFFIX[path.suffix].name
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -79,7 +76,7 @@ def attach_text(written: Written, usage: Usage, target: Target, name: str | None
     _require_free(made, taken, target)
     validate(usage, target, called)
     prototype = None
-    if written.language == "c":
+    if LANGUAGES[written.language].is_native:
         _check_options(usage, called)
         prototype = prototype_of(written.text, entry, called)
         roles_of(prototype, usage, target, called)
@@ -98,9 +95,9 @@ def attach_function(
     _require_free(made, taken, target)
     if inspect.isclass(function):
         raise SignatureError(f"{called} is a class; a kernel is a function: give one that makes what it needs of it")
-    is_triton = language == "triton"
-    validate(usage, target, called, meta_names(function) if is_triton else ())
-    if is_triton:
+    has_programs = LANGUAGES[language].grid is Grid.PROGRAMS
+    validate(usage, target, called, meta_names(function) if has_programs else ())
+    if has_programs:
         _require_signature(target)
         taken_by(function, usage, target, called)
         usage = replace(usage, returns=False)
@@ -111,7 +108,7 @@ def attach_function(
     if not usage.returns or usage.updates:
         _require_signature(target)
     kernel = HandKernel(made, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
-    return kernel if is_triton else _with_parameters(kernel, plain)
+    return kernel if has_programs else _with_parameters(kernel, plain)
 
 
 def _with_parameters(kernel: HandKernel, plain: Callable[..., Any]) -> HandKernel:
@@ -184,7 +181,7 @@ def _check_options(usage: Usage, called: str) -> None:
 
 def _require_of_use(usage: Usage, language: str, called: str) -> None:
     """SignatureError for what would be said of a function in vain."""
-    if usage.launch is not None and language != "numba_cuda":
+    if usage.launch is not None and not LANGUAGES[language].on_gpu:
         raise SignatureError(
             f"launch= of {called}: it is called as any function of Python is, without a grid; leave it out"
         )

@@ -6,53 +6,35 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import CheckError, NoyauError, RaisedError, SignatureError, UnsupportedError
 from noyau.kernels.buffers import CPU, Buffer, ask, buffer_of, parameters_of
-from noyau.kernels.c.text import c_source
+from noyau.kernels.callers import CALLERS, Constants, built_once
 from noyau.kernels.guarded_run import End, Guards, paired
 from noyau.kernels.reference import bind_sizes, empty_outputs
 from noyau.kernels.user_kernel import HandKernel, check_init, python_function
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
-from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native, Order
 
 Array = np.ndarray
-Constants = tuple[tuple[str, Any], ...]
 _LINES = 4  # of what a kernel raised, in a message
-SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
-CALLED_HERE = ("c", "numba", "python")  # languages that NumPy arrays can be given to
-CALLED_THERE = ("triton",)  # languages that tensors on a GPU can be given to
-
-
-def built(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
-    """The library of a kernel in C, from the cache or built, and the symbol of its table. BuildError as the compiler
-    says, SignatureError where it does not take the instance."""
-    return _built(kernel, instance, tuple(sorted(constants.items())))
-
-
-@lru_cache(maxsize=256)
-def _built(kernel: HandKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
-    text = c_source(kernel, instance, SYMBOL, dict(constants))
-    flags = tuple(kernel.usage.options.get("flags", ()))
-    return c_compiler.compile_library([text], c_compiler.Options(extra=flags)), f"{SYMBOL}_kernel"
 
 
 @lru_cache(maxsize=256)
 def _native(kernel: HandKernel, instance: Instance, constants: Constants) -> Native:
-    return Native(*_built(kernel, instance, constants))
+    return Native(*built_once(kernel, instance, constants))
 
 
 def call_kernel(
     kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
 ) -> list[Array]:
     """The results of a kernel, in this process. UnsupportedError for one that needs a GPU."""
-    if kernel.language == "c":
+    if LANGUAGES[kernel.language].is_native:
         return _native(kernel, instance, tuple(sorted(constants.items())))(*arrays)
     return FunctionKernel(kernel, instance, constants)(*arrays)
 
@@ -87,20 +69,17 @@ class FunctionKernel:
 
     def run(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """One call. RaisedError where it raises."""
-        function = self.kernel.function
-        if function is None or self.kernel.language not in (*CALLED_HERE, "triton"):
+        function, caller = self.kernel.function, CALLERS.get(self.kernel.language)
+        if function is None or caller is None:
             raise UnsupportedError(
                 f"{self.kernel.called} is in {self.kernel.language}, which NumPy arrays cannot be given to"
             )
         before = self.prepared(arrays, outputs)
         try:
-            if self.kernel.language == "triton":
-                from noyau.kernels.triton.arrays import launch_on_arrays
-
-                launch_on_arrays(self.kernel, self.instance, self.constants, before, outputs)
-                returned = None
-            else:
+            if caller.launch is None:
                 returned = self.returned(function, before, outputs)
+            else:
+                returned = caller.launch(self.kernel, self.instance, self.constants, before, outputs)
         except NoyauError:
             raise
         except (Exception, SystemExit) as fault:
@@ -114,7 +93,8 @@ class FunctionKernel:
         try:
             return function(*positional, **named)
         except (TypeError, AssertionError) as fault:
-            if self.kernel.language != "numba" or self.kernel.usage.updates or not _wants_packed(fault, inputs):
+            is_jit = LANGUAGES[self.kernel.language].is_jit
+            if not is_jit or self.kernel.usage.updates or not _wants_packed(fault, inputs):
                 raise
         positional, named = self.arguments([np.array(each, order="C") for each in inputs], outputs)
         return function(*positional, **named)

@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.kernels.user_kernel import language_of, python_function
 
 # Where functions lie that change with a version alone: of Python, of what is installed, of noyau itself.
@@ -86,7 +87,7 @@ class _Telling:
     def anew(self, value: Any) -> Iterator[str]:
         """The lines of what is no plain value, told for the first time."""
         inner = value
-        if language_of(value) != "python":
+        if LANGUAGES[language_of(value)].packages:
             inner = python_function(value)
             yield from self.decorated(value)
         match inner:

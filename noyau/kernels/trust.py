@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from noyau.errors import BuildError, NoyauError, OutputError
-from noyau.kernels.call import CALLED_HERE, CALLED_THERE, built
+from noyau.errors import NoyauError, OutputError
+from noyau.kernels.callers import CALLERS, caller_of
 from noyau.kernels.closure_fingerprint import told_of
 from noyau.kernels.reference import Reference
 from noyau.kernels.user_kernel import HandKernel
@@ -27,17 +27,21 @@ def ineligible(
     kernel: HandKernel, reference: Reference, instance: Instance, constants: Mapping[str, Any], device: str = "cpu"
 ) -> str:
     """Why a kernel may not run for an instance, whose arrays lie on a device, or nothing."""
-    if device == "cpu" and kernel.language not in CALLED_HERE:
-        return f"it is in {kernel.language}, which NumPy arrays cannot be given to"
-    if device != "cpu" and kernel.language not in CALLED_THERE:
-        return f"it is in {kernel.language}, and the tensors lie on {device}"
+    caller = caller_of(kernel, gpu=device != "cpu")
+    if caller is None:
+        lies = "which NumPy arrays cannot be given to" if device == "cpu" else f"and the tensors lie on {device}"
+        return f"it is in {kernel.language}, {lies}"
     untaken = [name for name, value in reference.constants.items() if constants.get(name, value) != value]
     missed = [name for name in untaken if not kernel.takes(name) and kernel.usage.args is None]
     if missed:
         return f"it does not take the constant {missed[0]}, which is not at its default"
     if not kernel.usage.trust and not is_checked(kernel, reference, instance):
         return _unchecked(kernel, reference, instance)
-    return _unbuilt(kernel, instance, constants) if kernel.language in ("c", "triton") else ""
+    try:
+        caller.prepare(kernel, instance, constants)
+    except NoyauError as error:
+        return str(error)
+    return ""
 
 
 def is_checked(kernel: HandKernel, reference: Reference, instance: Instance) -> bool:
@@ -117,19 +121,6 @@ def _is_known(kernel: HandKernel, reference: Reference, fact: str) -> bool:
     return key in _SEEN
 
 
-def _unbuilt(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> str:
-    try:
-        if kernel.language == "triton":
-            from noyau.kernels.triton.arrays import opened
-
-            opened(kernel, instance, constants)
-        else:
-            built(kernel, instance, constants)
-    except NoyauError as error:
-        return str(error)
-    return ""
-
-
 def _key(kernel: HandKernel, reference: Reference, fact: str) -> str:
     """What identifies a check that showed something: kernel, what is said of it, reference, signature, machine; as they
     were when this was asked first."""
@@ -137,16 +128,5 @@ def _key(kernel: HandKernel, reference: Reference, fact: str) -> str:
     said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
     said += [usage.options, reference.constants, kernel.function, reference.function]
     parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(told_of, said), fact]
-    return cache.digest("checked", *parts, c_compiler.level(), _compiler(kernel.language))
-
-
-def _compiler(language: str) -> str:
-    """Who makes machine code of a kernel, as far as a check depends on it."""
-    if language == "triton":
-        from noyau.kernels.triton.calls import where
-
-        return where()
-    try:
-        return c_compiler.find_compiler().version if language == "c" else ""
-    except BuildError:
-        return ""
+    caller = CALLERS.get(kernel.language)
+    return cache.digest("checked", *parts, c_compiler.level(), caller.compiler() if caller else "")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -10,12 +11,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES, Language
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.kernels.buffers import asked_for
 from noyau.kernels.c.prototypes import Prototype
 from noyau.signatures.types import Signature, Term
 
-LANGUAGES = ("c", "cpp", "cuda", "numba", "numba_cuda", "triton", "python")
 Number: TypeAlias = bool | int | float
 Launch: TypeAlias = Callable[..., Any] | tuple[Any, ...] | str
 Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
@@ -229,9 +230,8 @@ def language_of(function: Callable[..., Any]) -> str:
     """The language of a callable, told by the package that its type comes from; nothing is imported for it."""
     kind = type(function)
     origin = f"{kind.__module__}.{kind.__qualname__}"
-    if origin.startswith("numba."):
-        return "numba_cuda" if ".cuda." in origin else "numba"
-    return "triton" if origin.startswith("triton.") else "python"
+    made_by = (each.name for each in LANGUAGES.values() if each.decorators and re.match(each.decorators, origin))
+    return next(made_by, "python")
 
 
 def python_function(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -249,9 +249,11 @@ def _attribute(value: Any, path: str) -> Any:
     return value
 
 
-def require_language(language: str, called: str) -> None:
+def language_named(language: str, called: str) -> Language:
+    """The language of a name. UnsupportedError where there is none of it."""
     if language not in LANGUAGES:
         raise UnsupportedError(f"{called}: there is no language {language!r}; there are {', '.join(LANGUAGES)}")
+    return LANGUAGES[language]
 
 
 def number_text(value: Number) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.codegen.c import printer as c_printer
+from noyau.codegen.language import GENERATIONS, LANGUAGES
 from noyau.codegen.onnx.emitter import Writer
 from noyau.codegen.onnx.printer import spell
 from noyau.codegen.plan import digest
@@ -236,15 +237,16 @@ class _Maker:
         hand = next((each for each in self.description.kernels if each.name == kernel), None)
         if hand is not None:
             return [self.by_hand(hand)]
-        if kernel != "c":
-            known = ", ".join(["c", *(each.name for each in self.description.kernels)])
+        native = [name for name in GENERATIONS if LANGUAGES[name].is_native]
+        if kernel not in native:
+            known = ", ".join([*native, *(each.name for each in self.description.kernels)])
             raise SignatureError(f"{self.description.name} has no kernel {kernel!r} for a model; there are: {known}")
         return self.generated()
 
     def by_hand(self, kernel: HandKernel) -> Kernel:
         """A kernel in C of the op's own, for the whole of it."""
         wanted = self.wanted
-        if kernel.language != "c":
+        if not LANGUAGES[kernel.language].is_native:
             raise InputError(f"{kernel.called} is in {kernel.language}; a model takes kernels in C alone")
         if kernel.usage.options.get("flags"):
             raise InputError(f"{kernel.called} asks for flags, and kernels of a model are built alike: leave them out")

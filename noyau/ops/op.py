@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypedDict, TypeVar, U
 
 import numpy as np
 
+from noyau.codegen.language import GENERATIONS, LANGUAGES, Grid
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.hosts.detection import are_tensors, is_traced, lies_on_gpu
@@ -21,9 +22,9 @@ from noyau.hosts.numpy.fast_calls import MISS
 from noyau.kernels.attach import attach_function, attach_text, read_text
 from noyau.kernels.buffers import parameters_of
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import PRINTED, Generated, generate_usual
+from noyau.kernels.programs.generate import Generated, generate_usual
 from noyau.kernels.reference import reference_of, runs_as_written
-from noyau.kernels.user_kernel import EMPTY, LANGUAGES, Arguments, HandKernel, Init, Launch, language_of, usage_of
+from noyau.kernels.user_kernel import EMPTY, Arguments, HandKernel, Init, Launch, language_of, usage_of
 from noyau.ops.dispatch.calls import ReferenceWarning
 from noyau.ops.dispatch.explanation import Explanation, as_written
 from noyau.ops.dispatch.unsigned import calls_of
@@ -126,7 +127,7 @@ class Op(OnTensors, Generic[P, R]):
         if name in self.kernels:
             return self.kernels[name].text
         if name not in LANGUAGES:
-            known = ", ".join((*self.kernels, *PRINTED))
+            known = ", ".join((*self.kernels, *GENERATIONS))
             raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {known}")
         return self.generated(name).text
 
@@ -284,7 +285,8 @@ class Op(OnTensors, Generic[P, R]):
             folder = self.file.parent if self.file else Path()
             written = read_text(what, language, entry, folder, self.name)
             return self.attach(attach_text(written, usage, target, name, self.kernels))
-        if not callable(what) and language_of(what) != "triton":  # a tuner of triton is called by its grid alone
+        # a tuner of Triton is called by its grid alone
+        if not callable(what) and LANGUAGES[language_of(what)].grid is not Grid.PROGRAMS:
             raise SignatureError(
                 f"{self.name}: {what!r} is no kernel; give a function, a path, or a text with language="
             )

@@ -26,19 +26,32 @@ from noyau.signatures.types import Instance
 # Of a kernel, its arguments, its launch, words for the sizes and for what it is called: what was seen, what it gave.
 Call = Callable[[Any, Sequence[Any], Any, str, str], tuple[Watched, Any]]
 
-# The module of each language that has a function `call`, and the packages that it needs.
-_CALL_ROUTES = {
-    "numba": "noyau.sanitizer.numba.kernel",
-    "numba_cuda": "noyau.sanitizer.numba_cuda.kernel",
-    "triton": "noyau.sanitizer.triton.bare_call",
-    **dict.fromkeys(("c", "cpp", "cuda"), "noyau.sanitizer.c.bare_call"),
-}
 
-# The extra of each language that has one, and its packages: by what they are imported as, and by what they are called.
-_EXTRAS = {
-    **dict.fromkeys(("numba", "numba_cuda"), ("numba", {"numba": "numba"})),
-    "triton": ("triton", {"triton": "triton", "torch": "torch"}),
-    **dict.fromkeys(("c", "cpp", "cuda"), ("check-c", {"elftools": "pyelftools"})),
+@dataclass(frozen=True, slots=True, eq=False)
+class Sanitizer:
+    """What observes kernels of a language: the module with `watch`, for a kernel of an op, and the one with `call`, for
+    a function; the extra that installs what they need, and its packages: as they are imported, and as they are called.
+    """
+
+    watch: str
+    call: str
+    extra: str
+    packages: Mapping[str, str]
+
+
+_C = Sanitizer("noyau.sanitizer.c.kernel", "noyau.sanitizer.c.bare_call", "check-c", {"elftools": "pyelftools"})
+SANITIZERS: Mapping[str, Sanitizer] = {
+    "numba": Sanitizer(*("noyau.sanitizer.numba.kernel",) * 2, "numba", {"numba": "numba"}),
+    "numba_cuda": Sanitizer(*("noyau.sanitizer.numba_cuda.kernel",) * 2, "numba", {"numba": "numba"}),
+    "triton": Sanitizer(
+        "noyau.sanitizer.triton.kernel",
+        "noyau.sanitizer.triton.bare_call",
+        "triton",
+        {"triton": "triton", "torch": "torch"},
+    ),
+    "c": _C,
+    "cpp": _C,
+    "cuda": _C,
 }
 
 
@@ -47,7 +60,7 @@ def bare_language(function: Any) -> str | None:
     if isinstance(function, TextFunction):
         return function.language
     language = getattr(type(function), "noyau_language", None) or language_of(function)
-    return language if language in _CALL_ROUTES else None
+    return language if is_watched(language) else None
 
 
 def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str) -> tuple[Watched, Any]:
@@ -57,10 +70,10 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str
     be watched; SignatureError where the arguments or the launch do not fit; whatever it raises."""
     language = bare_language(function)
     if language is None:
-        raise UnsupportedError(f"{function!r} is no kernel of {', '.join(_CALL_ROUTES)}, so its accesses are not seen")
+        raise UnsupportedError(f"{function!r} is no kernel of {', '.join(SANITIZERS)}, so its accesses are not seen")
     if lacks := missing_extra(language):
         raise MissingExtraError(lacks)
-    return cast(Call, import_module(_CALL_ROUTES[language]).call)(function, args, launch, size, called)
+    return cast(Call, import_module(SANITIZERS[language].call).call)(function, args, launch, size, called)
 
 
 Array = np.ndarray
@@ -83,28 +96,18 @@ class Case:
 
 Watch = Callable[[Case, list[Map] | None], Watched]
 
-# The module of each language that has a function `watch`.
-_ROUTES = {
-    "numba": "noyau.sanitizer.numba.kernel",
-    "numba_cuda": "noyau.sanitizer.numba_cuda.kernel",
-    "triton": "noyau.sanitizer.triton.kernel",
-    "c": "noyau.sanitizer.c.kernel",
-    "cpp": "noyau.sanitizer.c.kernel",
-    "cuda": "noyau.sanitizer.c.kernel",
-}
-
 
 def missing_extra(language: str) -> str:
     """Say which package kernels of a language want, and how to install it; nothing where all are there."""
-    extra, packages = _EXTRAS.get(language, ("", {}))
-    missing = next((name for module, name in packages.items() if find_spec(module) is None), None)
-    return f"{missing} is not installed; run: pip install 'noyau[{extra}]'" if missing else ""
+    sanitizer = SANITIZERS.get(language)
+    packages = sanitizer.packages.items() if sanitizer else ()
+    missing = next((name for module, name in packages if find_spec(module) is None), None)
+    return f"{missing} is not installed; run: pip install 'noyau[{sanitizer.extra}]'" if sanitizer and missing else ""
 
 
 def is_watched(language: str) -> bool:
     """Whether kernels of this language can be watched here."""
-    route = _ROUTES.get(language)
-    return route is not None and find_spec(route.rpartition(".")[0]) is not None and find_spec(route) is not None
+    return SANITIZERS.get(language) is not None
 
 
 def watch(case: Case, maps: list[Map] | None = None) -> Watched:
@@ -115,4 +118,4 @@ def watch(case: Case, maps: list[Map] | None = None) -> Watched:
     language = case.kernel.language
     if not is_watched(language):
         raise UnsupportedError(f"kernels in {language} are not watched")
-    return cast(Watch, import_module(_ROUTES[language]).watch)(case, maps)
+    return cast(Watch, import_module(SANITIZERS[language].watch).watch)(case, maps)

@@ -5,7 +5,8 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError, SignatureError, UnsupportedError
-from noyau.kernels.call import FunctionKernel, built
+from noyau.kernels.call import FunctionKernel
+from noyau.kernels.callers import built
 from noyau.signatures.types import Instance
 from tests.kernels.written import attached, called, op_of
 

@@ -9,10 +9,10 @@ from noyau.errors import SignatureError, UnsupportedError
 from noyau.kernels.user_kernel import (
     Target,
     Usage,
+    language_named,
     language_of,
     number_text,
     python_function,
-    require_language,
     validate,
 )
 from noyau.signatures.parser import parse
@@ -114,7 +114,7 @@ def test_a_plain_function_is_in_python():
 
 def test_a_language_that_there_is_not():
     with pytest.raises(UnsupportedError, match="op: there is no language 'fortran'; there are c, cpp, cuda"):
-        require_language("fortran", "op")
+        language_named("fortran", "op")
 
 
 @pytest.mark.parametrize(

@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, SignatureError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.hosts.torch.tensors import as_tensors
 from noyau.jobs.bench.inputs import Views
-from noyau.kernels.call import CALLED_HERE, FunctionKernel
-from noyau.kernels.programs.generate import GENERATED, Wanted, key_of, wanted_by
+from noyau.kernels.call import FunctionKernel
+from noyau.kernels.callers import caller_of
+from noyau.kernels.programs.generate import Wanted, key_of, wanted_by
 from noyau.kernels.reference import empty_outputs
 from noyau.kernels.user_kernel import HandKernel
 from noyau.ops.dispatch.choice import REFERENCE, Choice, Choosing, Chosen
@@ -94,7 +96,7 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
         except NoyauError as error:
             yield Entry(kernel.name, kernel.language, fault=str(error))
     choosing = Choosing(op.description)
-    for language in GENERATED:
+    for language in wanted.languages:
         name, made = f"generated {language}", choosing.program(wanted, key_of(wanted), language)
         if isinstance(made, str):
             yield Entry(name, language, skipped=made)
@@ -173,10 +175,10 @@ def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Wanted, c
 def _attached(op: Op[..., Any], kernel: HandKernel, wanted: Wanted, bound: Bound, calling: Calling) -> Entry:
     """An attached kernel: in C as a call of the op runs it, in Python as it is called itself. BuildError and
     SignatureError as it is built."""
-    if kernel.language not in CALLED_HERE:
+    if caller_of(kernel) is None:
         return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
-    if kernel.language == "c":
-        return _through_door(op, kernel.name, Choice(kernel.name, "c", "", kernel), wanted, calling)
+    if LANGUAGES[kernel.language].is_native:
+        return _through_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), wanted, calling)
     called = FunctionKernel(kernel, wanted.instance, wanted.constants)
     takes = calling.views.memory_as_given
     if kernel.usage.returns or kernel.usage.updates:

@@ -16,6 +16,7 @@ from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.inputs import Drawn, View
 from noyau.jobs.bench.tasks import Task
 from noyau.jobs.bench.tile_sizes import tilings
+from noyau.kernels.callers import caller_of
 from noyau.kernels.programs.generate import Wanted, key_of
 from noyau.kernels.user_kernel import HandKernel
 from noyau.ops.dispatch.choice import Choice, Choosing, Chosen
@@ -119,7 +120,7 @@ def spelt_tiles(tiles: Mapping[str, int]) -> str:
 
 
 def _attached(op: Op[..., Any], kernel: HandKernel, wanted: Wanted) -> DeviceEntry:
-    if kernel.language not in wanted.languages:
+    if caller_of(kernel, gpu=True) is None:
         told = f"it is in {kernel.language}, and the tensors lie on {wanted.device}"
         return DeviceEntry(kernel.name, kernel.language, skipped=told)
     try:

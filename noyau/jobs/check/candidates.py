@@ -11,14 +11,15 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError
 from noyau.jobs.check.isolated_kernels import Apart
 from noyau.jobs.check.sanitized_runs import Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
-from noyau.kernels.call import CALLED_HERE, SYMBOL, FunctionKernel, built
-from noyau.kernels.guarded_run import LAYOUTS, How
+from noyau.kernels.callers import CALLERS, SYMBOL, Caller, caller_of
+from noyau.kernels.guarded_run import How
 from noyau.kernels.reference import Reference
-from noyau.kernels.triton.parameters import asks_strides, configs_of
+from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.trust import note, remember, revoke
 from noyau.kernels.user_kernel import HandKernel
 from noyau.sanitizer.routes import Case, is_watched, missing_extra, watch
@@ -124,6 +125,10 @@ class ByHand:
         return self.kernel.language
 
     @property
+    def caller(self) -> Caller | None:
+        return CALLERS.get(self.language)
+
+    @property
     def called(self) -> str:
         return self.kernel.called
 
@@ -146,17 +151,15 @@ class ByHand:
 
     @property
     def layouts(self) -> tuple[str, ...]:
-        if self.language == "triton":  # torch has no strides below 0
-            return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(self.kernel) else ()
-        return tuple(LAYOUTS) if not self.is_replayed and self.language != "c" else ()
+        return () if self.caller is None else self.caller.layouts(self.kernel)
 
     @property
     def skipped(self) -> str:
-        if self.language in CALLED_HERE:
+        if caller_of(self.kernel) is not None:
             return ""
         if lacks := missing_extra(self.language):
             return lacks
-        if self.language == "triton" or is_watched(self.language):
+        if self.caller is not None or is_watched(self.language):
             return ""
         return f"it is in {self.language}, which needs a GPU that noyau cannot use here yet"
 
@@ -167,18 +170,13 @@ class ByHand:
     @property
     def is_replayed(self) -> bool:
         """Whether it runs here only with every access watched."""
-        return self.language not in CALLED_HERE and self.language != "triton"
+        return self.caller is None
 
     def open(self, instance: Instance) -> None:
-        if self.language == "c":
-            built(self.kernel, instance, self.reference.constants)
-        elif self.language == "triton":
-            from noyau.kernels.triton.arrays import opened
-
-            opened(self.kernel, instance, self.reference.constants)
-            self.apart.chosen_for_triton()  # or it is not tried, which is no fault of its numbers
-        elif not self.is_replayed:
-            FunctionKernel(self.kernel, instance, self.reference.constants)
+        if self.caller is not None:
+            self.caller.prepare(self.kernel, instance, self.reference.constants)
+            if self.caller.launch is not None:
+                self.apart.chosen_for_triton()  # or it is not tried, which is no fault of its numbers
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         return True
@@ -216,8 +214,8 @@ class ByHand:
         revoke(self.kernel, self.reference, fault)
 
     def notes(self) -> list[str]:
-        way = self.apart.triton if self.language == "triton" else self.apart.way
-        alone = [way.note] if self.language != "c" and way is not None and way.note else []
+        way = self.apart.triton if caller_of(self.kernel, gpu=True) is not None else self.apart.way
+        alone = [way.note] if not LANGUAGES[self.language].is_native and way is not None and way.note else []
         packed = ["on packed arrays"] if not self.layouts else []
         configs = len(configs_of(self.kernel.function))
         packed += [f"with each of {configs} configurations in turn"] if configs else []
@@ -234,14 +232,15 @@ def _named(found: re.Match[str], instance: Instance) -> str:
 
 @lru_cache(maxsize=64)
 def _is_in_pieces(kernel: HandKernel) -> bool:
-    if kernel.prototype is None or kernel.language != "c":
+    if kernel.prototype is None or not LANGUAGES[kernel.language].is_native:
         return False
     return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
 
 
 def is_parallel(kernel: HandKernel) -> bool:
     """Whether it has threads whose number can be chosen: OpenMP in C, or parallel=True of numba."""
-    if kernel.language == "c":
+    language = LANGUAGES[kernel.language]
+    if language.is_native:
         return any("openmp" in flag for flag in kernel.usage.options.get("flags", ()))
     options: Mapping[str, Any] = getattr(kernel.function, "targetoptions", {})
-    return kernel.language == "numba" and bool(options.get("parallel"))
+    return bool(language.thread_pool and options.get("parallel"))

@@ -18,9 +18,9 @@ from functools import partial
 from threading import Thread
 from typing import Any, Generic, NoReturn, TypeVar
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError
 from noyau.jobs.check.generated import begin
-from noyau.kernels.c import SUFFIXES
 from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
 from noyau.workers.fork import ForkedWorker
@@ -32,7 +32,7 @@ def prepare(languages: Collection[str]) -> None:
     """Load Numba, and meanwhile let a compiler build what watches its kernels, and those by hand in C, C++ or CUDA C++,
     where these are among the `languages`. Both are done then, so that a copy of this process finds no thread half-way,
     and none of it is done twice."""
-    of_c = {language != "c" for language in languages if language in SUFFIXES.values()}
+    of_c = {each.is_cpp for each in map(LANGUAGES.__getitem__, languages) if each.is_text}
     jobs = *(partial(build.runtime, in_cpp=in_cpp) for in_cpp in sorted(of_c)), engine.library
     thread = Thread(target=_do, args=jobs, name="noyau-ahead", daemon=True)
     thread.start()

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES, generated_on
 from noyau.errors import BuildError, UnsupportedError
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import MANY
@@ -19,8 +20,6 @@ from noyau.jobs.check.isolated_kernels import last_first
 from noyau.jobs.check.sanitized_runs import Watch
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
 from noyau.kernels.programs.generate import (
-    GENERATED,
-    ON_GPU,
     Generated,
     Key,
     Wanted,
@@ -34,7 +33,6 @@ from noyau.ops.op import Op
 from noyau.sanitizer.records import Watched
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
-from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Order
 from noyau.verify.certificate import Certificate
 
@@ -61,16 +59,14 @@ class FromReference:
 
     @property
     def skipped(self) -> str:
+        language = LANGUAGES[self.language]
         try:
-            if self.language == "c":
-                c_compiler.find_compiler()
-            elif self.language in ON_GPU:
-                return "" if has_gpu() else NO_GPU
-            elif not _is_there(self.language):
-                return f"{self.language} is not installed"
+            language.require_compiler()
         except BuildError as error:
             return str(error)
-        return ""
+        if language.on_gpu:
+            return "" if has_gpu() else NO_GPU
+        return next((f"{name} is not installed" for name in language.packages if not _is_there(name)), "")
 
     def open(self, instance: Instance) -> None:
         """Whether it takes an instance shows with the sizes."""
@@ -100,7 +96,7 @@ class FromReference:
         if isinstance(found, str):
             raise UnsupportedError(found)
         arrays = fitted(bound.arrays, found.generated.wanted.layouts)
-        if how.pieces > 1 or self.language in ON_GPU:
+        if how.pieces > 1 or LANGUAGES[self.language].on_gpu:
             order: Order = last_first
             for target, result in zip(made, found.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True):
                 target[...] = result
@@ -139,8 +135,8 @@ class FromReference:
         return found
 
     def watched(self) -> Watch | str | None:
-        """Those in language numba as a user's are."""
-        return self.watch if self.language == "numba" else None
+        """Those that are compiled as a user's are, and have an interpreter of their own."""
+        return self.watch if LANGUAGES[self.language].thread_pool else None
 
     def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> Watched:
         from noyau.sanitizer.numba.generated import watch_generated
@@ -159,7 +155,7 @@ class FromReference:
         """Nothing, as above."""
 
     def notes(self) -> list[str]:
-        if self.language in ON_GPU:
+        if LANGUAGES[self.language].on_gpu:
             return ["generated; in Triton's interpreter" if is_interpreted() else "generated; on the GPU"]
         threads = ", ".join(map(str, self.threads))
         return [f"generated; in pieces, and with {threads} threads"]
@@ -168,7 +164,7 @@ class FromReference:
 def from_reference(op: Op[..., Any]) -> list[FromReference]:
     """The generated kernels of an op, one for each language there is; none without a signature. In Triton where there
     is a GPU, or where it interprets."""
-    languages = (*GENERATED, *(ON_GPU if has_gpu() else ()))
+    languages = (*generated_on(gpu=False), *(generated_on(gpu=True) if has_gpu() else ()))
     found = [FromReference(op, language) for language in languages] if op.signature is not None else []
     return [each for each in found if each.name not in op.kernels]
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError
 from noyau.jobs.check.attempts import usual_case
 from noyau.kernels.user_kernel import HandKernel
@@ -24,13 +25,11 @@ from noyau.sanitizer.records import Site
 from noyau.verify.findings import Checked, Finding, KernelCheck
 from noyau.workers.array_files import write_arrays
 
-LANGUAGES = ("cuda", "numba_cuda", "triton")
-
 
 def second_opinion(op: Op[..., Any], checked: Checked, target: str, tools: Sequence[str] = TOOLS) -> Checked:
     """A check with what compute-sanitizer reports of the same kernels beside what noyau has seen; why it was not asked
     stands in the note."""
-    if not any(each.language in LANGUAGES for each in checked.kernels):
+    if not any(LANGUAGES[each.language].on_gpu for each in checked.kernels):
         return checked
     why = missing()
     if why:
@@ -41,7 +40,7 @@ def second_opinion(op: Op[..., Any], checked: Checked, target: str, tools: Seque
 
 def _looked_at(op: Op[..., Any], known: KernelCheck, target: str, tools: Sequence[str]) -> KernelCheck:
     kernel = op.kernels.get(known.name)
-    if kernel is None or kernel.language not in LANGUAGES:
+    if kernel is None or not LANGUAGES[kernel.language].on_gpu:
         return known
     try:
         found, size = _findings(op, kernel, target, tools)
@@ -55,7 +54,7 @@ def _findings(op: Op[..., Any], kernel: HandKernel, target: str, tools: Sequence
     instance, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
-        if kernel.language == "cuda":
+        if LANGUAGES[kernel.language].is_text:
             program, held = written(kernel, instance, arrays, {}, folder)
             told = sanitized([str(compiled(program, kernel)), str(held)], tools=tools)
         else:

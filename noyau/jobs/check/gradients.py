@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import GENERATIONS
 from noyau.compiler.autodiff.reverse import Derived, gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, Order, laid_out, lie, strided_names
 from noyau.compiler.lowering.names import identifier
@@ -21,7 +22,7 @@ from noyau.errors import BuildError, InputError, SignatureError, UnsupportedErro
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.gradient_cases import GradientCase, Subject, cases_of, finding_of, first_wrong, told
-from noyau.kernels.programs.generate import SCHEDULES, Generated, Wanted, printed
+from noyau.kernels.programs.generate import Generated, Wanted, printed
 from noyau.kernels.programs.program import program
 from noyau.kernels.programs.run import Built, build
 from noyau.ops.op import Op
@@ -145,7 +146,7 @@ def generated_of(graph: Graph, called: str, layouts: Sequence[Layout]) -> Genera
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
     wanted = Wanted(Instance(values, results, ()), layouts=tuple(layouts))
     memory = laid_out(graph, layouts)
-    made = program(memory, identifier(called), strided_names(memory, layouts), SCHEDULES[LANGUAGE])
+    made = program(memory, identifier(called), strided_names(memory, layouts), GENERATIONS[LANGUAGE].schedule)
     return Generated(called, LANGUAGE, wanted, graph, {}, made, printed(made, LANGUAGE, f"{called}: {wanted.instance}"))
 
 

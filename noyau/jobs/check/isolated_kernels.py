@@ -20,8 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.kernels.call import SYMBOL, FunctionKernel, built
+from noyau.kernels.call import FunctionKernel
+from noyau.kernels.callers import SYMBOL, built, caller_of
 from noyau.kernels.guarded_run import Call, End, Guards, How
 from noyau.kernels.isolated_library import packed
 from noyau.kernels.user_kernel import HandKernel, settled
@@ -95,18 +97,19 @@ class Apart:
         or touches what it may not."""
         constants = self.op.description.reference.constants
         guards = FunctionKernel(kernel, instance, constants).guards(arrays)
-        if kernel.language == "c":
+        language = LANGUAGES[kernel.language]
+        if language.is_native:
             if not self.native.is_running:
                 opens(self.native, None)
             self.native.patience_s = self.patience_s
             library, symbol = built(kernel, instance, constants)
             return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, packed(arrays), how)
-        way = self.chosen_for_triton() if kernel.language == "triton" else self.chosen()
+        way = self.chosen_for_triton() if language.on_gpu else self.chosen()
         if way.worker is None:
             with threaded(how.threads):
                 return guards.run(arrays, how)
         new = (kernel.name, instance, how.layout)
-        compiles = kernel.language in ("numba", "triton") and new not in self.seen
+        compiles = language.is_jit and new not in self.seen
         chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
         if not way.worker.is_running:
             opens(way.worker, way.home)
@@ -124,7 +127,7 @@ class Apart:
 
     def begin(self) -> None:
         """Start the process that takes seconds to begin, before any run is waited for."""
-        if any(kernel.language == "triton" for kernel in self.op.kernels.values()):
+        if any(caller_of(kernel, gpu=True) is not None for kernel in self.op.kernels.values()):
             with suppress(NoyauError):  # why it cannot be is told of each kernel
                 self.chosen_for_triton()
 
@@ -156,8 +159,8 @@ class Apart:
 
     def copy(self, patience_s: float = _LOADING_S) -> Worker:
         """A process that begins as a copy of this one."""
-        if _IS_YOUNG[0] and any(kernel.language == "numba" for kernel in self.op.kernels.values()):
-            import_module("noyau.toolchain.numba.kernel").begin()
+        for pool in _thread_pools(self.op) if _IS_YOUNG[0] else ():
+            import_module(f"noyau.toolchain.{pool}.kernel").begin()
         return ForkedWorker(self.op.name, patience_s, state=self.op)
 
     def again(self, home: Home) -> Way:
@@ -181,7 +184,7 @@ def opens(worker: Worker, home: Home | None) -> bool:
 def load(home: Home) -> Op[..., Any]:
     """In the worker: the op at a place. InputError where it is not there."""
     op = reloaded(home)
-    if any(kernel.language == "triton" for kernel in op.kernels.values()):
+    if any(caller_of(kernel, gpu=True) is not None for kernel in op.kernels.values()):
         import_module("noyau.kernels.triton.arrays")  # which takes seconds, that no run is waited for
     return op
 
@@ -257,11 +260,16 @@ def _no_copy(op: Op[..., Any]) -> bool:
     there. Those of a library matter to kernels that may call it, those of numba's OpenMP to kernels of numba."""
     if not hasattr(os, "fork") or any(_may_call(kernel.function, _NOT_COPIED) for kernel in op.kernels.values()):
         return True
-    numba = sys.modules.get("numba") if any(k.language == "numba" for k in op.kernels.values()) else None
+    pools = [sys.modules[name] for name in _thread_pools(op) if name in sys.modules]
     try:
-        return numba is not None and numba.threading_layer() == "omp"
+        return any(pool.threading_layer() == "omp" for pool in pools)
     except ValueError:  # it has started none yet
         return False
+
+
+def _thread_pools(op: Op[..., Any]) -> set[str]:
+    """The packages whose threads run kernels of an op."""
+    return {LANGUAGES[kernel.language].thread_pool for kernel in op.kernels.values()} - {""}
 
 
 def _may_call(function: Any, packages: Sequence[str]) -> bool:

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
@@ -292,7 +293,7 @@ class OneKernel:
     @property
     def has_threads(self) -> bool:
         """Whether it may run in more than one thread, as far as is known."""
-        return bool(self.candidate.threads) or self.candidate.language != "python"
+        return bool(self.candidate.threads) or LANGUAGES[self.candidate.language].is_threaded
 
     def failure_at(self, attempt: Attempt, layout: str, number: int) -> Failure | None:
         """How it fails at the sizes of an attempt, or None."""

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import SignatureError
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, Candidate
@@ -24,7 +25,7 @@ from noyau.sanitizer.lint import launches
 from noyau.sanitizer.lint.arithmetic import remarks
 from noyau.sanitizer.lint.diagnostics import Remark
 from noyau.sanitizer.lint.false_sharing import shared
-from noyau.sanitizer.lint.kernel_sizes import ON_GRIDS, Situation, count, tried
+from noyau.sanitizer.lint.kernel_sizes import Situation, count, tried
 from noyau.sanitizer.scripts.lint import uncalled
 from noyau.signatures.types import Instance
 from noyau.verify.findings import Finding, KernelCheck
@@ -107,7 +108,7 @@ def _at(
     made = again(sizes)
     if made is None:
         return []
-    is_launched = kernel.language in ON_GRIDS and kernel.usage.launch is not None
+    is_launched = LANGUAGES[kernel.language].on_gpu and kernel.usage.launch is not None
     found = _launch(made, is_meant=is_meant) if is_launched else []
     return found + (remarks(made, again) if is_meant else [])
 
@@ -123,7 +124,7 @@ def _launch(made: Situation, *, is_meant: bool) -> list[Remark]:
         shape,
         text,
         sm_count=GPU.sm_count if is_meant else 0,
-        is_of_programs=made.kernel.language == "triton",
+        is_of_programs=LANGUAGES[made.kernel.language].grid is Grid.PROGRAMS,
     )
     if not count(made.grid) or not count(made.block) or count(made.block) > GPU.max_threads:
         return []

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import MissingExtraError, SignatureError
 from noyau.jobs.check.attempts import Sizes, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
@@ -127,7 +128,7 @@ class _Part:
     @property
     def is_slow(self) -> bool:
         """Whether it takes seconds to compile: what is loaded for it should be loaded by one process."""
-        return isinstance(self.what, FromReference) and self.what.language == "numba"
+        return isinstance(self.what, FromReference) and bool(LANGUAGES[self.what.language].thread_pool)
 
     @property
     def rank(self) -> int:

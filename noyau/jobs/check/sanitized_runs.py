@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import CheckError, NoyauError
 from noyau.jobs.check.attempts import usual_case
 from noyau.kernels.user_kernel import HandKernel
@@ -41,7 +42,7 @@ def maps_of(op: Op[..., Any]) -> list[Map]:
             watch(Case(kernel, instance, arrays, {}, size), made)
         except NoyauError as error:
             made = [Map(kernel.called, "", "", {}, (), (str(error),))]
-        if not made and kernel.language == "triton":
+        if not made and LANGUAGES[kernel.language].on_gpu:
             made = [Map(kernel.called, "", "", {}, (), (_APART,))]
         maps += made
     return maps

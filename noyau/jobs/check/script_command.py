@@ -14,9 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from noyau.codegen.language import BY_SUFFIX
 from noyau.errors import InputError, NoyauError
 from noyau.jobs.command_line import require_place
-from noyau.kernels.c import SUFFIXES
 
 if TYPE_CHECKING:
     from noyau.sanitizer.access_map import Map
@@ -44,7 +44,7 @@ def is_script(target: str) -> bool:
 
 def is_program(target: str) -> bool:
     """Whether a target is a text in C, C++ or CUDA C++, or a function of one."""
-    return Path(target.partition("::")[0]).suffix in SUFFIXES
+    return Path(target.partition("::")[0]).suffix in BY_SUFFIX
 
 
 def _makes_an_op(node: ast.AST) -> bool:

@@ -10,6 +10,7 @@ from pathlib import Path
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Plan, Planned, no_such, plan, spell
 from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
@@ -49,8 +50,9 @@ class Shown(Staged, Printed):
         """The text of one kernel under its certificate: it is built and tried on adversarial inputs for that.
 
         InputError where there is none of that name or language."""
-        if language != "c":
-            raise InputError(f"there is no language {printable(language)} yet; the languages are: c")
+        if language not in LANGUAGES or not LANGUAGES[language].is_native:
+            native = ", ".join(name for name, each in LANGUAGES.items() if each.is_native)
+            raise InputError(f"there is no language {printable(language)} yet; the languages are: {native}")
         for planned in self.plan.kernels:
             if planned.operator == kernel:
                 return planned.explained(_certificate(planned, self.target))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.text import Text
 
+from noyau.codegen.language import GENERATIONS
 from noyau.codegen.plan import spell
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Node
@@ -15,7 +16,7 @@ from noyau.ir.loops import Role
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of_program
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import PRINTED, Generated, Wanted, generate
+from noyau.kernels.programs.generate import Generated, Wanted, generate
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.signatures.inputs import usual_sizes
 from noyau.signatures.types import Instance
@@ -45,8 +46,8 @@ class ShownOp(Staged):
         attached = {each.name: each.text for each in self.description.kernels}
         if kernel in attached:
             return attached[kernel]
-        if language not in PRINTED:
-            raise InputError(f"there is no language {printable(language)} yet; there are: {', '.join(PRINTED)}")
+        if GENERATIONS.get(language) is None:
+            raise InputError(f"there is no language {printable(language)} yet; there are: {', '.join(GENERATIONS)}")
         if isinstance(self.made, str):
             raise InputError(f"nothing is generated: {self.made}")
         names = [made.name for made in self.made.program.kernels]

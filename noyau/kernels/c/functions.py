@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from noyau.codegen.language import BY_SUFFIX
 from noyau.errors import InputError
-from noyau.kernels.c import SUFFIXES
 from noyau.kernels.c.prototypes import Prototype, prototype_of
 from noyau.kernels.user_kernel import HandKernel
 
@@ -27,7 +27,7 @@ class TextFunction:
 
     @property
     def language(self) -> str:
-        return SUFFIXES[self.path.suffix]
+        return BY_SUFFIX[self.path.suffix].name
 
     @property
     def name(self) -> str:
@@ -42,7 +42,7 @@ class TextFunction:
 
 def is_named(target: Any) -> bool:
     """Whether something is the name of such a function."""
-    return isinstance(target, str) and "::" in target and Path(target.partition("::")[0]).suffix in SUFFIXES
+    return isinstance(target, str) and "::" in target and Path(target.partition("::")[0]).suffix in BY_SUFFIX
 
 
 def text_function(target: str) -> TextFunction:

@@ -17,6 +17,7 @@ from noyau.codegen.c.expressions import Expressions
 from noyau.codegen.c.interface import interface
 from noyau.codegen.c.tables import TYPES, const_text, integer_function
 from noyau.codegen.identifiers import Scopes
+from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType
 from noyau.errors import NoyauError, SignatureError, UnsupportedError
 from noyau.ir import loops
@@ -93,7 +94,7 @@ def c_source(kernel: HandKernel, instance: Instance, name: str, constants: Mappi
 
     `constants`: the op's, where they are not the default ones. The author's lines keep their numbers. SignatureError
     where the function does not take what the instance has, UnsupportedError where it is in another language."""
-    if kernel.language != "c" or kernel.prototype is None:
+    if not LANGUAGES[kernel.language].is_native or kernel.prototype is None:
         raise UnsupportedError(f"{kernel.called} is in {kernel.language}; only a kernel in c can be called from C")
     roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called)
     call = Call(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))

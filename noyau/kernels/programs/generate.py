@@ -15,43 +15,32 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from noyau.codegen.c import printer as c_printer
-from noyau.codegen.numba import printer as numba_printer
-from noyau.codegen.numba import tables as numba_tables
-from noyau.codegen.triton import printer as triton_printer
-from noyau.codegen.triton import tables as triton_tables
+from noyau.codegen.language import GENERATIONS, LANGUAGES, generated_on
 from noyau.compiler.lowering.input_layouts import PACKED, Layout, laid_out, layout_of, strided_names
 from noyau.compiler.lowering.names import identifier
-from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
+from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.compiler.schedules.gpu.rows_and_columns import joined
-from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.ir.launch_conditions import conditions_of, runs
 from noyau.ir.loops import Kernel
 from noyau.kernels.description import Description
-from noyau.kernels.programs.program import LibraryStep, Program, Scheduling, program
+from noyau.kernels.programs.program import LibraryStep, Program, program, scheduled
 from noyau.kernels.reference import Reference
 from noyau.signatures.binding import Bound
 from noyau.signatures.inputs import usual_sizes
 from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Instance, Signature, Value
 
-GENERATED = ("c", "numba")  # languages that calls on arrays are made in
-ON_GPU = ("triton",)  # and those on a GPU
-PRINTED = (*GENERATED, *ON_GPU)  # languages that programs are printed in
 CPU = "cpu"
 MERGED = ("sum", "prod", "max", "min")  # what torch merges in memory on a GPU, in any order
-SCHEDULES: Mapping[str, Scheduling] = MappingProxyType({"c": USUAL, "numba": numba_printer.SCHEDULE, "triton": on_gpu})
-_TAKEN = {"numba": numba_tables.RESERVED, "triton": triton_tables.RESERVED}
-_PRINTERS = {"c": c_printer.together, "numba": numba_printer.together, "triton": triton_printer.together}
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 def languages_on(device: str) -> tuple[str, ...]:
     """The languages that kernels for calls are generated in on a device, "cpu" or "cuda:0", the first choice first."""
-    return GENERATED if device == CPU else ON_GPU
+    return generated_on(gpu=device != CPU)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +97,7 @@ class Generated:
 
     def launches(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
         """Which launches run at these sizes, of those of which sizes say so on a GPU."""
-        kernels = self.program.kernels if self.language in ON_GPU else ()
+        kernels = self.program.kernels if LANGUAGES[self.language].on_gpu else ()
         return tuple(runs(when, sizes) for kernel in kernels for when in conditions_of(kernel))
 
 
@@ -119,11 +108,13 @@ def generate(
 
     UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs, and at
     which sizes that is so."""
-    if language not in PRINTED:
-        known = f"{', '.join(PRINTED[:-1])} and {PRINTED[-1]}"
+    generation = GENERATIONS.get(language)
+    if generation is None:
+        *others, last = GENERATIONS
+        known = f"{', '.join(others)} and {last}"
         raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
     graph, specialised = followed(description.reference, wanted)
-    if language in ON_GPU and any(node.dtype.is_float8 for node in graph.nodes):
+    if not generation.has_float8 and any(node.dtype.is_float8 for node in graph.nodes):
         raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
     try:
@@ -137,7 +128,7 @@ def generate(
 def _called(name: str, language: str) -> str:
     """What a kernel of an op is called: as the op, unless a text of the language has another use for that."""
     made = identifier(name)
-    return f"v_{made}" if made in _TAKEN.get(language, ()) else made
+    return f"v_{made}" if made in GENERATIONS[language].reserved else made
 
 
 def generate_usual(description: Description, instance: Instance, language: str) -> Generated:
@@ -155,8 +146,8 @@ def program_in(
 ) -> Program:
     """The program of a graph that is laid out so. On a GPU, what no schedule there takes is cut into what some do, and
     torch merges in memory. UnsupportedError for what has none."""
-    strided, scheduling = strided_names(memory, layouts), options or SCHEDULES[language]
-    if language not in ON_GPU:
+    strided, scheduling = strided_names(memory, layouts), options or GENERATIONS[language].schedule
+    if not LANGUAGES[language].on_gpu:
         return program(memory, name, strided, scheduling)
     try:
         made = program(memory, name, strided, scheduling, joining=joined)
@@ -171,7 +162,8 @@ def program_in(
 
 
 def _spelt(language: str, kernel: Kernel) -> str:
-    return _PRINTERS[language]([on_gpu(kernel)])
+    generation = GENERATIONS[language]
+    return generation.printer([scheduled(kernel, generation.schedule)])
 
 
 def _is_torch_s(graph: Graph) -> bool:
@@ -186,7 +178,7 @@ def _is_torch_s(graph: Graph) -> bool:
 
 def printed(made: Program, language: str, comment: str) -> str:
     """The text of all kernels of a program; none gives the comment alone."""
-    return _PRINTERS[language](made.kernels, comment)
+    return GENERATIONS[language].printer(made.kernels, comment)
 
 
 def traced(reference: Reference, wanted: Wanted) -> Graph:

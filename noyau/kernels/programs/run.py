@@ -71,22 +71,32 @@ class Built:
 def build(generated: Generated, *, runs: bool = True) -> Built:
     """The kernels of a program, from the cache or built. BuildError as the compiler says. Without `runs` one in
     language numba, which is then not compiled, can only be watched."""
-    kernels = generated.program.kernels
-    if not kernels:
+    if not generated.program.kernels:
         return Built(generated, ())
-    match generated.language:
-        case "c":
-            library = c_compiler.compile_library([generated.text])
-            return Built(generated, tuple(_native(library, kernel) for kernel in kernels), library)
-        case "triton":
-            from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+    return BUILDERS[generated.language](generated, runs)
 
-            device = generated.wanted.device
-            return Built(generated, tuple(DeviceKernel(generated.text, kernel, device) for kernel in kernels))
-        case _:
-            from noyau.toolchain.numba.kernel import Compiled
 
-            return Built(generated, tuple(Compiled(generated.text, kernel, runs=runs) for kernel in kernels))
+def _in_c(generated: Generated, runs: bool) -> Built:
+    library = c_compiler.compile_library([generated.text])
+    return Built(generated, tuple(_native(library, kernel) for kernel in generated.program.kernels), library)
+
+
+def _in_numba(generated: Generated, runs: bool) -> Built:
+    from noyau.toolchain.numba.kernel import Compiled
+
+    kernels = generated.program.kernels
+    return Built(generated, tuple(Compiled(generated.text, kernel, runs=runs) for kernel in kernels))
+
+
+def _in_triton(generated: Generated, runs: bool) -> Built:
+    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+
+    text, device = generated.text, generated.wanted.device
+    return Built(generated, tuple(DeviceKernel(text, kernel, device) for kernel in generated.program.kernels))
+
+
+# The toolchain of each language that is generated.
+BUILDERS: Mapping[str, Callable[[Generated, bool], Built]] = {"c": _in_c, "numba": _in_numba, "triton": _in_triton}
 
 
 def _native(library: Path, kernel: Kernel) -> Native:

@@ -14,6 +14,7 @@ from time import monotonic
 from types import MappingProxyType
 from typing import TypeAlias
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.c_library import AGAIN_S
 from noyau.kernels.description import Description
@@ -25,7 +26,6 @@ from noyau.ops.dispatch.smoke_certificate import smoke
 from noyau.ops.dispatch.winners import Winner, bounds, recalled, smoke_key, text_digest, usual_text
 from noyau.timing.comparison import spell_s
 from noyau.toolchain import cached_records
-from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cached_records import today
 
 REFERENCE = "reference"
@@ -235,12 +235,11 @@ class Choosing:
     def generated(self, wanted: Wanted, language: str) -> Generated:
         """The program in a language. Where no compiler would build it, that is told before it is printed in vain, and
         what keeps the reference from being traced before that."""
-        if language == "c":
-            try:
-                c_compiler.find_compiler()
-            except BuildError:
-                traced(self.description.reference, wanted)
-                raise
+        try:
+            LANGUAGES[language].require_compiler()
+        except BuildError:
+            traced(self.description.reference, wanted)
+            raise
         return generate(self.description, wanted, language)
 
 

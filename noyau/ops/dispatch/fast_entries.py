@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, assert_never
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import PACKED, Layout
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
@@ -20,7 +21,8 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, write
 from noyau.hosts.numpy.memory import empty
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
-from noyau.kernels.call import FunctionKernel, built, call_kernel
+from noyau.kernels.call import FunctionKernel, call_kernel
+from noyau.kernels.callers import built
 from noyau.kernels.programs import libraries
 from noyau.kernels.programs.generate import Wanted
 from noyau.kernels.programs.program import KernelStep, LibraryStep
@@ -194,7 +196,7 @@ def _door(called: str, signature: Signature, choice: Choice, wanted: Wanted) -> 
             symbol = f"{choice.made.generated.program.kernels[0].name}_kernel"
             found: Entry = Door(path, symbol, arguments_of(signature, wanted), scalars, called).call
             return found
-        case HandKernel(language="c"):
+        case HandKernel(language=language) if LANGUAGES[language].is_native:
             made = built(choice.made, wanted.instance, wanted.constants)
             by_hand: Entry = Door(*made, arguments_of(signature, wanted, packed=True), scalars, called).call
             return by_hand

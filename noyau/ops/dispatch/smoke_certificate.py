@@ -12,10 +12,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import lie
 from noyau.ir.graph import Graph
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import ON_GPU, Generated, Wanted
+from noyau.kernels.programs.generate import Generated, Wanted
 from noyau.kernels.programs.run import Built
 from noyau.kernels.reference import graph_of
 from noyau.signatures.binding import bind
@@ -86,7 +87,7 @@ def sizes_missed(generated: Generated, tried: Sequence[Sizes]) -> list[dict[str,
     """Sizes at which launches run that do not at those that are tried: on a GPU, where these are large, those that the
     call has."""
     graph, kernels = generated.graph, generated.program.kernels
-    if generated.language in ON_GPU:
+    if LANGUAGES[generated.language].on_gpu:
         return covering(kernels, graph, tried, generated.wanted.sizes)
     return covering(kernels, graph, tried, most=CELLS)
 

@@ -9,13 +9,14 @@ from typing import Any, TypeAlias
 
 import torch
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.fast_calls import TensorDoor, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.kernels.call import built
-from noyau.kernels.programs.generate import CPU, ON_GPU
+from noyau.kernels.callers import built, caller_of
+from noyau.kernels.programs.generate import CPU
 from noyau.kernels.programs.run import Built
 from noyau.kernels.user_kernel import HandKernel
 from noyau.ops.dispatch import fast_entries
@@ -43,10 +44,10 @@ def _door(called: str, signature: Signature, choice: Choice, chosen: Chosen) -> 
     match choice.made:
         case None:
             return None
-        case HandKernel(language="c"):
+        case HandKernel(language=language) if LANGUAGES[language].is_native:
             made = built(choice.made, wanted.instance, wanted.constants)
             return TensorDoor(*made, arguments_of(signature, wanted, packed=True), called).call
-        case HandKernel(language="triton"):
+        case HandKernel() if caller_of(choice.made, gpu=True) is not None:
             from noyau.ops.torch.triton_fast_calls import HandDoor
 
             return HandDoor(choice.made, wanted, arguments_of(signature, wanted), called)
@@ -73,7 +74,7 @@ def insisting(door: Entry, given: tuple[Any, ...]) -> Any:
 
 def through_program(made: Built, ends: Sequence[Argument], called: str, tiles: Mapping[str, int] = USUAL) -> Entry:
     """The door of a built program, in C or on a GPU."""
-    if made.generated.language in ON_GPU:
+    if LANGUAGES[made.generated.language].on_gpu:
         return DeviceDoor(made, ends, called, tiles)
     kernel = made.generated.program.single
     if kernel is not None and made.library is not None:

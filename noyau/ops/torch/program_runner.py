@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
+from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout, Order
 from noyau.dtypes import DType
 from noyau.frontends.torch.dtypes import TO_TORCH
@@ -21,7 +22,6 @@ from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.loops import Kernel, Role
-from noyau.kernels.programs.generate import ON_GPU
 from noyau.kernels.programs.libraries import product, slope_of
 from noyau.kernels.programs.program import KernelStep
 from noyau.kernels.programs.run import Built, BuiltKernel
@@ -102,7 +102,7 @@ def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
 
 def _calls(built: Built, tiles: Mapping[str, int]) -> list[Step]:
     kernels, device = iter(built.kernels), torch.device(built.generated.wanted.device)
-    if built.generated.language in ON_GPU:
+    if LANGUAGES[built.generated.language].on_gpu:
         return [
             OnDevice(built, step.kernel, tiles)
             if isinstance(step, KernelStep)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.c.tables import TYPES
+from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import from_numpy
 from noyau.errors import SignatureError
 from noyau.kernels.c.functions import TextFunction, prototype_in
@@ -52,7 +53,7 @@ def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> Call:
     names = ", ".join(each.name for each in known.parameters)
     if len(args) != len(known.parameters):
         raise SignatureError(f"{function.name} takes {names or 'nothing'}; it was given {len(args)} arguments")
-    is_launched = function.language == "cuda" and is_global(function.text, function.entry)
+    is_launched = LANGUAGES[function.language].on_gpu and is_global(function.text, function.entry)
     if is_launched and launch is None:
         call = f"noyau.check({function.path.name + '::' + function.entry!r}, args, launch=(grid, block))"
         raise SignatureError(f"{function.name} needs a launch: {call}")
@@ -80,7 +81,7 @@ def _argument(each: Parameter, value: Any, function: TextFunction, given: list[G
     if not value.flags.c_contiguous:
         raise SignatureError(f"{where}, which is packed; give numpy.ascontiguousarray({each.name})")
     place = _place(each.name, value, given, where)
-    return f"a[{place}]" if function.language == "c" else f"noyau_any{{a[{place}]}}"
+    return f"noyau_any{{a[{place}]}}" if LANGUAGES[function.language].is_cpp else f"a[{place}]"
 
 
 def _number(each: Parameter, value: Any, where: str) -> int | float:
@@ -127,5 +128,5 @@ def _kept(statement: str, known: Prototype, language: str, given: list[Given | i
     dtype = known.result[0]
     given.append(Given(_RESULT, (), dtype.numpy, np.zeros((), dtype.numpy)))
     kept = f"__builtin_memcpy(a[{len(given) - 1}], &value, sizeof value);"
-    spelt = TYPES.get(dtype, "_Bool" if language == "c" else "bool")
+    spelt = TYPES.get(dtype, "bool" if LANGUAGES[language].is_cpp else "_Bool")
     return f"{{ {spelt} value = {statement} {kept} }}"

@@ -10,6 +10,7 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, UnsupportedError
 from noyau.sanitizer.c.debug_info import Lines, ProgramObject, lines_of, objects_of
 from noyau.toolchain.c import compiler as c_compiler
@@ -26,7 +27,6 @@ _WATCHED = (
     "-fno-tree-loop-im",
     "-fno-tree-sink",
 )
-_STANDARDS = {"c": (), "cpp": ("-x", "c++", "-std=c++17"), "cuda": ("-x", "c++", "-std=c++17", "-Wno-attributes")}
 _INCLUDES = re.compile(r"^\s*#\s*include\b(?!\s*<)", re.MULTILINE)  # a header of the user's own
 _LEFT_OUT = re.compile(r"-(O.*|flto.*|fsanitize.*|g.*|ffast-math|Ofast|l.*|L.*)$")
 _UNDECLARED = re.compile(
@@ -92,7 +92,7 @@ def runtime(*, in_cpp: bool) -> Path:
 def _built(source: Source, options: c_compiler.Options, others: tuple[Path, ...]) -> Program:
     compiler = options.compiler
     own = _object(source, options)
-    in_cpp = any(each.language != "c" for each in (source, *source.others)) or "-lstdc++" in source.flags
+    in_cpp = any(LANGUAGES[each.language].is_cpp for each in (source, *source.others)) or "-lstdc++" in source.flags
     standard = ["-lstdc++"] if in_cpp else []  # which is most of what takes time to link
     words = [*standard, "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
     try:
@@ -124,8 +124,8 @@ def _runtime() -> str:
 
 def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
-    made = (*_STANDARDS[source.language], *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
-    if source.language == "cuda":
+    made = (*LANGUAGES[source.language].flags, *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
+    if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
         made += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_shim(folder)}")
     if source.folder is not None and _INCLUDES.search(source.text):
@@ -159,7 +159,7 @@ def _libraries(flags: Sequence[str]) -> list[str]:
 
 def _refused(error: BuildError, language: str) -> BuildError | UnsupportedError:
     """A name of CUDA that nobody declares is one that is not stood in for."""
-    found = _UNDECLARED.search(str(error)) if language == "cuda" else None
+    found = _UNDECLARED.search(str(error)) if LANGUAGES[language].on_gpu else None
     if found is None:
         return error
     return UnsupportedError(f"line {found[1]} uses {found[2]}, which cannot be watched; check a kernel without it")

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.c.tables import TYPES
+from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.kernels.buffers import CPU, GPU, Buffer, ask
@@ -50,20 +51,21 @@ def call_of(
 
 def with_calls(text: str, calls: Sequence[Call], language: str) -> str:
     """The text of a user on its own lines, and below it these calls, of which a run chooses one."""
-    start = "" if language == "c" else 'extern "C" '
+    is_cpp = LANGUAGES[language].is_cpp
+    start = 'extern "C" ' if is_cpp else ""
     cases = " ".join(f"case {number}: noyau_entry_{number}(a); break;" for number in range(len(calls)))
     last = f"{start}void {_UNSEEN} noyau_entry(void **a) {{ switch (noyau_chosen()) {{ {cases} }} }}"
     head = ["#include <stdint.h>"]
     head += [f"{start}int noyau_{name}(void);" for name in ("chosen", "own_number", "team_size")]
     head += [f"{start}void noyau_parallel(void (*run)(void *), void *data);"]
-    head += [] if language == "c" else [_ANY]
+    head += [_ANY] if is_cpp else []
     own = f'#line 1 "{OWN}"\n{text.rstrip()}\n\n#line 1 "noyau_call"'
     return "\n".join([own, *head, *(call.text for call in calls), last, ""])
 
 
 def is_grid(kernel: HandKernel) -> bool:
     """Whether it is launched over a grid, rather than called."""
-    return kernel.language == "cuda" and is_global(kernel.text, kernel.entry)
+    return LANGUAGES[kernel.language].on_gpu and is_global(kernel.text, kernel.entry)
 
 
 def is_global(text: str, entry: str) -> bool:
@@ -119,7 +121,7 @@ class _Making:
         before = self.function.prepared(self.arrays, self.results)
         roles = roles_of(
             self.prototype,
-            replace(self.kernel.usage, launch=None) if self.kernel.language == "cuda" else self.kernel.usage,
+            replace(self.kernel.usage, launch=None) if LANGUAGES[self.kernel.language].on_gpu else self.kernel.usage,
             self.kernel.target,
             self.kernel.called,
         )
@@ -152,7 +154,7 @@ class _Making:
         return given, passed, places
 
     def pointer(self, place: int) -> str:
-        return f"a[{place}]" if self.kernel.language == "c" else f"noyau_any{{a[{place}]}}"
+        return f"noyau_any{{a[{place}]}}" if LANGUAGES[self.kernel.language].is_cpp else f"a[{place}]"
 
     def asked(self, roles: Roles) -> list[Any]:
         """What stands for each parameter: a name, or what args= gives."""

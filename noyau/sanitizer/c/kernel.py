@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.prototypes import blanked
@@ -86,7 +87,7 @@ def _source(case: Case, calls: Sequence[Call]) -> Source:
 
 def plans_of(kernel: HandKernel) -> tuple[Plan, ...]:
     """How a kernel is run: as its text has threads of OpenMP, of its own, or none."""
-    if kernel.language == "cuda":
+    if LANGUAGES[kernel.language].on_gpu:
         return _ALONE
     pieces = roles_of(prototype(kernel), kernel.usage, kernel.target, kernel.called).in_pieces
     return _TEAMS if pieces else plans_for(kernel.text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import UnsupportedError
 from noyau.kernels.c.prototypes import blanked
 
@@ -33,7 +34,7 @@ _REFUSED = {
 
 def rewritten(text: str, language: str, called: str) -> str:
     """The text as it is built. UnsupportedError, with the line, for what cannot be stood in for."""
-    if language != "cuda":
+    if not LANGUAGES[language].on_gpu:
         return dealt(text)
     require_known(text, called)
     return with_calls(with_pointers(text), called)

@@ -32,7 +32,7 @@ def _script(wish: Mapping[str, Any]) -> int:
     sys.path[0] = str(path.resolve().parent)
     if find_spec("numba") is not None:
         with suppress(NoyauError, ImportError):
-            import_module("noyau.sanitizer.compute_sanitizer.numba_launch").with_lines()
+            import_module("noyau.sanitizer.compute_sanitizer.numba_cuda_launch").with_lines()
     runpy.run_path(str(path), run_name="__main__")
     return 0
 
@@ -47,8 +47,9 @@ def _kernel(wish: Mapping[str, Any]) -> int:
     if op.signature is None:
         raise InputError(f"{op.name} has no signature")
     bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
-    named = {"numba_cuda": "numba_launch", "triton": "triton_launch"}[kernel.language]
-    import_module(f"noyau.sanitizer.compute_sanitizer.{named}").launch(kernel, bound.instance, bound.arrays, {})
+    import_module(f"noyau.sanitizer.compute_sanitizer.{kernel.language}_launch").launch(
+        kernel, bound.instance, bound.arrays, {}
+    )
     return 0
 
 

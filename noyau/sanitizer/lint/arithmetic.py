@@ -13,20 +13,17 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES, Language
 from noyau.errors import UnsupportedError
 from noyau.kernels.user_kernel import HandKernel, python_function
 from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
 from noyau.sanitizer.lint.c_text import statements, types_of
 from noyau.sanitizer.lint.diagnostics import Remark
-from noyau.sanitizer.lint.dialects import C, Numba, Triton, as_type
+from noyau.sanitizer.lint.dialects import Numba, Triton, as_type, dialect_of
 from noyau.sanitizer.lint.kernel_sizes import Situation, Three
 from noyau.sanitizer.lint.values import INT32_END, Float, Span, Sum, Touch, Value
 
 SATURATED = 2**24  # from which on float32 does not hold every whole number
-_WIDEN = {
-    "triton": "widen it first: row.to(tl.int64) * stride",
-    "cuda": "widen it first: (long long)row * n + col, or size_t",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +74,8 @@ def _in_c(kernel: HandKernel) -> Text:
 def walked(text: Text, situation: Situation) -> Walk:
     """A walk over a kernel as it is called."""
     names = {**text.names, **situation.kernel.numbers()}
-    language = situation.kernel.language
-    dialects: dict[str, type[C | Triton]] = {"triton": Triton, "cuda": C, "c": C, "cpp": C}
-    made: Dialect = dialects.get(language, Numba)(situation.grid, situation.block, names)
+    language = LANGUAGES[situation.kernel.language]
+    made: Dialect = dialect_of(language)(situation.grid, situation.block, names)
     given = {name: _given(each, language, text.types.get(name, "")) for name, each in situation.arguments.items()}
     walk = Walk(made, given)
     walk.walk(text.body)
@@ -95,7 +91,7 @@ def sums_of_call(function: Callable[..., Any], args: Sequence[Any]) -> list[Rema
     except (OSError, SyntaxError, TypeError):
         return []
     parameters = inspect.signature(python_function(function)).parameters
-    given = {name: _given(each, "numba", "") for name, each in zip(parameters, args, strict=False)}
+    given = {name: _given(each, LANGUAGES["numba"], "") for name, each in zip(parameters, args, strict=False)}
     walk = Walk(Numba((1, 1, 1), (1, 1, 1), text.names), given)
     walk.walk(text.body)
     return [saturated(text.file, each, "") for each in walk.sums if each.terms > SATURATED]
@@ -112,14 +108,14 @@ def offsets_of_launch(
         text = of_function(function)
     except (OSError, SyntaxError, TypeError):
         return []
-    given = {name: _given(each, "triton", "") for name, each in arguments.items() if name not in constants}
+    given = {name: _given(each, LANGUAGES["triton"], "") for name, each in arguments.items() if name not in constants}
     walk = Walk(Triton(grid, (1, 1, 1), {**text.names, **constants}), given)
     walk.walk(text.body)
     lost = {each.lost.line: each for each in walk.touches if each.array.size > INT32_END}
-    return [_lost(text, line, each, size, "", "triton") for line, each in lost.items()]
+    return [_lost(text, line, each, size, "", LANGUAGES["triton"]) for line, each in lost.items()]
 
 
-def _given(value: Any, language: str, kind: str) -> Value:
+def _given(value: Any, language: Language, kind: str) -> Value:
     """What a parameter is to a walk."""
     if isinstance(value, np.ndarray) and value.ndim:
         return value
@@ -128,11 +124,10 @@ def _given(value: Any, language: str, kind: str) -> Value:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     if isinstance(value, float):
-        return Float(32 if language == "triton" else 64)
+        return Float(language.scalar_bits)
     if kind:
         return as_type(kind, Span.of(value), ast.Pass())
-    narrow = language == "triton" and abs(value) < INT32_END
-    return Span.of(value, 32 if narrow else 64)
+    return Span.of(value, language.scalar_bits if abs(value) < INT32_END else 64)
 
 
 def remarks(situation: Situation, again: Callable[[Mapping[str, int]], Situation | None]) -> list[Remark]:
@@ -162,14 +157,13 @@ def _overflow(
 ) -> Remark:
     least = _least(text, situation, line, again)
     where = f"; it overflows from {least} on" if least else ""
-    return _lost(text, line, found, situation.told, where, situation.kernel.language)
+    return _lost(text, line, found, situation.told, where, LANGUAGES[situation.kernel.language])
 
 
-def _lost(text: Text, line: int, found: Touch, size: str, where: str, language: str) -> Remark:
+def _lost(text: Text, line: int, found: Touch, size: str, where: str, language: Language) -> Remark:
     told = f"{found.lost.text} reaches {found.lost.value} for {size}, and int32 ends at {INT32_END - 1}{where}"
-    mend = _WIDEN.get(language, "compute it in int64: without int32(...)")
     other = found.line if found.line != line else 0
-    return Remark("precision", text.file, line, told, mend, size=size, other_line=other)
+    return Remark("precision", text.file, line, told, language.widening, size=size, other_line=other)
 
 
 def _least(text: Text, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from noyau.codegen.language import Grid, Language
 from noyau.sanitizer.lint.abstract_interpreter import Walk
 from noyau.sanitizer.lint.kernel_sizes import Three
 from noyau.sanitizer.lint.values import UNSIGNED, Float, Pointer, Span, Value, cell_of
@@ -218,3 +219,10 @@ def as_type(kind: str, value: Value, node: ast.AST) -> Value:
     if is_unsigned and not is_wide:
         made = made.widened(UNSIGNED)
     return made.noting(getattr(node, "lineno", 0), text)
+
+
+def dialect_of(language: Language) -> type[Numba | Triton | C]:
+    """The dialect that a kernel of a language is read in."""
+    if language.grid is Grid.PROGRAMS:
+        return Triton
+    return C if language.is_text else Numba

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError
 from noyau.kernels.user_kernel import HandKernel
 from noyau.sanitizer.lint.arithmetic import text_of
@@ -33,7 +34,8 @@ _MEND = "add to a local variable and store it once, or keep the cells 64 bytes a
 
 def shared(kernel: HandKernel) -> list[Remark]:
     """What is said of a kernel whose threads update neighbouring cells in their inner loops."""
-    text = text_of(kernel) if kernel.language in ("numba", "c", "cpp") else None
+    language = LANGUAGES[kernel.language]
+    text = text_of(kernel) if language.is_threaded and not language.on_gpu else None
     if text is None:
         return []
     places = {line: name for name, line in updates(text.body, text.names)}

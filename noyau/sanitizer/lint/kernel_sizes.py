@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import NoyauError
 from noyau.kernels.buffers import GPU, Buffer, ask
 from noyau.kernels.c.functions import prototype
@@ -21,7 +22,6 @@ from noyau.signatures.types import Instance
 
 Array = np.ndarray
 Three = tuple[int, int, int]
-ON_GRIDS = ("numba_cuda", "cuda", "triton")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ def situation(kernel: HandKernel, instance: Instance, sizes: Mapping[str, int], 
     outputs = [phantom(shape, v.dtype.numpy) for shape, v in zip(shapes, instance.outputs, strict=True)]
     run = FunctionKernel(kernel, instance, {})
     offers = {**run.offers(arrays, outputs), **{name: each.item() for name, each in scalars.items()}}
-    offers["device"] = GPU if kernel.language in ON_GRIDS else offers["device"]
+    offers["device"] = GPU if LANGUAGES[kernel.language].on_gpu else offers["device"]
     values = (*instance.inputs, *instance.outputs)
     known = {**offers, **{v.name: a for v, a in zip(values, (*arrays, *outputs), strict=True) if not v.scalar}}
     grid, block = _launch(kernel, offers)
@@ -81,14 +81,16 @@ def _arguments(kernel: HandKernel, offers: Mapping[str, Any], known: Mapping[str
         made = ask(kernel.usage.args, offers, f"args= of {kernel.called}")
         given = [known[each.name] if isinstance(each, Buffer) else each for each in made]
     elif kernel.function is None:
-        usage = replace(kernel.usage, launch=None) if kernel.language == "cuda" else kernel.usage
+        usage = replace(kernel.usage, launch=None) if LANGUAGES[kernel.language].on_gpu else kernel.usage
         roles = roles_of(prototype(kernel), usage, kernel.target, kernel.called)
         given = [known.get(name) for name in roles.names or ()]
     else:
         ends = [term.name for term in (*kernel.target.inputs, *kernel.target.outputs)]
         given = [known.get(name) for name in ends]
     found = dict(zip(parameters, given, strict=False))
-    return {name: found.get(name, known.get(name)) for name in parameters} if kernel.language == "triton" else found
+    if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
+        return {name: found.get(name, known.get(name)) for name in parameters}
+    return found
 
 
 def parameters_of(kernel: HandKernel) -> list[str]:
@@ -100,10 +102,10 @@ def parameters_of(kernel: HandKernel) -> list[str]:
 
 def _launch(kernel: HandKernel, offers: Mapping[str, Any]) -> tuple[Three, Three]:
     launch = kernel.usage.launch
-    if kernel.language not in ON_GRIDS or launch is None or isinstance(launch, str):
+    if not LANGUAGES[kernel.language].on_gpu or launch is None or isinstance(launch, str):
         return (1, 1, 1), (1, 1, 1)
     made = ask(launch, offers, f"launch= of {kernel.called}") if callable(launch) else launch
-    if kernel.language == "triton":
+    if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
         return _three(made), (1, 1, 1)
     return _three(made[0]), _three(made[1])
 

@@ -11,8 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
-from noyau.kernels.c import SUFFIXES
 from noyau.kernels.c.prototypes import blanked
 from noyau.sanitizer.c.build import OWN, Program, Source, built
 from noyau.sanitizer.c.findings import Told, findings, maps_of
@@ -51,7 +51,7 @@ def check_program(
     where there is no such file, it has no main(), or a quote in `flags` does not end; UnsupportedError, with the line,
     for what cannot be stood in for; BuildError where a text does not compile."""
     text = _text(path)
-    language = SUFFIXES[path.suffix]
+    language = BY_SUFFIX[path.suffix].name
     program, whole = _program(path, text, _flags(flags))
     forced = None if launch is None else Launch(_triple(launch[0]), _triple(launch[1]))
     plans, words = plans_for(whole), [str(path), *arguments]
@@ -86,14 +86,14 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Program, st
 
 def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
-    language = SUFFIXES[path.suffix]
+    language = BY_SUFFIX[path.suffix].name
     made = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten(text, language, path.name)}"
     return Source(made, language, flags, path.resolve().parent, path.name)
 
 
 def _is_text(word: str) -> bool:
     """Whether a word of the flags names a file of the program's own."""
-    return not word.startswith("-") and Path(word).suffix in SUFFIXES
+    return not word.startswith("-") and Path(word).suffix in BY_SUFFIX
 
 
 def _end_of(status: int | None) -> str:
@@ -159,5 +159,5 @@ def _told(path: Path, text: str, language: str, program: Program, runs: Sequence
 
 def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
     """Warnings on clocks of the host that do not wait for a launch."""
-    found = unwaited(text, str(path)) if language == "cuda" else []
+    found = unwaited(text, str(path)) if LANGUAGES[language].on_gpu else []
     return tuple(each.finding(path.name, each.about, language) for each in found if not each.is_allowed)

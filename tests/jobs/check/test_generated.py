@@ -13,6 +13,7 @@ from noyau.jobs.check.kernel import OneKernel, Tried
 from noyau.jobs.check.runs import TwoRuns
 from noyau.kernels.guarded_run import How
 from noyau.kernels.programs.run import Built
+from noyau.toolchain.c import compiler as c_compiler
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
 
@@ -130,9 +131,10 @@ def test_without_a_compiler_it_is_skipped(monkeypatch):
     def none():
         raise BuildError("no compiler")
 
-    monkeypatch.setattr(generated.c_compiler, "find_compiler", none)
+    monkeypatch.setattr(c_compiler, "find_compiler", none)
     assert FromReference(doubled, "c").skipped == "no compiler"
-    assert FromReference(doubled, "no_such_language").skipped == "no_such_language is not installed"
+    monkeypatch.setattr(generated, "_is_there", lambda package: False)
+    assert FromReference(doubled, "numba").skipped == "numba is not installed"
 
 
 def test_a_kernel_by_hand_has_its_name_first():

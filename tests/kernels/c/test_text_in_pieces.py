@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import SignatureError
-from noyau.kernels.call import built
+from noyau.kernels.callers import built
 from noyau.kernels.user_kernel import HandKernel
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind

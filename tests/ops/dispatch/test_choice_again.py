@@ -61,7 +61,7 @@ def kernel(chosen, cells=10):
 @pytest.mark.parametrize("full", [errno.ENOSPC, errno.EDQUOT])
 def test_what_there_was_no_room_for_is_tried_again(monkeypatch, clock, disk, full):
     """On a full disk the reference runs, with a warning; as soon as there is room again, the kernel does."""
-    monkeypatch.setattr(programs_generate, "GENERATED", ("c",))
+    monkeypatch.setattr(programs_generate, "languages_on", lambda device: ("c",))
     op, x, disk.fault = softmax_op(), numbers(2, 3), full
     told = "softmax: c cannot be built now: cache cannot be written; reference runs instead, and after 30 s a call"
     with pytest.warns(RuntimeWarning, match=told), pytest.warns(noyau.ReferenceWarning) as seen:
@@ -78,7 +78,7 @@ def test_what_there_was_no_room_for_is_tried_again(monkeypatch, clock, disk, ful
 
 @pytest.mark.parametrize("fault", [errno.EROFS, errno.EACCES])
 def test_a_cache_that_cannot_be_written_at_all_is_remembered(monkeypatch, clock, disk, fault):
-    monkeypatch.setattr(programs_generate, "GENERATED", ("c",))
+    monkeypatch.setattr(programs_generate, "languages_on", lambda device: ("c",))
     op, disk.fault = softmax_op(), fault
     with pytest.warns(noyau.ReferenceWarning, match="c: cache cannot be written"):
         op(numbers(2, 3))

@@ -11,6 +11,7 @@ import pytest
 
 import noyau
 from noyau import nn
+from noyau.codegen.language import generated_on
 from noyau.compiler.autodiff.reverse import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.schedules.gpu import rows as gpu_rows
@@ -18,7 +19,7 @@ from noyau.compiler.schedules.gpu import shared_rows
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, UnsupportedError
 from noyau.ir.launch_conditions import conditions_of, runs
-from noyau.kernels.programs.generate import CPU, ON_GPU, Wanted, traced
+from noyau.kernels.programs.generate import CPU, Wanted, traced
 from tests.hosts.torch import kinds
 
 torch = pytest.importorskip("torch")
@@ -97,7 +98,7 @@ def generated_in(language, graph, sizes):
     return graph_kernels.generated_of(graph, "f", (PACKED,) * len(graph.inputs), language, device, sizes)
 
 
-@pytest.mark.parametrize("language", ["c", *ON_GPU])
+@pytest.mark.parametrize("language", ["c", *generated_on(gpu=True)])
 @pytest.mark.parametrize("name", OPS)
 def test_each_launch_of_a_call_runs_in_its_certificate(name, language):
     launches = 0
@@ -125,7 +126,7 @@ def interpreted(monkeypatch):
         pytest.skip("Triton does not interpret")
     for place, name, least in ((gpu_rows, "KEPT", 8), (shared_rows, "SHORT", 16), (shared_rows, "FEW", 1)):
         monkeypatch.setattr(place, name, least)
-    monkeypatch.setattr(graph_kernels, "languages_on", lambda device: ON_GPU)
+    monkeypatch.setattr(graph_kernels, "languages_on", lambda device: generated_on(gpu=True))
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.CELLS", 0)
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.cut import Group
@@ -118,7 +119,7 @@ def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
 
 def kernel_of(op: Op[Any, Any]) -> HandKernel:
     """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
-    kernels = [kernel for kernel in op.kernels.values() if kernel.language == "c"]
+    kernels = [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]
     if not kernels:
         known = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
         raise InputError(

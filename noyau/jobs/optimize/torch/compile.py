@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
+from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Group, Partition
 from noyau.errors import BuildError, UnsupportedError
@@ -196,7 +197,7 @@ def _swap(judged: Candidate, group: Group, found: Traced, registered: bool) -> S
 
 
 def _kernel(judged: Candidate, group: Group, found: Traced) -> Callable[..., Any]:
-    if judged.planned.language != "triton":
+    if not LANGUAGES[judged.planned.language].on_gpu:
         return kernel_of(judged, group)
     from noyau.jobs.optimize.cuda import selection as cuda_selection
 

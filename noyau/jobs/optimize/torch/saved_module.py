@@ -23,6 +23,7 @@ import numpy as np
 import torch
 from torch import fx
 
+from noyau.codegen.language import generated_on
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import BuildError, ModelError, NoyauError, OutputError
 from noyau.frontends.torch.dtypes import TO_TORCH
@@ -147,7 +148,8 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             for number, (name, form) in enumerate(manifest["tensors"].items())
         }
         told = _bounded(manifest["kernels"])
-        on_gpu = {name for name, each in told.items() if each.get("language") == "triton"}
+        gpu = generated_on(gpu=True)
+        on_gpu = {name for name, each in told.items() if each.get("language") in gpu}
         texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in told}
         libraries = {name: file.read(f"kernels/{name}.so") for name in told if name not in on_gpu}
     except (TypeError, ValueError, AttributeError, KeyError) as error:

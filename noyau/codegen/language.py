@@ -1,0 +1,144 @@
+"""The languages of kernels: those that noyau generates, and those that only users write.
+
+A language is one record. What a higher layer adds to it stands there in one record of the same name: how user kernels
+are called in kernels/callers.py, how their accesses are observed in sanitizer/routes.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from noyau.codegen.c import printer as c_printer
+from noyau.codegen.numba import printer as numba_printer
+from noyau.codegen.numba import tables as numba_tables
+from noyau.codegen.triton import printer as triton_printer
+from noyau.codegen.triton import tables as triton_tables
+from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
+from noyau.compiler.schedules.gpu.strategies import on_gpu
+from noyau.ir.loops import Kernel
+from noyau.toolchain.c import compiler as c_compiler
+
+Schedule: TypeAlias = Options | Callable[[Kernel], Kernel]  # options of the CPU's schedule, or a schedule of its own
+
+
+class Printer(Protocol):
+    """The text of several kernels, whose names differ, under a comment."""
+
+    def __call__(self, kernels: Sequence[Kernel], comment: str = "") -> str: ...
+
+
+class Grid(Enum):
+    """The grid that a kernel is launched over."""
+
+    NONE = "called as a function"
+    THREADS = "blocks of threads: launch=(grid, block)"
+    PROGRAMS = "programs, each a block of one: launch=grid"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Generation:
+    """What generates kernels: `schedule` and `printer`; `reserved`: names that the printed text needs for itself."""
+
+    printer: Printer
+    schedule: Schedule
+    reserved: frozenset[str] = frozenset()
+    has_float8: bool = True
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Language:
+    """A language of kernels.
+
+    `suffixes`: of files of its texts, none where a kernel is a function of Python; `packages` that it needs;
+    `decorators`: a pattern of the types that its decorators make; `flags`
+    that tell the C compiler which language a text is in; `is_native`: a kernel is built into a library with the
+    interface of noyau.h, which every host can call; `is_jit`: it compiles at the first call, for seconds;
+    `is_threaded`: a kernel may run in several threads; `thread_pool`: the package whose threads these are;
+    `scalar_bits`: of the numbers that it is given; `widening`: the remedy for an index beyond int32; `generation`:
+    None where only users write it; `require_compiler` raises BuildError where nothing could build a printed text.
+    """
+
+    name: str
+    suffixes: tuple[str, ...] = ()
+    packages: tuple[str, ...] = ()
+    decorators: str = ""
+    grid: Grid = Grid.NONE
+    flags: tuple[str, ...] = ()
+    is_cpp: bool = False
+    is_native: bool = False
+    is_jit: bool = False
+    is_threaded: bool = True
+    thread_pool: str = ""
+    scalar_bits: int = 64
+    widening: str = "compute it in int64: without int32(...)"
+    generation: Generation | None = None
+    require_compiler: Callable[[], object] = lambda: None
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether its kernels run on a GPU."""
+        return self.grid is not Grid.NONE
+
+    @property
+    def is_text(self) -> bool:
+        """Whether a kernel is attached as a file or a text, not as a function."""
+        return bool(self.suffixes)
+
+
+def _require_c_compiler() -> None:
+    c_compiler.find_compiler()
+
+
+_CPP = ("-x", "c++", "-std=c++17")
+_ALL = (
+    Language(
+        "c",
+        suffixes=(".c",),
+        is_native=True,
+        generation=Generation(c_printer.together, USUAL),
+        require_compiler=_require_c_compiler,
+    ),
+    Language("cpp", suffixes=(".cc", ".cpp", ".cxx"), flags=_CPP, is_cpp=True),
+    Language(
+        "cuda",
+        suffixes=(".cu",),
+        grid=Grid.THREADS,
+        flags=(*_CPP, "-Wno-attributes"),
+        is_cpp=True,
+        widening="widen it first: (long long)row * n + col, or size_t",
+    ),
+    Language(
+        "numba",
+        decorators=r"numba\.(?!(.*\.)?cuda\.)",
+        packages=("numba",),
+        is_jit=True,
+        thread_pool="numba",
+        generation=Generation(numba_printer.together, numba_printer.SCHEDULE, numba_tables.RESERVED),
+    ),
+    Language("numba_cuda", packages=("numba",), decorators=r"numba\.(.*\.)?cuda\.", grid=Grid.THREADS),
+    Language(
+        "triton",
+        packages=("triton", "torch"),
+        decorators=r"triton\.",
+        grid=Grid.PROGRAMS,
+        is_jit=True,
+        scalar_bits=32,
+        widening="widen it first: row.to(tl.int64) * stride",
+        generation=Generation(triton_printer.together, on_gpu, triton_tables.RESERVED, has_float8=False),
+    ),
+    Language("python", is_threaded=False),
+)
+LANGUAGES: Mapping[str, Language] = MappingProxyType({each.name: each for each in _ALL})
+BY_SUFFIX: Mapping[str, Language] = MappingProxyType({suffix: each for each in _ALL for suffix in each.suffixes})
+GENERATIONS: Mapping[str, Generation] = MappingProxyType(
+    {each.name: each.generation for each in _ALL if each.generation is not None}
+)
+
+
+def generated_on(*, gpu: bool) -> tuple[str, ...]:
+    """The languages that kernels are generated in for a GPU, or for the CPU, the first choice first."""
+    return tuple(name for name in GENERATIONS if LANGUAGES[name].on_gpu is gpu)
