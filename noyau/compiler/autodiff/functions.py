@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from noyau.compiler.autodiff.graph_writer import Writer
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Node
@@ -210,7 +210,7 @@ def spelt(function: str) -> tuple[str, ...]:
 
 
 def map_back(
-    writer: Writer, node: Node, function: str, operands: Sequence[Node], gradient: Node, position: int
+    builder: GradientBuilder, node: Node, function: str, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node | None:
     """The gradient of the operand at a position, in the dtype that the function computes in; None where it is 0
     everywhere. UnsupportedError where the table has no derivative."""
@@ -223,12 +223,12 @@ def map_back(
     if function == "cast":
         return gradient
     exact = node.dtype.compute
-    given = [writer.cast(each, exact) if each.dtype.is_float else each for each in (*operands, node, gradient)]
-    found: Node = rule(*(Term(writer, each) for each in given)).value
+    given = [builder.cast(each, exact) if each.dtype.is_float else each for each in (*operands, node, gradient)]
+    found: Node = rule(*(Term(builder, each) for each in given)).value
     return found
 
 
-def silenced(writer: Writer, value: Node, gradient: Node) -> Node:
+def silenced(builder: GradientBuilder, value: Node, gradient: Node) -> Node:
     """A value where the gradient is not 0, else 0."""
-    none = writer.like(0.0, gradient)
-    return writer.call("where", writer.call("equal", gradient, none), writer.like(0.0, value), value)
+    none = builder.like(0.0, gradient)
+    return builder.call("where", builder.call("equal", gradient, none), builder.like(0.0, value), value)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from noyau.compiler.autodiff.functions import map_back
-from noyau.compiler.autodiff.graph_writer import Writer
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.compiler.autodiff.views import scattered
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, indices, product
@@ -25,12 +25,12 @@ from noyau.ir.graph import Constant, Input, Lookup, Map, Node, Reduce, Scan, Vie
 from noyau.ir.monoids import MONOIDS, STEPS
 
 
-def fold_back(writer: Writer, kind: Reduce, operand: Node, gradient: Node) -> Node:
+def fold_back(builder: GradientBuilder, kind: Reduce, operand: Node, gradient: Node) -> Node:
     """The gradient of what a fold took in, in the dtype that it computes in. UnsupportedError where a function of the
     step has no derivative."""
-    cells = writer.cast(operand, operand.dtype.compute)
+    cells = builder.cast(operand, operand.dtype.compute)
     if len(kind.axes) == 1:
-        return _along(writer, kind.monoid, cells, gradient, kind.axes[0])
+        return _along(builder, kind.monoid, cells, gradient, kind.axes[0])
     kept = [axis for axis in range(len(cells.shape)) if axis not in kind.axes]
     total, last = product(cells.shape[axis] for axis in kind.axes), len(kept)
     there, back = [Dim.of(0)] * len(cells.shape), Dim.of(0)
@@ -40,54 +40,54 @@ def fold_back(writer: Writer, kind: Reduce, operand: Node, gradient: Node) -> No
         back, inner = back + Dim.of(f"#{axis}") * inner, inner * cells.shape[axis]
     for place, axis in enumerate(kept):
         there[axis] = Dim.of(f"#{place}")
-    flat = writer.view(cells, (*(cells.shape[axis] for axis in kept), total), there)
-    made = _along(writer, kind.monoid, flat, gradient, last)
-    return writer.view(made, cells.shape, (*(Dim.of(f"#{axis}") for axis in kept), back))
+    flat = builder.view(cells, (*(cells.shape[axis] for axis in kept), total), there)
+    made = _along(builder, kind.monoid, flat, gradient, last)
+    return builder.view(made, cells.shape, (*(Dim.of(f"#{axis}") for axis in kept), back))
 
 
-def _along(writer: Writer, monoid: str, cells: Node, gradient: Node, axis: int) -> Node:
-    before = writer.scan(Scan(monoid, axis, exclusive=True), cells)
-    by_state, by_cell = _slopes(writer, monoid, before, cells)
-    later = writer.scan(Scan("prod", axis, exclusive=True, reverse=True), by_state)
-    above = writer.restore(writer.cast(gradient, cells.dtype), [axis], cells.shape)
-    return writer.call("multiply", above, writer.call("multiply", later, by_cell))
+def _along(builder: GradientBuilder, monoid: str, cells: Node, gradient: Node, axis: int) -> Node:
+    before = builder.scan(Scan(monoid, axis, exclusive=True), cells)
+    by_state, by_cell = _slopes(builder, monoid, before, cells)
+    later = builder.scan(Scan("prod", axis, exclusive=True, reverse=True), by_state)
+    above = builder.expand_along(builder.cast(gradient, cells.dtype), [axis], cells.shape)
+    return builder.call("multiply", above, builder.call("multiply", later, by_cell))
 
 
-def _slopes(writer: Writer, monoid: str, state: Node, cells: Node) -> tuple[Node, Node]:
+def _slopes(builder: GradientBuilder, monoid: str, state: Node, cells: Node) -> tuple[Node, Node]:
     """The derivatives of a step by the state and by the cell, everywhere."""
     step = STEPS[monoid]
     first, second = (node.output for node in step.inputs)
     values = {first: state, second: cells}
     for node in step.nodes:
         if not isinstance(node.kind, Input):
-            values[node.output] = _value(writer, node, [values[name] for name in node.inputs], state)
-    none = writer.like(0.0, state)
-    found = {step.outputs[0]: writer.like(1.0, state)}
+            values[node.output] = _value(builder, node, [values[name] for name in node.inputs], state)
+    none = builder.like(0.0, state)
+    found = {step.outputs[0]: builder.like(1.0, state)}
     for node in reversed(step.nodes):
         if not isinstance(node.kind, Map) or node.output not in found:
             continue
         operands = [values[name] for name in node.inputs]
         for position, name in enumerate(node.inputs):
-            above = writer.cast(found[node.output], values[node.output].dtype)
+            above = builder.cast(found[node.output], values[node.output].dtype)
             made = None
             if operands[position].dtype.is_float:
-                made = map_back(writer, values[node.output], node.kind.function, operands, above, position)
+                made = map_back(builder, values[node.output], node.kind.function, operands, above, position)
             if made is not None:
-                found[name] = writer.call("add", found[name], made) if name in found else made
+                found[name] = builder.call("add", found[name], made) if name in found else made
     return found.get(first, none), found.get(second, none)
 
 
-def _value(writer: Writer, node: Node, operands: list[Node], state: Node) -> Node:
+def _value(builder: GradientBuilder, node: Node, operands: list[Node], state: Node) -> Node:
     """A value of the step, for every cell."""
     match node.kind:
         case Constant(value):
-            return writer.number(value.item(), node.dtype, state.shape)
+            return builder.full(value.item(), node.dtype, state.shape)
         case Map("cast"):
-            return writer.cast(operands[0], node.dtype)
+            return builder.cast(operands[0], node.dtype)
         case Map("identity"):
             return operands[0]
         case Map(function):
-            return writer.call(function, *operands)
+            return builder.call(function, *operands)
         case _:
             raise AssertionError(node)
 
@@ -106,158 +106,160 @@ WORDS = {
 }
 
 
-def reduce_back(writer: Writer, node: Node, kind: Reduce, operand: Node, gradient: Node) -> Node:
+def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Node, gradient: Node) -> Node:
     """The gradient of what a reduction took in. max and min share it evenly among ties; of a row with a NaN, which
     equals nothing, it is NaN. UnsupportedError where the monoid has no derivative."""
     exact = operand.dtype.compute
-    wide, axes, above = writer.cast(operand, exact), kind.axes, writer.cast(gradient, exact)
+    wide, axes, above = builder.cast(operand, exact), kind.axes, builder.cast(gradient, exact)
     match kind.monoid:
         case "sum":
-            return writer.restore(gradient, axes, operand.shape)
+            return builder.expand_along(gradient, axes, operand.shape)
         case "max" | "min" | "max_apart" | "min_apart":
-            kept = writer.cast(node, exact) if is_stored(writer, operand) else None
-            return _shared(writer, kind.monoid.removesuffix("_apart"), wide, kept, above, axes)
+            kept = builder.cast(node, exact) if is_stored(builder, operand) else None
+            return _shared(builder, kind.monoid.removesuffix("_apart"), wide, kept, above, axes)
         case "prod":
-            others = _product_of_others(writer, wide, axes)
-            return writer.call("multiply", writer.restore(above, axes, operand.shape), others)
+            others = _product_of_others(builder, wide, axes)
+            return builder.call("multiply", builder.expand_along(above, axes, operand.shape), others)
         case "logsumexp":
-            return _softmax(writer, wide, writer.cast(node, exact), above, axes)
+            return _softmax(builder, wide, builder.cast(node, exact), above, axes)
         case "variance":
-            return _from_the_mean(writer, wide, above, axes)
+            return _from_the_mean(builder, wide, above, axes)
         case monoid if MONOIDS[monoid].ordered:
-            return fold_back(writer, kind, operand, gradient)
+            return fold_back(builder, kind, operand, gradient)
         case _:
             raise UnsupportedError(f"{node.output}: the monoid {kind.monoid} has no derivative")
 
 
-def is_stored(writer: Writer, value: Node) -> bool:
+def is_stored(builder: GradientBuilder, value: Node) -> bool:
     """Whether a value is read from memory wherever it is needed, so that it is the same to the bit."""
     while isinstance(value.kind, View):
-        value = writer.nodes[value.inputs[0]]
+        value = builder.by_name[value.inputs[0]]
     return isinstance(value.kind, Input)
 
 
 def _shared(
-    writer: Writer, monoid: str, operand: Node, result: Node | None, gradient: Node, axes: Sequence[int]
+    builder: GradientBuilder, monoid: str, operand: Node, result: Node | None, gradient: Node, axes: Sequence[int]
 ) -> Node:
     """Evenly among the cells that equal the result.
 
     What is computed again may be rounded otherwise than before, in another kernel even otherwise than beside it, so
     that no cell need equal the result. Then (`result` None) that is computed again too; and should still no cell equal
     it, the first of the largest has it all, and not 0 / 0."""
-    shape, none, one = operand.shape, writer.like(0.0, operand), writer.like(1.0, operand)
-    extreme = result or writer.reduce(f"{monoid}_apart", operand, axes)  # apart from the one that was saved
-    hits = writer.call("where", writer.call("equal", operand, writer.restore(extreme, axes, shape)), one, none)
+    shape, none, one = operand.shape, builder.like(0.0, operand), builder.like(1.0, operand)
+    extreme = result or builder.reduce(f"{monoid}_apart", operand, axes)  # apart from the one that was saved
+    hits = builder.call("where", builder.call("equal", operand, builder.expand_along(extreme, axes, shape)), one, none)
     if result is None:
-        count = writer.sum(hits, axes)
-        lost = writer.call("equal", count, writer.like(0.0, count))
-        known = writer.call("equal", extreme, extreme)  # of a row with a NaN the gradient is NaN
-        lost = writer.restore(writer.call("logical_and", lost, known), axes, shape)
-        hits = writer.call("where", lost, _first(writer, monoid, operand, axes), hits)
-    is_hit = writer.call("not_equal", hits, none)
-    share = writer.call("where", is_hit, writer.restore(gradient, axes, shape), none)
-    return writer.call("divide", share, writer.restore(writer.sum(hits, axes), axes, shape))
+        count = builder.reduce("sum", hits, axes)
+        lost = builder.call("equal", count, builder.like(0.0, count))
+        known = builder.call("equal", extreme, extreme)  # of a row with a NaN the gradient is NaN
+        lost = builder.expand_along(builder.call("logical_and", lost, known), axes, shape)
+        hits = builder.call("where", lost, _first(builder, monoid, operand, axes), hits)
+    is_hit = builder.call("not_equal", hits, none)
+    share = builder.call("where", is_hit, builder.expand_along(gradient, axes, shape), none)
+    return builder.call("divide", share, builder.expand_along(builder.reduce("sum", hits, axes), axes, shape))
 
 
-def _first(writer: Writer, monoid: str, operand: Node, axes: Sequence[int]) -> Node:
+def _first(builder: GradientBuilder, monoid: str, operand: Node, axes: Sequence[int]) -> Node:
     """1 in the first of the extreme cells, 0 in all others."""
     shape, flat = operand.shape, Dim.of(0)
     for axis in sorted(axes):
         flat = flat * shape[axis] + Dim.of(f"#{axis}")
-    place = writer.restore(writer.reduce(f"arg{monoid}", operand, axes), axes, shape)
-    own = writer.cast(writer.iota(flat, shape), place.dtype)
-    return writer.call("where", writer.call("equal", own, place), writer.like(1.0, operand), writer.like(0.0, operand))
+    place = builder.expand_along(builder.reduce(f"arg{monoid}", operand, axes), axes, shape)
+    own = builder.cast(builder.iota(flat, shape), place.dtype)
+    return builder.call(
+        "where", builder.call("equal", own, place), builder.like(1.0, operand), builder.like(0.0, operand)
+    )
 
 
-def _product_of_others(writer: Writer, operand: Node, axes: Sequence[int]) -> Node:
+def _product_of_others(builder: GradientBuilder, operand: Node, axes: Sequence[int]) -> Node:
     """For each cell the product of those before and of those behind it, so that zeros need no care."""
     axis, rest = axes[-1], axes[:-1]
-    before, behind = (writer.scan(Scan("prod", axis, True, back), operand) for back in (False, True))
-    others = writer.call("multiply", before, behind)
+    before, behind = (builder.scan(Scan("prod", axis, True, back), operand) for back in (False, True))
+    others = builder.call("multiply", before, behind)
     if not rest:
         return others
-    outer = _product_of_others(writer, writer.reduce("prod", operand, [axis]), rest)
-    return writer.call("multiply", others, writer.restore(outer, [axis], operand.shape))
+    outer = _product_of_others(builder, builder.reduce("prod", operand, [axis]), rest)
+    return builder.call("multiply", others, builder.expand_along(outer, [axis], operand.shape))
 
 
-def _softmax(writer: Writer, operand: Node, result: Node, gradient: Node, axes: Sequence[int]) -> Node:
+def _softmax(builder: GradientBuilder, operand: Node, result: Node, gradient: Node, axes: Sequence[int]) -> Node:
     """exp(x - logsumexp(x)); 0 where each x is -inf."""
     shape = operand.shape
-    none = writer.call("equal", result, writer.like(-float("inf"), result))
-    finite = writer.call("where", none, writer.like(0.0, result), result)
-    share = writer.call("exp", writer.call("subtract", operand, writer.restore(finite, axes, shape)))
-    return writer.call("multiply", writer.restore(gradient, axes, shape), share)
+    none = builder.call("equal", result, builder.like(-float("inf"), result))
+    finite = builder.call("where", none, builder.like(0.0, result), result)
+    share = builder.call("exp", builder.call("subtract", operand, builder.expand_along(finite, axes, shape)))
+    return builder.call("multiply", builder.expand_along(gradient, axes, shape), share)
 
 
-def _from_the_mean(writer: Writer, operand: Node, gradient: Node, axes: Sequence[int]) -> Node:
+def _from_the_mean(builder: GradientBuilder, operand: Node, gradient: Node, axes: Sequence[int]) -> Node:
     """2 / n times the distance from the mean."""
-    shape, total = operand.shape, writer.sum(operand, axes)
-    count = writer.count(product(shape[axis] for axis in axes), total.dtype, total.shape)
-    mean = writer.restore(writer.call("divide", total, count), axes, shape)
-    twice = writer.call("multiply", writer.like(2.0, gradient), gradient)
-    share = writer.restore(writer.call("divide", twice, count), axes, shape)
-    return writer.call("multiply", share, writer.call("subtract", operand, mean))
+    shape, total = operand.shape, builder.reduce("sum", operand, axes)
+    count = builder.size(product(shape[axis] for axis in axes), total.dtype, total.shape)
+    mean = builder.expand_along(builder.call("divide", total, count), axes, shape)
+    twice = builder.call("multiply", builder.like(2.0, gradient), gradient)
+    share = builder.expand_along(builder.call("divide", twice, count), axes, shape)
+    return builder.call("multiply", share, builder.call("subtract", operand, mean))
 
 
-def scan_back(writer: Writer, node: Node, kind: Scan, operand: Node, gradient: Node) -> Node:
+def scan_back(builder: GradientBuilder, node: Node, kind: Scan, operand: Node, gradient: Node) -> Node:
     """The gradient of what a scan took in; that of a running max or min goes to the first of ties. UnsupportedError
     where the monoid has no derivative."""
     exact, axis = operand.dtype.compute, kind.axis
     if kind.monoid == "sum":
-        turned = writer.scan(replace(kind, reverse=not kind.reverse), writer.cast(gradient, exact))
-        return writer.cast(turned, gradient.dtype)
+        turned = builder.scan(replace(kind, reverse=not kind.reverse), builder.cast(gradient, exact))
+        return builder.cast(turned, gradient.dtype)
     if kind.monoid not in _RULES:
         raise UnsupportedError(f"{node.output}: the running {kind.monoid} has no derivative")
-    wide, above = writer.cast(operand, exact), writer.cast(gradient, exact)
+    wide, above = builder.cast(operand, exact), builder.cast(gradient, exact)
     if kind.reverse:
-        wide, above = writer.flipped(wide, axis), writer.flipped(above, axis)
+        wide, above = builder.flip(wide, axis), builder.flip(above, axis)
     if kind.exclusive:
-        above = _later(writer, above, axis)
-    below = _RULES[kind.monoid](writer, kind.monoid, wide, above, axis)
-    return writer.flipped(below, axis) if kind.reverse else below
+        above = _later(builder, above, axis)
+    below = _RULES[kind.monoid](builder, kind.monoid, wide, above, axis)
+    return builder.flip(below, axis) if kind.reverse else below
 
 
-def _later(writer: Writer, value: Node, axis: int) -> Node:
+def _later(builder: GradientBuilder, value: Node, axis: int) -> Node:
     """Each cell the one behind it, and 0 the last."""
-    longer = writer.padded(value, axis, Dim.of(0), value.shape[axis] + 1)
+    longer = builder.pad(value, axis, Dim.of(0), value.shape[axis] + 1)
     index = list(indices(len(value.shape)))
     index[axis] = index[axis] + 1
-    return writer.view(longer, value.shape, index)
+    return builder.view(longer, value.shape, index)
 
 
-def _product(writer: Writer, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+def _product(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
     """Before the first zero of a row, the sum of g * y from each cell on, by the cell. At that zero, the same sum
     without the cell, as far as the next zero. Behind it nothing, for all products there are 0."""
-    call, like = writer.call, writer.like
+    call, like = builder.call, builder.like
     none, one = like(0.0, operand), like(1.0, operand)
     is_zero = call("equal", operand, none)
-    zeros = writer.scan(Scan("sum", axis), call("where", is_zero, one, none))
+    zeros = builder.scan(Scan("sum", axis), call("where", is_zero, one, none))
     clear, met_one = call("equal", zeros, none), call("equal", zeros, one)
     first = call("logical_and", is_zero, met_one)
-    without = writer.scan(Scan("prod", axis), call("where", first, one, operand))
+    without = builder.scan(Scan("prod", axis), call("where", first, one, operand))
     onwards = Scan("sum", axis, reverse=True)
-    before = writer.scan(onwards, call("where", clear, call("multiply", gradient, without), none))
-    at_zero = writer.scan(onwards, call("where", met_one, call("multiply", gradient, without), none))
+    before = builder.scan(onwards, call("where", clear, call("multiply", gradient, without), none))
+    at_zero = builder.scan(onwards, call("where", met_one, call("multiply", gradient, without), none))
     share = call("divide", before, call("where", is_zero, one, operand))
     return call("where", clear, share, call("where", first, at_zero, none))
 
 
-def _extreme(writer: Writer, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+def _extreme(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
     """To the cell that was the largest, or the least, so far."""
-    where = writer.scan(Scan(f"arg{monoid}", axis), operand)
+    where = builder.scan(Scan(f"arg{monoid}", axis), operand)
     own = indices(len(operand.shape))
     index = tuple(Lookup(1, own) if at == axis else dim for at, dim in enumerate(own))
-    return scattered(writer, index, operand.shape, gradient, where)
+    return scattered(builder, index, operand.shape, gradient, where)
 
 
-def _logsumexp(writer: Writer, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
+def _logsumexp(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:
     """exp(x) times the sum of g * exp(-y) from each cell on, by logarithms of what is above 0 and of what is below."""
-    call, none = writer.call, writer.like(0.0, gradient)
-    result = writer.scan(Scan("logsumexp", axis), operand)
+    call, none = builder.call, builder.like(0.0, gradient)
+    result = builder.scan(Scan("logsumexp", axis), operand)
     parts = []
     for sign in (gradient, call("negative", gradient)):
         weight = call("subtract", call("log", call("maximum", sign, none)), result)
-        onwards = writer.scan(Scan("logsumexp", axis, reverse=True), weight)
+        onwards = builder.scan(Scan("logsumexp", axis, reverse=True), weight)
         parts.append(call("exp", call("add", operand, onwards)))
     return call("subtract", parts[0], parts[1])
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import assert_never
 
 from noyau.compiler.autodiff.functions import CHOOSING, FLAT, PLAIN, map_back, silenced
-from noyau.compiler.autodiff.graph_writer import Writer
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.compiler.autodiff.reductions import LINEAR, reduce_back, scan_back
 from noyau.compiler.autodiff.saved_values import split
 from noyau.compiler.autodiff.shift_invariance import idle
@@ -40,7 +40,7 @@ from noyau.ir.graph_verifier import check
 
 
 def contract_back(
-    writer: Writer, node: Node, equation: str, operands: Sequence[Node], gradient: Node, position: int
+    builder: GradientBuilder, node: Node, equation: str, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node:
     """The gradient of the operand at a position. No operand is transposed: the equation says the order. Letters that
     the operand alone has were summed, so that their gradient is read again along them."""
@@ -52,11 +52,11 @@ def contract_back(
     made = "".join(letter for letter in own if letter in result or letter in others)
     shape = tuple(this.shape[own.index(letter)] for letter in made)
     dtype = gradient.dtype
-    pair = [(result, gradient), (others, writer.cast(other, dtype))]
+    pair = [(result, gradient), (others, builder.cast(other, dtype))]
     pair = pair if position == 0 else pair[::-1]
     turned = f"{pair[0][0]},{pair[1][0]}->{made}"
-    found = writer.emit(Contract(turned), [each for _, each in pair], dtype, shape)
-    return writer.cast(writer.view(found, this.shape, _places(own, made)), this.dtype)
+    found = builder.emit(Contract(turned), [each for _, each in pair], dtype, shape)
+    return builder.cast(builder.view(found, this.shape, _places(own, made)), this.dtype)
 
 
 def _places(own: str, made: str) -> tuple[Dim, ...]:
@@ -143,7 +143,7 @@ class _Deriving:
     """One derivation: the nodes so far, and for each value what its readers have given back."""
 
     def __init__(self, graph: Graph, wanted: Sequence[str]) -> None:
-        self.graph, self.wanted, self.writer = graph, wanted, Writer(graph)
+        self.graph, self.wanted, self.builder = graph, wanted, GradientBuilder(graph)
         self.found: dict[str, list[Gradient]] = {}
         self.reached = reached(graph, wanted)
 
@@ -151,20 +151,20 @@ class _Deriving:
         given = [self.given(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float]
         for node in reversed(self.graph.nodes):
             if node.output in self.found and not isinstance(node.kind, Input):
-                self.writer.stem = gradient_name(node.output)
+                self.builder.stem = gradient_name(node.output)
                 self.back(node, self.total(node))
         outputs = [self.result(name) for name in self.wanted]
         inputs = [*self.graph.inputs, *given]
         names = {node.output for node in inputs}
-        rest = [node for node in self.writer.nodes.values() if node.output not in names]
+        rest = [node for node in self.builder.nodes if node.output not in names]
         return Graph((*inputs, *rest), tuple(outputs), self.graph.demands)
 
     def given(self, name: str) -> Node:
         """The gradient of an output, as an input."""
         node, called = self.graph[name], gradient_name(name)
-        if self.writer.fresh(called) != called:
+        if self.builder.unused(called) != called:
             raise UnsupportedError(f"{called} is a value of the graph; the gradient of {name} must bear that name")
-        made = self.writer.add(Node(called, Input(), (), node.dtype, node.shape))
+        made = self.builder.add_input(called, node.dtype, node.shape)
         if name in self.reached:
             self.found[name] = [Gradient(made)]
         return made
@@ -176,26 +176,26 @@ class _Deriving:
         if len(doubts) > 1:
             parts = [self.settled(part) for part in parts]
         exact = node.dtype if len(parts) == 1 else node.dtype.compute
-        total = self.writer.cast(parts[0].value, exact)
+        total = self.builder.cast(parts[0].value, exact)
         for part in parts[1:]:
-            total = self.writer.call("add", total, self.writer.cast(part.value, exact))
-        return Gradient(self.writer.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
+            total = self.builder.call("add", total, self.builder.cast(part.value, exact))
+        return Gradient(self.builder.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
 
     def settled(self, gradient: Gradient) -> Gradient:
         """The gradient without doubt."""
         if gradient.doubt is None:
             return gradient
-        return Gradient(silenced(self.writer, gradient.value, gradient.doubt), gradient.masked)
+        return Gradient(silenced(self.builder, gradient.value, gradient.doubt), gradient.masked)
 
     def result(self, name: str) -> str:
         """The gradient of an input under a name of its own."""
-        node, called = self.graph[name], self.writer.fresh(gradient_name(name))
-        self.writer.stem = called
+        node, called = self.graph[name], self.builder.unused(gradient_name(name))
+        self.builder.stem = called
         if name in self.found:
             made = self.settled(self.total(node)).value
         else:
-            made = self.writer.number(0.0, node.dtype, node.shape)
-        return self.writer.add(Node(called, Map("identity"), (made.output,), node.dtype, node.shape)).output
+            made = self.builder.full(0.0, node.dtype, node.shape)
+        return self.builder.add(Node(called, Map("identity"), (made.output,), node.dtype, node.shape)).output
 
     def back(self, node: Node, gradient: Gradient) -> None:
         """Give a value's gradient back to what it was made of."""
@@ -214,27 +214,27 @@ class _Deriving:
 
     def one(self, node: Node, operands: Sequence[Node], gradient: Gradient, position: int) -> Node | None:
         """The gradient of one operand, or None where it is 0."""
-        writer, operand, above = self.writer, operands[position], gradient.value
+        builder, operand, above = self.builder, operands[position], gradient.value
         match node.kind:
             case Map(function):
-                return map_back(writer, node, function, operands, above, position)
+                return map_back(builder, node, function, operands, above, position)
             case Reduce(monoid, axes):
-                made = reduce_back(writer, node, node.kind, operand, above)
+                made = reduce_back(builder, node, node.kind, operand, above)
                 if not gradient.masked or monoid in LINEAR:
                     return made
-                return silenced(writer, made, writer.restore(writer.cast(above, made.dtype), axes, made.shape))
+                return silenced(builder, made, builder.expand_along(builder.cast(above, made.dtype), axes, made.shape))
             case Scan():
-                return scan_back(writer, node, node.kind, operand, above)
+                return scan_back(builder, node, node.kind, operand, above)
             case View(index):
-                return view_back(writer, index, operand.shape, above)
+                return view_back(builder, index, operand.shape, above)
             case Select():
-                return select_back(writer, node.kind, operands, above, position)
+                return select_back(builder, node.kind, operands, above, position)
             case Gather():
-                return gather_back(writer, node.kind, operands, above)
+                return gather_back(builder, node.kind, operands, above)
             case Scatter():
-                return scatter_back(writer, node, node.kind, operands, above, position)
+                return scatter_back(builder, node, node.kind, operands, above, position)
             case Contract(equation):
-                return contract_back(writer, node, equation, operands, above, position)
+                return contract_back(builder, node, equation, operands, above, position)
             case Opaque(name):
                 raise UnsupportedError(f"{node.output} is made by {name}, which has no derivative here")
             case Part():

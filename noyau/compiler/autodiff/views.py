@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from noyau.compiler.autodiff.graph_writer import Writer
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import (
@@ -47,63 +47,65 @@ class Part:
     result: tuple[int, ...]
 
 
-def view_back(writer: Writer, index: Shape, source: Shape, gradient: Node) -> Node:
+def view_back(builder: GradientBuilder, index: Shape, source: Shape, gradient: Node) -> Node:
     """The gradient of what a view of that index map shows, of that shape."""
     exact = tuple(simplify(dim, gradient.extents) for dim in index)
     try:
-        return _regular(writer, exact, source, gradient)
+        return _regular(builder, exact, source, gradient)
     except Irregular:
-        return scattered(writer, index, source, gradient)
+        return scattered(builder, index, source, gradient)
 
 
-def scattered(writer: Writer, index: Sequence[Dim | Lookup], source: Shape, gradient: Node, *at: Node) -> Node:
+def scattered(
+    builder: GradientBuilder, index: Sequence[Dim | Lookup], source: Shape, gradient: Node, *at: Node
+) -> Node:
     """Cells of the gradient summed where an index says; half types are summed in float32."""
     exact = gradient.dtype.compute
-    none = at[0] if at else writer.iota(0, ())
-    operands = (writer.number(0.0, exact, source), none, writer.cast(gradient, exact))
-    return writer.cast(writer.emit(Scatter(tuple(index), "sum"), operands, exact, source), gradient.dtype)
+    none = at[0] if at else builder.iota(0, ())
+    operands = (builder.full(0.0, exact, source), none, builder.cast(gradient, exact))
+    return builder.cast(builder.emit(Scatter(tuple(index), "sum"), operands, exact, source), gradient.dtype)
 
 
-def summed(writer: Writer, value: Node, axes: Sequence[int]) -> Node:
+def summed(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node:
     """The sum over axes: of -x as that of x, of products and quotients by what is alike along them as that of the rest,
     of sums of such products one by one, so that no sum waits for what another one scales, and of what was scattered
     into zeros along them as that of the updates."""
-    inputs = [writer.nodes[name] for name in value.inputs]
+    inputs = [builder.by_name[name] for name in value.inputs]
     match value.kind:
         case Map("negative") if axes:
-            return writer.call("negative", summed(writer, inputs[0], axes))
+            return builder.call("negative", summed(builder, inputs[0], axes))
         case Map("multiply" | "divide" as function) if axes:
             for this, other in ((0, 1), (1, 0))[: 2 if function == "multiply" else 1]:
-                factor = _alike_along(writer, inputs[other], axes)
+                factor = _alike_along(builder, inputs[other], axes)
                 if factor is not None:
-                    return writer.call(function, summed(writer, inputs[this], axes), factor)
-        case Map("add" | "subtract" as function) if all(_comes_apart(writer, each, axes) for each in inputs):
-            return writer.call(function, *(summed(writer, each, axes) for each in inputs))
-        case Scatter(index, "sum") if axes and writer.known(inputs[0]) == 0:
+                    return builder.call(function, summed(builder, inputs[this], axes), factor)
+        case Map("add" | "subtract" as function) if all(_comes_apart(builder, each, axes) for each in inputs):
+            return builder.call(function, *(summed(builder, each, axes) for each in inputs))
+        case Scatter(index, "sum") if axes and builder.known(inputs[0]) == 0:
             kept = [axis for axis in range(len(index)) if axis not in axes]
             entries = tuple(entry for axis in kept if isinstance(entry := index[axis], Dim))
             if len(entries) == len(kept):
-                return view_back(writer, entries, tuple(value.shape[axis] for axis in kept), inputs[2])
+                return view_back(builder, entries, tuple(value.shape[axis] for axis in kept), inputs[2])
         case _:
             pass
-    return writer.sum(value, axes)
+    return builder.reduce("sum", value, axes)
 
 
-def _comes_apart(writer: Writer, value: Node, axes: Sequence[int]) -> bool:
+def _comes_apart(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> bool:
     """Whether a value is made of products with what is alike along axes."""
-    inputs = [writer.nodes[name] for name in value.inputs]
+    inputs = [builder.by_name[name] for name in value.inputs]
     match value.kind:
         case Map("negative" | "add" | "subtract"):
-            return all(_comes_apart(writer, each, axes) for each in inputs)
+            return all(_comes_apart(builder, each, axes) for each in inputs)
         case Map("multiply"):
-            return any(_alike_along(writer, each, axes) is not None for each in inputs)
+            return any(_alike_along(builder, each, axes) is not None for each in inputs)
         case Map("divide"):
-            return _alike_along(writer, inputs[1], axes) is not None
+            return _alike_along(builder, inputs[1], axes) is not None
         case _:
             return False
 
 
-def _alike_along(writer: Writer, value: Node, axes: Sequence[int]) -> Node | None:
+def _alike_along(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node | None:
     """What a value is without axes, if it is a view that does not depend on them."""
     gone = {index_name(axis) for axis in axes}
     if not isinstance(value.kind, View) or any(dim.names & gone for dim in value.kind.index):
@@ -111,21 +113,21 @@ def _alike_along(writer: Writer, value: Node, axes: Sequence[int]) -> Node | Non
     kept = [axis for axis in range(len(value.shape)) if axis not in axes]
     moved = {index_name(axis): Dim.of(index_name(at)) for at, axis in enumerate(kept)}
     index = tuple(dim.replace(moved) for dim in value.kind.index)
-    return writer.view(writer.nodes[value.inputs[0]], tuple(value.shape[axis] for axis in kept), index)
+    return builder.view(builder.by_name[value.inputs[0]], tuple(value.shape[axis] for axis in kept), index)
 
 
 class _Inverting:
     """A gradient on its way back. `axes`: for each of its axes, the result's axis, or the source's as -1 - axis."""
 
-    def __init__(self, writer: Writer, source: Shape, gradient: Node) -> None:
-        self.writer, self.source, self.value = writer, source, gradient
+    def __init__(self, builder: GradientBuilder, source: Shape, gradient: Node) -> None:
+        self.builder, self.source, self.value = builder, source, gradient
         self.axes = list(range(len(gradient.shape)))
 
     def sum_unnamed(self, named: set[int]) -> None:
         """Sum what was read again along axes, of which those with one cell just go."""
         gone = [axis for axis in self.axes if axis not in named]
         ones = [axis for axis in gone if self.value.shape[axis] == ONE]
-        self.value = summed(self.writer, self.value, [axis for axis in gone if axis not in ones])
+        self.value = summed(self.builder, self.value, [axis for axis in gone if axis not in ones])
         self.axes = [axis for axis in self.axes if axis in named or axis in ones]
         self.arrange([axis for axis in self.axes if axis in named])
 
@@ -133,7 +135,7 @@ class _Inverting:
         """The axes in that order; those that are left out have one cell."""
         index = [Dim.of(index_name(axes.index(axis))) if axis in axes else ZERO for axis in self.axes]
         shape = tuple(self.value.shape[self.axes.index(axis)] for axis in axes)
-        self.value, self.axes = self.writer.view(self.value, shape, index), list(axes)
+        self.value, self.axes = self.builder.view(self.value, shape, index), list(axes)
 
     def reshape(self, old: Sequence[int], new: Sequence[int], shape: Shape) -> None:
         """Axes as others of that shape, with the same cells in C order; they come last."""
@@ -142,19 +144,19 @@ class _Inverting:
         kept, before = self.value.shape[: len(rest)], self.value.shape[len(rest) :]
         shift = {index_name(at): Dim.of(index_name(at + len(rest))) for at in range(len(shape))}
         inner = tuple(dim.replace(shift) for dim in flat_index(before, shape))
-        self.value = self.writer.view(self.value, (*kept, *shape), (*indices(len(rest)), *inner))
+        self.value = self.builder.view(self.value, (*kept, *shape), (*indices(len(rest)), *inner))
         self.axes = [*rest, *new]
 
     def extent(self, axis: int) -> Dim:
         return self.value.shape[self.axes.index(axis)]
 
 
-def _regular(writer: Writer, index: Shape, source: Shape, gradient: Node) -> Node:
+def _regular(builder: GradientBuilder, index: Shape, source: Shape, gradient: Node) -> Node:
     """Each group of axes inverted by itself; Irregular where one cannot be."""
     parts = _parts(index)
-    work = _Inverting(writer, source, gradient)
+    work = _Inverting(builder, source, gradient)
     if any(dim == ZERO for dim in gradient.shape):
-        return writer.number(0.0, gradient.dtype, source)
+        return builder.full(0.0, gradient.dtype, source)
     work.sum_unnamed({axis for part in parts for axis in part.result})
     for part in parts:
         _invert(work, part)
@@ -197,16 +199,16 @@ def _is_one_or_all(part: Part, step: Dim) -> bool:
 
 def _place(work: _Inverting, axis: int, at: Dim) -> None:
     """The one cell that was read, among zeros."""
-    writer, extent, rank = work.writer, work.source[axis], len(work.value.shape)
+    builder, extent, rank = work.builder, work.source[axis], len(work.value.shape)
     work.axes.append(-1 - axis)
     if extent.constant is not None:
-        work.value = writer.view(work.value, (*work.value.shape, ONE), indices(rank))
+        work.value = builder.view(work.value, (*work.value.shape, ONE), indices(rank))
         _pad(work, axis, at)
         return
     shape = (*work.value.shape, extent)  # of a size that may be 0: there would be no place for the cell
-    cells = writer.view(work.value, shape, indices(rank))
-    there = writer.call("equal", writer.iota(index_name(rank), shape), writer.iota(at, shape))
-    work.value = writer.call("where", there, cells, writer.like(0.0, cells))
+    cells = builder.view(work.value, shape, indices(rank))
+    there = builder.call("equal", builder.iota(index_name(rank), shape), builder.iota(at, shape))
+    work.value = builder.call("where", there, cells, builder.like(0.0, cells))
 
 
 def _pad(work: _Inverting, axis: int, start: Dim) -> None:
@@ -216,18 +218,18 @@ def _pad(work: _Inverting, axis: int, start: Dim) -> None:
         return
     if extent.constant is None and not never_negative(whole - start - extent):  # nothing may be read, from anywhere
         start = -maximum(-whole, -maximum(start, 0))
-    work.value = work.writer.padded(work.value, work.axes.index(-1 - axis), start, whole)
+    work.value = work.builder.pad(work.value, work.axes.index(-1 - axis), start, whole)
 
 
 def _narrow(work: _Inverting, axis: int, result: int) -> None:
     """An axis that is 1 or as long as the result's, as is known when it runs: the sum, or the gradient as it is."""
-    writer, at, extent = work.writer, work.axes.index(result), work.source[axis]
+    builder, at, extent = work.builder, work.axes.index(result), work.source[axis]
     shape = tuple(extent if place == at else dim for place, dim in enumerate(work.value.shape))
-    whole = writer.restore(writer.sum(work.value, [at]), [at], shape)
-    one = writer.call("equal", writer.iota(extent, shape), writer.iota(1, shape))
-    longer = writer.padded(work.value, at, ZERO, work.value.shape[at] + 1)  # so that there is a cell to read if it is 0
-    same = writer.view(longer, shape, indices(len(shape)))
-    work.value = writer.call("where", one, whole, same)
+    whole = builder.expand_along(builder.reduce("sum", work.value, [at]), [at], shape)
+    one = builder.call("equal", builder.iota(extent, shape), builder.iota(1, shape))
+    longer = builder.pad(work.value, at, ZERO, work.value.shape[at] + 1)  # so that there is a cell to read if it is 0
+    same = builder.view(longer, shape, indices(len(shape)))
+    work.value = builder.call("where", one, whole, same)
     work.axes[at] = -1 - axis
 
 
@@ -238,7 +240,7 @@ def _slice(work: _Inverting, part: Part) -> None:
     start = entry - sum((Dim.of(index_name(k)) * step for k, step in steps.items()), ZERO)
     if len(steps) == 1 and (only := next(iter(steps.values())).constant) is not None and only < 0:
         (result,) = steps
-        work.value = work.writer.flipped(work.value, work.axes.index(result))
+        work.value = work.builder.flip(work.value, work.axes.index(result))
         start, steps = start + (work.extent(result) - 1) * only, {result: Dim.of(-only)}
     order = _mixed_radix(work, steps)
     if len(order) > 1:
@@ -281,29 +283,29 @@ def _spread(work: _Inverting, axis: int, step: Dim) -> None:
     """Zeros between the cells of an axis, so that they lie `step` apart."""
     if step == ONE:
         return
-    writer, at = work.writer, work.axes.index(axis)
+    builder, at = work.builder, work.axes.index(axis)
     length = maximum((work.value.shape[at] - 1) * step + 1, 0)
     shape = tuple(length if place == at else dim for place, dim in enumerate(work.value.shape))
     index = list(indices(len(shape)))
     index[at] = index[at] // step
-    cells = writer.view(work.value, shape, index)
-    there = writer.call("equal", writer.iota(indices(len(shape))[at] % step, shape), writer.iota(0, shape))
-    work.value = writer.call("where", there, cells, writer.like(0.0, cells))
+    cells = builder.view(work.value, shape, index)
+    there = builder.call("equal", builder.iota(indices(len(shape))[at] % step, shape), builder.iota(0, shape))
+    work.value = builder.call("where", there, cells, builder.like(0.0, cells))
 
 
 def _diagonal(work: _Inverting, part: Part) -> None:
     """Cells whose indices were alike: zeros beside them."""
-    (result,), writer = part.result, work.writer
+    (result,), builder = part.result, work.builder
     if any(equal(work.source[axis], work.extent(result)) is not True for axis in part.source):
         raise Irregular
     rest = [axis for axis in work.axes if axis != result]
     work.arrange([*rest, result])
     shape = (*work.value.shape[:-1], *(work.source[axis] for axis in part.source))
     own = indices(len(shape))[len(rest) :]
-    cells = writer.view(work.value, shape, indices(len(rest) + 1))
-    alike = [writer.call("equal", writer.iota(own[0], shape), writer.iota(other, shape)) for other in own[1:]]
+    cells = builder.view(work.value, shape, indices(len(rest) + 1))
+    alike = [builder.call("equal", builder.iota(own[0], shape), builder.iota(other, shape)) for other in own[1:]]
     for condition in alike:
-        cells = writer.call("where", condition, cells, writer.like(0.0, cells))
+        cells = builder.call("where", condition, cells, builder.like(0.0, cells))
     work.value, work.axes = cells, [*rest, *(-1 - axis for axis in part.source)]
 
 
@@ -324,77 +326,83 @@ def _merged(work: _Inverting, part: Part) -> None:
 Index = tuple[Dim | Lookup, ...]
 
 
-def select_back(writer: Writer, kind: Select, operands: Sequence[Node], gradient: Node, position: int) -> Node:
+def select_back(
+    builder: GradientBuilder, kind: Select, operands: Sequence[Node], gradient: Node, position: int
+) -> Node:
     """The cells of the gradient where the piece at a position lies."""
     index, shape = list(indices(len(gradient.shape))), operands[position].shape
     index[kind.axis] = index[kind.axis] + kind.starts[position]
-    return writer.view(gradient, shape, index)
+    return builder.view(gradient, shape, index)
 
 
-def gather_back(writer: Writer, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:
+def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node], gradient: Node) -> Node:
     """Each cell of the gradient added where it was looked up."""
     lookups = [entry for entry in kind.index if isinstance(entry, Lookup)]
     if len({entry.input for entry in lookups}) <= 1:
         index = tuple(Lookup(1, e.at) if isinstance(e, Lookup) else e for e in kind.index)
-        return scattered(writer, index, operands[0].shape, gradient, *(operands[e.input] for e in lookups[:1]))
+        return scattered(builder, index, operands[0].shape, gradient, *(operands[e.input] for e in lookups[:1]))
     shape, rank = gradient.shape, len(gradient.shape)
-    pieces = [writer.view(operands[entry.input], shape, entry.at) for entry in lookups]
-    pieces = [writer.view(writer.cast(each, DType.I64), (*shape, Dim.of(1)), indices(rank)) for each in pieces]
+    pieces = [builder.view(operands[entry.input], shape, entry.at) for entry in lookups]
+    pieces = [builder.view(builder.cast(each, DType.I64), (*shape, Dim.of(1)), indices(rank)) for each in pieces]
     count = iter(range(len(lookups)))
     beside = tuple(
         Lookup(1, (*indices(rank), Dim.of(next(count)))) if isinstance(entry, Lookup) else entry for entry in kind.index
     )
-    return scattered(writer, beside, operands[0].shape, gradient, writer.join(pieces, rank))
+    return scattered(builder, beside, operands[0].shape, gradient, builder.concat(pieces, rank))
 
 
 def scatter_back(
-    writer: Writer, node: Node, kind: Scatter, operands: Sequence[Node], gradient: Node, position: int
+    builder: GradientBuilder, node: Node, kind: Scatter, operands: Sequence[Node], gradient: Node, position: int
 ) -> Node:
     """The gradient of what was merged into (0) or of what was merged (2). UnsupportedError for products."""
     match kind.monoid:
         case "sum":
-            return gradient if position == 0 else _seen(writer, kind.index, gradient, operands)
+            return gradient if position == 0 else _seen(builder, kind.index, gradient, operands)
         case None:
-            return _overwritten(writer, kind.index, operands, gradient, position)
+            return _overwritten(builder, kind.index, operands, gradient, position)
         case "max" | "min":
-            return _shared(writer, node, kind.index, operands, gradient, position)
+            return _shared(builder, node, kind.index, operands, gradient, position)
         case _:
             raise UnsupportedError(f"{node.output}: a Scatter that merges by {kind.monoid} has no derivative")
 
 
-def _seen(writer: Writer, index: Index, value: Node, operands: Sequence[Node]) -> Node:
+def _seen(builder: GradientBuilder, index: Index, value: Node, operands: Sequence[Node]) -> Node:
     """A value read at the places that a Scatter writes to."""
     known = tuple(entry for entry in index if isinstance(entry, Dim))
     if len(known) == len(index):
-        return writer.view(value, operands[2].shape, known)
-    return writer.emit(Gather(index), [value, operands[1]], value.dtype, operands[2].shape)
+        return builder.view(value, operands[2].shape, known)
+    return builder.emit(Gather(index), [value, operands[1]], value.dtype, operands[2].shape)
 
 
-def _overwritten(writer: Writer, index: Index, operands: Sequence[Node], gradient: Node, position: int) -> Node:
+def _overwritten(
+    builder: GradientBuilder, index: Index, operands: Sequence[Node], gradient: Node, position: int
+) -> Node:
     """To what is left of the first; of what was written, to the one that was written last."""
     shape, updates = gradient.shape, operands[2]
     own = sum(
         (at * step for at, step in zip(indices(len(updates.shape)), strides_of(updates.shape), strict=True)), Dim.of(0)
     )
-    number = writer.iota(own, updates.shape)
-    last = writer.emit(Scatter(index, None), [writer.iota(-1, shape), operands[1], number], DType.I64, shape)
+    number = builder.iota(own, updates.shape)
+    last = builder.emit(Scatter(index, None), [builder.iota(-1, shape), operands[1], number], DType.I64, shape)
     if position == 0:
-        kept = writer.call("less", last, writer.iota(0, shape))
-        return writer.call("where", kept, gradient, writer.like(0.0, gradient))
-    wins = writer.call("equal", _seen(writer, index, last, operands), number)
-    return writer.call("where", wins, _seen(writer, index, gradient, operands), writer.like(0.0, updates))
+        kept = builder.call("less", last, builder.iota(0, shape))
+        return builder.call("where", kept, gradient, builder.like(0.0, gradient))
+    wins = builder.call("equal", _seen(builder, index, last, operands), number)
+    return builder.call("where", wins, _seen(builder, index, gradient, operands), builder.like(0.0, updates))
 
 
-def _shared(writer: Writer, node: Node, index: Index, operands: Sequence[Node], gradient: Node, position: int) -> Node:
+def _shared(
+    builder: GradientBuilder, node: Node, index: Index, operands: Sequence[Node], gradient: Node, position: int
+) -> Node:
     """Evenly among all that equal what came out."""
-    call, exact = writer.call, gradient.dtype.compute
-    out, first, updates, above = (writer.cast(each, exact) for each in (node, operands[0], operands[2], gradient))
+    call, exact = builder.call, gradient.dtype.compute
+    out, first, updates, above = (builder.cast(each, exact) for each in (node, operands[0], operands[2], gradient))
     hit = call("equal", first, out)
-    hits = call("equal", updates, _seen(writer, index, out, operands))
-    ones = call("where", hits, writer.like(1.0, updates), writer.like(0.0, updates))
-    start = call("where", hit, writer.like(1.0, first), writer.like(0.0, first))
-    count = writer.emit(Scatter(index, "sum"), [start, operands[1], ones], exact, node.shape)
+    hits = call("equal", updates, _seen(builder, index, out, operands))
+    ones = call("where", hits, builder.like(1.0, updates), builder.like(0.0, updates))
+    start = call("where", hit, builder.like(1.0, first), builder.like(0.0, first))
+    count = builder.emit(Scatter(index, "sum"), [start, operands[1], ones], exact, node.shape)
     share = call("divide", above, count)
     if position == 0:
-        return call("where", hit, share, writer.like(0.0, share))
-    return call("where", hits, _seen(writer, index, share, operands), writer.like(0.0, updates))
+        return call("where", hit, share, builder.like(0.0, share))
+    return call("where", hits, _seen(builder, index, share, operands), builder.like(0.0, updates))

@@ -54,7 +54,7 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: An
 def _joined(pieces: Sequence[Node], axis: int, tape: Any) -> Node:
     """Pieces side by side, without those that are empty."""
     some = [piece for piece in pieces if piece.shape[axis] != Dim.of(0)]
-    made: Node = tape.concatenate(some or pieces[:1], axis)
+    made: Node = tape.concat(some or pieces[:1], axis)
     return made
 
 
@@ -65,7 +65,7 @@ def stack(arrays: Sequence[Any], axis: int = 0, **said: Any) -> Traced:
     shape = tape.broadcast([each.node.shape for each in given])
     if any(each.ndim != len(shape) for each in given):
         raise UnsupportedError("np.stack takes arrays of one shape")
-    alike = [Traced(tape, tape.shaped(each.node, shape)) for each in given]
+    alike = [Traced(tape, tape.assume_shape(each.node, shape)) for each in given]
     return concatenate([call("expand_dims", each, axis) for each in alike], axis=axis, **said)
 
 

@@ -17,7 +17,6 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, call
 from noyau.frontends.numpy.traced_sizes import Number, sized
 from noyau.frontends.numpy.ufuncs import has_traced, traced
 from noyau.ir.dims import Dim, Shape, index_name, product
-from noyau.ir.graph import Iota
 from noyau.ir.symbols import Size, dim_of
 
 Make = Callable[..., Any]
@@ -45,7 +44,7 @@ def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **said: An
 
 def counted(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> Traced:
     """An index over the axes of a shape, as an array."""
-    return Traced(tape, tape.cast(tape.emit(Iota(index), [], DType.I64, shape), dtype_from(dtype)))
+    return Traced(tape, tape.cast(tape.iota(index, shape), dtype_from(dtype)))
 
 
 def arange(tape: Tape, *ends: Any, dtype: Any = None, **said: Any) -> Any:

@@ -16,7 +16,7 @@ from noyau.frontends.numpy.tape import dtype_from
 from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import as_node, beyond, mapped, refuse, traced
 from noyau.ir.dims import Dim, index_name, indices
-from noyau.ir.graph import Gather, Iota, Lookup, Node
+from noyau.ir.graph import Gather, Lookup, Node
 from noyau.ir.symbols import dim_of
 
 
@@ -209,7 +209,7 @@ def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         m = array_of(m)
         m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
         shape, tape = m.node.shape[-2:], m.tape
-        offset = tape.emit(Iota(Dim.of(index_name(1)) - Dim.of(index_name(0))), [], DType.I64, shape)
+        offset = tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
         return where(keep(Traced(tape, offset), k), m, np.zeros((), m.dtype))
 
     return triangle

@@ -84,7 +84,9 @@ def read(array: Traced, plan: Key) -> Traced:
         return Traced(tape, tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
     operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
     if len(operands) == 1:
-        return Traced(tape, tape.copied(tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)])))
+        return Traced(
+            tape, tape.call("identity", tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
+        )
     return Traced(tape, tape.emit(Gather(tuple(index)), operands, value.dtype, shape))
 
 
@@ -205,7 +207,7 @@ def masked_key(array: Traced, key: Any) -> Node:
 def flat_places(array: Traced, plan: Key) -> Node:
     """For each cell that a key names, its place in the array in C order, as an i64."""
     tape, shape = array.tape, array.node.shape
-    numbers = tape.emit(Iota(Dim.of(index_name(0))), [], DType.I64, (product(shape),))
+    numbers = tape.iota(Dim.of(index_name(0)), (product(shape),))
     return read(Traced(tape, tape.reshape(numbers, shape)), plan).node
 
 

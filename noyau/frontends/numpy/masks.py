@@ -48,7 +48,7 @@ class Masked(NDArrayOperatorsMixin):
 
     def _wide(self) -> Node:
         """The mask with axes of 1 where the array has more."""
-        return self.tape.restore(self.mask, range(len(self.mask.shape), self.cells.ndim))
+        return self.tape.restore_axes(self.mask, range(len(self.mask.shape), self.cells.ndim))
 
     def reduced(self, name: str, axis: Any, said: dict[str, Any]) -> Any:
         """A reduction over all cells, or over those that were one axis."""

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.numpy_source import defined
@@ -17,7 +16,6 @@ from noyau.frontends.numpy.shapes import diagonal, shape_given
 from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import traced
 from noyau.ir.dims import Dim, index_name
-from noyau.ir.graph import Iota
 
 
 def _diag(v: Any, k: int = 0) -> Any:
@@ -33,7 +31,7 @@ def _diag(v: Any, k: int = 0) -> Any:
 
 
 def _on_diagonal(v: Traced, shape: Sequence[Dim], k: int) -> Any:
-    offset = v.tape.emit(Iota(Dim.of(index_name(1)) - Dim.of(index_name(0))), [], DType.I64, tuple(shape))
+    offset = v.tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), tuple(shape))
     return UFUNCS["equal"](Traced(v.tape, offset), k)
 
 

@@ -11,11 +11,8 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
-from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import as_node, loop_dtypes, mapped, refuse, traced, written
-from noyau.ir.dims import Dim
-from noyau.ir.graph import Contract, Node
 
 
 def matmul(a: Any, b: Any, out: Any = None, **said: Any) -> Any:
@@ -40,24 +37,9 @@ def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> Traced:
     dtypes = loop_dtypes(ufunc, pair)
     nodes = [as_node(tape, *each) for each in zip(pair, dtypes, strict=False)]
     if nodes[0].dtype is DType.BOOL:
-        counted = contracted(tape, equation, [tape.cast(node, DType.I64) for node in nodes])
+        counted = tape.contract(equation, [tape.cast(node, DType.I64) for node in nodes])
         return Traced(tape, mapped(tape, "greater", counted, tape.constant(0, DType.I64)))
-    return Traced(tape, contracted(tape, equation, nodes))
-
-
-def contracted(tape: Tape, equation: str, nodes: Sequence[Node]) -> Node:
-    """A Contract; extents under one letter are equal, those of 1 are broadcast before."""
-    terms, result = equation.split("->", maxsplit=1)[0].split(","), equation.split("->")[1]
-    extents: dict[str, Dim] = {}
-    for term, node in zip(terms, nodes, strict=True):
-        for letter, dim in zip(term, node.shape, strict=True):
-            known = extents.get(letter, Dim.of(1))
-            if known != Dim.of(1) and dim != Dim.of(1):
-                tape.demand_equal(known, dim)
-            extents[letter] = known if known != Dim.of(1) else dim
-    given = [tape.expand(node, tuple(extents[x] for x in term)) for term, node in zip(terms, nodes, strict=True)]
-    shape = tuple(extents[letter] for letter in result)
-    return tape.emit(Contract(equation), given, nodes[0].dtype, shape)
+    return Traced(tape, tape.contract(equation, nodes))
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:

@@ -14,7 +14,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, 
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import NONE, as_node, loop_dtypes, mapped, refuse, traced, written
 from noyau.ir.dims import product
-from noyau.ir.graph import Node
+from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import highest, lowest
 from noyau.ir.symbols import dim_of, is_whole
 
@@ -186,7 +186,7 @@ def _arg(monoid: str) -> Callable[..., Any]:
         tape.demand_at_most(1, a.node.shape[axes[0]])
         value = tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
         made = tape.reduce(monoid, value, axes, keep=keep)
-        made = tape.restore(made, range(1, rank)) if keep and a.ndim != rank else made
+        made = tape.restore_axes(made, range(1, rank)) if keep and a.ndim != rank else made
         return put_out(Traced(tape, made), out)
 
     return reduce
@@ -211,7 +211,7 @@ def running(monoid: str, name: str) -> Callable[..., Any]:
         if wanted is DType.BOOL and added:
             wanted = DType.I64
         value = a.tape.cast(a.node, DType.U8 if wanted is DType.BOOL else wanted)
-        made = a.tape.scan(monoid, value, axis_of(axis, a.ndim))
+        made = a.tape.scan(Scan(monoid, axis_of(axis, a.ndim)), value)
         return put_out(Traced(a.tape, a.tape.cast(made, wanted)), out)
 
     return scan

@@ -15,7 +15,7 @@ from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, Traced, Window, surely_scalar
 from noyau.frontends.numpy.ufuncs import as_node, mapped, traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
-from noyau.ir.graph import Constant, Iota, Lookup, Node, Scatter
+from noyau.ir.graph import Constant, Lookup, Node, Scatter
 
 
 def write(target: Traced, value: Node) -> None:
@@ -35,7 +35,7 @@ def write(target: Traced, value: Node) -> None:
 def fitted(tape: Tape, value: Node, shape: Shape) -> Node:
     """A value broadcast to a shape, to which it must fit; NumPy drops leading axes of 1."""
     while len(value.shape) > len(shape) and value.shape[0] == Dim.of(1):
-        value = tape.drop(value, [0])
+        value = tape.drop_axes(value, [0])
     if len(value.shape) > len(shape):
         raise UnsupportedError(f"a value of {len(value.shape)} axes does not fit into {len(shape)}")
     for have, want in zip(value.shape[::-1], shape[::-1], strict=False):
@@ -89,7 +89,7 @@ def write_where(array: Traced, mask: Any, value: Any) -> None:
         if len(given.shape) > array.ndim - len(condition.shape):
             told = "as many values as a mask is true, which is only known when it runs"
             raise UnsupportedError(f"it writes {told}; give one number, or use np.where")
-    wide = tape.restore(condition, range(len(condition.shape), array.ndim))
+    wide = tape.restore_axes(condition, range(len(condition.shape), array.ndim))
     write(array, mapped(tape, "where", tape.expand(wide, array.node.shape), given, array.node))
 
 
@@ -193,8 +193,8 @@ def _placed(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: 
     before = _sliced(tape, whole, axis, Dim.of(0), span.start)
     after = _sliced(tape, whole, axis, span.start + reach, extent - span.start - reach)
     pieces = [piece for piece in (before, inner, after) if piece.shape[axis] != Dim.of(0)]
-    made = tape.concatenate(pieces, axis) if pieces else whole
-    return tape.shaped(made, whole.shape)
+    made = tape.concat(pieces, axis) if pieces else whole
+    return tape.assume_shape(made, whole.shape)
 
 
 def _beyond(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
@@ -208,7 +208,7 @@ def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: 
     picked = tape.view(inner, shape, [place * step if k == axis else place for k, place in enumerate(at)])
     value = _placed(tape, picked, value, spans, axis + 1)
     spread = tape.view(value, inner.shape, [place // step if k == axis else place for k, place in enumerate(at)])
-    place = tape.emit(Iota(at[axis] % step), [], DType.I64, inner.shape)
+    place = tape.iota(at[axis] % step, inner.shape)
     return mapped(tape, "where", mapped(tape, "equal", place, tape.constant(0, DType.I64)), spread, inner)
 
 

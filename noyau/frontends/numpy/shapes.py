@@ -100,15 +100,15 @@ def _squeeze(a: Any, axis: Any = None) -> Traced:
     a = array_of(a)
     tape, shape = a.tape, a.node.shape
     if axis is not None:
-        return Traced(tape, tape.drop(a.node, axes_of(axis, a.ndim)))
+        return Traced(tape, tape.drop_axes(a.node, axes_of(axis, a.ndim)))
     short = [k for k, dim in enumerate(shape) if tape.at_most(dim, 1, usual=False)]
-    return Traced(tape, tape.drop(a.node, [k for k in short if tape.at_most(1, shape[k], usual=True)]))
+    return Traced(tape, tape.drop_axes(a.node, [k for k in short if tape.at_most(1, shape[k], usual=True)]))
 
 
 def _expand_dims(a: Any, axis: Any) -> Traced:
     a = array_of(a)
     count = len(axis) if isinstance(axis, tuple | list) else 1
-    return Traced(a.tape, a.tape.restore(a.node, axes_of(axis, a.ndim + count)))
+    return Traced(a.tape, a.tape.restore_axes(a.node, axes_of(axis, a.ndim + count)))
 
 
 def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> Traced:

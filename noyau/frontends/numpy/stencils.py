@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.elementwise import where
@@ -15,7 +14,6 @@ from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import traced
 from noyau.ir.dims import Dim, indices
-from noyau.ir.graph import Iota
 from noyau.ir.symbols import dim_of
 
 
@@ -57,7 +55,7 @@ def _met(a: Any, v: Any, mode: str) -> Any:
     padded = call("concatenate", [zeros[0], a, zeros[1]]) if mode != "valid" else a
     products = windows(padded, v.shape[0]) * v
     if mode != "valid":  # beyond the ends nothing meets, and 0 times an infinity is none
-        at = tape.emit(Iota(Dim.of("#0") + Dim.of("#1") - before), [], DType.I64, products.node.shape)
+        at = tape.iota(Dim.of("#0") + Dim.of("#1") - before, products.node.shape)
         place = Traced(tape, at)
         inside = (place >= 0) & UFUNCS["less"](place, a.shape[0])
         products = where(inside, products, np.zeros((), products.dtype))

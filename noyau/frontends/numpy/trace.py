@@ -59,14 +59,14 @@ class BoundedTape(Tape):
     def __init__(self, sizes: Mapping[str, int] | None = None, *, merging: bool = False) -> None:
         super().__init__(sizes, merging=merging)
         self.rounds: Counter[tuple[CodeType, int]] = Counter()  # by the instruction
-        self.call: FrameType | None = None  # that an instruction made last
+        self.last_call: FrameType | None = None  # that an instruction made last
         self.steps = 0
 
     def add(self, node: Node) -> Node:
         call = _called()
         place = (call.f_back.f_code, call.f_back.f_lasti) if call.f_back else (call.f_code, 0)
-        if call is not self.call:
-            self.call = call
+        if call is not self.last_call:
+            self.last_call = call
             self.rounds[place] += 1
         if self.rounds[place] > 1:
             self.steps += _WEIGHTS.get(type(node.kind), 1)
@@ -224,7 +224,7 @@ def _given(tape: Tape, node: Node) -> Any:
         case Constant(value):
             return value.item()
         case _:
-            made = tape.input(node.output, node.dtype, node.shape)
+            made = tape.add_input(node.output, node.dtype, node.shape)
             given = Traced(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
             given.either = given.scalar
             return given
@@ -302,7 +302,7 @@ def _result(tape: Tape, value: Any, wanted: Node) -> Node:
         found = f"{node.dtype.value}[{', '.join(map(str, node.shape))}]"
         signed = f"{wanted.dtype.value} of {len(wanted.shape)} axes"
         raise UnsupportedError(f"{wanted.output} is {found}, and signed {signed}; cast or reshape it")
-    shaped = tape.shaped(node, wanted.shape)
+    shaped = tape.assume_shape(node, wanted.shape)
     return tape.add(Node(wanted.output, Map("identity"), (shaped.output,), shaped.dtype, wanted.shape))
 
 

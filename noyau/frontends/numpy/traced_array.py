@@ -12,7 +12,8 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tape import Tape, same_but_ones
+from noyau.frontends.numpy.tape import Tape
+from noyau.ir.builder import same_but_ones
 from noyau.ir.dims import Dim, Shape, index_name, indices, strides_of
 from noyau.ir.graph import Node, View
 from noyau.ir.symbols import Size

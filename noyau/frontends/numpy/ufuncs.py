@@ -122,7 +122,7 @@ def mapped(tape: Tape, function: str, *operands: Node) -> Node:
         function = _OF_BOOL.get(function, function)
         if function in _ORDERED:
             operands = tuple(tape.cast(each, DType.U8) for each in operands)
-    return tape.map(function, *operands)
+    return tape.call(function, *operands)
 
 
 def refuse(name: str, said: Mapping[str, Any]) -> None:

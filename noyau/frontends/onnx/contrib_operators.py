@@ -36,16 +36,16 @@ def _known(importer: Importer, *attributes: str) -> Importer:
 def _gelu(site: Site) -> Node:
     """x / 2 * (1 + erf(x / sqrt(2))), of the sum of the inputs."""
     value = _biased(site)
-    inner = site.apply("erf", site.apply("multiply", value, site.like(math.sqrt(0.5), value)))
+    inner = site.call("erf", site.call("multiply", value, site.like(math.sqrt(0.5), value)))
     return _gated(site, value, inner)
 
 
 def _fast_gelu(site: Site) -> Node:
     """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), of the sum of the inputs."""
     value = _biased(site)
-    square = site.apply("multiply", site.apply("multiply", value, value), site.like(0.044715, value))
-    cubic = site.apply("multiply", value, site.apply("add", square, site.like(1, value)))
-    inner = site.apply("tanh", site.apply("multiply", cubic, site.like(math.sqrt(2 / math.pi), value)))
+    square = site.call("multiply", site.call("multiply", value, value), site.like(0.044715, value))
+    cubic = site.call("multiply", value, site.call("add", square, site.like(1, value)))
+    inner = site.call("tanh", site.call("multiply", cubic, site.like(math.sqrt(2 / math.pi), value)))
     return _gated(site, value, inner)
 
 
@@ -56,29 +56,29 @@ def _biased(site: Site) -> Node:
     bias = site.input(1)
     if len(bias.shape) != 1:
         raise UnsupportedError(f"{site.op} is given a bias that is no vector")
-    return site.apply("add", value, bias)
+    return site.call("add", value, bias)
 
 
 def _gated(site: Site, value: Node, inner: Node) -> Node:
-    half = site.apply("multiply", value, site.like(0.5, value))
-    return site.apply("multiply", half, site.apply("add", inner, site.like(1, value)))
+    half = site.call("multiply", value, site.like(0.5, value))
+    return site.call("multiply", half, site.call("add", inner, site.like(1, value)))
 
 
 def _quick_gelu(site: Site) -> Node:
     """x * sigmoid(alpha * x)."""
     value, alpha = site.input(), site.attribute("alpha", 1.702)
-    scaled = value if alpha == 1 else site.apply("multiply", value, site.like(alpha, value))
-    return site.apply("multiply", value, site.apply("sigmoid", scaled))
+    scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
+    return site.call("multiply", value, site.call("sigmoid", scaled))
 
 
 def _skipped(site: Site, bias: int) -> tuple[Node, Node]:
     """Input, skip and bias together, in the type that sums are made in; and as the sum that is an output."""
     value = site.input(0)
-    total = site.apply("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
+    total = site.call("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
     if total.shape != value.shape:
         raise UnsupportedError(f"{site.op} is given a skip of another shape")
     if site.has(bias):
-        total = site.apply("add", total, site.cast(site.input(bias), total.dtype))
+        total = site.call("add", total, site.cast(site.input(bias), total.dtype))
     return total, site.cast(total, value.dtype)
 
 
@@ -102,7 +102,7 @@ def _skip_simplified(site: Site) -> list[Node]:
 
 def _apart(site: Site, value: Node) -> Node:
     """The value as an output of its own."""
-    return site.apply("identity", value)
+    return site.call("identity", value)
 
 
 def _simplified(site: Site) -> list[Node]:
@@ -113,7 +113,7 @@ def _simplified(site: Site) -> list[Node]:
     first = site.axis(site.attribute("axis", -1), len(value.shape))
     wide = site.cast(value, value.dtype.compute)
     result, inverse = root_mean_square(site, wide, tuple(range(first, len(value.shape))), _epsilon(site, 1e-5))
-    return [site.apply("multiply", site.cast(result, scale.dtype), scale), inverse]
+    return [site.call("multiply", site.cast(result, scale.dtype), scale), inverse]
 
 
 def _epsilon(site: Site, default: float = _LEAST_EPSILON) -> float:
@@ -121,8 +121,8 @@ def _epsilon(site: Site, default: float = _LEAST_EPSILON) -> float:
 
 
 def _scaled(site: Site, value: Node, scale: int, shift: int | None = None) -> Node:
-    value = site.apply("multiply", value, site.input(scale))
-    return site.apply("add", value, site.input(shift)) if shift is not None and site.has(shift) else value
+    value = site.call("multiply", value, site.input(scale))
+    return site.call("add", value, site.input(shift)) if shift is not None and site.has(shift) else value
 
 
 def _embed_layer_normalization(site: Site) -> list[Node]:
@@ -132,9 +132,9 @@ def _embed_layer_normalization(site: Site) -> list[Node]:
         raise UnsupportedError(f"{site.op} needs ids of rank 2")
     total = site.cast(_row_of(site, rows, ids), rows.dtype.compute)
     places = site.input(8) if site.has(8) else site.expand(site.iota("#0", (ids.shape[1],)), ids.shape)
-    total = site.apply("add", total, site.cast(_row_of(site, site.input(3), places), total.dtype))
+    total = site.call("add", total, site.cast(_row_of(site, site.input(3), places), total.dtype))
     if site.has(1) and site.has(4):
-        total = site.apply("add", total, site.cast(_row_of(site, site.input(4), site.input(1)), total.dtype))
+        total = site.call("add", total, site.cast(_row_of(site, site.input(4), site.input(1)), total.dtype))
     result, _, _ = normalised_rows(site, total, (2,), _epsilon(site))
     result = _scaled(site, site.cast(result, rows.dtype), 5, 6)
     return [result, _mask_index(site, ids), site.cast(_apart(site, total), rows.dtype)]
@@ -150,11 +150,11 @@ def _row_of(site: Site, table: Node, places: Node) -> Node:
 
 def _mask_index(site: Site, ids: Node) -> Node:
     if not site.has(7):
-        return site.expand(site.scalar(0, DType.I32), ids.shape[:1])
+        return site.full(0, DType.I32, ids.shape[:1])
     mask = site.input(7)
     if site.attribute("mask_index_type", 0):
         raise UnsupportedError(f"{site.op} gives a mask of another kind")
-    ones = site.cast(site.apply("equal", mask, site.like(1, mask)), DType.I32)
+    ones = site.cast(site.call("equal", mask, site.like(1, mask)), DType.I32)
     return site.reduce("sum", ones, [1])
 
 
@@ -195,7 +195,7 @@ def _places(site: Site, batch: Dim, length: Dim) -> Node:
         site.demand_equal(given.shape[1], length)
         return given
     start = site.drop_axes(given, range(len(given.shape)))
-    return site.expand(site.apply("add", start, site.iota("#0", (length,))), (batch, length))
+    return site.expand(site.call("add", start, site.iota("#0", (length,))), (batch, length))
 
 
 def _turned(site: Site, heads: Node, cos: Node, sin: Node) -> Node:
@@ -203,8 +203,8 @@ def _turned(site: Site, heads: Node, cos: Node, sin: Node) -> Node:
     half, near = cos.shape[3], bool(site.attribute("interleaved", 0))
     low = site.slice(heads, 3, 0, half, 2 if near else 1)
     high = site.slice(heads, 3, 1 if near else half, half, 2 if near else 1)
-    real = site.apply("subtract", site.apply("multiply", low, cos), site.apply("multiply", high, sin))
-    imaginary = site.apply("add", site.apply("multiply", low, sin), site.apply("multiply", high, cos))
+    real = site.call("subtract", site.call("multiply", low, cos), site.call("multiply", high, sin))
+    imaginary = site.call("add", site.call("multiply", low, sin), site.call("multiply", high, cos))
     rest = heads.shape[3] - half * 2
     tail = [site.slice(heads, 3, half * 2, rest)] if rest != Dim.of(0) else []
     if near:

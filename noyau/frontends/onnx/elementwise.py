@@ -66,47 +66,47 @@ _VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
 def _fixed(function: str, arity: int) -> Importer:
-    return lambda site: site.apply(function, *(site.input(k) for k in range(arity)))
+    return lambda site: site.call(function, *(site.input(k) for k in range(arity)))
 
 
 def _folded(function: str) -> Importer:
     def fold(site: Site) -> Node:
         values = site.all_inputs()
         if len(values) == 1:
-            return site.apply("identity", values[0])
-        return reduce(lambda a, b: site.apply(function, a, b), values)
+            return site.call("identity", values[0])
+        return reduce(lambda a, b: site.call(function, a, b), values)
 
     return fold
 
 
 def _mean(site: Site) -> Node:
-    total = reduce(lambda a, b: site.apply("add", a, b), site.all_inputs())
-    return site.apply("divide", total, site.like(len(site.inputs), total))
+    total = reduce(lambda a, b: site.call("add", a, b), site.all_inputs())
+    return site.call("divide", total, site.like(len(site.inputs), total))
 
 
 def _identity(site: Site) -> Node:
-    return site.apply("identity", site.input())
+    return site.call("identity", site.input())
 
 
 def _clip(site: Site) -> Node:
     value = site.input()
     for position, function in ((1, "maximum"), (2, "minimum")):
         if site.has(position):
-            value = site.apply(function, value, site.input(position))
+            value = site.call(function, value, site.input(position))
     return value if value is not site.input() else _identity(site)
 
 
 def _mod(site: Site) -> Node:
-    return site.apply("fmod" if site.attribute("fmod", 0) == 1 else "floor_mod", site.input(0), site.input(1))
+    return site.call("fmod" if site.attribute("fmod", 0) == 1 else "floor_mod", site.input(0), site.input(1))
 
 
 def _pow(site: Site) -> Node:
     """The result has the dtype of the first operand, whatever the second one has."""
     left, right = site.input(0), site.input(1)
     if left.dtype.is_float or not right.dtype.is_float:
-        return site.apply("power", left, site.cast(right, left.dtype))
+        return site.call("power", left, site.cast(right, left.dtype))
     wide = DType.F64 if left.dtype.bytes >= 4 or right.dtype is DType.F64 else DType.F32
-    return site.cast(site.apply("power", site.cast(left, wide), site.cast(right, wide)), left.dtype)
+    return site.cast(site.call("power", site.cast(left, wide), site.cast(right, wide)), left.dtype)
 
 
 def _bit_shift(site: Site) -> Node:
@@ -116,33 +116,33 @@ def _bit_shift(site: Site) -> Node:
     value, count = site.input(0), site.input(1)
     width = value.dtype.bytes * 8
     if isinstance(count.kind, Constant) and ((count.kind.value >= 0) & (count.kind.value < width)).all():
-        return site.apply(f"shift_{direction.lower()}", value, count)
+        return site.call(f"shift_{direction.lower()}", value, count)
     return _guarded_shift(site, direction, value, count, width)
 
 
 def _guarded_shift(site: Site, direction: str, value: Node, count: Node, width: int) -> Node:
     """A shift by a count that may be negative or beyond the width: nothing is left, or the sign where it goes right."""
-    fits = site.apply("less", count, site.like(width, count))
+    fits = site.call("less", count, site.like(width, count))
     if count.dtype.kind == "int":
-        fits = site.apply("logical_and", fits, site.apply("greater_equal", count, site.like(0, count)))
+        fits = site.call("logical_and", fits, site.call("greater_equal", count, site.like(0, count)))
     most = site.like(width - 1 if direction == "RIGHT" else 0, count)
-    shifted = site.apply(f"shift_{direction.lower()}", value, site.apply("where", fits, count, most))
+    shifted = site.call(f"shift_{direction.lower()}", value, site.call("where", fits, count, most))
     signed = direction == "RIGHT" and value.dtype.kind == "int"
-    return shifted if signed else site.apply("where", fits, shifted, site.like(0, value))
+    return shifted if signed else site.call("where", fits, shifted, site.like(0, value))
 
 
 def _is_inf(site: Site) -> Node:
     value = site.input()
     positive, negative = site.attribute("detect_positive", 1), site.attribute("detect_negative", 1)
     if positive and negative:
-        return site.apply("is_inf", value)
+        return site.call("is_inf", value)
     if not positive and not negative:
-        return site.expand(site.scalar(False, DType.BOOL), value.shape)
-    return site.apply("equal", value, site.like(np.inf if positive else -np.inf, value))
+        return site.full(False, DType.BOOL, value.shape)
+    return site.call("equal", value, site.like(np.inf if positive else -np.inf, value))
 
 
 def _where(site: Site) -> Node:
-    return site.apply("where", site.input(0), site.input(1), site.input(2))
+    return site.call("where", site.input(0), site.input(1), site.input(2))
 
 
 def _cast(site: Site) -> Node:
@@ -166,77 +166,77 @@ def _type_name(number: int) -> str:
 
 
 def _relu(site: Site) -> Node:
-    return site.apply("maximum", site.input(), site.like(0, site.input()))
+    return site.call("maximum", site.input(), site.like(0, site.input()))
 
 
 def _leaky_relu(site: Site) -> Node:
     value = site.input()
     slope = site.like(site.attribute("alpha", 0.01), value)
-    return site.apply("where", _negative(site, value), site.apply("multiply", value, slope), value)
+    return site.call("where", _negative(site, value), site.call("multiply", value, slope), value)
 
 
 def _prelu(site: Site) -> Node:
     value, slope = site.input(0), site.input(1)
-    return site.apply("where", _negative(site, value), site.apply("multiply", value, slope), value)
+    return site.call("where", _negative(site, value), site.call("multiply", value, slope), value)
 
 
 def _negative(site: Site, value: Node) -> Node:
-    return site.apply("less", value, site.like(0, value))
+    return site.call("less", value, site.like(0, value))
 
 
 def _elu(site: Site) -> Node:
     value = site.input()
-    scaled = site.apply("multiply", site.like(site.attribute("alpha", 1.0), value), site.apply("expm1", value))
-    return site.apply("where", _negative(site, value), scaled, value)
+    scaled = site.call("multiply", site.like(site.attribute("alpha", 1.0), value), site.call("expm1", value))
+    return site.call("where", _negative(site, value), scaled, value)
 
 
 def _selu(site: Site) -> Node:
     value = site.input()
     alpha = site.like(site.attribute("alpha", 1.67326319217681884765625), value)
     gamma = site.like(site.attribute("gamma", 1.05070102214813232421875), value)
-    low = site.apply("multiply", alpha, site.apply("expm1", value))
-    return site.apply("multiply", gamma, site.apply("where", _negative(site, value), low, value))
+    low = site.call("multiply", alpha, site.call("expm1", value))
+    return site.call("multiply", gamma, site.call("where", _negative(site, value), low, value))
 
 
 def _hard_sigmoid(site: Site) -> Node:
     value = site.input()
-    scaled = site.apply("multiply", value, site.like(site.attribute("alpha", 0.2), value))
-    moved = site.apply("add", scaled, site.like(site.attribute("beta", 0.5), value))
-    return site.apply("maximum", site.apply("minimum", moved, site.like(1, value)), site.like(0, value))
+    scaled = site.call("multiply", value, site.like(site.attribute("alpha", 0.2), value))
+    moved = site.call("add", scaled, site.like(site.attribute("beta", 0.5), value))
+    return site.call("maximum", site.call("minimum", moved, site.like(1, value)), site.like(0, value))
 
 
 def _softsign(site: Site) -> Node:
     value = site.input()
-    return site.apply("divide", value, site.apply("add", site.apply("abs", value), site.like(1, value)))
+    return site.call("divide", value, site.call("add", site.call("abs", value), site.like(1, value)))
 
 
 def _thresholded_relu(site: Site) -> Node:
     value = site.input()
-    above = site.apply("greater", value, site.like(site.attribute("alpha", 1.0), value))
-    return site.apply("where", above, value, site.like(0, value))
+    above = site.call("greater", value, site.like(site.attribute("alpha", 1.0), value))
+    return site.call("where", above, value, site.like(0, value))
 
 
 def _shrink(site: Site) -> Node:
     value = site.input()
     edge, bias = float(site.attribute("lambd", 0.5)), site.like(site.attribute("bias", 0.0), value)
-    low = site.apply("less", value, site.like(-edge, value))
-    high = site.apply("greater", value, site.like(edge, value))
-    outer = site.apply("where", high, site.apply("subtract", value, bias), site.like(0, value))
-    return site.apply("where", low, site.apply("add", value, bias), outer)
+    low = site.call("less", value, site.like(-edge, value))
+    high = site.call("greater", value, site.like(edge, value))
+    outer = site.call("where", high, site.call("subtract", value, bias), site.like(0, value))
+    return site.call("where", low, site.call("add", value, bias), outer)
 
 
 def _swish(site: Site) -> Node:
     value = site.input()
     alpha = site.attribute("alpha", 1.0)
-    scaled = value if alpha == 1 else site.apply("multiply", value, site.like(alpha, value))
-    return site.apply("multiply", value, site.apply("sigmoid", scaled))
+    scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
+    return site.call("multiply", value, site.call("sigmoid", scaled))
 
 
 def _dropout(site: Site) -> list[Node]:
     """The identity, with a mask of true: training is a boundary."""
     if site.has(2) and site.array(2, "the training mode").any():
         raise UnsupportedError("Dropout in training mode draws random numbers")
-    kept = site.expand(site.scalar(True, DType.BOOL), site.input().shape)
+    kept = site.full(True, DType.BOOL, site.input().shape)
     return [_identity(site), kept]
 
 
@@ -297,13 +297,13 @@ def _quantize(site: Site) -> Node:
     precision = from_onnx(site.attribute("precision", 0)) if site.attribute("precision", 0) else DType.F32
     if precision is None or not precision.is_float:
         raise UnsupportedError("QuantizeLinear divides in a type that is no float")
-    divided = site.apply("divide", site.cast(value, precision), _spread(site, value, site.cast(scale, precision)))
-    rounded = site.apply("round_even", divided)
+    divided = site.call("divide", site.cast(value, precision), _spread(site, value, site.cast(scale, precision)))
+    rounded = site.call("round_even", divided)
     if site.has(2):
-        rounded = site.apply("add", rounded, site.cast(_spread(site, value, site.input(2)), precision))
+        rounded = site.call("add", rounded, site.cast(_spread(site, value, site.input(2)), precision))
     limits = np.iinfo(target.numpy)
-    low = site.apply("maximum", rounded, site.like(int(limits.min), rounded))
-    return site.cast(site.apply("minimum", low, site.like(int(limits.max), low)), target)
+    low = site.call("maximum", rounded, site.like(int(limits.min), rounded))
+    return site.cast(site.call("minimum", low, site.like(int(limits.max), low)), target)
 
 
 def _dequantize(site: Site) -> Node:
@@ -313,11 +313,11 @@ def _dequantize(site: Site) -> Node:
         raise UnsupportedError(f"DequantizeLinear takes no {value.dtype.value}")
     wide = site.cast(value, DType.I32)
     if site.has(2):
-        wide = site.apply("subtract", wide, site.cast(_spread(site, value, site.input(2)), DType.I32))
+        wide = site.call("subtract", wide, site.cast(_spread(site, value, site.input(2)), DType.I32))
     target = from_onnx(site.attribute("output_dtype", 0)) if site.attribute("output_dtype", 0) else scale.dtype
     if target is None or not target.is_float:
         raise UnsupportedError("DequantizeLinear gives a type that is no float")
-    product = site.apply("multiply", site.cast(wide, DType.F32), site.cast(_spread(site, value, scale), DType.F32))
+    product = site.call("multiply", site.cast(wide, DType.F32), site.cast(_spread(site, value, scale), DType.F32))
     return site.cast(product, target)
 
 

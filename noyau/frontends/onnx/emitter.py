@@ -8,25 +8,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import GraphError, UnsupportedError
+from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.size_names import Sizes
-from noyau.ir.dims import (
-    Dim,
-    DimLike,
-    Op,
-    Shape,
-    flat_index,
-    index_name,
-    indices,
-    maximum,
-    never_negative,
-    product,
-    shape_of,
-)
-from noyau.ir.graph import Iota, Kind, Map, Node, Reduce, Scan, Select, View, constant, expand_index
-from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import dtype_of
+from noyau.ir.builder import GraphBuilder
+from noyau.ir.dims import Dim, DimLike, Op, Shape, flat_index, index_name, maximum, product, shape_of
+from noyau.ir.graph import Iota, Kind, Node, Select, View, constant
 from noyau.ir.ranges import simplify
+from noyau.ir.sizes import Demand
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,19 +69,6 @@ def light(dims: Iterable[Dim]) -> bool:
     return all(weight(dim) <= _HEAVIEST and all(len(m) <= _MOST_FACTORS for m, _ in dim.terms) for dim in dims)
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What a node needs of two extents when it runs, where it is not certain. `place` is its position in the model.
-
-    `relation`: "equal"; "broadcast", equal or one of them 1 and the other not 0; "at most", the left one not above the
-    right one."""
-
-    place: int
-    left: Dim
-    right: Dim
-    relation: str
-
-
 class Values:
     """The values made so far: graph nodes, and the contents of shape arithmetic, which become nodes when asked for."""
 
@@ -104,7 +79,7 @@ class Values:
         self.origins: dict[str, tuple[int, tuple[str, ...]]] = {}  # of contents: position and sources
         self.few: dict[str, np.ndarray] = {}  # what small tensors of floats hold, which are inputs all the same
         self.places: dict[str, int] = {}
-        self.demands: list[Demand] = []
+        self.demands: dict[int, dict[Demand, None]] = {}  # by position
         self.sizes = Sizes()
         self._taken, self._counts = taken, dict[str, int]()
 
@@ -192,157 +167,48 @@ def _maxima(dim: Dim) -> list[Op]:
     return [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Op) and atom.kind == "max"]
 
 
-class Emitter:
-    """Makes nodes for one ONNX node; each result is named `{stem}~{k}`."""
+class Emitter(GraphBuilder):
+    """Emits the nodes of one ONNX node, no two as one; each result is named `{stem}~{k}`."""
 
     def __init__(self, values: Values, stem: str, place: int, sources: tuple[str, ...]) -> None:
+        super().__init__()
         self.values, self.stem, self.place, self.sources = values, stem, place, sources
+        self.nodes, self.by_name = values.nodes, values.by_name
+        self.demands = values.demands.setdefault(place, {})
         self.first, self.steps = len(values.nodes), [0]
 
-    def emit(self, kind: Kind, inputs: Sequence[Node], dtype: DType, shape: Shape) -> Node:
+    def emit(self, kind: Kind, operands: Sequence[Node], dtype: DType, shape: Shape) -> Node:
         if not light(shape):
             raise UnsupportedError("the formula of its shape is too long")
         name = self.values.inner_name(self.stem)
         self.values.places[name] = self.place
-        return self.values.add(Node(name, kind, tuple(node.output for node in inputs), dtype, shape, self.sources))
+        return self.add(Node(name, kind, tuple(node.output for node in operands), dtype, shape, self.sources))
 
-    def apply(self, function: str, *operands: Node) -> Node:
-        """A scalar function of operands that are broadcast together."""
-        shape = self.broadcast([operand.shape for operand in operands])
-        try:
-            dtype = dtype_of(function, tuple(operand.dtype for operand in operands))
-        except GraphError as fault:
-            raise UnsupportedError(str(fault)) from fault
-        return self.emit(Map(function), [self.expand(operand, shape) for operand in operands], dtype, shape)
-
-    def broadcast(self, shapes: Sequence[Shape]) -> Shape:
-        """The shape of values that are broadcast together."""
-        rank, result = max(map(len, shapes)), list[Dim]()
-        for axis in range(rank):
-            extent = Dim.of(1)
-            for shape in shapes:
-                if axis >= rank - len(shape):
-                    extent = self._broadcast_dim(extent, shape[axis - rank + len(shape)])
-            result.append(extent)
-        return tuple(result)
-
-    def _broadcast_dim(self, left: Dim, right: Dim) -> Dim:
-        extent, certain = broadcast_dim(left, right)
-        if not certain:
-            capped = is_capped(left, right) or is_capped(right, left)
-            self.values.demands.append(Demand(self.place, left, right, "equal" if capped else "broadcast"))
+    def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:
+        """The extent that ONNX gives several; where one may be 1 when the model runs, that they fit is demanded."""
+        extent = dims[0]
+        for dim in dims[1:]:
+            left = extent
+            extent, certain = broadcast_dim(left, dim)
+            if not certain:
+                capped = is_capped(left, dim) or is_capped(dim, left)
+                self.demands[Demand(left, dim, "equal" if capped else "broadcast")] = None
         return extent
 
-    def demand_equal(self, left: Dim, right: Dim) -> None:
-        """Note that two extents must be equal when the model runs; UnsupportedError where they never are."""
-        if left == right:
-            return
-        if left.constant is not None and right.constant is not None:
-            raise UnsupportedError(f"the extents {left} and {right} differ")
-        self.values.demands.append(Demand(self.place, left, right, "equal"))
+    def fits(self, dim: Dim, goal: Dim) -> bool:
+        return is_capped(dim, goal)
 
-    def demand_at_most(self, left: Dim, right: Dim) -> None:
-        """Note that an extent must not be above another; UnsupportedError where it is."""
-        if never_negative(right - left):
-            return
-        if never_negative(left - right - 1):
-            raise UnsupportedError(f"the extent {left} is above {right}")
-        self.values.demands.append(Demand(self.place, left, right, "at most"))
-
-    def cast(self, value: Node, dtype: DType) -> Node:
-        if value.dtype is dtype:
-            return value
-        return self.emit(Map("cast"), [value], dtype, value.shape)
-
-    def constant(self, value: np.ndarray) -> Node:
-        name = self.values.inner_name(self.stem)
-        self.values.places[name] = self.place
-        return self.values.add(constant(name, value, self.sources))
-
-    def scalar(self, value: float, dtype: DType) -> Node:
-        """A constant of rank 0."""
-        return self.constant(np.asarray(value).astype(dtype.numpy))
-
-    def like(self, value: float, other: Node) -> Node:
-        """A constant of rank 0 and of the dtype of another value."""
-        return self.scalar(value, other.dtype)
-
-    def iota(self, index: DimLike, shape: Shape = (), dtype: DType = DType.I64) -> Node:
-        """An index or a size as a value."""
-        return self.emit(Iota(Dim.of(index)), [], dtype, shape)
-
-    def view(self, value: Node, shape: Shape, index: Sequence[DimLike]) -> Node:
-        """out[i] = value[index(i)], or the value itself where that changes nothing."""
+    def view(self, value: Node, shape: Shape, index: Iterable[DimLike]) -> Node:
+        """out[i] = value[index(i)]"""
         extents = {f"#{axis}": dim for axis, dim in enumerate(shape)}
-        simple = tuple(simplify(Dim.of(dim), extents) for dim in index)
-        return self.emit(View(simple), [value], value.dtype, shape)
-
-    def expand(self, value: Node, shape: Shape) -> Node:
-        """The value broadcast to a shape that it is known to broadcast to."""
-        if value.shape == shape:
-            return value
-        own = shape[len(shape) - len(value.shape) :]
-        alike = tuple(goal if is_capped(dim, goal) else dim for dim, goal in zip(value.shape, own, strict=True))
-        return self.view(value, shape, expand_index(alike, shape))
-
-    def transpose(self, value: Node, order: Sequence[int]) -> Node:
-        index = [Dim.of(f"#{order.index(axis)}") for axis in range(len(order))]
-        return self.view(value, tuple(value.shape[axis] for axis in order), index)
+        return super().view(value, shape, [simplify(Dim.of(dim), extents) for dim in index])
 
     def reshape(self, value: Node, shape: Shape) -> Node:
-        """The same cells in C order, in another shape of as many cells."""
+        """The same cells in C order, as a value of its own."""
         if not light([product(value.shape), product(shape)]):
             raise UnsupportedError("the formula of its number of cells is too long")
         self.demand_equal(product(value.shape), product(shape))
         return self.view(value, shape, flat_index(value.shape, shape))
-
-    def reduce(self, monoid: str, value: Node, axes: Sequence[int], *, keep: bool = False) -> Node:
-        """A monoid over axes, which disappear, or stay as 1."""
-        axes = sorted(axes)
-        if value.dtype.kind not in MONOIDS[monoid].accepts:
-            raise UnsupportedError(f"the {monoid} of {value.dtype.value} is not defined")
-        left = tuple(dim for axis, dim in enumerate(value.shape) if axis not in axes)
-        dtype = MONOIDS[monoid].result(value.dtype)
-        result = self.emit(Reduce(monoid, tuple(axes)), [value], dtype, left) if axes else value
-        return self.restore_axes(result, axes) if keep and axes else result
-
-    def restore_axes(self, value: Node, axes: Sequence[int]) -> Node:
-        """The value with axes of extent 1 put in at positions of the result."""
-        rank = len(value.shape) + len(axes)
-        kept = [axis for axis in range(rank) if axis not in axes]
-        shape = tuple(Dim.of(1) if axis in axes else value.shape[kept.index(axis)] for axis in range(rank))
-        return self.view(value, shape, [f"#{axis}" for axis in kept])
-
-    def drop_axes(self, value: Node, axes: Sequence[int]) -> Node:
-        """The value without axes of extent 1."""
-        kept = [axis for axis in range(len(value.shape)) if axis not in axes]
-        index = [Dim.of(0) if axis in axes else Dim.of(f"#{kept.index(axis)}") for axis in range(len(value.shape))]
-        return self.view(value, tuple(value.shape[axis] for axis in kept), index)
-
-    def scan(self, value: Node, scan: Scan) -> Node:
-        return self.emit(scan, [value], MONOIDS[scan.monoid].result(value.dtype), value.shape)
-
-    def concat(self, pieces: Sequence[Node], axis: int) -> Node:
-        """Pieces side by side along an axis."""
-        starts, end = [], Dim.of(0)
-        for piece in pieces:
-            starts.append(end)
-            end = end + piece.shape[axis]
-        shape = (*pieces[0].shape[:axis], end, *pieces[0].shape[axis + 1 :])
-        return self.emit(Select(axis, tuple(starts)), pieces, pieces[0].dtype, shape)
-
-    def slice(self, value: Node, axis: int, start: DimLike, length: DimLike, step: int = 1) -> Node:
-        """`length` cells along an axis from `start`."""
-        shape = (*value.shape[:axis], Dim.of(length), *value.shape[axis + 1 :])
-        index = list(indices(len(shape)))
-        index[axis] = index[axis] * step + start
-        return self.view(value, shape, index)
-
-    def pick(self, value: Node, axis: int, at: DimLike) -> Node:
-        """One cell along an axis, which disappears."""
-        shape = (*value.shape[:axis], *value.shape[axis + 1 :])
-        index = [*indices(len(shape))[:axis], Dim.of(at), *indices(len(shape))[axis:]]
-        return self.view(value, shape, index)
 
 
 def renamed(node: Node, names: Mapping[str, str]) -> Node:

@@ -29,26 +29,26 @@ def _layer_normalization(site: Site) -> list[Node]:
         raise UnsupportedError("LayerNormalization computes in a type that is no float")
     wide = site.cast(value, stash)
     result, centre, inverse = normalised_rows(site, wide, tuple(range(first, rank)), site.attribute("epsilon", 1e-5))
-    result = site.apply("multiply", site.cast(result, value.dtype), site.input(1))
+    result = site.call("multiply", site.cast(result, value.dtype), site.input(1))
     if site.has(2):
-        result = site.apply("add", result, site.input(2))
+        result = site.call("add", result, site.input(2))
     return [result, centre, inverse]
 
 
 def normalised_rows(site: Site, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
     """Deviations from the mean over axes, divided by their spread; the mean; 1 over the spread."""
     centre = mean(site, value, axes)
-    deviation = site.apply("subtract", value, centre)
-    variance = mean(site, site.apply("multiply", deviation, deviation), axes)
-    spread = site.apply("sqrt", site.apply("add", variance, site.like(epsilon, variance)))
-    return site.apply("divide", deviation, spread), centre, site.apply("reciprocal", spread)
+    deviation = site.call("subtract", value, centre)
+    variance = mean(site, site.call("multiply", deviation, deviation), axes)
+    spread = site.call("sqrt", site.call("add", variance, site.like(epsilon, variance)))
+    return site.call("divide", deviation, spread), centre, site.call("reciprocal", spread)
 
 
 def root_mean_square(site: Site, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node]:
     """The value divided by the root of its mean square over axes; and 1 over that root."""
-    square = mean(site, site.apply("multiply", value, value), axes)
-    spread = site.apply("sqrt", site.apply("add", square, site.like(epsilon, square)))
-    return site.apply("divide", value, spread), site.apply("reciprocal", spread)
+    square = mean(site, site.call("multiply", value, value), axes)
+    spread = site.call("sqrt", site.call("add", square, site.like(epsilon, square)))
+    return site.call("divide", value, spread), site.call("reciprocal", spread)
 
 
 def _batch_normalization(site: Site) -> Node:
@@ -60,11 +60,11 @@ def _batch_normalization(site: Site) -> Node:
 
 
 def _normalised(site: Site, value: Node, centre: Node, variance: Node, scale: Node, shift: Node) -> Node:
-    spread = site.apply("sqrt", site.apply("add", variance, site.like(site.attribute("epsilon", 1e-5), variance)))
-    deviation = site.apply("subtract", value, site.cast(centre, value.dtype))
-    result = site.apply("divide", deviation, site.cast(spread, value.dtype))
-    result = site.apply("multiply", result, site.cast(scale, value.dtype))
-    return site.apply("add", result, site.cast(shift, value.dtype))
+    spread = site.call("sqrt", site.call("add", variance, site.like(site.attribute("epsilon", 1e-5), variance)))
+    deviation = site.call("subtract", value, site.cast(centre, value.dtype))
+    result = site.call("divide", deviation, site.cast(spread, value.dtype))
+    result = site.call("multiply", result, site.cast(scale, value.dtype))
+    return site.call("add", result, site.cast(shift, value.dtype))
 
 
 def _by_channel(site: Site, value: Node, channel: Node) -> Node:
@@ -79,8 +79,8 @@ def _instance_normalization(site: Site) -> Node:
     scale, shift = (_by_channel(site, value, site.input(k)) for k in (1, 2))
     axes = tuple(range(2, len(value.shape)))
     centre = mean(site, value, axes)
-    deviation = site.apply("subtract", value, centre)
-    variance = mean(site, site.apply("multiply", deviation, deviation), axes)
+    deviation = site.call("subtract", value, centre)
+    variance = mean(site, site.call("multiply", deviation, deviation), axes)
     return _normalised(site, value, centre, variance, scale, shift)
 
 
@@ -90,11 +90,11 @@ def _lp_normalization(site: Site) -> Node:
     axis = site.axis(site.attribute("axis", -1), len(value.shape))
     if order not in (1, 2):
         raise UnsupportedError(f"LpNormalization of order {order} has no meaning")
-    each = site.apply("multiply", value, value) if order == 2 else site.apply("abs", value)
+    each = site.call("multiply", value, value) if order == 2 else site.call("abs", value)
     norm = site.reduce("sum", each, [axis], keep=True)
-    norm = site.apply("sqrt", norm) if order == 2 else norm
+    norm = site.call("sqrt", norm) if order == 2 else norm
     zero = site.like(0, value)
-    return site.apply("where", site.apply("equal", norm, zero), zero, site.apply("divide", value, norm))
+    return site.call("where", site.call("equal", norm, zero), zero, site.call("divide", value, norm))
 
 
 def _global_pool(monoid: str) -> Importer:
@@ -113,7 +113,7 @@ def _hardmax(site: Site) -> Node:
     value = site.input()
     axis = site.axis(site.attribute("axis", -1), len(value.shape))
     best = site.reduce("argmax", value, [axis], keep=True)
-    same = site.apply("equal", site.iota(Dim.of(f"#{axis}"), value.shape), best)
+    same = site.call("equal", site.iota(Dim.of(f"#{axis}"), value.shape), best)
     return site.cast(same, value.dtype)
 
 

@@ -15,7 +15,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.positions import position_at
 from noyau.frontends.onnx.sites import Importer, Site
 from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, never_negative
-from noyau.ir.graph import Constant, Gather, Iota, Lookup, Node, Scatter
+from noyau.ir.graph import Constant, Gather, Iota, Lookup, Node, Scatter, constant
 from noyau.ir.ranges import lowest, simplify, within
 
 Entry: TypeAlias = "Dim | tuple[Node, Sequence[Dim]]"  # of an index: known, or looked up in a value
@@ -69,8 +69,8 @@ def from_the_end(site: Site, value: Node, extent: Dim) -> Node:
     if _is_natural(value):
         return indices_
     size = site.iota(extent, (), indices_.dtype)
-    negative = site.apply("less", indices_, site.like(0, indices_))
-    return site.apply("where", negative, site.apply("add", indices_, size), indices_)
+    negative = site.call("less", indices_, site.like(0, indices_))
+    return site.call("where", negative, site.call("add", indices_, size), indices_)
 
 
 def _is_natural(value: Node) -> bool:
@@ -191,7 +191,7 @@ def _float_range(site: Site) -> Node:
     count = max(int(cells), 0)
     dtype = site.input(0).dtype
     at = site.cast(site.iota("#0", (Dim.of(count),)), dtype)
-    return site.apply("add", site.apply("multiply", at, site.scalar(step, dtype)), site.scalar(start, dtype))
+    return site.call("add", site.call("multiply", at, site.constant(step, dtype)), site.constant(start, dtype))
 
 
 def _trilu(site: Site) -> Node:
@@ -199,10 +199,10 @@ def _trilu(site: Site) -> Node:
     if len(value.shape) < 2:
         raise UnsupportedError("Trilu needs a rank of 2 or more")
     ahead = site.iota(Dim.of("#1") - "#0", value.shape[-2:])
-    edge = site.input(1) if site.has(1) else site.scalar(0, DType.I64)
+    edge = site.input(1) if site.has(1) else site.constant(0, DType.I64)
     edge = site.drop_axes(edge, range(len(edge.shape)))
-    kept = site.apply("greater_equal" if site.attribute("upper", 1) else "less_equal", ahead, edge)
-    return site.apply("where", kept, value, site.like(0, value))
+    kept = site.call("greater_equal" if site.attribute("upper", 1) else "less_equal", ahead, edge)
+    return site.call("where", kept, value, site.like(0, value))
 
 
 def _eye_like(site: Site) -> Node:
@@ -211,7 +211,7 @@ def _eye_like(site: Site) -> Node:
     if dtype is None or dtype is DType.OTHER or len(value.shape) != 2:
         raise UnsupportedError("EyeLike needs a rank of 2 and a type that noyau has")
     ahead = site.iota(Dim.of("#1") - "#0", value.shape)
-    return site.cast(site.apply("equal", ahead, site.scalar(site.attribute("k", 0), DType.I64)), dtype)
+    return site.cast(site.call("equal", ahead, site.constant(site.attribute("k", 0), DType.I64)), dtype)
 
 
 def _one_hot(site: Site) -> Node:
@@ -222,10 +222,10 @@ def _one_hot(site: Site) -> Node:
     axis = site.axis(site.attribute("axis", -1), rank)
     shape = (*value.shape[:axis], depth, *value.shape[axis:])
     wanted = site.cast(value, DType.I64)
-    wrapped = site.apply("add", wanted, site.iota(depth))
-    wanted = site.apply("where", site.apply("less", wanted, site.like(0, wanted)), wrapped, wanted)
-    same = site.apply("equal", site.iota(f"#{axis}", shape), site.restore_axes(wanted, [axis]))
-    return site.apply("where", same, site.pick(values, 0, 1), site.pick(values, 0, 0))
+    wrapped = site.call("add", wanted, site.iota(depth))
+    wanted = site.call("where", site.call("less", wanted, site.like(0, wanted)), wrapped, wanted)
+    same = site.call("equal", site.iota(f"#{axis}", shape), site.restore_axes(wanted, [axis]))
+    return site.call("where", same, site.pick(values, 0, 1), site.pick(values, 0, 0))
 
 
 def _depth(site: Site) -> Dim:
@@ -242,7 +242,7 @@ def _constant_of_shape(site: Site) -> Node:
     array = np.zeros(1, np.float32) if value is None else value
     if not isinstance(array, np.ndarray) or array.size != 1 or any((dim.constant or 0) < 0 for dim in target):
         raise UnsupportedError("ConstantOfShape is given a value that is no single cell, or a negative extent")
-    return site.expand(site.constant(array.reshape(())), target)
+    return site.expand(_emitted(site, array.reshape(())), target)
 
 
 def constant_array(site: Site) -> np.ndarray:
@@ -258,7 +258,12 @@ def constant_array(site: Site) -> np.ndarray:
 
 
 def _constant(site: Site) -> Node:
-    return site.constant(constant_array(site))
+    return _emitted(site, constant_array(site))
+
+
+def _emitted(site: Site, array: np.ndarray) -> Node:
+    node = constant("", array)
+    return site.emit(node.kind, [], node.dtype, node.shape)
 
 
 INDEXING: dict[str, Importer] = {

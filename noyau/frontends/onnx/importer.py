@@ -15,7 +15,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.boundary_shapes import Outcome, Settling, outcome_of
 from noyau.frontends.onnx.contrib_operators import CONTRIBUTED, IN_DEFAULT_DOMAIN
 from noyau.frontends.onnx.elementwise import ELEMENTWISE, QUANTIZING
-from noyau.frontends.onnx.emitter import Contents, Demand, Emitter, Values, renamed
+from noyau.frontends.onnx.emitter import Contents, Emitter, Values, renamed
 from noyau.frontends.onnx.function_bodies import (
     COMPOSITES,
     Body,
@@ -44,6 +44,7 @@ from noyau.frontends.onnx.tensors import Initializers, array_of
 from noyau.frontends.onnx.views import PADDING, VIEWS
 from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
+from noyau.ir.sizes import Demand
 
 _FAMILIES = {
     **ELEMENTWISE,
@@ -70,8 +71,8 @@ class Imported:
 
     `places`: for each value that an ONNX node made, the node's position. `arithmetic`: positions of shape arithmetic.
     `opaque`: why a position is a boundary. `folded`: why it stays as it is, though it is none. `sizes`: what the model
-    calls each size. `initializers`: the inputs of the graph that are tensors of the model. `demands`: what must hold of
-    extents when it runs, where it is not certain."""
+    calls each size. `initializers`: the inputs of the graph that are tensors of the model. `demands`: by position, what
+    must hold of extents when it runs, where it is not certain."""
 
     graph: Graph
     places: Mapping[str, int]
@@ -80,7 +81,7 @@ class Imported:
     folded: Mapping[int, str]
     initializers: Initializers
     sizes: Mapping[str, str]
-    demands: tuple[Demand, ...]
+    demands: Mapping[int, tuple[Demand, ...]]
 
     def load_initializer(self, name: str) -> np.ndarray:
         """The array of an initializer, read-only; external data is mapped."""
@@ -134,7 +135,7 @@ class _Importing:
             self._folded(),
             Initializers(self.tensors, self.folder),
             self.values.sizes.originals,
-            tuple(dict.fromkeys(self.values.demands)),
+            {place: tuple(demands) for place, demands in self.values.demands.items() if demands},
         )
 
     def _folded(self) -> dict[int, str]:
@@ -208,7 +209,6 @@ class _Importing:
         sources = (f"{proto.op_type}#{place}", *([proto.name] if proto.name else []))
         stem = next((name for name in proto.output if name), f"node{place}")
         emitter = Emitter(self.values, stem, place, sources)
-        demands = len(self.values.demands)
         try:
             if self._constant_node(place, proto, sources):
                 return
@@ -217,7 +217,7 @@ class _Importing:
             self._finish(place, proto, results, emitter)
         except UnsupportedError as refusal:
             self.values.forget(emitter.first)
-            del self.values.demands[demands:]
+            emitter.demands.clear()
             self._opaque(place, proto, sources, str(refusal))
 
     def _constant_node(self, place: int, proto: onnx.NodeProto, sources: tuple[str, ...]) -> bool:

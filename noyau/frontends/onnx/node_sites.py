@@ -7,7 +7,6 @@ import onnx
 from noyau.compiler.partition.cut import Model, Place
 from noyau.frontends.onnx.importer import Imported
 from noyau.frontends.onnx.opaque import captured
-from noyau.ir.sizes import Demand
 
 
 def wired(model: onnx.ModelProto, imported: Imported) -> Model:
@@ -16,8 +15,5 @@ def wired(model: onnx.ModelProto, imported: Imported) -> Model:
         Place(position, node.op_type, (*node.input, *captured(node)), tuple(filter(None, node.output)))
         for position, node in enumerate(model.graph.node)
     ]
-    demands: dict[int, list[Demand]] = {}
-    for demand in imported.demands:
-        demands.setdefault(demand.place, []).append(Demand(demand.left, demand.right, demand.relation))
     left = {**imported.opaque, **imported.folded}
-    return Model(imported.graph, places, imported.places, imported.arithmetic, left, demands)
+    return Model(imported.graph, places, imported.places, imported.arithmetic, left, imported.demands)

@@ -74,7 +74,7 @@ def _reduction(before: Callable[[Site, Node], Node], monoid: str, after: Callabl
         axes, value = reduced_axes(site), site.input()
         wide = site.cast(value, value.dtype.compute) if monoid in ("sum", "prod") else value
         result = after(site, site.reduce(monoid, before(site, wide), axes, keep=site.attribute("keepdims", 1) == 1))
-        return site.cast(site.apply("identity", result) if result is value else result, value.dtype)
+        return site.cast(site.call("identity", result) if result is value else result, value.dtype)
 
     return reduce
 
@@ -87,17 +87,17 @@ def _called(function: str) -> Callable[[Site, Node], Node]:
     """A scalar function; on integers it is computed in float64."""
 
     def call(site: Site, value: Node) -> Node:
-        return site.apply(function, value if value.dtype.is_float else site.cast(value, DType.F64))
+        return site.call(function, value if value.dtype.is_float else site.cast(value, DType.F64))
 
     return call
 
 
 def _square(site: Site, value: Node) -> Node:
-    return site.apply("multiply", value, value)
+    return site.call("multiply", value, value)
 
 
 def _absolute(site: Site, value: Node) -> Node:
-    return value if value.dtype.kind == "uint" else site.apply("abs", value)
+    return value if value.dtype.kind == "uint" else site.call("abs", value)
 
 
 def mean(site: Site, value: Node, axes: tuple[int, ...], *, keep: bool = True) -> Node:
@@ -105,7 +105,7 @@ def mean(site: Site, value: Node, axes: tuple[int, ...], *, keep: bool = True) -
     wide = site.cast(value, value.dtype.compute)
     total = site.reduce("sum", wide, axes, keep=keep)
     count = site.iota(product(value.shape[axis] for axis in axes), (), wide.dtype)
-    return site.cast(site.apply("divide", total, count), value.dtype)
+    return site.cast(site.call("divide", total, count), value.dtype)
 
 
 def _reduce_mean(site: Site) -> Node:
@@ -115,7 +115,7 @@ def _reduce_mean(site: Site) -> Node:
 def _log_sum_exp(site: Site) -> Node:
     axes, value = reduced_axes(site), site.input()
     if not axes:
-        return site.apply("identity", value)
+        return site.call("identity", value)
     wide = value if value.dtype.is_float else site.cast(value, DType.F64)
     return site.cast(site.reduce("logsumexp", wide, axes, keep=site.attribute("keepdims", 1) == 1), value.dtype)
 
@@ -127,7 +127,7 @@ def _arg(monoid: str) -> Importer:
         last = bool(site.attribute("select_last_index", 0))
         source = site.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1) if last else value
         result = site.reduce(monoid, source, [axis], keep=site.attribute("keepdims", 1) == 1)
-        return site.apply("subtract", site.iota(value.shape[axis] - 1), result) if last else result
+        return site.call("subtract", site.iota(value.shape[axis] - 1), result) if last else result
 
     return reduce
 
@@ -140,7 +140,7 @@ def _running(monoid: str) -> Importer:
         if len(axes) != 1:
             raise UnsupportedError(f"{site.op} is given {len(axes)} axes")
         exclusive, reverse = bool(site.attribute("exclusive", 0)), bool(site.attribute("reverse", 0))
-        return site.scan(value, Scan(monoid, site.axis(axes[0], len(value.shape)), exclusive, reverse))
+        return site.scan(Scan(monoid, site.axis(axes[0], len(value.shape)), exclusive, reverse), value)
 
     return scan
 

@@ -54,7 +54,7 @@ def _resize(site: Site) -> Node:
     for number, axis in _axes(site, value).items():
         if axis.scale != 1:
             made = _nearest(site, made, number, axis, _place(site, axis))
-    return made if made is not value else site.apply("identity", value)
+    return made if made is not value else site.call("identity", value)
 
 
 def _how(site: Site) -> str:

@@ -63,7 +63,7 @@ def _with_constant(site: Site, value: Node, before: list[Dim], after: list[Dim])
         pieces = [_filled(site, fill, value, axis, low), value, _filled(site, fill, value, axis, high)]
         kept = [piece for piece in pieces if piece is not None]
         value = site.concat(kept, axis) if len(kept) > 1 else value
-    return value if value is not site.input() else site.apply("identity", value)
+    return value if value is not site.input() else site.call("identity", value)
 
 
 def _filled(site: Site, fill: Node, value: Node, axis: int, length: Dim) -> Node | None:
@@ -160,8 +160,6 @@ def _squeeze(site: Site) -> Node:
         if any(dim.constant is None for dim in value.shape):
             raise UnsupportedError("which axes Squeeze drops is only known when the model runs")
         axes = tuple(axis for axis, dim in enumerate(value.shape) if dim == Dim.of(1))
-    for axis in axes:
-        site.demand_equal(value.shape[axis], Dim.of(1))
     return site.drop_axes(value, axes)
 
 
@@ -186,17 +184,7 @@ def _concat(site: Site) -> Node:
     for piece in pieces:
         if len(piece.shape) != rank or piece.dtype is not pieces[0].dtype:
             raise UnsupportedError("Concat is given pieces of several ranks or types")
-        for other in range(rank):
-            if other != axis:
-                site.demand_equal(pieces[0].shape[other], piece.shape[other])
-    shape = pieces[0].shape
-    alike = [_with_shape(site, piece, (*shape[:axis], piece.shape[axis], *shape[axis + 1 :])) for piece in pieces]
-    return site.concat(alike, axis)
-
-
-def _with_shape(site: Site, value: Node, shape: Shape) -> Node:
-    """The value under a shape that it has whenever the model runs."""
-    return value if value.shape == shape else site.view(value, shape, indices(len(shape)))
+    return site.concat(pieces, axis)
 
 
 def _split(site: Site) -> list[Node]:

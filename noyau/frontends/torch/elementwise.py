@@ -62,7 +62,7 @@ def mapped(site: Site, function: str, *operands: Node) -> Node:
         function = _OF_BOOL.get(function, function)
     if operands[0].dtype.kind in ("int", "uint") and function in _WHOLE:
         function = "identity"
-    return site.tape.map(function, *operands)
+    return site.builder.call(function, *operands)
 
 
 def in_result(site: Site, position: int) -> Node:
@@ -110,12 +110,12 @@ def _with_alpha(site: Site, function: str) -> Node:
     """a + alpha b; a bool is 0 or 1, and their sum is whether one is."""
     left, right, alpha = in_result(site, 0), in_result(site, 1), site.number(2, "alpha", 1)
     if left.dtype is DType.BOOL:
-        return site.tape.map("logical_or", left, right)
+        return site.builder.call("logical_or", left, right)
     return mapped(site, function, left, right if alpha == 1 else _times(site, right, alpha))
 
 
 def _times(site: Site, value: Node, factor: float) -> Node:
-    return mapped(site, "multiply", value, site.tape.constant(factor, value.dtype))
+    return mapped(site, "multiply", value, site.builder.constant(factor, value.dtype))
 
 
 def _divide(site: Site) -> Node:
@@ -161,24 +161,25 @@ def _clamp(site: Site) -> Node:
 
 
 def _relu(site: Site) -> Node:
-    return mapped(site, "maximum", in_result(site, 0), site.tape.constant(0, site.dtype))
+    return mapped(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype))
 
 
 def _hardtanh(site: Site) -> Node:
-    low, high = (site.tape.constant(site.number(*each), site.dtype) for each in ((1, "min_val", -1), (2, "max_val", 1)))
+    low = site.operand(site.number(1, "min_val", -1), site.dtype)
+    high = site.operand(site.number(2, "max_val", 1), site.dtype)
     return mapped(site, "minimum", mapped(site, "maximum", in_result(site, 0), low), high)
 
 
 def _leaky_relu(site: Site) -> Node:
     value, slope = in_result(site, 0), site.number(1, "negative_slope", 0.01)
-    above = mapped(site, "greater", value, site.tape.constant(0, value.dtype))
+    above = mapped(site, "greater", value, site.builder.constant(0, value.dtype))
     return mapped(site, "where", above, value, _times(site, value, slope))
 
 
 def _elu(site: Site) -> Node:
     value = in_result(site, 0)
     alpha, scale, inner = (site.number(*each) for each in ((1, "alpha", 1), (2, "scale", 1), (3, "input_scale", 1)))
-    above = mapped(site, "greater", value, site.tape.constant(0, value.dtype))
+    above = mapped(site, "greater", value, site.builder.constant(0, value.dtype))
     below = _times(site, mapped(site, "expm1", _times(site, value, inner)), alpha * scale)
     return mapped(site, "where", above, _times(site, value, scale), below)
 
@@ -186,7 +187,7 @@ def _elu(site: Site) -> Node:
 def _gelu(site: Site) -> Node:
     """x P(X <= x), exactly or by tanh (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
     value = in_result(site, 0)
-    half, one = (site.tape.constant(number, value.dtype) for number in (0.5, 1.0))
+    half, one = (site.builder.constant(number, value.dtype) for number in (0.5, 1.0))
     if site.number(1, "approximate", "none") == "none":
         bent = mapped(site, "erf", _times(site, value, math.sqrt(0.5)))
     else:
@@ -206,11 +207,11 @@ def _sign(site: Site) -> Node:
     value = in_result(site, 0)
     if value.dtype is DType.BOOL:
         return value
-    zero, one = (site.tape.constant(number, value.dtype) for number in (0, 1))
+    zero, one = (site.builder.constant(number, value.dtype) for number in (0, 1))
     above = mapped(site, "where", mapped(site, "greater", value, zero), one, zero)
     if value.dtype.kind == "uint":
         return above
-    return mapped(site, "where", mapped(site, "less", value, zero), site.tape.constant(-1, value.dtype), above)
+    return mapped(site, "where", mapped(site, "less", value, zero), site.builder.constant(-1, value.dtype), above)
 
 
 def _square(site: Site) -> Node:
@@ -223,14 +224,14 @@ def _of_floats(function: str) -> Handler:
 
     def handle(site: Site) -> Node:
         value = site.value(0)
-        wide = value if value.dtype.is_float else site.tape.cast(value, DType.F32)
-        return site.tape.map(function, wide)
+        wide = value if value.dtype.is_float else site.builder.cast(value, DType.F32)
+        return site.builder.call(function, wide)
 
     return handle
 
 
 def _cast(site: Site) -> Node:
-    return site.tape.cast(site.value(0), site.dtype)
+    return site.builder.cast(site.value(0), site.dtype)
 
 
 def _same(site: Site) -> Node:
@@ -253,7 +254,7 @@ ATEN.update(
         **{f"where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
         **{f"masked_fill.{kind}": _masked_fill for kind in ("Scalar", "Tensor")},
         **{f"{name}.default": _same for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")},
-        "logical_not.default": lambda site: site.tape.map("logical_not", site.operand(site.given(0), DType.BOOL)),
+        "logical_not.default": lambda site: site.builder.call("logical_not", site.operand(site.given(0), DType.BOOL)),
         "relu.default": _relu,
         "hardtanh.default": _hardtanh,
         "leaky_relu.default": _leaky_relu,

@@ -16,18 +16,18 @@ _MONOIDS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "ama
 
 def _indices(site: Site, given: Node, extent: Dim, *, wraps: bool) -> Node:
     """Indices in int64; with `wraps`, those below 0 count from the end."""
-    wide = site.tape.cast(given, DType.I64)
+    wide = site.builder.cast(given, DType.I64)
     if not wraps:
         return wide
-    below = mapped(site, "less", wide, site.tape.constant(0, DType.I64))
-    return mapped(site, "where", below, mapped(site, "add", wide, site.tape.size(extent, DType.I64)), wide)
+    below = mapped(site, "less", wide, site.builder.constant(0, DType.I64))
+    return mapped(site, "where", below, mapped(site, "add", wide, site.builder.size(extent, DType.I64)), wide)
 
 
 def _embedding(site: Site) -> Node:
     table, where = site.value(0), _indices(site, site.value(1), Dim.of(0), wraps=False)
     at = along(where.shape)
     index: list[Dim | Lookup] = [Lookup(1, tuple(at)), Dim.of(index_name(len(at)))]
-    return site.tape.emit(Gather(tuple(index)), [table, where], table.dtype, site.shape)
+    return site.builder.emit(Gather(tuple(index)), [table, where], table.dtype, site.shape)
 
 
 def _index_select(site: Site) -> Node:
@@ -36,7 +36,7 @@ def _index_select(site: Site) -> Node:
     where = _indices(site, site.value(2), value.shape[axis], wraps=False)
     index: list[Dim | Lookup] = list(along(value.shape))
     index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
-    return site.tape.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
+    return site.builder.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
 
 
 def _gather(site: Site) -> Node:
@@ -48,7 +48,7 @@ def _gather(site: Site) -> Node:
     index: list[Dim | Lookup] = list(own)
     if index:
         index[axis] = Lookup(1, tuple(own))
-    return site.tape.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
+    return site.builder.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
 
 
 def _index(site: Site) -> Node:
@@ -59,7 +59,7 @@ def _index(site: Site) -> Node:
     arrays = [site.known(given[at]) for at in places]
     if any(array.dtype is DType.BOOL for array in arrays):
         raise UnsupportedError("a mask of bools has a result of unknown shape; it is left to torch")
-    common = site.tape.broadcast([array.shape for array in arrays])
+    common = site.builder.broadcast([array.shape for array in arrays])
     first = places[0] if places == list(range(places[0], places[0] + len(places))) else 0
     at = tuple(Dim.of(index_name(first + k)) for k in range(len(common)))
     index: list[Dim | Lookup] = []
@@ -68,11 +68,11 @@ def _index(site: Site) -> Node:
         if axis in places:
             array = arrays[places.index(axis)]
             wrapped = _indices(site, array, value.shape[axis], wraps=True)
-            operands.append(site.tape.expand(wrapped, common))
+            operands.append(site.builder.expand(wrapped, common))
             index.append(Lookup(len(operands) - 1, at))
         else:
             index.append(next(others))
-    return site.tape.emit(Gather(tuple(index)), operands, value.dtype, site.shape)
+    return site.builder.emit(Gather(tuple(index)), operands, value.dtype, site.shape)
 
 
 def _others(count: int, first: int, inserted: int) -> Iterator[Dim]:
@@ -90,19 +90,19 @@ def _scattered(monoid: str | None) -> Handler:
         given = site.given(3)
         updates = site.operand(given, value.dtype)
         if updates.shape != where.shape:
-            updates = _begin(site, updates, where.shape) if updates.shape else site.tape.expand(updates, where.shape)
+            updates = _begin(site, updates, where.shape) if updates.shape else site.builder.expand(updates, where.shape)
         own = along(where.shape)
         index: list[Dim | Lookup] = list(own)
         if index:
             index[axis] = Lookup(1, tuple(own))
-        return site.tape.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
+        return site.builder.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
 
     return handle
 
 
 def _begin(site: Site, value: Node, shape: Shape) -> Node:
     """The first cells of a value, of a smaller shape."""
-    return site.tape.view(value, shape, along(shape))
+    return site.builder.view(value, shape, along(shape))
 
 
 def _reduced(site: Site) -> Node:
@@ -120,10 +120,10 @@ def _index_add(site: Site) -> Node:
     where, updates = _indices(site, site.value(2), value.shape[axis], wraps=False), site.value(3)
     alpha = site.number(4, "alpha", 1)
     if alpha != 1:
-        updates = mapped(site, "multiply", updates, site.tape.constant(alpha, updates.dtype))
+        updates = mapped(site, "multiply", updates, site.builder.constant(alpha, updates.dtype))
     index: list[Dim | Lookup] = list(along(updates.shape))
     index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
-    return site.tape.emit(Scatter(tuple(index), "sum"), [value, where, updates], value.dtype, value.shape)
+    return site.builder.emit(Scatter(tuple(index), "sum"), [value, where, updates], value.dtype, value.shape)
 
 
 def _index_put(site: Site) -> Node:
@@ -136,12 +136,12 @@ def _index_put(site: Site) -> Node:
     axis, rank = places[0], len(arrays[0].shape)
     where = _indices(site, arrays[0], value.shape[axis], wraps=True)
     shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :])
-    updates = site.tape.expand(site.operand(site.given(2), value.dtype), shape)
+    updates = site.builder.expand(site.operand(site.given(2), value.dtype), shape)
     at = tuple(Dim.of(index_name(axis + k)) for k in range(rank))
     index: list[Dim | Lookup] = [Dim.of(index_name(k if k < axis else k + rank - 1)) for k in range(len(value.shape))]
     index[axis] = Lookup(1, at)
     monoid = "sum" if site.given(3, "accumulate", False) else None
-    return site.tape.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
+    return site.builder.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
 
 
 def _made(result: object) -> Node:

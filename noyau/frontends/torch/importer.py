@@ -18,12 +18,12 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.torch import elementwise, gathers, reductions, views  # noqa: F401  they fill ATEN
 from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from, told_strange
 from noyau.frontends.torch.sites import ATEN, Made, Site, evaluator
+from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, indices, shape_of
-from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part, View
+from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part
 from noyau.ir.graph_verifier import check
 from noyau.ir.sizes import Demand
 
@@ -94,31 +94,15 @@ def import_graph(program: fx.Graph) -> Imported:
     sparse or quantised, is a boundary.
 
     UnsupportedError where an input is neither a tensor nor a size."""
-    work = _Importing(_Unbounded())
+    work = _Importing(GraphBuilder())
     for node in program.nodes:
         work.enter(node)
     return work.finished()
 
 
-class _Unbounded(Tape):
-    """A tape of any length: torch's graph is there already, and nothing is unrolled."""
-
-    most_nodes = 1 << 40
-
-    def begin(self) -> None:
-        """Another node of torch's: what it makes is its own, though another one makes the same."""
-        self.made.clear()
-
-    def apart(self, value: Node) -> Node:
-        """The same value under a name of its own."""
-        return self.add(
-            replace(value, output=self.fresh(), kind=View(indices(len(value.shape))), inputs=(value.output,))
-        )
-
-
 class _Importing:
-    def __init__(self, tape: _Unbounded) -> None:
-        self.tape = tape
+    def __init__(self, builder: GraphBuilder) -> None:
+        self.builder = builder
         self.values: dict[fx.Node, Made] = {}
         self.names: dict[str, str] = {}  # of a value, the name of torch's node
         self.made_by: dict[str, str] = {}
@@ -129,8 +113,8 @@ class _Importing:
         self.outputs: list[str] = []
 
     def enter(self, node: fx.Node) -> None:
-        before, demanded = len(self.tape.nodes), set(self.tape.demands)
-        self.tape.begin()
+        before, demanded = len(self.builder.nodes), set(self.builder.demands)
+        self.builder.unique.clear()  # the values of a node are its own, though another one has equal ones
         match node.op:
             case "placeholder" | "get_attr":
                 self.values[node] = self.placed(node)
@@ -143,15 +127,15 @@ class _Importing:
             case other:
                 raise UnsupportedError(f"{node.name} is a {other}, which no graph of ATen operators has")
         self.told(node, before)
-        self.demands[node.name] = tuple(demand for demand in self.tape.demands if demand not in demanded)
+        self.demands[node.name] = tuple(demand for demand in self.builder.demands if demand not in demanded)
 
     def told(self, node: fx.Node, before: int) -> None:
         """Note what a node has made; a result that is another node's value gets a name of its own."""
         made = self.values.get(node)
-        own = {value.output for value in self.tape.nodes[before:]}
+        own = {value.output for value in self.builder.nodes[before:]}
         if isinstance(made, Node) and made.output not in own and node.target is not operator.getitem:
-            made = self.values[node] = self.tape.apart(made)
-        self.made_by |= {value.output: node.name for value in self.tape.nodes[before:]}
+            made = self.values[node] = self.copy(made)
+        self.made_by |= {value.output: node.name for value in self.builder.nodes[before:]}
         match made:
             case Node():
                 self.names.setdefault(made.output, node.name)
@@ -171,8 +155,8 @@ class _Importing:
             raise UnsupportedError(f"{takers} takes a graph of its own, {node.name}, which noyau does not look into")
         if not isinstance(value, torch.Tensor):
             raise UnsupportedError(f"the input {node.name} is a {type(value).__name__}, and noyau takes tensors")
-        name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the tape names values
-        return self.tape.input(name, _dtype(value), shape_from(value))
+        name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the builder names values
+        return self.builder.add_input(name, _dtype(value), shape_from(value))
 
     def called(self, node: fx.Node) -> Made:
         if node.target is operator.getitem:
@@ -188,15 +172,15 @@ class _Importing:
             return self.sized(node)
         if isinstance(node.meta.get("val"), torch.SymFloat | torch.SymBool | float):
             return None
-        marks = len(self.tape.nodes), dict(self.tape.demands)
+        marks = len(self.builder.nodes), dict(self.builder.demands)
         try:
             return self.meant(node)
         except UnsupportedError as reason:
-            for value in self.tape.nodes[marks[0] :]:
-                del self.tape.by_name[value.output]
-            del self.tape.nodes[marks[0] :]
-            self.tape.made.clear()
-            self.tape.demands = marks[1]
+            for value in self.builder.nodes[marks[0] :]:
+                del self.builder.by_name[value.output]
+            del self.builder.nodes[marks[0] :]
+            self.builder.unique.clear()
+            self.builder.demands = marks[1]
             self.opaque[node.name] = str(reason)
             return self.boundary(node)
 
@@ -205,7 +189,7 @@ class _Importing:
         tells."""
         name = str(node.target).removeprefix("aten.")
         if name in ATEN:
-            return self.fitted(node, ATEN[name](Site(self.tape, node, self.values)))
+            return self.fitted(node, ATEN[name](Site(self.builder, node, self.values)))
         inner = body(node)
         if inner is None:
             raise UnsupportedError(f"noyau does not know {node.target}")
@@ -253,7 +237,7 @@ class _Importing:
         return made
 
     def fit(self, value: Node, meta: torch.Tensor) -> Node:
-        return self.tape.shaped(self.tape.cast(value, dtype_of(meta.dtype)), shape_from(meta))
+        return self.builder.assume_shape(self.builder.cast(value, dtype_of(meta.dtype)), shape_from(meta))
 
     def boundary(self, node: fx.Node) -> Made:
         """An operator that torch evaluates, over the tensors among its arguments; None where it makes none."""
@@ -262,14 +246,18 @@ class _Importing:
         kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(_plain(node)),))
         results = node.meta["val"]
         if isinstance(results, torch.Tensor):
-            return self.tape.emit(kind, operands, _dtype(results), shape_from(results))
+            return self.builder.emit(kind, operands, _dtype(results), shape_from(results))
         if results is None:
             return None
-        whole = self.tape.emit(kind, operands, DType.OTHER, shape_of([]))
+        whole = self.builder.emit(kind, operands, DType.OTHER, shape_of([]))
         return tuple(
-            self.tape.emit(Part(at), [whole], _dtype(one), shape_from(one)) if isinstance(one, torch.Tensor) else None
-            for at, one in enumerate(results)
+            self.builder.emit(Part(at), [whole], _dtype(part), shape_from(part)) if torch.is_tensor(part) else None
+            for at, part in enumerate(results)
         )
+
+    def copy(self, value: Node) -> Node:
+        """The same cells as a value of its own."""
+        return self.builder.view(value, value.shape, indices(len(value.shape)))
 
     def returned(self, given: Any) -> str:
         """The name of a result; a size, a number or an input is a value of its own."""
@@ -278,11 +266,11 @@ class _Importing:
             case Node() if not isinstance(made.kind, Input | Constant) and made.output not in self.outputs:
                 return made.output
             case Node():
-                return self.tape.emit(*_same(made)).output
+                return self.copy(made).output
             case Dim():
-                return self.tape.size(made, DType.I64).output
+                return self.builder.size(made, DType.I64).output
             case int():
-                return self.tape.size(Dim.of(made), DType.I64).output
+                return self.builder.size(Dim.of(made), DType.I64).output
             case _:
                 raise UnsupportedError(f"the result {given} is no tensor and no size")
 
@@ -295,17 +283,13 @@ class _Importing:
                 output=names.get(node.output, node.output),
                 inputs=tuple(names.get(name, name) for name in node.inputs),
             )
-            for node in self.tape.nodes
+            for node in self.builder.nodes
         )
         outputs = tuple(names.get(name, name) for name in self.outputs)
-        graph = check(Graph(nodes, outputs, tuple(self.tape.demands)))
+        graph = check(Graph(nodes, outputs, tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
         results = {name: tuple(names.get(each, each) for each in made) for name, made in self.results.items()}
         return Imported(graph, made_by, self.opaque, self.sizes, results, self.demands)
-
-
-def _same(node: Node) -> tuple[Any, list[Node], DType, Any]:
-    return View(indices(len(node.shape))), [node], node.dtype, node.shape
 
 
 def _dtype(value: torch.Tensor) -> DType:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.products import contracted
 from noyau.frontends.torch.dtypes import dtype_of
 from noyau.frontends.torch.elementwise import in_result, mapped
 from noyau.frontends.torch.sites import ATEN, Handler, Site
 from noyau.ir.dims import product
-from noyau.ir.graph import Node
+from noyau.ir.graph import Node, Scan
 
 
 def einsum_of(equation: str, first: int = 0) -> Handler:
@@ -20,7 +19,7 @@ def einsum_of(equation: str, first: int = 0) -> Handler:
 
     def handle(site: Site) -> Node:
         left, right = site.value(first), site.value(first + 1)
-        return contracted(site.tape, equation, [left, right])
+        return site.builder.contract(equation, [left, right])
 
     return handle
 
@@ -34,13 +33,13 @@ def _matmul(site: Site) -> Node:
     rows = letters[len(letters) - max(len(left.shape) - 2, 0) :] + ("i" if len(left.shape) > 1 else "") + "k"
     columns = letters[len(letters) - max(len(right.shape) - 2, 0) :] + "k" + ("j" if len(right.shape) > 1 else "")
     result = letters + ("i" if len(left.shape) > 1 else "") + ("j" if len(right.shape) > 1 else "")
-    return contracted(site.tape, f"{rows},{columns}->{result}", [left, right])
+    return site.builder.contract(f"{rows},{columns}->{result}", [left, right])
 
 
 def _linear(site: Site) -> Node:
     value, weight = site.value(0), site.value(1)
     letters = "abcdefgh"[: len(value.shape) - 1]
-    made = contracted(site.tape, f"{letters}k,jk->{letters}j", [value, weight])
+    made = site.builder.contract(f"{letters}k,jk->{letters}j", [value, weight])
     bias = site.given(2, "bias")
     return made if bias is None else mapped(site, "add", made, site.value(2, "bias"))
 
@@ -49,15 +48,15 @@ def _added(equation: str) -> Handler:
     """beta c + alpha a @ b."""
 
     def handle(site: Site) -> Node:
-        made = contracted(site.tape, equation, [site.value(1), site.value(2)])
+        made = site.builder.contract(equation, [site.value(1), site.value(2)])
         beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
         if alpha != 1:
-            made = mapped(site, "multiply", made, site.tape.constant(alpha, made.dtype))
+            made = mapped(site, "multiply", made, site.builder.constant(alpha, made.dtype))
         if beta == 0:
             return made
         other = site.operand(site.given(0), made.dtype)
         if beta != 1:
-            other = mapped(site, "multiply", other, site.tape.constant(beta, made.dtype))
+            other = mapped(site, "multiply", other, site.builder.constant(beta, made.dtype))
         return mapped(site, "add", other, made)
 
     return handle
@@ -92,18 +91,18 @@ def folded(monoid: str, *, asks: DType | None = None) -> Handler:
 
     def handle(site: Site) -> Node:
         value = site.operand(site.given(0), asks or site.dtype)
-        return site.tape.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
+        return site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
 
     return handle
 
 
 def mean_of(site: Site, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
     """The sum over axes that stay, over how many there are, less some."""
-    total = site.tape.reduce("sum", value, axes, keep=True)
-    count = site.tape.size(product([value.shape[axis] for axis in axes]), value.dtype)
+    total = site.builder.reduce("sum", value, axes, keep=True)
+    count = site.builder.size(product([value.shape[axis] for axis in axes]), value.dtype)
     if less:
-        zero = site.tape.constant(0, value.dtype)
-        count = mapped(site, "maximum", mapped(site, "subtract", count, site.tape.constant(less, value.dtype)), zero)
+        zero = site.builder.constant(0, value.dtype)
+        count = mapped(site, "maximum", mapped(site, "subtract", count, site.builder.constant(less, value.dtype)), zero)
     return mapped(site, "divide", total, count)
 
 
@@ -111,7 +110,7 @@ def _mean(site: Site) -> Node:
     value = in_result(site, 0)
     axes = _axes(site, 1, value)
     made = mean_of(site, value, axes)
-    return made if _keeps(site, 2) else site.tape.drop(made, axes)
+    return made if _keeps(site, 2) else site.builder.drop_axes(made, axes)
 
 
 def _variance_over(site: Site, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
@@ -128,7 +127,7 @@ def _spread(site: Site) -> tuple[Node, Node]:
     spread, centre = _variance_over(site, value, axes, 1 if correction is None else float(correction))
     if _keeps(site, 3):
         return spread, centre
-    return site.tape.drop(spread, axes), site.tape.drop(centre, axes)
+    return site.builder.drop_axes(spread, axes), site.builder.drop_axes(centre, axes)
 
 
 def _variance(site: Site) -> Node:
@@ -146,7 +145,7 @@ def _ends(largest: str, place: str) -> Handler:
         value = site.value(0)
         axes = (site.axis(site.given(1), len(value.shape)),)
         return tuple(
-            site.tape.reduce(monoid, value, axes if value.shape else (), keep=_keeps(site, 2))
+            site.builder.reduce(monoid, value, axes if value.shape else (), keep=_keeps(site, 2))
             for monoid in (largest, place)
         )
 
@@ -159,9 +158,9 @@ def _place(monoid: str) -> Handler:
     def handle(site: Site) -> Node:
         value, axis = site.value(0), site.given(1, "dim")
         if axis is None:
-            value = site.tape.reshape(value, (product(value.shape),))
+            value = site.builder.reshape(value, (product(value.shape),))
         return site.shaped(
-            site.tape.reduce(monoid, value, (site.axis(axis or 0, len(value.shape)),), keep=_keeps(site, 2))
+            site.builder.reduce(monoid, value, (site.axis(axis or 0, len(value.shape)),), keep=_keeps(site, 2))
         )
 
     return handle
@@ -172,7 +171,8 @@ def _truth(monoid: str) -> Handler:
 
     def handle(site: Site) -> Node:
         value = site.operand(site.given(0), DType.BOOL)
-        return site.tape.cast(site.tape.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2)), site.dtype)
+        reduced = site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
+        return site.builder.cast(reduced, site.dtype)
 
     return handle
 
@@ -182,7 +182,7 @@ def _whole(monoid: str) -> Handler:
 
     def handle(site: Site) -> Node:
         value = in_result(site, 0)
-        return site.tape.reduce(monoid, value, tuple(range(len(value.shape))))
+        return site.builder.reduce(monoid, value, tuple(range(len(value.shape))))
 
     return handle
 
@@ -192,23 +192,23 @@ def _running(monoid: str) -> Handler:
         value = in_result(site, 0)
         if not value.shape:
             return value
-        return site.tape.scan(monoid, value, site.axis(site.given(1), len(value.shape)))
+        return site.builder.scan(Scan(monoid, site.axis(site.given(1), len(value.shape))), value)
 
     return handle
 
 
 def _logsumexp(site: Site) -> Node:
     value = in_result(site, 0)
-    return site.tape.reduce("logsumexp", value, _axes(site, 1, value), keep=_keeps(site, 2))
+    return site.builder.reduce("logsumexp", value, _axes(site, 1, value), keep=_keeps(site, 2))
 
 
 def _exponentials(site: Site) -> tuple[Node, Node, Node]:
     """x - max, exp of it, and the sum of that, over one axis, which stays."""
     value = in_result(site, 0)
     axes = (site.axis(site.given(1), len(value.shape)),) if value.shape else ()
-    below = mapped(site, "subtract", value, site.tape.reduce("max", value, axes, keep=True))
+    below = mapped(site, "subtract", value, site.builder.reduce("max", value, axes, keep=True))
     raised = mapped(site, "exp", below)
-    return below, raised, site.tape.reduce("sum", raised, axes, keep=True)
+    return below, raised, site.builder.reduce("sum", raised, axes, keep=True)
 
 
 def _softmax(site: Site) -> Node:
@@ -224,18 +224,18 @@ def _log_softmax(site: Site) -> Node:
 def _layer_norm(site: Site) -> tuple[Node, ...]:
     """The normalised value, the mean and 1 over the spread, as aten.native_layer_norm gives them."""
     value = site.value(0)
-    wide = site.tape.cast(value, value.dtype.compute)
+    wide = site.builder.cast(value, value.dtype.compute)
     count, eps = len(site.given(1)), float(site.number(4, "eps", 1e-5))
     axes = tuple(range(len(value.shape) - count, len(value.shape)))
     variance, centre = _variance_over(site, wide, axes, 0)
-    inverse = mapped(site, "rsqrt", mapped(site, "add", variance, site.tape.constant(eps, wide.dtype)))
+    inverse = mapped(site, "rsqrt", mapped(site, "add", variance, site.builder.constant(eps, wide.dtype)))
     made = mapped(site, "multiply", mapped(site, "subtract", wide, centre), inverse)
     for position, function in ((2, "multiply"), (3, "add")):
         if site.given(position) is not None:
             made = mapped(site, function, made, site.operand(site.given(position), wide.dtype))
-    results = [site.tape.cast(made, value.dtype), centre, inverse]
+    results = [site.builder.cast(made, value.dtype), centre, inverse]
     kinds = [meta.dtype for meta in site.meta]
-    return tuple(site.tape.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
+    return tuple(site.builder.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
 
 
 ATEN.update(

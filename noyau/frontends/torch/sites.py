@@ -16,8 +16,8 @@ from torch import fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.torch.dtypes import TO_TORCH, dim_of, dtype_of, shape_from, told_strange
+from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.graph import Node, View
 
@@ -30,7 +30,7 @@ ATEN: dict[str, Handler] = {}  # by the name of the operator, "add.Tensor"; each
 class Site:
     """An operator: `values` has what was imported before it, by the node of torch's graph."""
 
-    tape: Tape
+    builder: GraphBuilder
     node: fx.Node
     values: dict[fx.Node, Made]
 
@@ -73,11 +73,11 @@ class Site:
         found = self.values.get(given) if isinstance(given, fx.Node) else given
         match found:
             case Node():
-                return self.tape.cast(self.known(given), dtype)
+                return self.builder.cast(self.known(given), dtype)
             case Dim():
-                return self.tape.size(found, dtype)
+                return self.builder.size(found, dtype)
             case bool() | int() | float():
-                return self.tape.constant(found, dtype)
+                return self.builder.constant(found, dtype)
             case _:
                 raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor and no number")
 
@@ -112,11 +112,11 @@ class Site:
 
     def shaped(self, value: Node) -> Node:
         """A value under the shape and the dtype that torch gives the result."""
-        return self.tape.shaped(self.tape.cast(value, self.dtype), self.shape)
+        return self.builder.assume_shape(self.builder.cast(value, self.dtype), self.shape)
 
     def indexed(self, value: Node, index: Sequence[Dim]) -> Node:
         """A view of the result's shape."""
-        return self.tape.emit(View(tuple(index)), [value], value.dtype, self.shape)
+        return self.builder.emit(View(tuple(index)), [value], value.dtype, self.shape)
 
 
 def along(shape: Shape) -> list[Dim]:

@@ -13,19 +13,19 @@ from noyau.frontends.torch.dtypes import dim_of, hinted, shape_from
 from noyau.frontends.torch.elementwise import mapped
 from noyau.frontends.torch.sites import ATEN, Handler, Site, along
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Iota, Node
+from noyau.ir.graph import Node
 
 _I64 = DType.I64
 
 
 def _reshape(site: Site) -> Node:
-    return site.tape.reshape(site.value(0), site.shape)
+    return site.builder.reshape(site.value(0), site.shape)
 
 
 def _permute(site: Site) -> Node:
     value = site.value(0)
     rank = len(value.shape)
-    return site.tape.transpose(value, [site.axis(axis, rank) for axis in site.given(1)])
+    return site.builder.transpose(value, [site.axis(axis, rank) for axis in site.given(1)])
 
 
 def _transpose(site: Site) -> Node:
@@ -34,28 +34,28 @@ def _transpose(site: Site) -> Node:
     if order:
         one, two = (site.axis(site.given(at), len(order)) for at in (1, 2))
         order[one], order[two] = order[two], order[one]
-    return site.tape.transpose(value, order)
+    return site.builder.transpose(value, order)
 
 
 def _turn(site: Site) -> Node:
     value = site.value(0)
-    return site.tape.transpose(value, list(range(len(value.shape)))[::-1])
+    return site.builder.transpose(value, list(range(len(value.shape)))[::-1])
 
 
 def _unsqueeze(site: Site) -> Node:
     value = site.value(0)
-    return site.tape.restore(value, (site.axis(site.given(1), len(value.shape) + 1),))
+    return site.builder.restore_axes(value, (site.axis(site.given(1), len(value.shape) + 1),))
 
 
 def _squeeze(site: Site) -> Node:
     """Axes of 1 gone: all of them, or those that are asked for and are 1."""
     value = site.value(0)
     wanted = site.axes(site.given(1, "dim"), len(value.shape))
-    return site.tape.drop(value, [axis for axis in wanted if value.shape[axis] == Dim.of(1)])
+    return site.builder.drop_axes(value, [axis for axis in wanted if value.shape[axis] == Dim.of(1)])
 
 
 def _expand(site: Site) -> Node:
-    return site.tape.expand(site.value(0), site.shape)
+    return site.builder.expand(site.value(0), site.shape)
 
 
 def _first(site: Site, given: object, whole: torch.Tensor, axis: int) -> Dim:
@@ -102,7 +102,7 @@ def _cut(site: Site, value: Node, axis: int, lengths: Sequence[Dim]) -> tuple[No
     for length in lengths:
         index = along(value.shape)
         index[axis] = index[axis] + start
-        pieces.append(site.tape.view(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]), index))
+        pieces.append(site.builder.view(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]), index))
         start = start + length
     return tuple(pieces)
 
@@ -117,25 +117,25 @@ def _unbind(site: Site) -> tuple[Node, ...]:
     value = site.value(0)
     axis = site.axis(site.given(1, "dim", 0), len(value.shape))
     pieces = _cut(site, value, axis, [Dim.of(1)] * len(site.meta))
-    return tuple(site.tape.drop(piece, (axis,)) for piece in pieces)
+    return tuple(site.builder.drop_axes(piece, (axis,)) for piece in pieces)
 
 
 def _concatenate(site: Site) -> Node:
     pieces = [site.operand(piece, site.dtype) for piece in site.given(0)]
     whole = [piece for piece in pieces if piece.shape != (Dim.of(0),)] or pieces  # torch skips empty vectors
-    return site.tape.concatenate(whole, site.axis(site.given(1, "dim", 0), len(whole[0].shape)))
+    return site.builder.concat(whole, site.axis(site.given(1, "dim", 0), len(whole[0].shape)))
 
 
 def _stack(site: Site) -> Node:
     pieces = [site.operand(piece, site.dtype) for piece in site.given(0)]
     axis = site.axis(site.given(1, "dim", 0), len(pieces[0].shape) + 1)
-    return site.tape.concatenate([site.tape.restore(piece, (axis,)) for piece in pieces], axis)
+    return site.builder.concat([site.builder.restore_axes(piece, (axis,)) for piece in pieces], axis)
 
 
 def _pad(site: Site) -> Node:
     """Constant padding: pairs of before and after, from the last axis on; a negative one cuts."""
     value, pads = site.value(0), [site.dim(pad) for pad in site.given(1)]
-    filling = site.tape.constant(site.number(2, "value", 0), value.dtype)
+    filling = site.builder.constant(site.number(2, "value", 0), value.dtype)
     for at in range(len(pads) // 2):
         axis = len(value.shape) - 1 - at
         value = _padded(site, value, axis, pads[2 * at], pads[2 * at + 1], filling)
@@ -149,10 +149,10 @@ def _padded(site: Site, value: Node, axis: int, before: Dim, after: Dim, filling
 
     def side(length: Dim) -> list[Node]:
         shape = (*value.shape[:axis], length, *value.shape[axis + 1 :])
-        return [site.tape.expand(filling, shape)] if length != Dim.of(0) else []
+        return [site.builder.expand(filling, shape)] if length != Dim.of(0) else []
 
     pieces = [*side(before), value, *side(after)]
-    return site.tape.concatenate(pieces, axis) if len(pieces) > 1 else value
+    return site.builder.concat(pieces, axis) if len(pieces) > 1 else value
 
 
 def _put(site: Site, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
@@ -162,11 +162,11 @@ def _put(site: Site, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
     before, after = (_cut(site, whole, axis, [first, last - first])[1] for first, last in spans)
     pieces = [before, piece, after]
     shown = [each for each in pieces if each.shape[axis] != Dim.of(0)] or [piece]
-    return site.tape.concatenate(shown, axis) if len(shown) > 1 else shown[0]
+    return site.builder.concat(shown, axis) if len(shown) > 1 else shown[0]
 
 
 def _zeros(site: Site) -> Node:
-    return site.tape.expand(site.tape.constant(0, site.dtype), site.shape)
+    return site.builder.expand(site.builder.constant(0, site.dtype), site.shape)
 
 
 def _slice_backward(site: Site) -> Node:
@@ -179,7 +179,7 @@ def _slice_backward(site: Site) -> Node:
 
 def _select_backward(site: Site) -> Node:
     axis = site.axis(site.given(2), len(site.shape))
-    piece = site.tape.restore(site.value(0), (axis,))
+    piece = site.builder.restore_axes(site.value(0), (axis,))
     return _put(site, piece, axis, _first(site, site.given(3), site.meta, axis), _zeros(site))
 
 
@@ -194,14 +194,14 @@ def _slice_scatter(site: Site) -> Node:
 def _select_scatter(site: Site) -> Node:
     whole = site.value(0)
     axis = site.axis(site.given(2), len(whole.shape))
-    piece = site.tape.restore(site.operand(site.given(1), site.dtype), (axis,))
+    piece = site.builder.restore_axes(site.operand(site.given(1), site.dtype), (axis,))
     return _put(site, piece, axis, _first(site, site.given(3), site.meta, axis), whole)
 
 
 def _repeat(site: Site) -> Node:
     """Copies side by side: an index modulo the extent."""
     value, times = site.value(0), [site.dim(time) for time in site.given(1)]
-    value = site.tape.restore(value, range(len(times) - len(value.shape)))
+    value = site.builder.restore_axes(value, range(len(times) - len(value.shape)))
     index = [
         Dim.of(0) if extent == Dim.of(1) else dim if time == Dim.of(1) else dim % extent
         for dim, extent, time in zip(along(value.shape), value.shape, times, strict=True)
@@ -224,11 +224,11 @@ def _diagonal(site: Site) -> Node:
 
 def _filled(position: int) -> Handler:
     """A value of one number everywhere."""
-    return lambda site: site.tape.expand(site.operand(site.given(position), site.dtype), site.shape)
+    return lambda site: site.builder.expand(site.operand(site.given(position), site.dtype), site.shape)
 
 
 def _number(number: float) -> Handler:
-    return lambda site: site.tape.expand(site.tape.constant(number, site.dtype), site.shape)
+    return lambda site: site.builder.expand(site.builder.constant(number, site.dtype), site.shape)
 
 
 def _arange(site: Site) -> Node:
@@ -238,8 +238,8 @@ def _arange(site: Site) -> Node:
     start, step = (given[0] if count > 1 else 0), (site.given(2, "step", 1) if count > 2 else 1)
     if all(isinstance(each, int) or not isinstance(each, float) for each in (start, step)):
         index = Dim.of("#0") * site.dim(step) + site.dim(start)
-        return site.tape.cast(site.tape.emit(Iota(index), [], _I64, site.shape), site.dtype)
-    places = site.tape.cast(site.tape.emit(Iota(Dim.of("#0")), [], _I64, site.shape), site.dtype)
+        return site.builder.cast(site.builder.iota(index, site.shape), site.dtype)
+    places = site.builder.cast(site.builder.iota(Dim.of("#0"), site.shape), site.dtype)
     first, by = (site.operand(each, site.dtype) for each in (start, step))
     return mapped(site, "add", first, mapped(site, "multiply", places, by))
 
@@ -254,9 +254,9 @@ def _triangle(lower: bool) -> Handler:
     def handle(site: Site) -> Node:
         value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
         rows, columns = Dim.of(f"#{len(value.shape) - 2}"), Dim.of(f"#{len(value.shape) - 1}")
-        away = site.tape.emit(Iota(columns - rows), [], _I64, value.shape)
-        kept = mapped(site, "less_equal" if lower else "greater_equal", away, site.tape.constant(diagonal, _I64))
-        return mapped(site, "where", kept, value, site.tape.constant(0, value.dtype))
+        away = site.builder.iota(columns - rows, value.shape)
+        kept = mapped(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, _I64))
+        return mapped(site, "where", kept, value, site.builder.constant(0, value.dtype))
 
     return handle
 

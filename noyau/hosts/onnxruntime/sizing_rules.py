@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from noyau.compiler.lowering.size_guards import guards
@@ -36,7 +37,7 @@ def fitted(sizes: Mapping[str, int], imported: Imported, fixed: Collection[str] 
 
 
 def _bounds(imported: Imported) -> Iterator[Bound]:
-    for demand in imported.demands:
+    for demand in chain.from_iterable(imported.demands.values()):
         yield demand.left, demand.right
         if demand.relation != "at most":
             yield demand.right, demand.left

@@ -35,8 +35,8 @@ def test_a_size_is_a_value():
 
 def test_monoids_take_what_their_table_says():
     tape = Tape()
-    value = tape.input("x", DType.BOOL, shape_of(["n"]))
-    with pytest.raises(UnsupportedError, match="the sum of bool is not in the table of monoids"):
+    value = tape.add_input("x", DType.BOOL, shape_of(["n"]))
+    with pytest.raises(UnsupportedError, match="the sum of bool is not defined"):
         tape.reduce("sum", value, [0])
 
 

@@ -91,7 +91,7 @@ def test_gather_elements_and_their_demands():
     text = "(float[a, b] x, int64[c, d] i) => (float[c, d] y) { y = GatherElements<axis = 1>(x, i) }"
     places = np.array([[0, -1, 3], [2, 2, -4]])
     found = agree(text, {"x": X[0, :3], "i": np.array([[0, -1, 3], [2, 2, -4], [1, 1, 1]])})
-    assert [(str(d.left), str(d.right), d.relation) for d in found.demands] == [("c", "a", "at most")]
+    assert [(str(d.left), str(d.right), d.relation) for d in found.demands[0]] == [("c", "a", "at most")]
     (got,) = results(found, {"x": X[0], "i": places})
     np.testing.assert_array_equal(got, np.take_along_axis(X[0, :2], places, 1))
 

@@ -6,14 +6,14 @@ torch = pytest.importorskip("torch")
 
 from noyau.dtypes import DType  # noqa: E402
 from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.frontends.numpy.tape import Tape  # noqa: E402
 from noyau.frontends.torch.sites import ATEN, Site, promoted  # noqa: E402
+from noyau.ir.builder import GraphBuilder  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 
 def site_of(function, *args):
     graph = graph_of(function, args)
-    return Site(Tape(), next(node for node in graph.nodes if node.op == "call_function"), {})
+    return Site(GraphBuilder(), next(node for node in graph.nodes if node.op == "call_function"), {})
 
 
 def test_what_is_given_and_what_torch_knows_of_the_result():

@@ -1,0 +1,85 @@
+"""Builds the gradient of a graph: values that are one number everywhere are calculated at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.ir.builder import GraphBuilder
+from noyau.ir.dims import Dim, DimLike, Shape, indices, shape_of
+from noyau.ir.graph import Constant, Graph, Kind, Node, View
+from noyau.ir.operators import OPERATORS, dtype_of
+
+
+class GradientBuilder(GraphBuilder):
+    """A builder that goes on from the nodes of a graph. `stem` is the name that the next values are numbered under.
+
+    Nothing is broadcast: the operands of a function have one shape, as formulas over an `Algebra` give them."""
+
+    def __init__(self, graph: Graph) -> None:
+        super().__init__(graph.nodes)
+        self.taken, self.counts = set(self.by_name), dict[str, int]()
+        self.stem = "value"
+
+    def fresh_name(self, kind: Kind) -> str:
+        return self.unused("number~" if isinstance(kind, Constant) else self.stem)  # ~ keeps it in a kernel's text
+
+    def unused(self, stem: str) -> str:
+        """A name that no value has, and none will get again."""
+        while True:
+            count = self.counts[stem] = self.counts.get(stem, 0) + 1
+            name = stem if count == 1 else f"{stem}_{count}"
+            if name not in self.taken:
+                self.taken.add(name)
+                return name
+
+    def like(self, value: float, other: Node) -> Node:
+        """A number of the dtype and the shape of another value."""
+        return self.full(value, other.dtype, other.shape)
+
+    def cast(self, value: Node, dtype: DType) -> Node:
+        number = None if value.dtype is dtype else self.known(value)
+        return super().cast(value, dtype) if number is None else self.full(number, dtype, value.shape)
+
+    def call(self, function: str, *operands: Node) -> Node:
+        """A scalar function of values of one shape."""
+        numbers = [self.known(operand) for operand in operands]
+        if function == "where" and numbers[0] is not None:
+            return operands[1] if numbers[0] else operands[2]
+        if None in numbers:
+            return super().call(function, *operands)
+        dtype = dtype_of(function, tuple(operand.dtype for operand in operands))
+        with np.errstate(all="ignore"):
+            pairs = zip(numbers, operands, strict=True)
+            cells = [np.asarray(number).astype(operand.dtype.compute.numpy) for number, operand in pairs]
+            result = float(np.asarray(OPERATORS[function].evaluate(*cells)))
+        return self.full(result, dtype, operands[0].shape)
+
+    def known(self, node: Node) -> float | None:
+        """The number that a value is in every cell, if it is one."""
+        while isinstance(node.kind, View):
+            node = self.by_name[node.inputs[0]]
+        if not isinstance(node.kind, Constant) or node.kind.value.size != 1:
+            return None
+        return float(node.kind.value.reshape(()))
+
+    def view(self, value: Node, shape: Shape, index: Iterable[DimLike]) -> Node:
+        index = shape_of(index)
+        identical = index == indices(len(shape)) and value.shape == shape
+        return value if identical else super().view(value, shape, index)
+
+    def concat(self, pieces: Sequence[Node], axis: int) -> Node:
+        """Pieces side by side; those of extent 0 are left out, unless all are."""
+        filled = [piece for piece in pieces if piece.shape[axis] != Dim.of(0)] or list(pieces[:1])
+        return filled[0] if len(filled) == 1 else super().concat(filled, axis)
+
+    def pad(self, value: Node, axis: int, before: Dim, extent: Dim) -> Node:
+        """A value between zeros, `before` of them first, up to an extent of `extent` along an axis."""
+
+        def zeros(length: Dim) -> Node:
+            return self.full(0.0, value.dtype, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
+
+        after = extent - before - value.shape[axis]
+        return self.concat([zeros(before), value, zeros(after)], axis)

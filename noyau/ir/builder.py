@@ -1,0 +1,292 @@
+"""Builds graphs node by node: casts, broadcasts, reshapes and kept axes become explicit nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from noyau.dtypes import DType
+from noyau.errors import GraphError, UnsupportedError
+from noyau.ir.dims import (
+    Dim,
+    DimLike,
+    Shape,
+    equal,
+    flat_index,
+    index_name,
+    indices,
+    never_negative,
+    product,
+    shape_of,
+)
+from noyau.ir.graph import Constant, Contract, Input, Iota, Kind, Map, Node, Reduce, Scan, Select, View, expand_index
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import OPERATORS, dtype_of
+from noyau.ir.sizes import Demand
+
+
+class GraphBuilder:
+    """An `Algebra` whose values are the nodes of a graph under construction; equal values are one node.
+
+    A front end overrides how values are named (`fresh_name`), how shapes are broadcast (`broadcast_dims`, `fits`), and
+    what becomes of extents that may differ (`demand_equal`, `demand_at_most`)."""
+
+    def __init__(self, nodes: Iterable[Node] = ()) -> None:
+        self.nodes: list[Node] = list(nodes)
+        self.by_name: dict[str, Node] = {node.output: node for node in self.nodes}
+        self.unique: dict[tuple[Kind, tuple[str, ...], DType, Shape], Node] = {}
+        self.demands: dict[Demand, None] = {}
+        for node in self.nodes:
+            if not isinstance(node.kind, Input):
+                self.unique.setdefault((node.kind, node.inputs, node.dtype, node.shape), node)
+
+    # Nodes.
+
+    def add(self, node: Node) -> Node:
+        self.nodes.append(node)
+        self.by_name[node.output] = node
+        return node
+
+    def fresh_name(self, kind: Kind) -> str:
+        """A name that no value has."""
+        count = len(self.nodes)
+        while f"v{count}" in self.by_name:
+            count += 1
+        return f"v{count}"
+
+    def emit(self, kind: Kind, operands: Sequence[Node], dtype: DType, shape: Shape) -> Node:
+        """Add a node, or return the equal one that there is."""
+        key = (kind, tuple(operand.output for operand in operands), dtype, shape)
+        if key not in self.unique:
+            self.unique[key] = self.add(Node(self.fresh_name(kind), kind, key[1], dtype, shape))
+        return self.unique[key]
+
+    def add_input(self, name: str, dtype: DType, shape: Shape) -> Node:
+        return self.add(Node(name, Input(), (), dtype, shape))
+
+    # Constants and sizes.
+
+    def constant(self, value: Any, dtype: DType) -> Node:
+        """A known array or number. UnsupportedError for a number that the dtype does not hold."""
+        try:
+            array = np.array(value, dtype.numpy)
+        except (OverflowError, ValueError) as fault:
+            raise UnsupportedError(f"{value!r} does not fit into {dtype.value}: {fault}") from None
+        return self.emit(Constant(array), [], dtype, shape_of(array.shape))
+
+    def full(self, value: Any, dtype: DType, shape: Shape) -> Node:
+        """A number in every cell of a shape."""
+        number = self.constant(value, dtype)
+        return self.broadcast_in_dim(number, shape, ()) if shape else number
+
+    def like(self, value: float, other: Node) -> Node:
+        """A number of the dtype of another value, which it is broadcast with."""
+        return self.constant(value, other.dtype)
+
+    def iota(self, index: DimLike, shape: Shape = (), dtype: DType = DType.I64) -> Node:
+        """A formula of sizes and of the indices of a shape."""
+        return self.emit(Iota(Dim.of(index)), [], dtype, shape)
+
+    def size(self, dim: Dim, dtype: DType, shape: Shape = ()) -> Node:
+        """A size in every cell of a shape."""
+        if dim.constant is not None:
+            return self.full(dim.constant, dtype, shape)
+        return self.cast(self.iota(dim, shape), dtype)
+
+    # Scalar functions.
+
+    def cast(self, value: Node, dtype: DType) -> Node:
+        if value.dtype is dtype:
+            return value
+        if (dtype.is_float8 or value.dtype.is_float8) and DType.F32 not in (dtype, value.dtype):
+            value = self.cast(value, DType.F32)  # ml_dtypes rounds twice too
+        return self.emit(Map("cast"), [value], dtype, value.shape)
+
+    def call(self, function: str, *operands: Node) -> Node:
+        """A scalar function of values that are broadcast together; of float8 it is computed in float32 and rounded."""
+        rounded = operands[-1].dtype
+        if rounded.is_float8 and "float8" not in OPERATORS[function].accepts:
+            wide = self.call(function, *(self.cast(operand, DType.F32) for operand in operands))
+            return self.cast(wide, rounded) if wide.dtype is DType.F32 else wide
+        shape = self.broadcast([operand.shape for operand in operands])
+        try:
+            dtype = dtype_of(function, tuple(operand.dtype for operand in operands))
+        except GraphError as fault:
+            raise UnsupportedError(str(fault)) from fault
+        return self.emit(Map(function), [self.expand(operand, shape) for operand in operands], dtype, shape)
+
+    def broadcast(self, shapes: Sequence[Shape]) -> Shape:
+        """The shape of values that are broadcast together: axes are aligned at the end."""
+        if all(shape == shapes[0] for shape in shapes):
+            return shapes[0]
+        rank = max(map(len, shapes))
+        padded = [(*shape_of([1] * (rank - len(shape))), *shape) for shape in shapes]
+        return tuple(self.broadcast_dims(dims) for dims in zip(*padded, strict=True))
+
+    def broadcast_dims(self, dims: Sequence[Dim]) -> Dim:
+        """The extent of an axis of values that are broadcast together."""
+        large = [dim for dim in dims if dim != Dim.of(1)] or [Dim.of(1)]
+        for other in large[1:]:
+            self.demand_equal(large[0], other)
+        return next((dim for dim in large if dim.constant is not None), large[0])
+
+    # Views.
+
+    def view(self, value: Node, shape: Shape, index: Iterable[DimLike]) -> Node:
+        """out[i] = value[index(i)]"""
+        return self.emit(View(shape_of(index)), [value], value.dtype, shape)
+
+    def expand(self, value: Node, shape: Shape) -> Node:
+        """The value broadcast to a shape that it fits."""
+        if value.shape == shape:
+            return value
+        pairs = zip(value.shape, shape[len(shape) - len(value.shape) :], strict=True)
+        source = tuple(goal if self.fits(dim, goal) else dim for dim, goal in pairs)
+        return self.view(value, shape, expand_index(source, shape))
+
+    def fits(self, dim: Dim, goal: Dim) -> bool:
+        """Whether an extent that is broadcast to another one equals it, so that nothing is repeated."""
+        return dim != Dim.of(1)
+
+    def broadcast_in_dim(self, value: Node, shape: Shape, axes: Sequence[int]) -> Node:
+        """The value repeated over a shape; its own axes are those `axes` of the shape."""
+        return self.view(value, shape, [index_name(axis) for axis in axes])
+
+    def expand_along(self, value: Node, axes: Sequence[int], shape: Shape) -> Node:
+        """The value repeated along `axes` of a shape, as the result of a reduction over them is."""
+        return self.broadcast_in_dim(value, shape, [axis for axis in range(len(shape)) if axis not in axes])
+
+    def assume_shape(self, value: Node, shape: Shape) -> Node:
+        """The value under a shape that it has wherever the demands hold."""
+        for left, right in zip(value.shape, shape, strict=True):
+            self.demand_equal(left, right)
+        return value if value.shape == shape else self.view(value, shape, indices(len(shape)))
+
+    def transpose(self, value: Node, order: Sequence[int]) -> Node:
+        index = [index_name(list(order).index(axis)) for axis in range(len(order))]
+        return self.view(value, tuple(value.shape[axis] for axis in order), index)
+
+    def reshape(self, value: Node, shape: Shape) -> Node:
+        """The same cells in C order."""
+        self.demand_equal(product(value.shape), product(shape))
+        if not same_but_ones(value.shape, shape):
+            return self.view(value, shape, flat_index(value.shape, shape))
+        places = (at for at, dim in zip(indices(len(shape)), shape, strict=True) if dim != Dim.of(1))
+        index = [Dim.of(0) if dim == Dim.of(1) else next(places) for dim in value.shape]
+        return value if value.shape == shape else self.view(value, shape, index)
+
+    def restore_axes(self, value: Node, axes: Iterable[int]) -> Node:
+        """The value with axes of extent 1 at these positions of the result."""
+        inserted = set(axes)
+        rest = [axis for axis in range(len(value.shape) + len(inserted)) if axis not in inserted]
+        extents = dict(zip(rest, value.shape, strict=True))
+        shape = tuple(extents.get(axis, Dim.of(1)) for axis in range(len(value.shape) + len(inserted)))
+        return self.broadcast_in_dim(value, shape, rest)
+
+    def drop_axes(self, value: Node, axes: Iterable[int]) -> Node:
+        """The value without axes, the extents of which must be 1."""
+        dropped = set(axes)
+        for axis in dropped:
+            self.demand_equal(value.shape[axis], Dim.of(1))
+        rest = [axis for axis in range(len(value.shape)) if axis not in dropped]
+        index = [0 if axis in dropped else index_name(rest.index(axis)) for axis in range(len(value.shape))]
+        return self.view(value, tuple(value.shape[axis] for axis in rest), index)
+
+    def slice(self, value: Node, axis: int, start: DimLike, length: DimLike, step: int = 1) -> Node:
+        """`length` cells along an axis from `start`."""
+        shape = (*value.shape[:axis], Dim.of(length), *value.shape[axis + 1 :])
+        index = list(indices(len(shape)))
+        index[axis] = index[axis] * step + start
+        return self.view(value, shape, index)
+
+    def pick(self, value: Node, axis: int, at: DimLike) -> Node:
+        """One cell along an axis, which disappears."""
+        index = indices(len(value.shape) - 1)
+        shape = (*value.shape[:axis], *value.shape[axis + 1 :])
+        return self.view(value, shape, [*index[:axis], Dim.of(at), *index[axis:]])
+
+    def flip(self, value: Node, axis: int) -> Node:
+        index = list(indices(len(value.shape)))
+        index[axis] = value.shape[axis] - 1 - index[axis]
+        return self.view(value, value.shape, index)
+
+    def concat(self, pieces: Sequence[Node], axis: int) -> Node:
+        """Pieces side by side along an axis, all other extents of which must be equal."""
+        first, end = pieces[0], Dim.of(0)
+        starts, aligned = list[Dim](), list[Node]()
+        for piece in pieces:
+            shape = (*first.shape[:axis], piece.shape[axis], *first.shape[axis + 1 :])
+            for left, right in zip(shape, piece.shape, strict=True):
+                self.demand_equal(left, right)
+            aligned.append(piece if piece.shape == shape else self.view(piece, shape, indices(len(shape))))
+            starts.append(end)
+            end = end + piece.shape[axis]
+        shape = (*first.shape[:axis], end, *first.shape[axis + 1 :])
+        return self.emit(Select(axis, tuple(starts)), aligned, first.dtype, shape)
+
+    # Monoids.
+
+    def reduce(self, monoid: str, value: Node, axes: Sequence[int], *, keep: bool = False) -> Node:
+        """A monoid over axes, which disappear, or stay as 1; of float8 only where nothing is rounded."""
+        if value.dtype.is_float8:
+            if not MONOIDS[monoid].exact:
+                inexact = f"the {monoid} of {value.dtype.value} is rounded after each step"
+                raise UnsupportedError(f"{inexact}, in an order that nobody promises; cast it to float32 first")
+            wide = self.reduce(monoid, self.cast(value, DType.F32), axes, keep=keep)
+            return self.cast(wide, value.dtype) if wide.dtype is DType.F32 else wide
+        if value.dtype.kind not in MONOIDS[monoid].accepts:
+            raise UnsupportedError(f"the {monoid} of {value.dtype.value} is not defined")
+        if not axes:
+            return value
+        rest = tuple(dim for axis, dim in enumerate(value.shape) if axis not in axes)
+        result = self.emit(Reduce(monoid, tuple(sorted(axes))), [value], MONOIDS[monoid].result(value.dtype), rest)
+        return self.restore_axes(result, axes) if keep else result
+
+    def scan(self, scan: Scan, value: Node) -> Node:
+        """The running result of a monoid along an axis."""
+        if value.dtype.is_float8:
+            running = f"the running {scan.monoid} of {value.dtype.value}"
+            raise UnsupportedError(f"{running} is not traced; cast it to float32")
+        return self.emit(scan, [value], MONOIDS[scan.monoid].result(value.dtype), value.shape)
+
+    def contract(self, equation: str, operands: Sequence[Node]) -> Node:
+        """An einsum; extents under one letter are equal, or 1 and broadcast."""
+        inputs, output = equation.split("->")
+        terms, extents = inputs.split(","), dict[str, Dim]()
+        for term, operand in zip(terms, operands, strict=True):
+            for letter, dim in zip(term, operand.shape, strict=True):
+                extent = extents.get(letter, Dim.of(1))
+                if extent != Dim.of(1) and dim != Dim.of(1):
+                    self.demand_equal(extent, dim)
+                extents[letter] = extent if extent != Dim.of(1) else dim
+        pairs = zip(terms, operands, strict=True)
+        expanded = [self.expand(operand, tuple(extents[letter] for letter in term)) for term, operand in pairs]
+        return self.emit(Contract(equation), expanded, operands[0].dtype, tuple(extents[letter] for letter in output))
+
+    # Demands on extents.
+
+    def demand_equal(self, left: DimLike, right: DimLike) -> None:
+        """Demand that two extents are equal. UnsupportedError where they never are."""
+        left, right = Dim.of(left), Dim.of(right)
+        match equal(left, right):
+            case False:
+                raise UnsupportedError(f"shapes do not fit: an extent is {left} and {right} at once")
+            case None:
+                self.demands[Demand(left, right, "equal")] = None
+            case True:
+                pass
+
+    def demand_at_most(self, left: DimLike, right: DimLike) -> None:
+        """Demand that an extent is not above another. UnsupportedError where it always is."""
+        left, right = Dim.of(left), Dim.of(right)
+        if never_negative(left - right - 1):
+            raise UnsupportedError(f"it needs {left} to be at most {right}")
+        if not never_negative(right - left):
+            self.demands[Demand(left, right, "at most")] = None
+
+
+def same_but_ones(source: Shape, shape: Shape) -> bool:
+    """Whether two shapes differ in axes of 1 alone."""
+    return [dim for dim in source if dim != Dim.of(1)] == [dim for dim in shape if dim != Dim.of(1)]
