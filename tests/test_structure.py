@@ -42,6 +42,7 @@ OPTIONAL = {
 # Test files that are about no single file of the package.
 CROSS_CUTTING = {
     "test_defects_table.py",
+    "test_documents.py",
     "test_gallery.py",
     "test_readme.py",
     "test_structure.py",
