@@ -5,9 +5,9 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, Unpack, overload
 
 from noyau.version import __version__
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from noyau.jobs.bench.run import bench
     from noyau.jobs.check.run import check
     from noyau.jobs.extract.run import Extracted
+    from noyau.jobs.optimize.keywords import HostedKeywords, ModelKeywords, ModuleKeywords
     from noyau.jobs.optimize.onnx.run import Optimized
     from noyau.jobs.optimize.torch.explain import Explained
+    from noyau.jobs.optimize.torch.onnx_model import Hosted
     from noyau.jobs.optimize.torch.run import Optimized as OptimizedModule
     from noyau.jobs.profile.record import Profile
+    from noyau.jobs.profile.run import ProfileKeywords
     from noyau.jobs.show.model import Shown
     from noyau.kernels.buffers import Buffer
     from noyau.kernels.reference import reference
@@ -79,42 +82,50 @@ def __getattr__(name: str) -> Any:
 
 
 @overload
-def optimize(model: str | Path, inputs: Any = None, **wishes: Any) -> Optimized: ...
+def optimize(
+    model: str | Path, inputs: str | Path | None = None, *, device: None = None, **options: Unpack[ModelKeywords]
+) -> Optimized: ...
 
 
 @overload
-def optimize(model: Callable[..., Any], inputs: Any, **wishes: Any) -> OptimizedModule: ...
+def optimize(
+    model: str | Path, inputs: str | Path | None = None, *, device: str, **options: Unpack[HostedKeywords]
+) -> Hosted: ...
 
 
-def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **wishes: Any) -> Any:
+@overload
+def optimize(model: Callable[..., Any], inputs: Any, **options: Unpack[ModuleKeywords]) -> OptimizedModule: ...
+
+
+def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **options: Any) -> Any:
     """Fuse the memory-bound paths of an ONNX model, or of a module of PyTorch, into C kernels; keep those that are
     right and win.
 
-    A module is given with the inputs of a call, a tensor or a tuple of them, and `wishes` as
+    A module is given with the inputs of a call, a tensor or a tuple of them, and `options` as
     noyau.jobs.optimize.torch.run.optimize takes them (dynamic=, rest=, against=, budget_s=, keep=); the result is
     called as the module, and has `.report` and `.save(path)`, which `noyau.load` reads. For a file:
 
-    `wishes` are the fields of `noyau.jobs.optimize.onnx.options.Wishes`: keep="faster", "not-slower" or "all";
+    `options` are the fields of `noyau.jobs.optimize.onnx.options.Wishes`: keep="faster", "not-slower" or "all";
     dims={"sequence": 128};
     inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1; only=[...], drop=[...] of kernels;
     between=(["A", "B"], ["C"]), the ends of the path to work on.
     The result has `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with
-    kernels in Triton: `wishes` are then dims, inputs, seed and those of a module, and the result is called with the
+    kernels in Triton: `options` are then dims, inputs, seed and those of a module, and the result is called with the
     model's inputs, tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model,
     InputError for what is no path and for inputs that do not fit, BuildError where there is no compiler,
     MissingExtraError without onnx or onnxruntime."""
     if callable(model):
-        return _of_torch("run").optimize(model, inputs, **wishes)
+        return _of_torch("run").optimize(model, inputs, **options)
     path = _path(model, "noyau.optimize takes a torch.nn.Module or")
     if inputs is not None:
-        wishes["inputs"] = inputs
-    if wishes.get("device") is not None:
-        return _of_torch("onnx_model").optimize_model(path, **wishes)
+        options["inputs"] = inputs
+    if options.get("device") is not None:
+        return _of_torch("onnx_model").optimize_model(path, **options)
     from noyau.jobs.optimize.onnx import options as onnx_options
     from noyau.jobs.optimize.onnx import run as onnx_run
 
-    wishes.pop("device", None)
-    return onnx_run.optimize(path, onnx_options.Wishes(**wishes))
+    options.pop("device", None)
+    return onnx_run.optimize(path, onnx_options.Wishes(**options))
 
 
 def load(path: str | Path) -> Callable[..., Any]:
@@ -123,10 +134,11 @@ def load(path: str | Path) -> Callable[..., Any]:
     return _of_torch("saved_module").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
 
 
-def explain(module: Callable[..., Any], inputs: Any, **wishes: Any) -> Explained:
+def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explained:
     """What noyau sees in a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
-    operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `wishes`: dynamic=True."""
-    return _of_torch("explain").explain(module, inputs, **wishes)  # type: ignore[no-any-return]
+    operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `dynamic`: as torch.compile
+    has it."""
+    return _of_torch("explain").explain(module, inputs, dynamic=dynamic)  # type: ignore[no-any-return]
 
 
 def _path(given: object, called: str) -> Path:
@@ -178,30 +190,38 @@ def show(model: str | Path, *, between: Between | None = None) -> Shown:
     return show_model.show(_path(model, "noyau.show takes"), between=between)
 
 
-def extract(model: str | Path, between: Between, **wishes: Any) -> Extracted:
+def extract(
+    model: str | Path,
+    between: Between,
+    *,
+    dims: Mapping[str, int] | None = None,
+    inputs: str | Path | None = None,
+    seed: int = 0,
+) -> Extracted:
     """The path between some values of an ONNX model, (["A", "B"], ["C"]), as an op: `.save("path.py")` writes its
     reference in NumPy, what it reads in one run of the model beside it, and a C kernel to begin with.
 
-    `wishes`: dims={"sequence": 128} or inputs="arrays.npz" to run it with; seed=0. Raises ModelError for a file that is
+    dims={"sequence": 128} or inputs="arrays.npz" to run it with. Raises ModelError for a file that is
     no model, InputError where the ends enclose no graph or the model does not run, UnsupportedError for a path with an
     operator that noyau does not look into, MissingExtraError without onnx or onnxruntime."""
     from noyau.jobs.extract import run as extract_run
 
-    return extract_run.extract(_path(model, "noyau.extract takes"), between, **wishes)
+    path = _path(model, "noyau.extract takes")
+    return extract_run.extract(path, between, dims=dims, inputs=inputs, seed=seed)
 
 
-def profile(model: str | Path, **wishes: Any) -> Profile:
+def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile:
     """Where the time of an ONNX model goes in onnxruntime, by operator and by fusable path, its memory, and what fusing
     could gain at most. Nothing is compiled.
 
-    `wishes` are the fields of `noyau.jobs.profile.run.Wishes`: dims={"sequence": 128}, or {"sequence": [1, 128]} to run
-    with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the ends of one path; top=12 rows.
+    `options` are the fields of `noyau.jobs.profile.run.Wishes`: dims={"sequence": 128}, or {"sequence": [1, 128]} to
+    run with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the ends of one path; top=12.
     The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`. Raises ModelError for a
     file that is no model or that onnxruntime does not run, InputError for inputs that do not fit, OutputError where
     there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
     from noyau.jobs.profile import run as profile_run
 
-    return profile_run.profile(_path(model, "noyau.profile takes"), profile_run.Wishes(**wishes))
+    return profile_run.profile(_path(model, "noyau.profile takes"), profile_run.Wishes(**options))
 
 
 def load_ipython_extension(shell: Any) -> None:

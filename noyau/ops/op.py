@@ -65,6 +65,18 @@ class SaidOfText(Said, total=False):
     language: str
 
 
+class OnnxKeywords(TypedDict, total=False):
+    """The keyword arguments of `noyau.ops.onnx_models.to_onnx`."""
+
+    dtypes: Mapping[str, str]
+    dims: Mapping[str, int]
+    axes: Mapping[str, int]
+    constants: Mapping[str, Any]
+    opset: int
+    kernel: str | None
+    target: str
+
+
 class Op(OnTensors, Generic[P, R]):
     """A named computation: one reference, any number of kernels. It is called as its reference is."""
 
@@ -239,11 +251,11 @@ class Op(OnTensors, Generic[P, R]):
         known = {**self.known({}), **integers_of(self.signature, {})}
         return usual_instance(self.signature, known)
 
-    def to_onnx(self, path: str | Path | None = None, **said: Any) -> OnnxOp:
+    def to_onnx(self, path: str | Path | None = None, **options: Unpack[OnnxKeywords]) -> OnnxOp:
         """The op as an ONNX model, with its kernels for onnxruntime: see `noyau.ops.onnx_models.to_onnx`."""
         from noyau.ops.onnx_models import to_onnx
 
-        return to_onnx(self, path, **said)
+        return to_onnx(self, path, **options)
 
     def make(self, seed: int = 0, **sizes: int) -> tuple[Any, ...]:
         """Inputs for it: what its maker gives for this seed and these sizes, else random ones of its signature.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import subprocess
 import sys
 
@@ -17,6 +18,7 @@ from noyau.hosts.onnxruntime import custom_ops, provenance
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.ops import onnx_models
 from noyau.ops.onnx_models import to_onnx
+from noyau.ops.op import OnnxKeywords
 from noyau.verify.certificate import Certificate, Failure, Outcome
 
 
@@ -258,3 +260,8 @@ def test_a_model_of_bfloat16():
     for kernels in (True, False):
         got = custom_ops.run(made.session(kernels=kernels), {"x": x})["out"]
         assert (got.dtype, got.tolist()) == (x.dtype, [[0.25] * 4])
+
+
+def test_the_method_of_an_op_takes_the_keywords_of_the_function():
+    parameters = inspect.signature(to_onnx).parameters.values()
+    assert {each.name for each in parameters if each.kind is each.KEYWORD_ONLY} == OnnxKeywords.__annotations__.keys()

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
@@ -52,6 +52,18 @@ class Wishes:
     budget_s: float = 1.5
     seed: int = 0
     top: int = 12
+
+
+class ProfileKeywords(TypedDict, total=False):
+    """The fields of Wishes, as keyword arguments of `noyau.profile`."""
+
+    dims: Dims
+    inputs: str | Path | None
+    threads: int
+    between: Between | None
+    budget_s: float
+    seed: int
+    top: int
 
 
 def profile(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -> Profile:

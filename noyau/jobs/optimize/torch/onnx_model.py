@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -20,6 +20,7 @@ from noyau.hosts.onnxruntime.inputs import Feeds, feeds_for
 from noyau.hosts.torch.cuda.errors import lacking
 from noyau.hosts.torch.modules.onnx_operators import Call, Value, run
 from noyau.hosts.torch.tensors import tensor_of
+from noyau.jobs.optimize.keywords import ModuleKeywords
 from noyau.jobs.optimize.torch.run import Optimized, optimize
 from noyau.text import printable
 
@@ -37,7 +38,7 @@ class Hosted:
 
     host: Host
     device: torch.device
-    wishes: Mapping[str, Any]
+    options: ModuleKeywords
     notes: tuple[str, ...]
     made: dict[tuple[Any, ...], Optimized] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
@@ -55,7 +56,7 @@ class Hosted:
                 if known is not self.first:  # what was used last is let go of last
                     self.made[key] = self.made.pop(key)
                 return known
-        made = optimize(self.host.module(given), tuple(given), **self.wishes)
+        made = optimize(self.host.module(given), tuple(given), **self.options)
         with self.lock:
             made = self.made.setdefault(key, made)  # another thread may have been first
             if len(self.made) > MOST_SHAPES:  # the first is what it was optimised with, and stays
@@ -176,17 +177,17 @@ def optimize_model(
     dims: Mapping[str, int] | None = None,
     inputs: str | Path | None = None,
     seed: int = 0,
-    **wishes: Any,
+    **options: Unpack[ModuleKeywords],
 ) -> Hosted:
     """An ONNX model hosted by torch on a device, with kernels where they are right and win.
 
     `dims` and `inputs` as noyau.jobs.optimize.onnx.options.Wishes has them: one number a size, or an .npz file;
-    `wishes` are those of modules. ModelError for a file that is no model, InputError for inputs that do not fit or a
+    `options` are those of modules. ModelError for a file that is no model, InputError for inputs that do not fit or a
     device that is not there, UnsupportedError for a node that torch has nothing for."""
     where = device_named(device)
     path = Path(path)
     host, feeds = hosted(path, where, dims or {}, inputs, seed)
-    made = Hosted(host, where, wishes, feeds.asked.notes)
+    made = Hosted(host, where, options, feeds.asked.notes)
     made.of(host.in_order((), feeds.asked.arrays, where))
     return made
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 import torch
@@ -22,6 +22,7 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import Swap, rewritten
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import calling_of
+from noyau.jobs.optimize.keywords import CompileKeywords
 from noyau.jobs.optimize.record import Report
 from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.aot import Ahead
@@ -118,15 +119,16 @@ def _piece(swap: Swap, judged: Candidate, group: Group) -> saved_module.Piece:
     return saved_module.Piece(judged.planned.operator, judged.planned.text, judged.library, ends_of(group.graph), fixed)
 
 
-def optimize(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None, **wishes: Any) -> Optimized:
+def optimize(
+    module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None, **options: Unpack[CompileKeywords]
+) -> Optimized:
     """A module, or a function of tensors, with kernels where they are right and win, on these inputs: a tensor, or a
     tuple of them.
 
-    `dynamic`: as torch.compile has it. `wishes` are the fields of noyau.jobs.optimize.torch.options.Wishes;
-    certificates are
-    full ones unless that says otherwise. InputError for wishes or inputs that mean nothing; what the module itself
-    raises is not caught."""
-    wanted, given = wishes_from({"certificate": "full", **wishes}), as_inputs(inputs)
+    `dynamic`: as torch.compile has it. `options` are the fields of noyau.jobs.optimize.torch.options.Wishes;
+    certificates are full ones unless that says otherwise. InputError for options or inputs that mean nothing; what the
+    module itself raises is not caught."""
+    wanted, given = wishes_from({"certificate": "full", **options}), as_inputs(inputs)
     record = Record()
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:

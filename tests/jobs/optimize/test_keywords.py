@@ -1,0 +1,32 @@
+"""Tests of the typed keyword arguments: they are the fields of the options, with their types."""
+
+from dataclasses import fields
+from typing import get_type_hints
+
+import pytest
+
+import noyau
+from noyau.errors import InputError
+from noyau.jobs.optimize.keywords import CompileKeywords, ModelKeywords
+from noyau.jobs.optimize.onnx import options as onnx_options
+from noyau.jobs.optimize.torch import options as torch_options
+
+
+@pytest.mark.parametrize(
+    ("keywords", "options"),
+    [(ModelKeywords, onnx_options.Wishes), (CompileKeywords, torch_options.Wishes)],
+)
+def test_keywords_are_the_fields_of_options(keywords, options):
+    types = get_type_hints(options)
+    assert get_type_hints(keywords) == {
+        field.name: types[field.name] for field in fields(options) if field.name != "inputs"
+    }
+
+
+def test_an_unknown_keyword_names_itself(tmp_path):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'thread'"):
+        noyau.optimize(tmp_path / "model.onnx", thread=2)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'tops'"):
+        noyau.profile(tmp_path / "model.onnx", tops=2)
+    with pytest.raises(InputError, match="noyau has no option keeps; its options are: rest, against"):
+        noyau.optimize(lambda x: x, (), keeps="all")
