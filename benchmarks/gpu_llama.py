@@ -172,17 +172,16 @@ def first(part: str, side: str) -> dict[str, Any]:
 def clocked() -> dict[str, float]:
     """The seconds that parts of noyau take from now on, those of several graphs together."""
     from noyau.hosts.torch.modules import sites as modules_sites
-    from noyau.jobs.optimize.cuda import compile as cuda_compile
     from noyau.jobs.optimize.cuda import forked_selection
-    from noyau.jobs.optimize.cuda import selection as cuda_selection
+    from noyau.jobs.optimize.cuda import host as cuda_host
 
     spent: dict[str, float] = {}
     for module, name in (
         (modules_sites, "traced"),
         (forked_selection.Copied, "result"),
-        (cuda_compile, "planned_for_triton"),
-        (cuda_selection, "checked"),
-        (cuda_selection, "timed"),
+        (cuda_host, "plan_for_triton"),
+        (cuda_host, "certify_all"),
+        (cuda_host.CudaBench, "timing"),
     ):
         setattr(module, name, clock(getattr(module, name), spent, f"{name}_s"))
     return spent

@@ -24,7 +24,7 @@ from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_simplification import simplify
-from noyau.jobs.optimize.cuda import compile as cuda_compile
+from noyau.jobs.optimize.cuda import host as cuda_host
 from noyau.jobs.optimize.cuda import parallel_compile
 from noyau.toolchain.python_modules import without_collections
 from noyau.workers.fork import ForkedWorker
@@ -102,6 +102,6 @@ def found_in(program: fx.Graph, capability: int) -> Found:
     process that has a GPU calls it: Triton's driver is another one afterwards."""
     simplify(program)
     with _disable_current_modes():
-        found = cuda_compile.with_updates_apart(modules_sites.traced(program))
-        cut, plan = cuda_compile.planned_for_triton(found, reasons=False)
+        found = cuda_host.with_updates_apart(modules_sites.traced(program))
+        cut, plan = cuda_host.plan_for_triton(found, reasons=False)
         return Found(cut, plan, parallel_compile.tasks_of(plan.kernels, found, capability))

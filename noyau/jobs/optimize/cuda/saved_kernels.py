@@ -19,7 +19,7 @@ from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.executor import Boxed, told_as
 from noyau.hosts.torch.modules.flat_codegen import flat
 from noyau.ir.loops import Kernel, Launch
-from noyau.jobs.optimize.cuda.selection import require_device
+from noyau.jobs.optimize.cuda.certification import require_device
 from noyau.text import printable
 
 _MOST_LAUNCHES = 1000

@@ -23,9 +23,10 @@ from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.sites import Traced
 from noyau.ir import ranges
 from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch import candidates as torch_candidates
+from noyau.jobs.optimize.torch.certification import Certification
 from noyau.jobs.optimize.torch.options import CERTIFICATES, Wishes
-from noyau.jobs.optimize.torch.selection import Checks, Say
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest
 
@@ -45,8 +46,8 @@ class Sketch:
 
 
 class Ahead:
-    """Graphs of one module that was captured, and the checks of their kernels. Use it in a `with`, which ends what
-    still runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
+    """Graphs of one captured module, and the certificates of their kernels. Use it in a `with`, which ends what still
+    runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
     are wanted at once; `copied`: what finds those of the one graph on a GPU."""
 
     def __init__(
@@ -60,7 +61,7 @@ class Ahead:
         copied: Copied | None = None,
     ) -> None:
         self.copied = copied
-        self.checks, self.say = Checks(CERTIFICATES[wishes.certificate]), say
+        self.certification, self.say = Certification(CERTIFICATES[wishes.certificate]), say
         self.reasons = reasons
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
@@ -75,7 +76,7 @@ class Ahead:
     def __exit__(self, *_: object) -> None:
         self.closed = True
         self._doors.join()
-        self.checks.__exit__()
+        self.certification.__exit__()
 
     def begin(self, program: fx.Graph) -> None:
         """Begin with a graph that will be compiled; what is wrong with it is said when it is."""
@@ -83,7 +84,7 @@ class Ahead:
             if modules_sites.device_of(program) == modules_sites.CPU:
                 sketch = self.sketched(modules_sites.traced(program))
                 self._sketches[told(program)] = sketch
-                self.checks.begin(sketch.plan.kernels, sketch.found, self.say)
+                self.certification.begin(sketch.plan.kernels, sketch.found, self.say)
         ranges.forget()
 
     def sketch(self, program: fx.Graph) -> Sketch | None:
@@ -99,10 +100,10 @@ class Ahead:
         """Wait for what a first kernel needs and is found out beside."""
         self._doors.join()
 
-    def judged(self, sketch: Sketch) -> list[Candidate]:
+    def candidates(self, sketch: Sketch) -> list[Candidate]:
         """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""
         self.ready()
-        return self.checks.judged(sketch.plan.kernels, sketch.found, self.say)
+        return self.certification.candidates(sketch.plan.kernels, sketch.found, self.say)
 
 
 def triton_begun() -> None:

@@ -14,24 +14,24 @@ from typing import TYPE_CHECKING, Any
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
 
-from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Plan
-from noyau.compiler.partition.cut import Group, Partition
+from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.rewrite import Swap, operator_of, rewritten
-from noyau.hosts.torch.modules.sites import Traced, plain
+from noyau.hosts.torch.modules.rewrite import Swap, rewritten
+from noyau.hosts.torch.modules.sites import Traced
 from noyau.ir import ranges
+from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.torch.aot import Ahead
-from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.jobs.optimize.torch.host import TorchHost
 from noyau.jobs.optimize.torch.options import Wishes
-from noyau.jobs.optimize.torch.selection import Clock, kernel_of, timed
 from noyau.workers.resources import give_back
 
 if TYPE_CHECKING:
     from noyau.jobs.optimize.cuda.forked_selection import Copied  # of a GPU alone
+    from noyau.jobs.optimize.cuda.host import CudaHost
 
 log = logging.getLogger("noyau")
 Boxed = Callable[[list[Any]], Any]
@@ -44,14 +44,14 @@ class Compiled:
 
     kind: str
     found: Traced | None
-    cut: Partition
+    partition: Partition
     plan: Plan
-    judged: tuple[Candidate, ...] = ()
+    candidates: tuple[Candidate, ...] = ()
     whole: str = ""
 
     @property
     def kept(self) -> tuple[Candidate, ...]:
-        return tuple(one for one in self.judged if one.kept)
+        return tuple(one for one in self.candidates if one.kept)
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ def compiled_now(
                 Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, copied=copied)
             )
             if known.closed:  # torch may ask for a backward late: the processes that are started for it end here
-                stack.callback(known.checks.__exit__)
+                stack.callback(known.certification.__exit__)
             return _compiled(module, inputs, kind, wishes, record, known)
     finally:
         ranges.forget()
@@ -137,8 +137,7 @@ def _compiled(
     run = runner(module.graph, wishes)
     try:
         with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells
-            compiled = judged_graph(module.graph, kind, wishes, ahead)
-            swaps = swaps_of(compiled, registered=wishes.rest == "inductor")
+            compiled, swaps = optimize_graph(module.graph, kind, wishes, ahead, registered=wishes.rest == "inductor")
     except (UnsupportedError, BuildError) as reason:
         warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
         record.tell(Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
@@ -158,47 +157,22 @@ def runner(program: fx.Graph, wishes: Wishes) -> Callable[[fx.GraphModule, Seque
     return executor.RESTS[wishes.rest]
 
 
-def judged_graph(program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead) -> Compiled:
-    """The kernels of a graph, each with its evidence. UnsupportedError where an input is nothing that noyau knows."""
+def optimize_graph(
+    program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead, *, registered: bool
+) -> tuple[Compiled, list[Swap]]:
+    """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
+    UnsupportedError where an input is nothing that noyau knows."""
+    host = host_of(program, wishes, ahead, registered)
+    outcome = pipeline.optimize(host, wishes.keep, log.debug)
+    return Compiled(kind, host.found, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
+
+
+def host_of(program: fx.Graph, wishes: Wishes, ahead: Ahead, registered: bool) -> TorchHost | CudaHost:
+    """The host that a graph runs on: the CPU, or the device of its tensors."""
     sketch = ahead.sketch(program)
     found = sketch.found if sketch else modules_sites.traced(program)
-    if found.device != modules_sites.CPU:
-        from noyau.jobs.optimize.cuda import compile as cuda_compile
+    if found.device == modules_sites.CPU:
+        return TorchHost(sketch or ahead.sketched(found), wishes, ahead, registered)
+    from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
 
-        return Compiled(kind, found, *cuda_compile.judged_on(found.device, found, wishes, ahead))
-    sketch = sketch or ahead.sketched(found)
-    judged = ahead.judged(sketch)
-    clock, rest, made = Clock(wishes.budget_s), executor.RIVALS[wishes.rival], list[Candidate]()
-    for at, one in enumerate(judged):
-        made.append(timed(one, found, wishes.rival, rest, wishes.keep, clock, len(judged) - at))
-    return Compiled(kind, found, sketch.cut, sketch.plan, tuple(made))
-
-
-def swaps_of(compiled: Compiled, *, registered: bool) -> list[Swap]:
-    """Each kept kernel in each of its places, as a function, or as an operator that torch has registered."""
-    found = compiled.found
-    if found is None:
-        return []
-    return [_swap(one, group, found, registered) for one in compiled.kept for group in one.planned.groups]
-
-
-def _swap(judged: Candidate, group: Group, found: Traced, registered: bool) -> Swap:
-    def giver(value: str) -> str:
-        return str(found.givers[plain(value)].name)
-
-    kernel = _kernel(judged, group, found)
-    return Swap(
-        operator_of(judged.planned.operator, group, kernel) if registered else kernel,
-        tuple(found.nodes[position].name for position in group.positions),
-        tuple(map(giver, input_names(group))),
-        tuple(map(giver, group.outputs)),
-        {giver(value): giver(other) for value, other in group.stand_ins.items()},
-    )
-
-
-def _kernel(judged: Candidate, group: Group, found: Traced) -> Callable[..., Any]:
-    if not LANGUAGES[judged.planned.language].on_gpu:
-        return kernel_of(judged, group)
-    from noyau.jobs.optimize.cuda import selection as cuda_selection
-
-    return cuda_selection.kernel_of(judged.planned, found)
+    return CudaHost(with_updates_apart(found), found.device, wishes, ahead, registered)

@@ -20,7 +20,7 @@ from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.backend import captured
 from noyau.jobs.optimize.torch.compile import Compiled
-from noyau.jobs.optimize.torch.record_builder import left
+from noyau.jobs.optimize.torch.report import left
 from noyau.jobs.optimize.torch.run import as_inputs
 from noyau.jobs.report.text import Record, hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of_plan
@@ -103,7 +103,7 @@ def _graph(graph: Compiled) -> dict[str, Any]:
 def _cuts(graph: Compiled) -> Iterator[tuple[str, str, str]]:
     """Neighbours that are not one kernel, and why."""
     names = [node.name for node in graph.found.nodes] if graph.found else []
-    for cut in graph.cut.cuts:
+    for cut in graph.partition.cuts:
         if cut.consumer is not None:
             yield names[cut.producer], names[cut.consumer], cut.reason
 

@@ -28,10 +28,10 @@ from noyau.jobs.optimize.torch import saved_module
 from noyau.jobs.optimize.torch.aot import Ahead
 from noyau.jobs.optimize.torch.backend import through
 from noyau.jobs.optimize.torch.candidates import ends_of
-from noyau.jobs.optimize.torch.compile import Record, judged_graph, swaps_of
+from noyau.jobs.optimize.torch.compile import Record, optimize_graph
 from noyau.jobs.optimize.torch.export import export
 from noyau.jobs.optimize.torch.options import Wishes, wishes_from
-from noyau.jobs.optimize.torch.record_builder import distinct, report_of
+from noyau.jobs.optimize.torch.report import distinct, report_of
 from noyau.text import path_of
 from noyau.timing.comparison import Comparison, Verdict, compare
 
@@ -56,8 +56,8 @@ class Optimized:
     notes: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
-        kept = sum(one.kept for one in self.judged)
-        return f"<{_named(self.module)} with {kept} of {len(self.judged)} kernels; .report tells of them>"
+        kept = sum(one.kept for one in self.candidates)
+        return f"<{_named(self.module)} with {kept} of {len(self.candidates)} kernels; .report tells of them>"
 
     @property
     def wins(self) -> bool:
@@ -73,16 +73,16 @@ class Optimized:
         return report_of(_named(self.module), self.record.graphs, self.whole, self.notes)
 
     @property
-    def judged(self) -> tuple[Candidate, ...]:
+    def candidates(self) -> tuple[Candidate, ...]:
         """Every kernel with its evidence."""
         return tuple(distinct(self.record.graphs))
 
     def source(self, kernel: str) -> str:
         """The text of a kernel, kept or not, under its certificate; InputError where there is none of that name."""
-        for one in self.judged:
+        for one in self.candidates:
             if one.planned.operator == kernel:
                 return one.planned.explained(one.evidence)
-        raise no_such(kernel, (one.planned for one in self.judged))
+        raise no_such(kernel, (one.planned for one in self.candidates))
 
     def save(self, path: str | Path) -> None:
         """Write the module for inference: noyau.load(path) starts without timing or compiling anything.
@@ -95,8 +95,7 @@ class Optimized:
         exported = export(self.module, self.inputs, self.dynamic)
         try:
             with _disable_current_modes(), Ahead(self.wishes, log.info) as ahead:
-                found = judged_graph(exported.program, "inference", self.wishes, ahead)
-            swaps = swaps_of(found, registered=False)
+                found, swaps = optimize_graph(exported.program, "inference", self.wishes, ahead, registered=False)
         except (UnsupportedError, BuildError) as reason:
             log.info("the module is saved without kernels: %s", reason)
             swaps, pieces, program = [], {}, exported.program
@@ -107,16 +106,17 @@ class Optimized:
         saved_module.save(place, exported, program, pieces)
 
 
-def _piece(swap: Swap, judged: Candidate, group: Group) -> saved_module.Piece:
+def _piece(swap: Swap, candidate: Candidate, group: Group) -> saved_module.Piece:
     if isinstance(swap.target, DeviceCall):
-        calling = calling_of(judged.planned, swap.target)
+        calling = calling_of(candidate.planned, swap.target)
         return saved_module.Piece(
-            judged.planned.operator, judged.planned.text, None, ends_of(group.graph), (), device=calling
+            candidate.planned.operator, candidate.planned.text, None, ends_of(group.graph), (), device=calling
         )
-    assert judged.library is not None
+    assert candidate.library is not None
     scalars: Mapping[str, np.ndarray] = scalars_of(group)
     fixed = tuple(scalars.get(node.output) for node in group.graph.inputs)
-    return saved_module.Piece(judged.planned.operator, judged.planned.text, judged.library, ends_of(group.graph), fixed)
+    planned = candidate.planned
+    return saved_module.Piece(planned.operator, planned.text, candidate.library, ends_of(group.graph), fixed)
 
 
 def optimize(

@@ -61,7 +61,7 @@ def test_long_rows(shape):
     with torch.no_grad():
         assert off(run(x), torch.log_softmax(x.double() * 0.7, -1)) < 1e-6
     (graph,) = record.graphs
-    assert [one.reason for one in graph.judged] == [""]
+    assert [one.reason for one in graph.candidates] == [""]
 
 
 def test_other_layouts_of_arguments_and_streams():

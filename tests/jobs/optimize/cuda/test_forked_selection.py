@@ -15,8 +15,8 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.cuda import forked_selection  # noqa: E402
-from noyau.jobs.optimize.cuda.compile import planned_for_triton  # noqa: E402
 from noyau.jobs.optimize.cuda.forked_selection import Copied, found_in  # noqa: E402
+from noyau.jobs.optimize.cuda.host import plan_for_triton  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no copies of processes here")
 
@@ -35,7 +35,7 @@ def graph():
 def test_a_copy_finds_what_is_found_here():
     told = []
     copied = Copied(lambda: found_in(graph(), 90), told.append)
-    made, (cut, plan) = copied.result(), planned_for_triton(modules_sites.traced(graph()), reasons=False)
+    made, (cut, plan) = copied.result(), plan_for_triton(modules_sites.traced(graph()), reasons=False)
     assert made is not None, "the copy of this process gave nothing"
     assert [each.positions for each in made.cut.groups] == [each.positions for each in cut.groups]
     assert [(each.operator, each.text) for each in made.plan.kernels] == [

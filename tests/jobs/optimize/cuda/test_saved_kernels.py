@@ -14,10 +14,10 @@ pytest.importorskip("triton")
 from noyau.errors import ModelError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.hosts.torch.modules.rewrite import rewritten  # noqa: E402
-from noyau.jobs.optimize.cuda import compile as cuda_compile  # noqa: E402
+from noyau.jobs.optimize import pipeline  # noqa: E402
+from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
 from noyau.jobs.optimize.cuda.saved_kernels import noted_later, reopened  # noqa: E402
 from noyau.jobs.optimize.torch import saved_module  # noqa: E402
-from noyau.jobs.optimize.torch.compile import Compiled, swaps_of  # noqa: E402
 from noyau.jobs.optimize.torch.export import export  # noqa: E402
 from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
 from noyau.jobs.optimize.torch.run import _piece  # noqa: E402
@@ -39,10 +39,10 @@ def test_a_module_comes_back_with_its_kernels(tmp_path, monkeypatch):
     module, x = Scaled(), torch.randn(5, 3, 8).transpose(0, 1)
     exported = export(module, (x,), False)
     found = modules_sites.traced(exported.program)
-    made = Compiled("inference", found, *cuda_compile.judged_on(modules_sites.CPU, found, Wishes(keep="all")))
-    swaps = swaps_of(made, registered=False)
+    made = pipeline.optimize(CudaHost(found, modules_sites.CPU, Wishes(keep="all")), "all", print)
+    swaps = made.installed
     assert swaps
-    pairs = [(one, group) for one in made.kept for group in one.planned.groups]
+    pairs = [(one, group) for one in made.candidates if one.kept for group in one.planned.groups]
     pieces = {swap.target: _piece(swap, *pair) for swap, pair in zip(swaps, pairs, strict=True)}
     path = tmp_path / "m.noyau"
     saved_module.save(path, exported, rewritten(exported.program, swaps), pieces)

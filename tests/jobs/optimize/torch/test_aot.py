@@ -6,7 +6,7 @@ torch = pytest.importorskip("torch")
 
 from noyau.errors import BuildError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.torch import selection as torch_selection  # noqa: E402
+from noyau.jobs.optimize.torch import certification as torch_certification  # noqa: E402
 from noyau.jobs.optimize.torch.aot import Ahead, told  # noqa: E402
 from noyau.jobs.optimize.torch.compile import Record, compile_graph  # noqa: E402
 from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
@@ -21,10 +21,10 @@ def gated(x, y):
 
 def test_what_the_backward_needs_is_ready_before_it_is_asked_for(monkeypatch):
     cuts, building = [], []
-    cut, library_of = modules_sites.cut, torch_selection.library_of
+    cut, library_of = modules_sites.cut, torch_certification.library_of
     monkeypatch.setattr(modules_sites, "cut", lambda *args, **words: cuts.append(args) or cut(*args, **words))
-    monkeypatch.setattr(torch_selection, "library_of", lambda text: building.append(text) or library_of(text))
-    monkeypatch.setattr(torch_selection.KNOWN, "checked", {})
+    monkeypatch.setattr(torch_certification, "library_of", lambda text: building.append(text) or library_of(text))
+    monkeypatch.setattr(torch_certification.MEMORY, "candidates", {})
     function, record = compiled(gated)
     inputs = [torch.randn(3, 6, requires_grad=True) for _ in "xy"]
     made = function(*inputs)
@@ -49,19 +49,19 @@ def test_a_graph_is_known_by_what_is_in_it(graph):
         assert ahead.sketch(other) is None
         sketch = ahead.sketch(graph)
         assert ahead.sketch(graph) is None
-        assert all(one.certificate.ok for one in ahead.judged(sketch))
+        assert all(one.certificate.ok for one in ahead.candidates(sketch))
 
 
 def test_what_is_wrong_is_said_when_it_is_compiled(graph, monkeypatch):
     def missing():
         raise BuildError("no C compiler")
 
-    monkeypatch.setattr(torch_selection.KNOWN, "checked", {})
+    monkeypatch.setattr(torch_certification.MEMORY, "candidates", {})
     monkeypatch.setattr(c_compiler, "find_compiler", missing)
     with Ahead(Wishes(), print) as ahead:
         ahead.begin(graph)
         with pytest.raises(BuildError, match="no C compiler"):
-            ahead.judged(ahead.sketch(graph))
+            ahead.candidates(ahead.sketch(graph))
 
 
 def test_the_reasons_of_cuts_are_found_where_somebody_reads_them(graph):
@@ -73,7 +73,7 @@ def test_the_reasons_of_cuts_are_found_where_somebody_reads_them(graph):
 def test_what_was_left_ends_what_it_begins_again(graph, monkeypatch):
     with Ahead(Wishes(), print) as ahead:
         pass
-    ended, end = [], torch_selection.Checks.__exit__
-    monkeypatch.setattr(torch_selection.Checks, "__exit__", lambda self, *_: ended.append(self) or end(self))
+    ended, end = [], torch_certification.Certification.__exit__
+    monkeypatch.setattr(torch_certification.Certification, "__exit__", lambda self, *_: ended.append(self) or end(self))
     compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(budget_s=0), Record(), ahead)
-    assert ended == [ahead.checks]
+    assert ended == [ahead.certification]

@@ -12,7 +12,7 @@ torch = pytest.importorskip("torch")
 from functorch.compile import make_boxed_func  # noqa: E402
 
 from noyau.hosts.torch.modules.common_values import shows  # noqa: E402
-from noyau.jobs.optimize.torch import selection as torch_selection  # noqa: E402
+from noyau.jobs.optimize.torch import certification as torch_certification  # noqa: E402
 from noyau.jobs.optimize.torch.backend import backend, captured, decompositions, through  # noqa: E402
 from noyau.jobs.optimize.torch.compile import Record  # noqa: E402
 from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
@@ -70,9 +70,9 @@ def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wis
 def built(monkeypatch):
     """The kernels that were built, by their texts, one entry for each."""
     seen: list[str] = []
-    library_of = torch_selection.library_of
-    monkeypatch.setattr(torch_selection, "library_of", lambda text: seen.append(text) or library_of(text))
-    monkeypatch.setattr(torch_selection.KNOWN, "checked", {})
+    library_of = torch_certification.library_of
+    monkeypatch.setattr(torch_certification, "library_of", lambda text: seen.append(text) or library_of(text))
+    monkeypatch.setattr(torch_certification.MEMORY, "candidates", {})
     return seen
 
 

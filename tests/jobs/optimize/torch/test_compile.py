@@ -29,7 +29,7 @@ def test_inference_with_sizes_that_are_names(block):
     assert len(record.graphs) == 1 or [graph.kind for graph in record.graphs] == ["inference"] * len(record.graphs)
     assert ("native_layer_norm.default",) in operators(record)
     assert all(one.certificate is not None and one.certificate.ok for graph in record.graphs for one in graph.kept)
-    assert not any(one.reason for graph in record.graphs for one in graph.judged)
+    assert not any(one.reason for graph in record.graphs for one in graph.candidates)
 
 
 def test_gradients(block):
@@ -161,7 +161,7 @@ def test_a_kernel_of_a_size_that_depends_on_values_is_not_kept():
         function, record = compiled(picked)
         x = torch.linspace(0, 1, 20)
         assert same(function(x), picked(x))
-    (judged,) = record.graphs[0].judged
+    (judged,) = record.graphs[0].candidates
     assert not judged.kept
     assert "depends on values: torch has no number for it when it traces" in judged.reason
 
@@ -175,7 +175,7 @@ def test_what_noyau_does_not_know_is_left_to_torch():
     with pytest.warns(RuntimeWarning, match=r"noyau leaves this graph to torch: the size .* is no polynomial"):
         assert torch.equal(function(x), root(x))
     assert record.graphs[0].whole
-    assert not record.graphs[0].judged
+    assert not record.graphs[0].candidates
 
 
 @pytest.mark.parametrize("dtype", [torch.complex64, torch.float8_e4m3fn], ids=str)
@@ -196,7 +196,7 @@ def test_what_has_no_cells_here_is_left_to_torch():
     function, record = compiled(lambda x: (x * 2 + 1).relu())
     assert function(torch.ones(3, device="meta")).device.type == "meta"
     (graph,) = record.graphs
-    assert not graph.judged
+    assert not graph.candidates
     assert ELSEWHERE in graph.found.model.opaque.values()
 
 
@@ -216,7 +216,7 @@ def test_a_kernel_that_loses_is_not_kept():
     function, record = compiled(lambda x: (x * 2 + 1).relu(), Wishes(budget_s=0))
     x = torch.randn(7)
     assert torch.equal(function(x), (x * 2 + 1).relu())
-    (one,) = record.graphs[0].judged
+    (one,) = record.graphs[0].candidates
     assert not one.kept
     assert "no time left" in one.reason or one.timings
 

@@ -11,9 +11,10 @@ from noyau.errors import BuildError  # noqa: E402
 from noyau.hosts.torch.modules import flat_codegen  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.hosts.torch.modules.rewrite import rewritten  # noqa: E402
-from noyau.jobs.optimize.cuda import compile as cuda_compile  # noqa: E402
-from noyau.jobs.optimize.cuda import selection as cuda_selection  # noqa: E402
-from noyau.jobs.optimize.torch.compile import Compiled, swaps_of  # noqa: E402
+from noyau.jobs.optimize import pipeline  # noqa: E402
+from noyau.jobs.optimize.cuda import certification as cuda_certification  # noqa: E402
+from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
+from noyau.jobs.optimize.torch.compile import Compiled  # noqa: E402
 from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
 from noyau.toolchain.triton.module import interprets  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -26,9 +27,10 @@ def compiled(function, args, **wishes):
     """A function as a flat one, and what became of its graph."""
     program = graph_of(function, args)
     found = modules_sites.traced(program)
-    made = cuda_compile.judged_on(modules_sites.CPU, found, Wishes(keep="all", **wishes))
-    record = Compiled("inference", found, *made)
-    graph = rewritten(program, swaps_of(record, registered=False))
+    wishes = Wishes(keep="all", **wishes)
+    outcome = pipeline.optimize(CudaHost(found, modules_sites.CPU, wishes), wishes.keep, print)
+    record = Compiled("inference", found, outcome.partition, outcome.plan, outcome.candidates)
+    graph = rewritten(program, outcome.installed)
     return flat_codegen.flat(torch.fx.GraphModule(torch.nn.Module(), graph), []), record
 
 
@@ -71,7 +73,7 @@ def test_inputs_in_any_order_of_memory():
 def test_without_an_interpreter_or_a_gpu_it_says_so(monkeypatch):
     monkeypatch.setattr("noyau.toolchain.triton.module.interprets", lambda: False)
     with pytest.raises(BuildError, match="kernels in Triton run on a GPU; TRITON_INTERPRET=1"):
-        cuda_selection.require_device(torch.device("cpu"))
+        cuda_certification.require_device(torch.device("cpu"))
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(BuildError, match="CUDA"):
-        cuda_selection.require_device(torch.device("cuda:0"))
+        cuda_certification.require_device(torch.device("cuda:0"))

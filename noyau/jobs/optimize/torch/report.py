@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import torch
 
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.record import EndToEnd, NotFused, Report
-from noyau.jobs.optimize.record_builder import record
+from noyau.jobs.optimize.record import EndToEnd, Report
+from noyau.jobs.optimize.record_builder import left_alone, not_fused, record
 from noyau.jobs.optimize.torch.compile import Compiled
 from noyau.timing.comparison import Comparison
 from noyau.timing.machine import Machine, this_machine
@@ -28,7 +27,7 @@ def report_of(name: str, graphs: Sequence[Compiled], whole: Comparison | None, n
         before - gone,
         kernels=tuple(record(one) for one in distinct(graphs)),
         end_to_end=EndToEnd() if whole is None else end_to_end(whole),
-        not_fused=tuple(not_fused(graphs)),
+        not_fused=not_fused(_left_to_torch(graphs)),
         inputs=tuple(notes),
     )
 
@@ -43,7 +42,7 @@ def distinct(graphs: Iterable[Compiled]) -> list[Candidate]:
     """Each kernel once, with all its places; kept where one graph has kept it."""
     found: dict[str, Candidate] = {}
     for graph in graphs:
-        for one in graph.judged:
+        for one in graph.candidates:
             name = one.planned.operator
             if name in found:
                 first = found[name]
@@ -59,25 +58,15 @@ def end_to_end(whole: Comparison) -> EndToEnd:
     return EndToEnd(whole.before_median_s, whole.after_median_s, whole.verdict, whole.speedup)
 
 
-def not_fused(graphs: Iterable[Compiled]) -> Iterator[NotFused]:
-    """torch's nodes that no kernel computes, by reason."""
-    reasons: dict[str, list[str]] = defaultdict(list)
-    for graph in graphs:
-        if graph.whole:
-            reasons[graph.whole].append(f"the whole {graph.kind} graph")
-        for where, reason in left(graph):
-            reasons[reason].append(where)
-    yield from (NotFused(tuple(names), reason) for reason, names in reasons.items())
-
-
 def left(graph: Compiled) -> Iterator[tuple[str, str]]:
     """The nodes of a graph that are in no kernel, with the reasons."""
-    if graph.found is None:
-        return
-    covered = {position for kernel in graph.plan.kernels for group in kernel.groups for position in group.positions}
-    names = [node.name for node in graph.found.nodes]
-    for cut in graph.cut.cuts:
-        if cut.consumer is None and cut.producer not in covered and cut.producer < len(names) - 1:
-            yield names[cut.producer], cut.reason
-    for group, reason in graph.plan.refused:
-        yield from ((names[position], reason) for position in group.positions)
+    if graph.found is not None:
+        names = [node.name for node in graph.found.nodes[:-1]]  # the last is what the graph returns
+        yield from left_alone(names, graph.partition, graph.plan)
+
+
+def _left_to_torch(graphs: Iterable[Compiled]) -> Iterator[tuple[str, str]]:
+    for graph in graphs:
+        if graph.whole:
+            yield f"the whole {graph.kind} graph", graph.whole
+        yield from left(graph)

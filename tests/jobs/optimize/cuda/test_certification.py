@@ -7,13 +7,16 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.compiler.schedules.gpu import shared_rows  # noqa: E402
-from noyau.hosts.torch.modules import executor  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates  # noqa: E402
-from noyau.jobs.optimize.cuda import selection as cuda_selection  # noqa: E402
+from noyau.jobs.optimize.cuda import certification as cuda_certification  # noqa: E402
+from noyau.jobs.optimize.cuda import host as cuda_host  # noqa: E402
+from noyau.jobs.optimize.cuda.host import CudaBench  # noqa: E402
+from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.selection import Clock, Known  # noqa: E402
+from noyau.jobs.optimize.torch.bench import Clock  # noqa: E402
+from noyau.jobs.optimize.torch.certification import Memory  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -24,23 +27,21 @@ class CompilationError(Exception):
 
 
 @pytest.mark.parametrize("error", [CompilationError("at 3:4"), torch.OutOfMemoryError("no room")])
-def test_what_fails_is_a_reason(error, monkeypatch):
+def test_what_fails_is_a_reason(error, empty_cache, monkeypatch):
     def fails(*_):
         raise error
 
-    monkeypatch.setattr(cuda_selection, "require_device", lambda _: None)
-    monkeypatch.setattr(cuda_selection, "_certificate", fails)
-    monkeypatch.setattr(cuda_selection, "_timing", fails)
+    monkeypatch.setattr(cuda_certification, "require_device", lambda _: None)
+    monkeypatch.setattr(cuda_certification, "_certificate", fails)
+    monkeypatch.setattr(cuda_host, "kernel_of", fails)
     found = modules_sites.traced(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     (planned,) = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
-    known = Known()
-    (one,) = cuda_selection.checked([planned], found, modules_sites.CPU, print, FULL, known)
+    memory = Memory()
+    (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, FULL, memory)
     assert one.reason == f"does not run: {error}" and one.planned is planned
-    assert bool(known.checked) == isinstance(error, CompilationError)  # there may be memory another time
-    judged = Candidate(planned)
-    made = cuda_selection.timed(
-        judged, found, modules_sites.CPU, "eager", executor.RIVALS["eager"], "faster", Clock(1.0)
-    )
+    assert bool(memory.candidates) == isinstance(error, CompilationError)  # there may be memory another time
+    bench = CudaBench(found, modules_sites.CPU, "eager", Clock(1.0))
+    made = time_at(Candidate(planned), bench, "faster")
     assert made.reason == f"not timed: {error}" and not made.kept
 
 
@@ -53,21 +54,21 @@ def test_rows_that_programs_share_are_certified(monkeypatch):
     found = modules_sites.traced(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
     (planned,) = cuda_candidates.plan(modules_sites.cut(found).groups, found).kernels
     assert "_of_piece" in planned.text
-    (one,) = cuda_selection.checked([planned], found, modules_sites.CPU, print, SMOKE, Known())
+    (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, SMOKE, Memory())
     assert not one.reason
 
 
 def test_a_kernel_is_judged_on_each_kind_of_device(monkeypatch):
     """Two GPUs of one process may be of two kinds, and compiled for apart."""
     asked = []
-    monkeypatch.setattr(cuda_selection, "require_device", lambda _: None)
-    monkeypatch.setattr(cuda_selection, "_what_judges", lambda device: f"{asked and 'another kind'} of {__name__}")
+    monkeypatch.setattr(cuda_certification, "require_device", lambda _: None)
+    monkeypatch.setattr(cuda_certification, "_stamp", lambda device: f"{asked and 'another kind'} of {__name__}")
     monkeypatch.setattr(
-        cuda_selection, "_checked", lambda kernel, *_: (asked.append(kernel) or Candidate(kernel), True)
+        cuda_certification, "_certified", lambda kernel, *_: (asked.append(kernel) or Candidate(kernel), True)
     )
-    monkeypatch.setattr(cuda_selection, "certificate_key", lambda *_: "")
+    monkeypatch.setattr(cuda_certification, "certificate_key", lambda *_: "")
     found = modules_sites.traced(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     planned = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
     for count in (1, 2, 2):
-        cuda_selection.checked(planned, found, modules_sites.CPU, print)
+        cuda_certification.certify_all(planned, found, modules_sites.CPU, print)
         assert len(asked) == count

@@ -1,0 +1,155 @@
+"""torch on CUDA as a host of the pipeline: one graph of ATen operators, cut into groups that Triton takes."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+
+from noyau.codegen.plan import Plan, Planned
+from noyau.compiler.partition.costs import traffic
+from noyau.compiler.partition.cut import Partition
+from noyau.errors import CheckError, UnsupportedError
+from noyau.hosts.torch.modules import executor
+from noyau.hosts.torch.modules import sites as modules_sites
+from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
+from noyau.hosts.torch.modules.device_simplification import updates
+from noyau.hosts.torch.modules.rewrite import Swap
+from noyau.hosts.torch.modules.sites import Traced, alone, sizes_in, sizes_of
+from noyau.ir.loops import Kernel, Role
+from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.cuda import candidates as cuda_candidates
+from noyau.jobs.optimize.cuda.certification import (
+    certify_all,
+    first_line,
+    kernel_of,
+    machine_on,
+    on_device,
+    require_device,
+)
+from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.host import Sizes
+from noyau.jobs.optimize.torch.aot import Ahead
+from noyau.jobs.optimize.torch.bench import Clock
+from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.jobs.optimize.torch.host import rounds_of, swaps_of
+from noyau.jobs.optimize.torch.options import CERTIFICATES, Wishes
+from noyau.kernels.result_cache import timing_key
+from noyau.timing.comparison import Comparison
+
+log = logging.getLogger("noyau")
+IN_PLACE = "it updates an argument, where that lies"
+ROUNDS = 6  # of a timing
+
+
+@dataclass(frozen=True, slots=True)
+class CudaHost:
+    """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already."""
+
+    found: Traced
+    device: torch.device
+    wishes: Wishes
+    ahead: Ahead | None = None
+    registered: bool = False
+
+    def plan(self) -> tuple[Partition, Plan]:
+        """The groups of the graph and their kernels, as a copy of this process has found them, or as this one does.
+        BuildError where nothing in Triton runs on the device."""
+        require_device(self.device)
+        ahead = self.ahead
+        copied = ahead.copied.result() if ahead is not None and ahead.copied is not None else None
+        if copied is not None:
+            return copied.cut, copied.plan
+        return plan_for_triton(self.found, reasons=ahead is None or ahead.reasons)
+
+    def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
+        """The kernels compiled and certified on the device."""
+        if self.ahead is not None:
+            self.ahead.ready()
+        return certify_all(kernels, self.found, self.device, log.info, CERTIFICATES[self.wishes.certificate])
+
+    def bindings(self) -> Sequence[Sizes]:
+        """One round, at the sizes that torch saw."""
+        return rounds_of(self.wishes)
+
+    def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> CudaBench:
+        """The clock of the device, with the budget of the graph."""
+        return CudaBench(self.found, self.device, self.wishes.rival, Clock(self.wishes.budget_s))
+
+    def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Swap]]:
+        """Each kept kernel in each of its places; numbers stand in its text."""
+
+        def opening(candidate: Candidate, _: object) -> Callable[..., Any]:
+            return kernel_of(candidate.planned, self.found)
+
+        return swaps_of(candidates, self.found, opening, registered=self.registered)
+
+
+@dataclass(frozen=True, slots=True)
+class CudaBench:
+    """The clock of a graph on a device; `rival` runs torch's own nodes."""
+
+    found: Traced
+    device: torch.device
+    rival: str
+    clock: Clock
+    sizes: Sizes = field(default_factory=dict)  # of several rounds: torch has one
+
+    def timing(self, candidate: Candidate) -> Timing:
+        """The kernel in its first place against torch's own nodes there, by the device's clock."""
+        try:
+            return self._timing(candidate.planned)
+        except Exception as error:  # of torch, or of Triton's compiler: its own share no other class
+            raise CheckError(first_line(error)) from error
+
+    def _timing(self, kernel: Planned) -> Timing:
+        part, reads = alone(self.found, kernel.groups[0])
+        fakes = [each.meta["val"] for each in reads]
+        shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
+        key = timing_key((kernel.text, self.rival, machine_on(self.device), part.code, *shapes), {}, 1)
+        sizes, moved = sizes_of(kernel.groups[0], self.found), traffic(kernel.graph, sizes_in(kernel.graph, self.found))
+        return self.clock.timing(key, sizes, moved, lambda: self._compared(kernel, part, reads))
+
+    def _compared(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
+        group, call = kernel.groups[0], kernel_of(kernel, self.found)
+        given = Drawer(group, self.found, self.device).drawn(PATTERNS[0], 0)
+        own, others = [given[name] for name in input_names(group)], [given[node.name] for node in reads]
+        before = executor.RIVALS[self.rival](part, others)
+        with torch.no_grad(), on_device(self.device):
+            return compared(lambda: before(*others), lambda: call(*own))
+
+
+def compared(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
+    """Two calls by the clock of a device: what they take there, and not what Python takes to launch them."""
+    from noyau.hosts.torch.cuda.clock import time_calls
+
+    times = time_calls({"before": before, "after": after}, rounds=ROUNDS, cold=False)
+    return Comparison(times["before"].samples_s, times["after"].samples_s)
+
+
+def plan_for_triton(found: Traced, *, reasons: bool = True) -> tuple[Partition, Plan]:
+    """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
+    the cut, and at each step of another cut only where it takes one of them not, which is rare."""
+    cut = modules_sites.cut(found, require_inputs, reasons=reasons)
+    plan = cuda_candidates.plan(cut.groups, found)
+    if plan.refused:
+        cut = modules_sites.cut(found, cuda_candidates.spelt, reasons=reasons)
+        plan = cuda_candidates.plan(cut.groups, found)
+    return cut, plan
+
+
+def require_inputs(kernel: Kernel) -> None:
+    """UnsupportedError for a kernel without inputs: Triton takes the device of the first one."""
+    if not kernel.of(Role.INPUT):
+        raise UnsupportedError(f"{kernel.name} has no inputs: language triton takes the device of the first one")
+
+
+def with_updates_apart(found: Traced) -> Traced:
+    """The graph in which updates of arguments are in no group: they are made where they lie (device_simplification)."""
+    names = {node.name for node in updates(found.program)}
+    apart = {at: IN_PLACE for at, node in enumerate(found.nodes) if node.name in names}
+    return replace(found, model=replace(found.model, opaque={**found.model.opaque, **apart}))
