@@ -1,12 +1,100 @@
-"""Every error that a user can meet: it says what, where, and what would do."""
+"""Errors that a user can meet, each of which says what, where, and what would do; and the kinds of findings."""
 
 from __future__ import annotations
 
 import errno
-from typing import TYPE_CHECKING
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+
+Severity = Literal["error", "warning"]
+
+
+class FindingKind(StrEnum):
+    """A kind of defect of a kernel, by the name that reports and marks in a source text have for it.
+
+    `remedy`: what mends it; `remedies`: what does in a language where every access is watched; `severity`: of a finding
+    of watched accesses, a warning where the kernel may mean it; `needs_watching`: it shows in no value."""
+
+    remedy: str
+    remedies: Mapping[str, str]
+    severity: Severity
+    needs_watching: bool
+
+    def __new__(
+        cls,
+        text: str,
+        remedy: str = "",
+        remedies: Mapping[str, str] | None = None,
+        severity: Severity = "error",
+        needs_watching: bool = False,
+    ) -> FindingKind:
+        """A member, which is equal to its text."""
+        member = str.__new__(cls, text)
+        member._value_ = text
+        member.remedy, member.remedies = remedy, remedies or {}
+        member.severity, member.needs_watching = severity, needs_watching
+        return member
+
+    RACE = (
+        "race",
+        "give each cell one owner, or use a reduction or an atomic",
+        {
+            "c": "give each iteration its own cells, or use reduction(...), #pragma omp atomic or critical",
+            "cpp": "give each thread its own cells, or use a mutex, an atomic or a reduction",
+            "cuda": "put a __syncthreads() between them, give each thread its own cells, or use atomicAdd",
+            "numba_cuda": "put cuda.syncthreads() between the two, give each cell one thread, or use cuda.atomic",
+            "triton": "let one program write each cell, or merge with tl.atomic_add",
+        },
+    )
+    OUT_OF_BOUNDS = (
+        "out-of-bounds",
+        "compare each index with the size of its axis before the access",
+        {
+            "cuda": "compare the index with the size before the access: if (i < n)",
+            "triton": "give the access a mask: mask=offsets < n",
+        },
+    )
+    NEGATIVE_INDEX = "negative-index", "an index lies below 0: compare it with 0 before the access", None, "warning"
+    UNINITIALISED = (
+        "uninitialised",
+        "write each cell before it is read, or say what the output holds with init=",
+        {
+            "numba_cuda": "let some thread write each cell, and each lane take part, before it is read",
+            "triton": "store each cell before it is loaded, or say what the output holds with init=",
+        },
+    )
+    UNWRITTEN = (
+        "unwritten",
+        "let the loop reach the last cells, or give the output a value with init=",
+        {
+            "cuda": "let the grid cover every cell, or loop with a stride of the grid",
+            "triton": "launch enough programs for the last cells: triton.cdiv(n, BLOCK)",
+        },
+    )
+    WRITTEN_TWICE = (
+        "written-twice",
+        "give each cell one owner",
+        {"triton": "let one program write each cell"},
+        "warning",
+        True,
+    )
+    DIVERGENT_BARRIER = (
+        "divergent-barrier",
+        "let every thread of a block reach the barrier",
+        {"cuda": "let every thread of the block, and each lane of the mask, reach it; guard the work alone"},
+        "error",
+        True,
+    )
+    WRONG_VALUE = "wrong-value", "compare it with the reference at the cell that is named"
+    MUTATED_INPUT = "mutated-input", "write to the outputs alone, or name the input in updates="
+    ORDER_DEPENDENT = "order-dependent", "merge in a fixed order, if its bits are to be the same each time"
+    GRADIENT = "gradient", "compare it with the derivative of the reference at the cell that is named"
+    LAUNCH = "launch", "mend what the message names"
+    PRECISION = "precision", "accumulate in a wider type, or in an order that loses less"
+    CRASH = "crash", "run it on the inputs that are named, under a debugger"
 
 
 class NoyauError(Exception):
@@ -60,11 +148,25 @@ class OutputError(NoyauError, OSError):
 
 
 class CheckError(NoyauError, AssertionError):
-    """A kernel is wrong: which one, at which cell, by how much."""
+    """A kernel is wrong: which one, at which cell, by how much. `kind`: of what it shows."""
+
+    def __init__(self, message: str = "", kind: FindingKind = FindingKind.WRONG_VALUE) -> None:
+        super().__init__(message)
+        self.kind = kind
 
 
 class RaisedError(CheckError, RuntimeError):
     """A kernel raised an error of its own: it is wrong, or not written for such arrays."""
+
+    def __init__(self, message: str = "", kind: FindingKind = FindingKind.CRASH) -> None:
+        super().__init__(message, kind)
+
+
+class UnansweredError(CheckError):
+    """A process of a kernel did not answer in time, and was ended."""
+
+    def __init__(self, message: str = "", kind: FindingKind = FindingKind.CRASH) -> None:
+        super().__init__(message, kind)
 
 
 class MissingExtraError(NoyauError, ImportError):

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError
-from noyau.toolchain.guard_zones import PLAIN, Guarded, poison_of
+from noyau.errors import CheckError, FindingKind
+from noyau.toolchain.guard_zones import PLAIN, Guarded, changed_input, poison_of, refuse_unwritten
 
 Array = np.ndarray
 # a label, an array, its dtype, which poison is around -> the memory, the view
@@ -138,10 +138,8 @@ class Guards:
         for suspect, second, third in zip(suspects, seconds, thirds, strict=True):
             missed = suspect & second.still_poisoned()
             kept = missed & third.still_poisoned()
-            told = "never wrote" if kept.sum() == missed.sum() else "reads before it writes"
-            if missed.any():
-                where = [int(index) for index in np.argwhere(missed)[0]]
-                raise CheckError(f"{self.called} {told} {missed.sum()} cells of {second.label}; the first is {where}")
+            kind = FindingKind.UNWRITTEN if kept.sum() == missed.sum() else FindingKind.UNINITIALISED
+            refuse_unwritten(self.called, second.label, missed, kind)
 
     def once(self, arrays: Sequence[Array], how: How) -> tuple[list[Array], list[Guarded]]:
         """One run; its results and its outputs, once nothing else is found to be touched."""
@@ -154,12 +152,10 @@ class Guards:
         made = [Guarded.poisoned(end.name, end.shape, end.dtype, _held(end.dtype, how.outputs)) for end in self.outputs]
         results = self.call([view for _, view in laid], [guarded.array for guarded in made])
         for guarded in (*(memory for memory, _ in laid), *made):
-            fault = guarded.fault()
-            if fault:
-                raise CheckError(f"{self.called} {fault}")
+            guarded.refuse_writes(self.called)
         for (memory, _), bits in zip(laid, before, strict=True):
             if memory.around.tobytes() != bits:
-                raise CheckError(f"{self.called} changed its input {memory.label}")
+                raise changed_input(self.called, memory.label)
         return self.fitting(results), made
 
     def fitting(self, results: Sequence[Array]) -> list[Array]:

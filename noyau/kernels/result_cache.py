@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from noyau.errors import FindingKind
 from noyau.ir.graph import Constant, Graph
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.machine import this_machine
@@ -131,7 +132,8 @@ def certificate_of(told: Mapping[str, Any]) -> Certificate:
 
 
 def _failure(told: Mapping[str, Any]) -> Failure:
-    return Failure(**{**told, "cell": None if told["cell"] is None else tuple(told["cell"])})
+    cell = None if told["cell"] is None else tuple(told["cell"])
+    return Failure(**{**told, "kind": FindingKind(told["kind"]), "cell": cell})
 
 
 def _graph(graph: Graph) -> str:

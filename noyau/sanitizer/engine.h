@@ -26,8 +26,8 @@
    warning. An ATOMIC reads and writes; atomics do not conflict with each other. */
 enum { SHADOW_READ = 0, SHADOW_WRITE = 1, SHADOW_ATOMIC = 2, SHADOW_SAME_WRITE = 3, SHADOW_ACCESSES = 4 };
 
-/* What may be found. The kinds from SHADOW_OTHER on are the caller's. */
-enum { SHADOW_RACE = 1, SHADOW_OUTSIDE = 2, SHADOW_NEGATIVE = 3, SHADOW_UNSET = 4, SHADOW_BARRIER = 5, SHADOW_OTHER = 16 };
+/* Kinds of findings, in the order of engine.py. */
+enum { SHADOW_RACE = 1, SHADOW_OUTSIDE = 2, SHADOW_NEGATIVE = 3, SHADOW_UNSET = 4, SHADOW_BARRIER = 5 };
 
 /* Findings that are alike in kind, accesses, sites and memory are one: the first of them, and how many there were. */
 typedef struct {
@@ -74,8 +74,8 @@ NOYAU_EXPORT int64_t shadow_touch_many(shadow *, int32_t memory, const int64_t *
 enum { SHADOW_REGION = -1, SHADOW_ENTER = -2, SHADOW_FENCE = -3, SHADOW_CLEAR = -4 };
 NOYAU_EXPORT void shadow_replay(shadow *, const int64_t *rows, int64_t count);
 
-/* An index that lies outside its axis was met (SHADOW_OUTSIDE, SHADOW_NEGATIVE), or something else (SHADOW_BARRIER,
-   SHADOW_OTHER + n). */
+/* An index that lies outside its axis was met (SHADOW_OUTSIDE, SHADOW_NEGATIVE), or a barrier that not all
+   reach (SHADOW_BARRIER). */
 NOYAU_EXPORT void shadow_note(shadow *, int32_t kind, int32_t memory, int32_t access, int32_t site, int32_t other_site,
                               int64_t other_owner, int64_t index, int64_t axis, int64_t extent);
 /* The cells hold values from here on, though no owner wrote them (a fill by the library). */

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import BuildError
+from noyau.errors import BuildError, FindingKind
 from noyau.sanitizer.records import Access, Seen
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -41,23 +41,19 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 }
 
 
-class Kind(IntEnum):
-    """What may be found, as engine.h counts."""
+# Kinds by the numbers of engine.h, from 1 on.
+_KINDS = (
+    FindingKind.RACE,
+    FindingKind.OUT_OF_BOUNDS,
+    FindingKind.NEGATIVE_INDEX,
+    FindingKind.UNINITIALISED,
+    FindingKind.DIVERGENT_BARRIER,
+)
 
-    RACE = 1
-    OUTSIDE = 2
-    NEGATIVE = 3
-    UNSET = 4
-    BARRIER = 5
 
-
-_CALLED: dict[int, str] = {
-    Kind.RACE: "race",
-    Kind.OUTSIDE: "out-of-bounds",
-    Kind.NEGATIVE: "negative-index",
-    Kind.UNSET: "uninitialised",
-    Kind.BARRIER: "divergent-barrier",
-}
+def number_of(kind: FindingKind) -> int:
+    """The number that engine.h has for a kind."""
+    return _KINDS.index(kind) + 1
 
 
 class Event(IntEnum):
@@ -172,7 +168,7 @@ class Shadow:
 
     def note(
         self,
-        kind: int,
+        kind: FindingKind,
         memory: int,
         access: Access,
         site: int,
@@ -183,7 +179,7 @@ class Shadow:
         extent: int = 0,
     ) -> None:
         """Something that was met: an index outside `extent` along an axis, a barrier; `other`: a site and an owner."""
-        told = (kind, memory, access, site, *other, index, axis, extent)
+        told = (number_of(kind), memory, access, site, *other, index, axis, extent)
         self._library.shadow_note(self.handle, *told)
 
     def fill(self, memory: int) -> None:
@@ -225,9 +221,9 @@ class Shadow:
 
 def _seen(found: Any) -> Seen:
     values = {name: int(getattr(found, name)) for name in (*_Finding._names32, *_Finding._names64)}
-    kind = values.pop("kind")
+    kind = _KINDS[values.pop("kind") - 1]
     access, other = Access(values.pop("access")), Access(values.pop("other_access"))
     changed = values.pop("changed")
-    is_same = kind == Kind.RACE and access is other is Access.WRITE and not changed
-    called = "written-twice" if is_same else _CALLED.get(kind, f"other-{kind}")
-    return Seen(kind=called, access=access, other_access=other, **values)
+    if kind is FindingKind.RACE and access is other is Access.WRITE and not changed:
+        kind = FindingKind.WRITTEN_TWICE
+    return Seen(kind=kind, access=access, other_access=other, **values)

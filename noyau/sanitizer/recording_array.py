@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numpy.lib.mixins import NDArrayOperatorsMixin
 
-from noyau.errors import UnsupportedError
-from noyau.sanitizer.engine import Kind, Shadow
+from noyau.errors import FindingKind, UnsupportedError
+from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access, Memory, Site
 
 READ, WRITE, ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
@@ -83,7 +83,9 @@ class Recorder:
         if len(self.notes) >= NOTES:
             self.play()
 
-    def outside(self, kind: Kind, memory: int, access: int, site: int, index: int, axis: int, extent: int) -> None:
+    def outside(
+        self, kind: FindingKind, memory: int, access: int, site: int, index: int, axis: int, extent: int
+    ) -> None:
         """An index that is not within its axis."""
         self.play()
         self.shadow.enter(self.owner)
@@ -229,7 +231,7 @@ class Recording(NDArrayOperatorsMixin):
         is_wrapped = -extent <= index < 0
         where = self.recorder.sites[site]
         if not (is_wrapped and (where.file, where.line) in self.recorder.signed):
-            kind = Kind.NEGATIVE if is_wrapped else Kind.OUTSIDE
+            kind = FindingKind.NEGATIVE_INDEX if is_wrapped else FindingKind.OUT_OF_BOUNDS
             self.recorder.outside(kind, self.memory, access, site, index, axis, extent)
         return is_wrapped
 

@@ -12,8 +12,9 @@ from enum import IntEnum
 
 import numpy as np
 
+from noyau.errors import FindingKind
 from noyau.text import several
-from noyau.verify.findings import REMEDIES, Finding
+from noyau.verify.findings import Finding
 
 
 class Access(IntEnum):
@@ -31,7 +32,12 @@ _VERBS = {
     Access.ATOMIC: ("merges into", "merged into"),
     Access.SAME_WRITE: ("writes", "written"),
 }
-WARNINGS = frozenset({"written-twice", "negative-index"})  # kinds that may be meant
+# Remedies of races by what meets: blocks, which no barrier orders, and updates of one cell.
+_BETWEEN_BLOCKS = {
+    "cuda": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
+    "numba_cuda": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
+}
+_OF_UPDATES = {"numba_cuda": "use cuda.atomic, as in cuda.atomic.add(counts, index, 1), or give each cell one thread"}
 _ALLOWED = re.compile(r"#\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)|//\s*noyau:\s*allow\(([\w\-, ]+)\)\s*(.*)")
 
 
@@ -57,7 +63,7 @@ class Site:
     def place(self) -> str:
         return f"{self.file}:{self.line}"
 
-    def allows(self, kind: str) -> str | None:
+    def allows(self, kind: FindingKind) -> str | None:
         """The reason of a mark `noyau: allow(KIND) REASON` on the line that silences this kind, else None."""
         found = _ALLOWED.search(self.text)
         if found is None:
@@ -98,7 +104,7 @@ class Seen:
     """What the engine found: findings alike in kind, accesses, sites and memory are one, and these are the numbers of
     the first. Sites, memories and owners are numbers of the route that was watched; -1 is none."""
 
-    kind: str
+    kind: FindingKind
     access: Access
     site: int
     owner: int
@@ -123,14 +129,14 @@ class Seen:
 class Route:
     """How a route spells the numbers of what was seen: its sites and memories, and an owner in words (`iteration 3`,
     `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said of it, where that is not as
-    everywhere; a race of two blocks, and one of a cell that several update, may have remedies of their own."""
+    elsewhere in the language."""
 
     language: str
     sites: Sequence[Site]
     memories: Mapping[int, Memory]
     owner: Callable[[int], str]
-    remedies: Mapping[str, str]
-    messages: Mapping[str, Callable[[Seen, Route], str]] = field(default_factory=dict)
+    remedies: Mapping[FindingKind, str] = field(default_factory=dict)
+    messages: Mapping[FindingKind, Callable[[Seen, Route], str]] = field(default_factory=dict)
 
     def site(self, number: int) -> Site:
         return self.sites[number] if 0 <= number < len(self.sites) else NOWHERE
@@ -168,24 +174,25 @@ def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: 
 
 def _updates(seen: Sequence[Seen]) -> set[tuple[int, int, int]]:
     """The lines, twice, and memories of which several owners read a cell and write it, all on that line: x[0] += 1."""
-    alone = [each for each in seen if each.kind == "race" and each.site == each.other_site]
+    alone = [each for each in seen if each.kind is FindingKind.RACE and each.site == each.other_site]
     one, both = ({(each.site, each.site, each.memory) for each in alone if each.writes == writes} for writes in (1, 2))
     return one & both
 
 
 def _remedy(seen: Seen, route: Route, owners: Sequence[str], is_update: bool) -> str:
-    kinds = [seen.kind]
-    if seen.kind == "race":
-        blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
-        kinds = ["update"] * is_update + ["race of blocks"] * (len(blocks) > 1) + kinds
-    return next((route.remedies[kind] for kind in kinds if kind in route.remedies), REMEDIES.get(seen.kind, ""))
+    usual = route.remedies.get(seen.kind) or seen.kind.remedies.get(route.language, seen.kind.remedy)
+    if seen.kind is not FindingKind.RACE:
+        return usual
+    blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
+    usual = _BETWEEN_BLOCKS.get(route.language, usual) if len(blocks) > 1 else usual
+    return _OF_UPDATES.get(route.language, usual) if is_update else usual
 
 
 def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str, is_update: bool = False) -> Finding:
     """One finding of the record, in words; `is_update`: of a line on which several owners update a cell."""
     site, other = route.site(seen.site), route.site(seen.other_site)
     memory = route.memories.get(seen.memory, _UNNAMED)
-    is_index = seen.kind in ("out-of-bounds", "negative-index")
+    is_index = seen.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX)
     owners = [route.owner(seen.owner)] if seen.owner >= 0 else []
     owners += [route.owner(seen.other_owner)] if seen.other_owner >= 0 else []
     return Finding(
@@ -197,7 +204,7 @@ def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str, is_upd
         size,
         route.messages.get(seen.kind, _message)(seen, route),
         cell=None if is_index or memory.is_one else memory.at(seen.cell),
-        severity="warning" if seen.kind in WARNINGS else "error",
+        severity=seen.kind.severity,
         other_place=other.place if other.line else "",
         owners=tuple(owners),
         digest=digest(seen.kind, kernel, site.text, other.text),
@@ -216,8 +223,8 @@ def unwritten(
         return []
     many = f" and {missed - 1} more cells" if missed > 1 else ""
     told = f"{nobody} {memory.spelt(first)}{many} of {math.prod(memory.shape)}"
-    worded = replace(route, sites=[place], memories={-1: memory}, messages={"unwritten": lambda *_: told})
-    return findings_of([Seen("unwritten", Access.WRITE, 0, -1, first)], worded, op, kernel, size)[0]
+    worded = replace(route, sites=[place], memories={-1: memory}, messages={FindingKind.UNWRITTEN: lambda *_: told})
+    return findings_of([Seen(FindingKind.UNWRITTEN, Access.WRITE, 0, -1, first)], worded, op, kernel, size)[0]
 
 
 def digest(*parts: str) -> str:
@@ -230,14 +237,16 @@ def _message(seen: Seen, route: Route) -> str:
     memory = route.memories.get(seen.memory, _UNNAMED)
     who, verb = route.owner(seen.owner), _VERBS[seen.access][0]
     times = f" ({seen.count} times)" if seen.count > 1 else ""
-    if seen.kind in ("out-of-bounds", "negative-index"):
+    if seen.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX):
         along = f" along axis {seen.axis}" if seen.axis >= 0 and len(memory.shape) > 1 else ""
         told = f"{who} {verb} {memory.name} at {seen.cell}{along}, which has {several(seen.extent, 'cell')}{times}"
-        return told + (" (an index below 0 counts from the end here)" if seen.kind == "negative-index" else "")
-    if seen.kind == "uninitialised":
+        return told + (
+            " (an index below 0 counts from the end here)" if seen.kind is FindingKind.NEGATIVE_INDEX else ""
+        )
+    if seen.kind is FindingKind.UNINITIALISED:
         return f"{who} {verb} {memory.spelt(seen.cell)}, which nobody wrote before{times}"
-    if seen.kind in ("race", "written-twice"):
-        same = ", the same value" if seen.kind == "written-twice" else ""
+    if seen.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE):
+        same = ", the same value" if seen.kind is FindingKind.WRITTEN_TWICE else ""
         line = f"line {other.line}" if other.line else "a line of a library"
         where = "the same line" if other == site else line
         past = _VERBS[seen.other_access][1]

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from noyau.dtypes import DType
+from noyau.errors import CheckError, FindingKind
 
 GUARD_BYTES = 4096
 _ALIGNMENT = 64
@@ -73,18 +74,19 @@ class Guarded:
         as_strided(gaps[first:], array.shape, [stride // array.itemsize for stride in array.strides])[...] = False
         return cls(label, copy, room.around, room.poison, gaps)
 
-    def fault(self) -> str | None:
-        """What was written outside the array, or None."""
+    def refuse_writes(self, kernel: str) -> None:
+        """CheckError where something was written outside the array."""
         zones = {"before": self.around[:GUARD_BYTES], "after": self.around[len(self.around) - GUARD_BYTES :]}
         for side, zone in zones.items():
             changed = np.flatnonzero(~self._is_poison(zone))
             if changed.size:
                 cells = changed[0] + 1 if side == "after" else GUARD_BYTES // len(self.poison) - changed[-1]
-                return f"wrote outside {self.label}, {cells} cells {side} its {'end' if side == 'after' else 'start'}"
+                end = "end" if side == "after" else "start"
+                kind = FindingKind.OUT_OF_BOUNDS if side == "after" else FindingKind.NEGATIVE_INDEX
+                raise CheckError(f"{kernel} wrote outside {self.label}, {cells} cells {side} its {end}", kind)
         between = self.around[GUARD_BYTES : len(self.around) - GUARD_BYTES]
         if self.gaps is not None and (self.gaps & ~self._is_poison(between)).any():
-            return f"wrote outside {self.label}, between its cells"
-        return None
+            raise CheckError(f"{kernel} wrote outside {self.label}, between its cells", FindingKind.OUT_OF_BOUNDS)
 
     def still_poisoned(self) -> np.ndarray:
         """Where the array's cells have the very bits of the poison, as bool of its shape."""
@@ -95,6 +97,19 @@ class Guarded:
         size = len(self.poison)
         found: np.ndarray = words(zone, size) == np.frombuffer(self.poison, f"u{size}")
         return found
+
+
+def refuse_unwritten(kernel: str, output: str, missed: np.ndarray, kind: FindingKind = FindingKind.UNWRITTEN) -> None:
+    """CheckError where a kernel missed cells of an output: it never wrote them, or reads them before it writes."""
+    if missed.any():
+        verb = "never wrote" if kind is FindingKind.UNWRITTEN else "reads before it writes"
+        first = [int(index) for index in np.argwhere(missed)[0]]
+        raise CheckError(f"{kernel} {verb} {missed.sum()} cells of {output}; the first is {first}", kind)
+
+
+def changed_input(kernel: str, label: object) -> CheckError:
+    """The error for a kernel that wrote to an input, by its number or its name."""
+    return CheckError(f"{kernel} changed its input {label}", FindingKind.MUTATED_INPUT)
 
 
 def words(content: np.ndarray, size: int) -> np.ndarray:

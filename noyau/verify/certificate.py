@@ -8,17 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from noyau.errors import CheckError
+from noyau.errors import CheckError, FindingKind
 from noyau.text import several
 
 MARGIN = 4.0  # times what is allowed, for one cell in SHARE
 SHARE = 100_000
+PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """One wrong cell, or what else is wrong with a run; `given` and `note` say of what inputs and how far it goes."""
 
+    kind: FindingKind
     case: str
     given: str
     note: str
@@ -27,6 +29,23 @@ class Failure:
     got: float = math.nan
     want: float = math.nan
     allowed: float = 0.0
+
+    @classmethod
+    def of_cell(
+        cls,
+        case: str,
+        given: str,
+        note: str,
+        output: str,
+        cell: tuple[int, ...],
+        got: float,
+        want: float,
+        allowed: float,
+    ) -> Failure:
+        """A wrong cell: lost precision where its value is near, else a wrong value."""
+        is_near = math.isfinite(got) and math.isfinite(want) and abs(got - want) <= PRECISE * allowed
+        kind = FindingKind.PRECISION if is_near else FindingKind.WRONG_VALUE
+        return cls(kind, case, given, note, output, cell, got, want, allowed)
 
     def __str__(self) -> str:
         if self.cell is None:

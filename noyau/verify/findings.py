@@ -8,56 +8,22 @@ Source: OASIS, Static Analysis Results Interchange Format (SARIF) Version 2.1.0.
 from __future__ import annotations
 
 import linecache
-import math
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from noyau.errors import CheckError
+from noyau.errors import CheckError, FindingKind, Severity
 from noyau.text import Printed
-from noyau.verify.certificate import Certificate, Failure
+from noyau.verify.certificate import Certificate
 
 SCHEMA_VERSION = 1
-_PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
-
-# Each kind of finding, and what mends it. Those of which the first word is "watch" need every access watched.
-REMEDIES = {
-    "race": "give each cell one owner, or use a reduction or an atomic",
-    "out-of-bounds": "compare each index with the size of its axis before the access",
-    "negative-index": "an index lies below 0: compare it with 0 before the access",
-    "uninitialised": "write each cell before it is read, or say what the output holds with init=",
-    "unwritten": "let the loop reach the last cells, or give the output a value with init=",
-    "written-twice": "give each cell one owner",
-    "divergent-barrier": "let every thread of a block reach the barrier",
-    "wrong-value": "compare it with the reference at the cell that is named",
-    "mutated-input": "write to the outputs alone, or name the input in updates=",
-    "order-dependent": "merge in a fixed order, if its bits are to be the same each time",
-    "gradient": "compare it with the derivative of the reference at the cell that is named",
-    "launch": "mend what the message names",
-    "precision": "accumulate in a wider type, or in an order that loses less",
-    "crash": "run it on the inputs that are named, under a debugger",
-}
-UNWATCHED = ("written-twice", "divergent-barrier")  # they show in no value: only where every access is watched
-
-# The kinds of what a run may do wrong, by the words of the message.
-_KINDS = (
-    (r"would race", "race"),
-    (r"wrote outside .* before its start", "negative-index"),
-    (r"wrote outside", "out-of-bounds"),
-    (r"never wrote", "unwritten"),
-    (r"reads before it writes", "uninitialised"),
-    (r"changed its input", "mutated-input"),
-    (r"crashed|did not answer|ended its process|raised", "crash"),
-    (r"\bgave\b|accepted what it must refuse|returned", "wrong-value"),
-)
 LIMITS = (
     "only the inputs, shapes and branches that ran were seen",
     "where accesses are not watched, memory is seen where it is written, not where it is read: a race that changed no "
     "value is not found",
-    f"found only where accesses are watched: {', '.join(UNWATCHED)}",
+    f"found only where accesses are watched: {', '.join(kind for kind in FindingKind if kind.needs_watching)}",
 )
 
 
@@ -72,12 +38,12 @@ class Finding:
     op: str
     kernel: str
     language: str
-    kind: str
+    kind: FindingKind
     place: str
     size: str
     message: str
     cell: tuple[int, ...] | None = None
-    severity: str = "error"
+    severity: Severity = "error"
     other_place: str = ""
     owners: tuple[str, ...] = ()
     digest: str = ""
@@ -91,7 +57,7 @@ class Finding:
 
     @property
     def remedy(self) -> str:
-        return self.mend or REMEDIES[self.kind]
+        return self.mend or self.kind.remedy
 
     def __str__(self) -> str:
         return f"{self.kind}: {self.message}; {self.remedy}"
@@ -123,7 +89,7 @@ def restored(held: Mapping[str, Any]) -> Finding:
     """A finding from its fields as JSON has kept them."""
     cell = None if held["cell"] is None else tuple(held["cell"])
     lists = {name: tuple(held[name]) for name in ("owners", "witnesses")}
-    return Finding(**{**held, **lists, "cell": cell})
+    return Finding(**{**held, **lists, "kind": FindingKind(held["kind"]), "cell": cell})
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,19 +221,6 @@ def excerpt(finding: Finding) -> list[str]:
     return [*told, f"{' ' * width}  = mend: {finding.remedy}"]
 
 
-def kind_of(failure: Failure) -> str:
-    """The kind of a failure, by its cell or by its words."""
-    if failure.cell is not None:
-        return "precision" if _is_near(failure) else "wrong-value"
-    return next((kind for words, kind in _KINDS if re.search(words, failure.note)), "wrong-value")
-
-
-def _is_near(failure: Failure) -> bool:
-    if not (math.isfinite(failure.got) and math.isfinite(failure.want)):
-        return False
-    return abs(failure.got - failure.want) <= _PRECISE * failure.allowed
-
-
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
 
 
@@ -276,15 +229,13 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
     from noyau.version import __version__
 
     kinds = sorted({finding.kind for finding in findings})
-    rules = [
-        {"id": kind, "shortDescription": {"text": kind}, "help": {"text": REMEDIES.get(kind, "")}} for kind in kinds
-    ]
+    rules = [{"id": kind, "shortDescription": {"text": kind}, "help": {"text": kind.remedy}} for kind in kinds]
     driver = {"name": "noyau", "version": __version__, "rules": rules}
     results = [_result(finding, kinds) for finding in findings]
     return {"$schema": _SCHEMA, "version": "2.1.0", "runs": [{"tool": {"driver": driver}, "results": results}]}
 
 
-def _result(finding: Finding, kinds: Sequence[str]) -> dict[str, Any]:
+def _result(finding: Finding, kinds: Sequence[FindingKind]) -> dict[str, Any]:
     at = f" (for {finding.size})" if finding.size else ""
     made: dict[str, Any] = {
         "ruleId": finding.kind,

@@ -19,15 +19,17 @@ def require_tolerance(tolerance: float | None) -> None:
 
 
 def trial(graph: Graph, kernel: KernelFunction, tolerance: float | None, spelt: Spelt | None = None) -> Trial:
-    """What judges a kernel: by the certificate, or by a tolerance."""
-    return Trial(graph, kernel, spelt) if tolerance is None else TolerantTrial(graph, kernel, tolerance)
+    """The judge of a user's kernel: by the certificate, or by a tolerance."""
+    if tolerance is None:
+        return Trial(graph, kernel, spelt, is_check=True)
+    return TolerantTrial(graph, kernel, tolerance)
 
 
 class TolerantTrial(Trial):
     """A trial in which a float may be off by `tolerance` times the truth, and by `tolerance` where that is below 1."""
 
     def __init__(self, graph: Graph, kernel: KernelFunction, tolerance: float) -> None:
-        super().__init__(graph, kernel)
+        super().__init__(graph, kernel, is_check=True)
         self.tolerance = tolerance
 
     def judges(self, inputs: Arrays, results: Sequence[Array], truth: Arrays) -> list[Judge]:

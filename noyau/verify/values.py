@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import InputError, NoyauError
+from noyau.errors import CheckError, FindingKind, InputError, NoyauError
 from noyau.ir.graph import Graph, Node
 from noyau.ir.graph_interpreter import evaluate
 from noyau.text import printable
@@ -119,10 +119,13 @@ def _judged(case: Case, given: str, judges: Sequence[Judge], runs: Iterable[Sequ
 
 
 class Trial:
-    """A kernel, and the graph that says what is right."""
+    """A kernel, and the graph that says what is right; `is_check`: a user's kernel, of which each failure is told."""
 
-    def __init__(self, graph: Graph, kernel: KernelFunction, spelt: Spelt | None = None) -> None:
+    def __init__(
+        self, graph: Graph, kernel: KernelFunction, spelt: Spelt | None = None, *, is_check: bool = False
+    ) -> None:
         self.graph, self.kernel, self.spelt, self.stepped = graph, kernel, spelt, stepped(graph)
+        self.is_check = is_check
         self.first_runs = first_runs(self.stepped, graph.outputs)
 
     @cached_property
@@ -143,10 +146,12 @@ class Trial:
         except NoyauError as error:
             if isinstance(error, InputError) and not any(truth[name].size for name in self.graph.outputs):
                 return Outcome(case.label, case.captured)  # NumPy refuses an index that is looked up for nothing, too
-            return self.failed(case, f"ended with {type(error).__name__}: {error}")
-        fault = self.misfit(results, truth) or changed(given, case.inputs)
-        if fault:
-            return self.failed(case, fault)
+            return self.failed(case, kind_of(error), self.ending(error))
+        misfit, written_to = self.misfit(results, truth), changed(given, case.inputs)
+        if misfit:
+            return self.failed(case, FindingKind.WRONG_VALUE, misfit)
+        if written_to:
+            return self.failed(case, FindingKind.MUTATED_INPUT, written_to)
         judges = self.judges(inputs, results, truth)
         return decide(case, self.given(case), judges, self.stages(inputs, truth, as_it_is, seed))
 
@@ -196,13 +201,18 @@ class Trial:
         except InputError:
             return Outcome(case.label, case.captured)
         except NoyauError as error:
-            return self.failed(case, f"ended with {type(error).__name__}: {error}")
+            return self.failed(case, kind_of(error), self.ending(error))
         if isinstance(refusal.__cause__, ValueError | ArithmeticError):
             return Outcome(case.label, case.captured)
-        return self.failed(case, f"accepted what it must refuse: {refusal}")
+        return self.failed(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
 
-    def failed(self, case: Case, note: str) -> Outcome:
-        return Outcome(case.label, case.captured, failures=(Failure(case.label, self.given(case), note),))
+    def ending(self, error: NoyauError) -> str:
+        """How a run ended that raised an error; a check lets what is wrong speak for itself."""
+        is_plain = self.is_check and isinstance(error, CheckError)
+        return str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
+
+    def failed(self, case: Case, kind: FindingKind, note: str) -> Outcome:
+        return Outcome(case.label, case.captured, failures=(Failure(kind, case.label, self.given(case), note),))
 
     def given(self, case: Case) -> str:
         """The inputs, in words: `x: f32[4, 41], w: f32[41]`."""
@@ -219,6 +229,11 @@ class Trial:
             if found != wanted:
                 return f"gave {found} as {printable(name)}, not {wanted}"
         return None
+
+
+def kind_of(error: NoyauError) -> FindingKind:
+    """The kind of what an error of a kernel shows; of one that is not about its values, a wrong value."""
+    return error.kind if isinstance(error, CheckError) else FindingKind.WRONG_VALUE
 
 
 def spell(dtype: DType, shape: Sequence[int]) -> str:
@@ -303,19 +318,11 @@ class Judge:
         wrong = np.argwhere(ratios > 1)
         if not len(wrong):
             return ()
-        allowed, note = self.allowed(), extent_of(wrong, ratios.shape)
-        cells = dict.fromkeys([tuple(wrong[0]), tuple(np.argwhere(ratios == ratios.max())[0])])
+        numbers, note = (self.got, self.truth, self.allowed()), extent_of(wrong, ratios.shape)
+        cells = dict.fromkeys(tuple(map(int, cell)) for cell in (wrong[0], np.argwhere(ratios == ratios.max())[0]))
+        name = printable(self.node.output)
         return tuple(
-            Failure(
-                case.label,
-                given,
-                note,
-                printable(self.node.output),
-                tuple(int(index) for index in cell),
-                float(self.got[cell]),
-                float(self.truth[cell]),
-                float(allowed[cell]),
-            )
+            Failure.of_cell(case.label, given, note, name, cell, *(float(each[cell]) for each in numbers))
             for cell in list(cells)[:SHOWN]
         )
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, assert_never
 
-from noyau.errors import NoyauError
+from noyau.errors import CheckError, FindingKind, NoyauError
 from noyau.workers.channel import Channel
 from noyau.workers.tamper_detection import Watch
 
@@ -34,11 +34,12 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The result of a handler; or the class name and the message of its error."""
+    """The result of a handler; or the class name and the message of its error, and the kind of a finding that it is."""
 
     result: Any = None
     error: str = ""
     message: str = ""
+    kind: FindingKind | None = None
 
 
 def serve(channel: Channel, state: Any = None) -> None:
@@ -64,7 +65,8 @@ class _Handlers:
         try:
             return pickle.dumps(Reply(self._run(pickle.loads(content))))  # noqa: S301  from the process that started us
         except NoyauError as error:
-            reply = Reply(error=type(error).__name__, message=str(error))
+            kind = error.kind if isinstance(error, CheckError) else None
+            reply = Reply(error=type(error).__name__, message=str(error), kind=kind)
         except Exception as error:  # noqa: BLE001  the parent raises it, whatever it is
             reply = Reply(error="CheckError", message=f"failed with {type(error).__name__}: {error}")
         return pickle.dumps(reply)

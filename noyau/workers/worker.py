@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import IO, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 
 from noyau import errors
-from noyau.errors import CheckError, NoyauError
+from noyau.errors import CheckError, FindingKind, NoyauError, UnansweredError
 from noyau.workers.channel import Channel, pair
 from noyau.workers.serve import Reply, Request, Scope
 from noyau.workers.serve import pin as pin_here
@@ -108,7 +108,7 @@ class Worker:
             except Exception as error:
                 raise ValueError from error
         if reply.error:
-            raise _error(reply.error, f"{self.name}: {reply.message}")
+            raise _error(reply, f"{self.name}: {reply.message}")
         return reply.result
 
     def start(self) -> None:
@@ -137,9 +137,9 @@ class Worker:
             yield
         except TimeoutError:
             self.end()
-            raise CheckError(f"{self.name} did not answer within {self.patience_s:g} s and was ended") from None
+            raise UnansweredError(f"{self.name} did not answer within {self.patience_s:g} s and was ended") from None
         except (OSError, EOFError, ValueError):
-            raise CheckError(f"{self.name} {self._last_words()}") from None
+            raise CheckError(f"{self.name} {self._last_words()}", FindingKind.CRASH) from None
         except BaseException:  # Ctrl-C: half a reply may lie in the channel
             self.end()
             raise
@@ -217,7 +217,10 @@ def _ending(status: int) -> str:
         return f"crashed (signal {-status})"
 
 
-def _error(name: str, message: str) -> NoyauError:
-    """The error of noyau of this name; CheckError for any other."""
-    kind = vars(errors).get(name, CheckError)
-    return (kind if isinstance(kind, type) and issubclass(kind, NoyauError) else CheckError)(message)
+def _error(reply: Reply, message: str) -> NoyauError:
+    """The error of noyau that a reply names; CheckError for any other."""
+    known = vars(errors).get(reply.error, CheckError)
+    error = (known if isinstance(known, type) and issubclass(known, NoyauError) else CheckError)(message)
+    if isinstance(error, CheckError) and reply.kind is not None:
+        error.kind = reply.kind
+    return error

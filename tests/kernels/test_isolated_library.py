@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError, UnsupportedError
+from noyau.errors import CheckError, InputError, UnansweredError, UnsupportedError
+from noyau.kernels.call import built
 from noyau.kernels.callers import built
 from noyau.kernels.isolated_library import Isolated, call_guarded, packed
 from noyau.kernels.reference import graph_of
-from noyau.verify.values import Case, certify_native
+from noyau.verify.values import Case, certify_native, kind_of
 from tests.kernels.written import attached, op_of
 
 DEEDS = """
@@ -53,19 +54,20 @@ def test_it_runs_elsewhere_and_gives_its_results(isolated):
 
 
 @pytest.mark.parametrize(
-    ("n", "kind", "told"),
+    ("n", "error", "told", "kind"),
     [
-        (3, CheckError, r"^op\[f\] crashed \(SIGSEGV\)"),
-        (4, CheckError, r"^op\[f\] did not answer within 3 s and was ended$"),
-        (5, CheckError, r"^op\[f\]: .* wrote outside output 0, 1 cells after its end"),
-        (6, CheckError, r"^op\[f\] ended its process with status 7"),
-        (7, CheckError, r"^op\[f\]: .* wrote outside output 0, 1 cells before its start"),
-        (8, InputError, r"^op\[f\]: "),
+        (3, CheckError, r"^op\[f\] crashed \(SIGSEGV\)", "crash"),
+        (4, UnansweredError, r"^op\[f\] did not answer within 3 s and was ended$", "crash"),
+        (5, CheckError, r"^op\[f\]: .* wrote outside output 0, 1 cells after its end", "out-of-bounds"),
+        (6, CheckError, r"^op\[f\] ended its process with status 7", "crash"),
+        (7, CheckError, r"^op\[f\]: .* wrote outside output 0, 1 cells before its start", "negative-index"),
+        (8, InputError, r"^op\[f\]: ", "wrong-value"),
     ],
 )
-def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(isolated, n, kind, told):
-    with pytest.raises(kind, match=told):
+def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(isolated, n, error, told, kind):
+    with pytest.raises(error, match=told) as caught:
         isolated.call_guarded(f32(n))
+    assert kind_of(caught.value) == kind
     assert np.array_equal(isolated.call_guarded(f32(2))[0], 2 * f32(2))
 
 

@@ -13,7 +13,7 @@ from onnx.reference import ReferenceEvaluator
 
 import noyau
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError, SignatureError, UnsupportedError
+from noyau.errors import CheckError, FindingKind, InputError, SignatureError, UnsupportedError
 from noyau.hosts.onnxruntime import custom_ops, provenance
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.ops import onnx_models
@@ -241,7 +241,9 @@ def test_what_cannot_become_a_model():
 
 
 def test_a_generated_kernel_that_is_wrong_is_refused(monkeypatch):
-    wrong = Outcome("made up", False, 1, failures=(Failure("made up", "x: f32[1]", "is wrong"),))
+    wrong = Outcome(
+        "made up", False, 1, failures=(Failure(FindingKind.WRONG_VALUE, "made up", "x: f32[1]", "is wrong"),)
+    )
     monkeypatch.setattr(onnx_models, "judge", lambda task: Certificate(f"{task.operator}[c]", (wrong,)))
     with pytest.raises(CheckError, match=r"softmax_\w+\[c\] is wrong"):
         to_onnx(softmax)

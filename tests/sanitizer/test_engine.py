@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.sanitizer.engine import Kind, Shadow
+from noyau.errors import FindingKind
+from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access
 
 READ, WRITE, ATOMIC, SAME = Access.READ, Access.WRITE, Access.ATOMIC, Access.SAME_WRITE
@@ -195,7 +196,7 @@ def test_alike_findings_are_one_and_the_table_is_bounded():
         shadow.touch(memory, 0, WRITE, 0)
     assert [seen.count for seen in shadow.seen()] == [9]
     for site in range(300):
-        shadow.note(Kind.BARRIER, memory, READ, site)
+        shadow.note(FindingKind.DIVERGENT_BARRIER, memory, READ, site)
     assert len(shadow.seen()) == 256
     assert shadow.dropped == 45
     assert shadow.seen()[-1].kind == "divergent-barrier"

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, digest, findings_of
 
 WRITE = Site("k.py", 4, "out[i // 2] = x[i]")
 READ = Site("k.py", 9, "s = out[i]")
-RACE = Seen("race", Access.WRITE, 0, 2, 5, 0, Access.READ, 1, 1, count=3)
+RACE = Seen(FindingKind.RACE, Access.WRITE, 0, 2, 5, 0, Access.READ, 1, 1, count=3)
 
 
 def found(seen, *sites):
@@ -35,20 +36,20 @@ def test_an_access_of_a_library_has_no_line():
 
 
 def test_an_index_outside_tells_its_axis():
-    ((finding,), _) = found(Seen("out-of-bounds", Access.READ, 0, 2, 4, 0, axis=1, extent=4))
+    ((finding,), _) = found(Seen(FindingKind.OUT_OF_BOUNDS, Access.READ, 0, 2, 4, 0, axis=1, extent=4))
     assert finding.message == "iteration 2 reads out at 4 along axis 1, which has 4 cells"
     assert finding.cell is None
-    ((finding,), _) = found(Seen("negative-index", Access.READ, 0, 2, -1, 0, axis=0, extent=2))
+    ((finding,), _) = found(Seen(FindingKind.NEGATIVE_INDEX, Access.READ, 0, 2, -1, 0, axis=0, extent=2))
     assert finding.severity == "warning"
     assert "counts from the end" in finding.message
 
 
 def test_other_kinds():
-    ((finding,), _) = found(replace(RACE, kind="written-twice", other_access=Access.WRITE, other_site=0))
+    ((finding,), _) = found(replace(RACE, kind=FindingKind.WRITTEN_TWICE, other_access=Access.WRITE, other_site=0))
     assert "on the same line, the same value" in finding.message
-    ((finding,), _) = found(replace(RACE, kind="uninitialised", access=Access.READ))
+    ((finding,), _) = found(replace(RACE, kind=FindingKind.UNINITIALISED, access=Access.READ))
     assert "which nobody wrote before" in finding.message
-    ((finding,), _) = found(replace(RACE, kind="divergent-barrier", memory=-1, count=1))
+    ((finding,), _) = found(replace(RACE, kind=FindingKind.DIVERGENT_BARRIER, memory=-1, count=1))
     assert finding.message == "iteration 2: divergent-barrier"
 
 
@@ -62,7 +63,7 @@ def test_an_identifier_is_of_what_the_lines_say_not_of_their_numbers():
 def test_a_mark_allows_a_kind_on_either_line():
     marked = replace(READ, text="s = out[i]  # noyau: allow(race, written-twice) old values do")
     assert found(RACE, WRITE, marked) == ([], ["race allowed at k.py:9: old values do"])
-    ((_,), allowed) = found(replace(RACE, kind="uninitialised"), WRITE, marked)
+    ((_,), allowed) = found(replace(RACE, kind=FindingKind.UNINITIALISED), WRITE, marked)
     assert allowed == []
     in_c = replace(WRITE, text="a[0] = 1; // noyau: allow(race)")
     assert found(RACE, in_c, READ)[1] == ["race allowed at k.py:4: without a reason"]
@@ -73,18 +74,25 @@ def test_a_site_reads_its_line():
 
 
 def test_a_route_may_word_a_kind_itself():
-    route = Route("cuda", (WRITE, READ), {}, str, {"race": "wait"}, {"race": lambda seen, _: f"{seen.owner} hurries"})
+    route = Route(
+        "cuda",
+        (WRITE, READ),
+        {},
+        str,
+        {FindingKind.RACE: "wait"},
+        {FindingKind.RACE: lambda seen, _: f"{seen.owner} hurries"},
+    )
     ((finding,), _) = findings_of([RACE], route, "op", "kernel", "")
     assert (finding.message, finding.remedy) == ("2 hurries", "wait")
 
 
 def test_what_mends_a_race_follows_who_races():
-    remedies = {"race": "a barrier", "race of blocks": "an atomic", "update": "an update"}
-
     def mend(*seen: Seen, blocks: int = 1, host: int = -1) -> str:
         owners = {n: f"thread {n} of block {n % blocks}" for n in range(4)} | {host: "the host"}
-        route = Route("cuda", (WRITE, READ), {}, owners.__getitem__, remedies)
-        return findings_of(seen, route, "op", "kernel", "")[0][0].remedy
+        route = Route("numba_cuda", (WRITE, READ), {}, owners.__getitem__)
+        remedy = findings_of(seen, route, "op", "kernel", "")[0][0].remedy
+        words = {"cuda.syncthreads()": "a barrier", "orders two blocks": "an atomic", "cuda.atomic.add": "an update"}
+        return next(told for part, told in words.items() if part in remedy)
 
     read = replace(RACE, access=Access.READ, other_access=Access.WRITE, other_site=0)
     both = replace(read, access=Access.WRITE)

@@ -4,7 +4,16 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.toolchain.guard_zones import GUARD_BYTES, PLAIN, SCRATCH_POISONS, Guarded, poison_of
+from noyau.errors import CheckError, FindingKind
+from noyau.toolchain.guard_zones import (
+    GUARD_BYTES,
+    PLAIN,
+    SCRATCH_POISONS,
+    Guarded,
+    changed_input,
+    poison_of,
+    refuse_unwritten,
+)
 
 DTYPES = [dtype for dtype in DType if dtype is not DType.OTHER]
 
@@ -34,7 +43,7 @@ def test_an_array_is_poisoned_aligned_and_guarded(dtype, shape):
     assert made.array.flags.carray
     assert made.still_poisoned().shape == shape
     assert made.still_poisoned().all()
-    assert made.fault() is None
+    made.refuse_writes("k")
     assert len(made.around) == made.array.nbytes + 2 * GUARD_BYTES
 
 
@@ -45,14 +54,17 @@ def test_each_side_is_watched_to_its_end(dtype, cells):
         made = Guarded.poisoned("output 0", (5,), dtype, poison_of(dtype, 0))
         where = at if side.startswith("before") else at + (cells - 1) * dtype.bytes
         made.around[len(made.around) + where if where < 0 else where] ^= 1
-        assert made.fault() == f"wrote outside output 0, {cells} cells {side}"
+        with pytest.raises(CheckError, match=f"^k wrote outside output 0, {cells} cells {side}$") as caught:
+            made.refuse_writes("k")
+        assert caught.value.kind == ("negative-index" if side.startswith("before") else "out-of-bounds")
 
 
 def test_the_last_byte_of_a_guard_counts():
     for where in (0, -1):
         made = Guarded.poisoned("x", (5,), DType.F32, poison_of(DType.F32, 0))
         made.around[where] ^= 1
-        assert made.fault() is not None
+        with pytest.raises(CheckError, match="k wrote outside x"):
+            made.refuse_writes("k")
 
 
 def test_a_written_cell_is_no_longer_poisoned():
@@ -68,7 +80,7 @@ def test_a_copy_keeps_every_bit(dtype):
     made = Guarded.holding("input 0", array, dtype)
     assert made.array.tobytes() == array.tobytes()
     assert not np.shares_memory(made.array, array)
-    assert made.fault() is None
+    made.refuse_writes("k")
 
 
 @pytest.mark.parametrize("axes", [(slice(None, None, 2), slice(1, 3)), (slice(None, None, -1), slice(None, None, -2))])
@@ -77,12 +89,14 @@ def test_a_copy_may_lie_as_the_array_does(axes):
     made = Guarded.alike("input 0", array, DType.F32)
     assert made.array.strides == array.strides
     assert made.array.tolist() == array.tolist()
-    assert made.fault() is None
+    made.refuse_writes("k")
     assert made.gaps is not None
     assert made.gaps.sum() + array.size == len(made.gaps)
     between = int(np.flatnonzero(made.gaps)[0])
     made.around[GUARD_BYTES + 4 * between] ^= 1
-    assert made.fault() == "wrote outside input 0, between its cells"
+    with pytest.raises(CheckError, match=r"^k wrote outside input 0, between its cells$") as caught:
+        made.refuse_writes("k")
+    assert caught.value.kind == "out-of-bounds"
 
 
 def test_a_copy_of_cells_that_are_one_has_no_gaps():
@@ -97,4 +111,21 @@ def test_a_copy_of_cells_that_are_one_has_no_gaps():
 )
 def test_what_is_packed_or_empty_is_copied_packed(array):
     made = Guarded.alike("input 0", array, DType.F32)
-    assert (made.gaps, made.array.shape, made.fault()) == (None, array.shape, None)
+    assert (made.gaps, made.array.shape) == (None, array.shape)
+    made.refuse_writes("k")
+
+
+@pytest.mark.parametrize(
+    ("kind", "verb"),
+    [(FindingKind.UNWRITTEN, "never wrote"), (FindingKind.UNINITIALISED, "reads before it writes")],
+)
+def test_missed_cells_are_counted_and_the_first_is_named(kind, verb):
+    refuse_unwritten("k", "output 0", np.zeros((2, 3), bool))
+    with pytest.raises(CheckError, match=rf"^k {verb} 2 cells of output 0; the first is \[1, 1\]$") as caught:
+        refuse_unwritten("k", "output 0", np.array([[False] * 3, [False, True, True]]), kind)
+    assert caught.value.kind is kind
+
+
+def test_a_changed_input_is_an_error_of_its_kind():
+    error = changed_input("k", 1)
+    assert (str(error), error.kind) == ("k changed its input 1", "mutated-input")

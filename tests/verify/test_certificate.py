@@ -5,10 +5,10 @@ import math
 
 import pytest
 
-from noyau.errors import CheckError
+from noyau.errors import CheckError, FindingKind
 from noyau.verify.certificate import SHARE, Certificate, Errors, Failure, Outcome
 
-WRONG = Failure("masked rows", "x: f32[4, 41]", "all of [:, 40:] is wrong", "out", (3, 40), 0.0, 0.0213, 1.2e-8)
+WRONG = Failure.of_cell("masked rows", "x: f32[4, 41]", "all of [:, 40:] is wrong", "out", (3, 40), 0.0, 0.0213, 1.2e-8)
 GOOD = Outcome(
     "normal numbers", False, 100, 0, 0.5, Errors(2.0, 50.0, 3e-7, 1e-6, 100), Errors(4.0, 80.0, 4e-7, 2e-6, 100)
 )
@@ -54,7 +54,7 @@ def test_cells_beyond_are_counted_over_all_cases():
 
 
 def test_what_is_no_matter_of_cells_is_never_allowed():
-    note = Failure("zeros", "x: f32[4]", "changed its input 0")
+    note = Failure(FindingKind.MUTATED_INPUT, "zeros", "x: f32[4]", "changed its input 0")
     large = Outcome("normal numbers", False, 100 * SHARE)
     certificate = Certificate("k", (large, Outcome("zeros", False, failures=(note,))))
     assert not certificate.ok
@@ -79,12 +79,12 @@ def test_the_message_says_what_where_and_how_far():
 
 
 def test_numbers_that_differ_are_told_apart():
-    told = str(Failure("zeros", "x: f64[4]", "", "out", (0,), 0.1, 0.1 + 1e-12, 8.2e-13))
+    told = str(Failure.of_cell("zeros", "x: f64[4]", "", "out", (0,), 0.1, 0.1 + 1e-12, 8.2e-13))
     assert "got 0.10000000000000001, want 0.10000000000100001 (float64)" in told
 
 
 def test_the_worst_kind_of_failure_comes_first():
-    other = Failure("zeros", "x: f32[4]", "gave 2 outputs, not 1")
+    other = Failure(FindingKind.WRONG_VALUE, "zeros", "x: f32[4]", "gave 2 outputs, not 1")
     certificate = Certificate("k", (bad(1.5), Outcome("zeros", False, failures=(other,))))
     assert certificate.failures == (other, WRONG)
 
@@ -121,7 +121,7 @@ def test_ratios_by_case_keep_the_worst_of_a_label():
 
 
 def test_the_record_is_json_even_where_numbers_are_not_finite():
-    wrong = Failure("NaN mixed in", "x: f32[2]", "it is wrong", "out", (1,), math.inf, math.nan, 1e-9)
+    wrong = Failure.of_cell("NaN mixed in", "x: f32[2]", "it is wrong", "out", (1,), math.inf, math.nan, 1e-9)
     outcome = Outcome("NaN mixed in", False, 2, 1, math.inf, failures=(wrong,))
     text = json.dumps(Certificate("k", (GOOD, outcome), order_independent=True).to_json(), allow_nan=False)
     record = json.loads(text)

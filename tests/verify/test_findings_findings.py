@@ -1,36 +1,30 @@
 from __future__ import annotations
 
+import pickle
+
 import pytest
 
-from noyau.errors import CheckError
+from noyau.errors import CheckError, FindingKind, InputError, RaisedError, UnansweredError
+from noyau.kernels.user_kernel import LANGUAGES
 from noyau.verify.certificate import Certificate, Failure
-from noyau.verify.findings import _KINDS, REMEDIES, UNWATCHED, Checked, Finding, KernelCheck, excerpt, kind_of, together
-
-
-def failure(note: str = "", **said) -> Failure:
-    return Failure("case", "x: f32[3]", note, **said)
+from noyau.verify.findings import Checked, Finding, KernelCheck, excerpt, together
+from noyau.verify.values import kind_of
 
 
 @pytest.mark.parametrize(
-    ("note", "kind"),
+    ("error", "kind"),
     [
-        ("wrote outside out, 1 cells after its end", "out-of-bounds"),
-        ("never wrote 3 cells of out", "unwritten"),
-        ("changed its input x", "mutated-input"),
-        ("changed its input 0", "mutated-input"),
-        ("two pieces of its work change out at [0]: on two threads they would race", "race"),
-        ("wrote outside out, 1 cells before its start", "negative-index"),
-        ("reads before it writes 3 cells of out", "uninitialised"),
-        ("crashed (SIGSEGV)", "crash"),
-        ("did not answer within 3 s and was ended", "crash"),
-        ("ended its process with status 3", "crash"),
-        ("raised ValueError: no", "crash"),
-        ("gave f64[3] as out, not f32[3]", "wrong-value"),
-        ("something else", "wrong-value"),
+        (CheckError("k wrote outside out", FindingKind.OUT_OF_BOUNDS), "out-of-bounds"),
+        (CheckError("k gave f64[3] as out, not f32[3]"), "wrong-value"),
+        (RaisedError("k raised ValueError: no"), "crash"),
+        (UnansweredError("k did not answer within 3 s and was ended"), "crash"),
+        (InputError("an index is outside its axis"), "wrong-value"),
     ],
 )
-def test_the_kind_follows_from_the_words(note, kind):
-    assert kind_of(failure(note)) == kind
+def test_an_error_says_its_kind(error, kind):
+    assert kind_of(error) == kind
+    again = pickle.loads(pickle.dumps(error))
+    assert (kind_of(again), str(again)) == (kind, str(error))
 
 
 @pytest.mark.parametrize(
@@ -38,18 +32,27 @@ def test_the_kind_follows_from_the_words(note, kind):
     [(1.00001, 1.0, "precision"), (1.1, 1.0, "wrong-value"), (float("nan"), 1.0, "wrong-value")],
 )
 def test_a_value_that_is_nearly_right_lost_precision(got, want, kind):
-    assert kind_of(failure(output="out", cell=(0,), got=got, want=want, allowed=1e-6)) == kind
+    assert Failure.of_cell("case", "x: f32[3]", "", "out", (0,), got, want, 1e-6).kind == kind
 
 
 def finding(place: str = "/folder/kernel.py:12", **said) -> Finding:
-    return Finding("op", "k", "python", "unwritten", place, "x: f32[3]", "wrong: it never wrote", (1, 2), **said)
+    return Finding(
+        "op", "k", "python", FindingKind.UNWRITTEN, place, "x: f32[3]", "wrong: it never wrote", (1, 2), **said
+    )
 
 
 def test_every_kind_has_a_remedy():
     kinds = "race out-of-bounds negative-index uninitialised unwritten written-twice divergent-barrier wrong-value"
     kinds += " mutated-input order-dependent gradient launch precision crash"
-    assert list(REMEDIES) == kinds.split()
-    assert {kind for _, kind in _KINDS} | set(UNWATCHED) <= REMEDIES.keys()
+    assert list(FindingKind) == kinds.split()
+    assert all(kind.remedy for kind in FindingKind)
+    assert all(kind.remedies.keys() <= set(LANGUAGES) for kind in FindingKind)
+
+
+def test_a_kind_is_made_of_its_text_and_of_no_other():
+    assert FindingKind("race") is FindingKind.RACE
+    with pytest.raises(ValueError, match="typo"):
+        FindingKind("typo")
 
 
 def test_a_finding_names_file_and_line():
@@ -103,8 +106,8 @@ def test_several_ops_are_one_record():
 
 def test_a_line_is_shown_where_a_file_has_it():
     place = f"{__file__}:1"
-    shown = excerpt(Finding("op", "k", "c", "race", place, "", "two write"))
+    shown = excerpt(Finding("op", "k", "c", FindingKind.RACE, place, "", "two write"))
     assert shown[:2] == [f"  --> {place}", " 1 | from __future__ import annotations"]
-    told = excerpt(Finding("op", "k", "c", "race", "a text:1", "", "two write"))
+    told = excerpt(Finding("op", "k", "c", FindingKind.RACE, "a text:1", "", "two write"))
     assert told[0] == "  --> a text:1"
     assert "= mend: " in told[1]

@@ -6,10 +6,13 @@ import json
 import re
 from pathlib import Path
 
+from noyau.errors import FindingKind
 from noyau.verify.findings import Finding, sarif
 
 HERE = Path.cwd() / "k.py"
-RACE = Finding("op", "k", "numba", "race", f"{HERE}:4", "n = 2", "both write out[0]", other_place="/else/j.py:9")
+RACE = Finding(
+    "op", "k", "numba", FindingKind.RACE, f"{HERE}:4", "n = 2", "both write out[0]", other_place="/else/j.py:9"
+)
 
 
 # Of the objects that noyau writes: their properties, by SARIF 2.1.0 (sections 3.13 to 3.52), and which must be there.
@@ -72,7 +75,7 @@ def results(*findings):
 
 
 def test_a_result_for_each_finding():
-    run = results(RACE, Finding("op", "k", "c", "wrong-value", "a text", "", "it is 3", severity="warning"))
+    run = results(RACE, Finding("op", "k", "c", FindingKind.WRONG_VALUE, "a text", "", "it is 3", severity="warning"))
     assert [rule["id"] for rule in run["tool"]["driver"]["rules"]] == ["race", "wrong-value"]
     race, wrong = run["results"]
     assert (race["ruleId"], race["ruleIndex"], race["level"]) == ("race", 0, "error")
@@ -91,12 +94,14 @@ def test_both_lines_have_a_place():
 
 def test_places_are_uris():
     """A cell of a notebook, named from the folder that the check runs in."""
-    (found,) = results(Finding("op", "k", "numba", "race", "my book.ipynb[2]:4", "", "both write out[0]"))["results"]
+    (found,) = results(Finding("op", "k", "numba", FindingKind.RACE, "my book.ipynb[2]:4", "", "both write out[0]"))[
+        "results"
+    ]
     assert found["locations"][0]["physicalLocation"]["artifactLocation"]["uri"] == "my%20book.ipynb%5B2%5D"
 
 
 def test_a_line_that_is_none_is_no_place():
-    (found,) = results(Finding("op", "k", "c", "crash", "k.c:0", "", "it crashes"))["results"]
+    (found,) = results(Finding("op", "k", "c", FindingKind.CRASH, "k.c:0", "", "it crashes"))["results"]
     assert found["locations"] == []
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError
+from noyau.errors import CheckError, FindingKind, InputError
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.adversarial import cases
 from noyau.verify.certificate import Failure
@@ -278,11 +278,12 @@ def test_a_kernel_that_changes_an_input_is_refused():
 
 def test_a_kernel_that_raises_is_refused():
     def kernel(inputs):
-        raise CheckError("k wrote outside output 0")
+        raise CheckError("k wrote outside output 0", FindingKind.OUT_OF_BOUNDS)
 
     certificate = certify(groups.one_map("exp"), kernel, [Case("it", (np.ones(3, np.float32),))], name="k")
     assert not certificate.ok
     assert "ended with CheckError: k wrote outside output 0" in str(certificate.failures[0])
+    assert certificate.failures[0].kind is FindingKind.OUT_OF_BOUNDS
 
 
 def test_an_index_outside_its_table_must_be_refused_by_the_kernel_too():
@@ -354,7 +355,9 @@ def test_the_extent_of_what_is_wrong_in_words(mask, words):
 
 def test_where_the_only_cell_is_wrong_nothing_more_is_said():
     assert extent_of(np.zeros((1, 0), np.int64), ()) == ""
-    assert str(Failure("as it is", "x: f32[2]", "", "out", (), 1, 2, 0.5)).endswith("want 2 (float64), allowed 0.5")
+    assert str(Failure(FindingKind.WRONG_VALUE, "as it is", "x: f32[2]", "", "out", (), 1, 2, 0.5)).endswith(
+        "want 2 (float64), allowed 0.5"
+    )
 
 
 def test_inputs_that_do_not_fit_the_graph_are_the_callers_fault():

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import CheckError, InputError, NoyauError, SignatureError
+from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph
 from noyau.jobs.check.sanitized_runs import Seen, explained
@@ -26,7 +26,7 @@ from noyau.sanitizer.records import Watched
 from noyau.sanitizer.routes import bare_language, call
 from noyau.signatures.types import Instance, Value
 from noyau.verify.certificate import Certificate
-from noyau.verify.findings import Checked, Finding, KernelCheck, kind_of
+from noyau.verify.findings import Checked, Finding, KernelCheck
 from noyau.verify.tolerances import require_tolerance, trial
 from noyau.verify.values import Case, Spelt
 
@@ -266,7 +266,7 @@ class _Bare:
         except (NoyauError, KeyboardInterrupt):
             raise
         except Exception as fault:
-            raise CheckError(f"{self.name} raised {type(fault).__name__}: {fault}") from fault
+            raise CheckError(f"{self.name} raised {type(fault).__name__}: {fault}", FindingKind.CRASH) from fault
         finally:
             after = self.before
             for each, old in zip(self.args, before, strict=True):
@@ -283,7 +283,7 @@ class _Bare:
         if not outcome.broken:
             return certificate, []
         failure = outcome.failures[0]
-        kind, told = kind_of(failure), str(failure)
+        kind, told = failure.kind, str(failure)
         return certificate, [
             Finding(self.name, self.name, self.language, kind, self.place, failure.given, told, failure.cell)
         ]

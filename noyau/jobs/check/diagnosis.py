@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from noyau.dtypes import DType
+from noyau.errors import FindingKind
 from noyau.jobs.check.runs import Unlike
 from noyau.signatures.types import Instance
 from noyau.verify.certificate import Failure
-from noyau.verify.findings import kind_of
 from noyau.verify.floats import FORMATS
 
 Sizes = Mapping[str, int]
@@ -51,9 +51,9 @@ def shrunk(first: Smallest, failure_at: FailureAt, seconds: float = SHRINK_S) ->
     return found
 
 
-def _kind(failure: Failure) -> str:
+def _kind(failure: Failure) -> FindingKind | None:
     """Its kind; a value that is near becomes one that is not, and the other way round."""
-    return "" if failure.cell is not None else kind_of(failure)
+    return None if failure.cell is not None else failure.kind
 
 
 def tail_of(smallest: Smallest, failure_at: FailureAt) -> str:
@@ -80,7 +80,7 @@ _GROWN = (4, 16)  # times smaller sizes, at which lost precision is looked at to
 class Diagnosis:
     """The kind of a finding, and what its message says beside the failure."""
 
-    kind: str
+    kind: FindingKind
     told: tuple[str, ...] = ()
 
     def message(self, failure: Failure) -> str:
@@ -95,22 +95,22 @@ def diagnosed(
     failure_at: Callable[[Sizes], Failure | None],
 ) -> Diagnosis:
     """What the smallest failure shows. `unlike`: how two runs on its inputs differ; `failure_at`: at other sizes."""
-    failure, kind = smallest.failure, kind_of(smallest.failure)
-    if unlike is not None and unlike.kind == "order-dependent" and kind != "precision":
-        return Diagnosis("race", (str(unlike),))
+    failure, kind = smallest.failure, smallest.failure.kind
+    if unlike is not None and unlike.kind is FindingKind.ORDER_DEPENDENT and kind is not FindingKind.PRECISION:
+        return Diagnosis(FindingKind.RACE, (str(unlike),))
     if layout != "contiguous":
         blind = f"stride-blind: it is right on packed arrays, and not on {layout} ones"
         return Diagnosis(kind, (f"{blind}; use their strides, or copy them first",))
-    if kind == "crash":
+    if kind is FindingKind.CRASH:
         return Diagnosis(kind)
-    if kind == "precision":
+    if kind is FindingKind.PRECISION:
         return Diagnosis(kind, (*_growth(smallest, failure_at), *_saturated(failure, instance)))
     tail = tail_of(smallest, failure_at)
     told = (f"wrong tail: {tail}",) if tail else ()
-    if unlike is not None and unlike.kind != "order-dependent":
+    if unlike is not None and unlike.kind is not FindingKind.ORDER_DEPENDENT:
         return Diagnosis(unlike.kind, (str(unlike), *told))
     stuck = _saturated(failure, instance)
-    return Diagnosis("precision", stuck) if stuck else Diagnosis(kind, told)
+    return Diagnosis(FindingKind.PRECISION, stuck) if stuck else Diagnosis(kind, told)
 
 
 def is_slight(failure: Failure, instance: Instance) -> bool:

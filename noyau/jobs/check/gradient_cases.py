@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
 from noyau.dtypes import DType
-from noyau.errors import NoyauError, UnsupportedError
+from noyau.errors import FindingKind, NoyauError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.kernels.programs.generate import Wanted, followed
@@ -253,7 +253,7 @@ def finding_of(
         message += f"got {wrong.got:.9g}, want {wrong.want:.9g} ({wrong.how})"
         if "differences" not in wrong.how:
             message += f"; {subject.difference(case, wrong.name, wrong.cell):.9g} by central differences"
-    return Finding(op.name, kernel, language, "gradient", place, told(subject, case), message, wrong.cell)
+    return Finding(op.name, kernel, language, FindingKind.GRADIENT, place, told(subject, case), message, wrong.cell)
 
 
 def _differences(subject: Subject, case: GradientCase, name: str) -> np.ndarray:

@@ -18,7 +18,7 @@ from noyau.compiler.autodiff.reverse import Derived, gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, Order, laid_out, lie, strided_names
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
-from noyau.errors import BuildError, InputError, SignatureError, UnsupportedError
+from noyau.errors import BuildError, FindingKind, InputError, SignatureError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.gradient_cases import GradientCase, Subject, cases_of, finding_of, first_wrong, told
@@ -30,7 +30,7 @@ from noyau.signatures.types import Instance, Value
 from noyau.text import several
 from noyau.toolchain.c.library import Order as Turns
 from noyau.verify.certificate import Certificate, Outcome
-from noyau.verify.findings import Finding, KernelCheck, kind_of
+from noyau.verify.findings import Finding, KernelCheck
 from noyau.verify.values import Case, certify_native
 
 Array = np.ndarray
@@ -63,10 +63,10 @@ def kernels_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s
     except UnsupportedError as error:
         return KernelCheck(NAME, LANGUAGE, None, (), skipped=str(error))
     except SignatureError as error:  # of a gradient that is written: it is right in float64 alone
-        finding = Finding(op.name, NAME, LANGUAGE, "gradient", place, "", str(error))
+        finding = Finding(op.name, NAME, LANGUAGE, FindingKind.GRADIENT, place, "", str(error))
         return KernelCheck(NAME, LANGUAGE, None, (finding,))
     except BuildError as error:
-        finding = Finding(op.name, NAME, LANGUAGE, "launch", place, "", str(error))
+        finding = Finding(op.name, NAME, LANGUAGE, FindingKind.LAUNCH, place, "", str(error))
         return KernelCheck(NAME, LANGUAGE, None, (finding,))
     made = Certificate(f"gradient of {op.name}[{LANGUAGE}]", tuple(outcomes), order_independent=True)
     return KernelCheck(NAME, LANGUAGE, made, (), tuple(shapes), ("on packed and strided arrays",))
@@ -74,11 +74,10 @@ def kernels_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s
 
 def _wrong(op: Op[..., Any], certificate: Certificate, place: str) -> KernelCheck:
     if not certificate.failures:
-        finding = Finding(op.name, NAME, LANGUAGE, "order-dependent", place, "", certificate.summary())
+        finding = Finding(op.name, NAME, LANGUAGE, FindingKind.ORDER_DEPENDENT, place, "", certificate.summary())
         return KernelCheck(NAME, LANGUAGE, certificate, (finding,))
     failure = certificate.failures[0]
-    kind = kind_of(failure)
-    kind = "gradient" if kind == "wrong-value" else kind
+    kind = FindingKind.GRADIENT if failure.kind is FindingKind.WRONG_VALUE else failure.kind
     finding = Finding(op.name, NAME, LANGUAGE, kind, place, failure.given, str(failure), failure.cell)
     return KernelCheck(NAME, LANGUAGE, certificate, (finding,))
 
@@ -189,7 +188,7 @@ def _formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> KernelChe
     except (SignatureError, UnsupportedError) as error:
         if written is None:
             return KernelCheck("gradient", language, None, (), skipped=f"it has none: {error}")
-        finding = Finding(op.name, "gradient", language, "gradient", _place(op), "", str(error))
+        finding = Finding(op.name, "gradient", language, FindingKind.GRADIENT, _place(op), "", str(error))
         return KernelCheck("gradient", language, None, (finding,))
     if not shapes:
         raise InputError(f"{op.name}: no inputs could be made up for its gradient; give inputs=")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -14,7 +13,16 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import BuildError, InputError, NoyauError, SignatureError, UnsupportedError
+from noyau.errors import (
+    BuildError,
+    FindingKind,
+    InputError,
+    NoyauError,
+    Severity,
+    SignatureError,
+    UnansweredError,
+    UnsupportedError,
+)
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
 from noyau.jobs.check.candidates import Candidate
@@ -29,7 +37,7 @@ from noyau.signatures.instances import axes_of, spell_axes
 from noyau.signatures.types import Instance
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Failure, Outcome
-from noyau.verify.findings import Finding, KernelCheck, kind_of
+from noyau.verify.findings import Finding, KernelCheck
 from noyau.verify.tolerances import trial
 from noyau.verify.values import Case, KernelFunction
 
@@ -41,7 +49,6 @@ ENOUGH = 3  # broken cases after which a kernel is not tried further
 LARGE, LONG_S, TOO_LONG_S = 1 << 18, 0.03, 1.0
 WATCHED, WATCHED_S = 60, 2.0  # attempts that are watched, and for how long
 LOOKS = 2  # cases of which it is found out why two runs differ
-_ENDED = re.compile("^ended with (Check|Raised)Error: ")  # the rest of the note says what is wrong
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ class Tried:
     `refused`: the last reason why the reference took none of the inputs."""
 
     outcomes: list[Outcome] = field(default_factory=list)
-    findings: dict[str, Finding] = field(default_factory=dict)
+    findings: dict[FindingKind, Finding] = field(default_factory=dict)
     shapes: dict[str, None] = field(default_factory=dict)
     instances: dict[Instance, None] = field(default_factory=dict)
     raised: dict[Instance, Raised] = field(default_factory=dict)
@@ -99,7 +106,7 @@ class OneKernel:
         except UnsupportedError as error:
             return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
         except BuildError as error:
-            finding = self.finding("launch", "", str(error))
+            finding = self.finding(FindingKind.LAUNCH, "", str(error))
             candidate.failed(f"{finding.kind}: {finding.message}")
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
         first = next(self.attempts(sizes, seed, tried), None)
@@ -242,7 +249,7 @@ class OneKernel:
         than twice; lost precision is then a warning, as long as half of the digits are right."""
         runs = TwoRuns(self.candidate, attempt.instance, layout)
         outcome, given = self.outcome(attempt, runs, arrays, number)
-        if runs.raised is not None and self.candidate.is_trusted and attempt.instance not in tried.instances:
+        if runs.is_refused and self.candidate.is_trusted and attempt.instance not in tried.instances:
             told = outcome.failures[0].note.partition(" | ")[0]
             tried.raised[attempt.instance] = Raised(attempt, number, outcome.failures[0], told)
             return False
@@ -253,8 +260,9 @@ class OneKernel:
         (tried.wrong if outcome.broken else tried.right).add(attempt.instance.ranks)
         if outcome.broken:
             tried.broken += 1
+            tried.hangs = isinstance(runs.fault, UnansweredError)
             finding = self.explained(attempt, layout, number, outcome.failures[0], tried)
-            warns = slight and finding.kind == "precision"
+            warns = slight and finding.kind is FindingKind.PRECISION
             tried.add(replace(finding, severity="warning") if warns else finding)
         elif runs.second and tried.looks < LOOKS and (again or not runs.alike):
             unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
@@ -271,12 +279,10 @@ class OneKernel:
         judge = trial(attempt.graph, kernel, self.tolerance, attempt.spelt)
         with np.errstate(all="ignore"):
             outcome = judge.outcome(case, number)
-        failures = tuple(replace(f, note=_ENDED.sub("", f.note)) for f in outcome.failures)
-        return replace(outcome, failures=failures), judge.given(case)
+        return outcome, judge.given(case)
 
     def explained(self, attempt: Attempt, layout: str, number: int, failure: Failure, tried: Tried) -> Finding:
         """A failure at the smallest sizes that show it, and what it shows."""
-        tried.hangs = "did not answer" in failure.note
 
         def failure_at(sizes: Sizes) -> Failure | None:
             return self.failure_at(replace(attempt, sizes=sizes), layout, number)
@@ -285,8 +291,8 @@ class OneKernel:
         found = found if tried.hangs else shrunk(found, failure_at)
         unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=found.sizes), layout)
         diagnosis = diagnosed(found, attempt.instance, layout, unlike, failure_at)
-        if diagnosis.kind == "race" and not self.has_threads:
-            diagnosis = replace(diagnosis, kind="order-dependent")
+        if diagnosis.kind is FindingKind.RACE and not self.has_threads:
+            diagnosis = replace(diagnosis, kind=FindingKind.ORDER_DEPENDENT)
         made = self.finding(diagnosis.kind, found.failure.given, diagnosis.message(found.failure))
         return replace(made, cell=found.failure.cell)
 
@@ -321,22 +327,22 @@ class OneKernel:
         outcome, _ = self.outcome(attempt, lambda _: unlike.results, arrays, number)
         if outcome.broken:
             failure = outcome.failures[0]
-            is_race = unlike.kind == "order-dependent" and self.has_threads
+            is_race = unlike.kind is FindingKind.ORDER_DEPENDENT and self.has_threads
             told = f"{failure}; another run on the same inputs is right: {unlike}"
-            return replace(self.finding("race" if is_race else unlike.kind, given, told), cell=failure.cell)
+            return replace(self.finding(FindingKind.RACE if is_race else unlike.kind, given, told), cell=failure.cell)
         made = self.finding(unlike.kind, given, f"{unlike}; for {given} ({attempt.label})")
-        severity = "warning" if unlike.kind == "order-dependent" else "error"
+        severity: Severity = "warning" if unlike.kind is FindingKind.ORDER_DEPENDENT else "error"
         return replace(made, cell=unlike.spread.cell, severity=severity)
 
     def judged(self, tried: Tried, seen: Seen) -> KernelCheck:
         """The record, and where nothing is wrong, the note that it was checked."""
         candidate, findings = self.candidate, explained(self.mended(tried), seen)
-        alike = None if "order-dependent" in tried.findings else True
+        alike = None if FindingKind.ORDER_DEPENDENT in tried.findings else True
         certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
         wrong = next((finding for finding in findings if finding.severity == "error"), None)
         if wrong is None and not certificate.ok:
             failure = certificate.failures[0]
-            wrong = replace(self.finding(kind_of(failure), failure.given, str(failure)), cell=failure.cell)
+            wrong = replace(self.finding(failure.kind, failure.given, str(failure)), cell=failure.cell)
             findings.append(wrong)
         if wrong is None:
             candidate.passed(tuple(tried.instances), certificate)
@@ -375,7 +381,7 @@ class OneKernel:
         assert self.op.signature is not None
         return spell_axes(axes_of(self.op.signature, ranks))
 
-    def finding(self, kind: str, size: str, message: str) -> Finding:
+    def finding(self, kind: FindingKind, size: str, message: str) -> Finding:
         candidate = self.candidate
         return Finding(self.op.name, candidate.name, candidate.language, kind, candidate.place, size, message)
 

@@ -13,7 +13,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import CheckError, InputError
+from noyau.errors import CheckError, FindingKind, InputError
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.capture import lost_values, part_for
 from noyau.hosts.onnxruntime.custom_ops import open_session, run
@@ -263,7 +263,9 @@ def compared(one: Side, other: Side, names: Sequence[str], arrays: Arrays, seed:
     for name in names:
         if name not in found:
             note = f"is {_spelt(theirs[name])}, not {_spelt(as_it_is[name])}"
-            found[name] = Outcome(case.label, case.captured, failures=(Failure(case.label, told, note),))
+            found[name] = Outcome(
+                case.label, case.captured, failures=(Failure(FindingKind.WRONG_VALUE, case.label, told, note),)
+            )
     return tuple(Value(name, makers[name], name in ends, found[name]) for name in names)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid
-from noyau.errors import SignatureError
+from noyau.errors import FindingKind, SignatureError
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, Candidate
 from noyau.kernels.buffers import GPU
@@ -129,7 +129,9 @@ def _launch(made: Situation, *, is_meant: bool) -> list[Remark]:
     if not count(made.grid) or not count(made.block) or count(made.block) > GPU.max_threads:
         return []
     place = place_of(made.kernel)
-    return [Remark("launch", *place, f"{told}, for {made.told}", mend) for told, mend in launches.advise(launch)]
+    return [
+        Remark(FindingKind.LAUNCH, *place, f"{told}, for {made.told}", mend) for told, mend in launches.advise(launch)
+    ]
 
 
 def place_of(kernel: HandKernel) -> tuple[str, int]:

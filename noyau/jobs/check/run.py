@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import MissingExtraError, SignatureError
+from noyau.errors import FindingKind, MissingExtraError, SignatureError
 from noyau.jobs.check.attempts import Sizes, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
 from noyau.jobs.check.candidates import ByHand, Candidate
@@ -49,7 +49,8 @@ def of_torch(
 
 
 Say = Callable[[str], None]
-SPOILING = frozenset({"out-of-bounds", "negative-index", "crash"})  # what spoils the process of a kernel for others
+# Kinds that spoil the process of a kernel for others.
+SPOILING = frozenset({FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX, FindingKind.CRASH})
 SLOW_S = 60.0  # that generated kernels in Numba may take to compile
 
 

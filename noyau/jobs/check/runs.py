@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from noyau.errors import NoyauError, RaisedError
+from noyau.errors import CheckError, FindingKind, NoyauError, RaisedError
 from noyau.jobs.check.candidates import Candidate
 from noyau.kernels.guarded_run import OTHER, How
 from noyau.signatures.types import Instance
@@ -23,24 +23,29 @@ RERUNS = 3
 class TwoRuns:
     """A kernel as a function that runs it twice: with one thread, NaN in its outputs and around its inputs; then with
     many threads or in pieces, and numbers there; once where each run is the same. `first` and `second` are the results
-    of the last call, both of one run where there was one; `raised`: what it raised there instead of giving some."""
+    of the last call, both of one run where there was one; `fault`: what was wrong with one of them."""
 
     candidate: Candidate
     instance: Instance
     layout: str = "contiguous"
     first: list[Array] = field(default_factory=list)
     second: list[Array] = field(default_factory=list)
-    raised: RaisedError | None = None
+    fault: CheckError | None = None
 
     def __call__(self, inputs: Sequence[Array]) -> list[Array]:
-        self.first, self.second, self.raised = [], [], None
+        self.first, self.second, self.fault = [], [], None
         try:
             self.first = self.run(inputs, self.usual)
-        except RaisedError as fault:
-            self.raised = fault
+            self.second = self.first if self.candidate.is_replayed else self.run(inputs, self.other)
+        except CheckError as fault:
+            self.fault = fault
             raise
-        self.second = self.first if self.candidate.is_replayed else self.run(inputs, self.other)
         return self.first
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the kernel raised an error of its own instead of giving results."""
+        return isinstance(self.fault, RaisedError) and not self.first
 
     def run(self, inputs: Sequence[Array], how: How) -> list[Array]:
         return self.candidate.run(self.instance, inputs, how)
@@ -65,7 +70,7 @@ class Unlike:
     """Two runs that should be alike: the kind of what that shows, how they differ, and by how much. `results`: what
     the one gave that is not the usual one."""
 
-    kind: str
+    kind: FindingKind
     told: str
     spread: Spread
     results: list[Array]
@@ -77,10 +82,12 @@ class Unlike:
 def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     """The first of the things in which the two runs differ that makes them so; None where they are alike this time."""
     usual = runs.usual
+    around = replace(usual, around=PLAIN)
+    outputs = replace(usual, outputs=PLAIN)
     for kind, told, how in (
-        *[("order-dependent", "two runs on the same inputs differ", usual)] * RERUNS,
-        ("out-of-bounds", "its results depend on what lies outside its inputs", replace(usual, around=PLAIN)),
-        ("uninitialised", "its results depend on what its outputs held before", replace(usual, outputs=PLAIN)),
+        *[(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", usual)] * RERUNS,
+        (FindingKind.OUT_OF_BOUNDS, "its results depend on what lies outside its inputs", around),
+        (FindingKind.UNINITIALISED, "its results depend on what its outputs held before", outputs),
         *_by_threads(runs.candidate, usual),
     ):
         found = _against(runs, inputs, how)
@@ -92,14 +99,14 @@ def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
         told = f"runs whole and in {other.pieces} pieces, the last first, differ"
     elif other.threads != usual.threads:
         told = f"runs with {usual.threads} and {other.threads} threads differ"
-    return Unlike("order-dependent", told, apart, runs.second) if apart else None
+    return Unlike(FindingKind.ORDER_DEPENDENT, told, apart, runs.second) if apart else None
 
 
 def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     """The first difference of runs again, and with other numbers of threads, from the usual run."""
     if runs.candidate.is_replayed:
         return None
-    plans = [("order-dependent", "two runs on the same inputs differ", runs.usual)]
+    plans = [(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", runs.usual)]
     plans += [*_by_threads(runs.candidate, runs.usual)] * RERUNS
     for kind, told, how in plans:
         found = _against(runs, inputs, how)
@@ -108,11 +115,11 @@ def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     return None
 
 
-def _by_threads(candidate: Candidate, usual: How) -> Iterator[tuple[str, str, How]]:
+def _by_threads(candidate: Candidate, usual: How) -> Iterator[tuple[FindingKind, str, How]]:
     for threads in candidate.threads:
         if threads != usual.threads:
             told = f"runs with {usual.threads} and {threads} threads differ"
-            yield "order-dependent", told, replace(usual, threads=threads)
+            yield FindingKind.ORDER_DEPENDENT, told, replace(usual, threads=threads)
 
 
 def _against(runs: TwoRuns, inputs: Sequence[Array], how: How) -> tuple[Spread, list[Array]] | None:

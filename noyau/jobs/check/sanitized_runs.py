@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import CheckError, NoyauError
+from noyau.errors import CheckError, FindingKind, NoyauError
 from noyau.jobs.check.attempts import usual_case
 from noyau.kernels.user_kernel import HandKernel
 from noyau.ops.op import Op
@@ -56,8 +56,24 @@ CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
 INSTANCES, FEWEST, PATIENCE = 3, 6, 3
 
 # Kinds that a run without a watch finds too, and what else each explains.
-EXPLAINED = frozenset({"wrong-value", "precision", "order-dependent", "race", "out-of-bounds", "unwritten"})
-CRASHING = frozenset({"out-of-bounds", "negative-index", "uninitialised", "divergent-barrier"})  # what may end a run
+EXPLAINED = frozenset(
+    {
+        FindingKind.WRONG_VALUE,
+        FindingKind.PRECISION,
+        FindingKind.ORDER_DEPENDENT,
+        FindingKind.RACE,
+        FindingKind.OUT_OF_BOUNDS,
+        FindingKind.UNWRITTEN,
+    }
+)
+CRASHING = frozenset(  # what may end a run
+    {
+        FindingKind.OUT_OF_BOUNDS,
+        FindingKind.NEGATIVE_INDEX,
+        FindingKind.UNINITIALISED,
+        FindingKind.DIVERGENT_BARRIER,
+    }
+)
 
 
 @dataclass(slots=True)
@@ -82,7 +98,7 @@ class Seen:
         if not self.accesses and not self.findings:
             return (f"it touches no cell itself on {shapes}: what it calls is not watched", *self.allowed)
         kinds = {each.kind for each in self.findings.values()}
-        none = "" if kinds & {"race", "written-twice"} else "no race found "
+        none = "" if kinds & {FindingKind.RACE, FindingKind.WRITTEN_TWICE} else "no race found "
         accesses = f"{counted(self.accesses)} access{'es' * (self.accesses != 1)}"
         many = f"{none or 'watched '}on {shapes}, {accesses}"
         return (many, *self.allowed, *self.notes.values())
@@ -195,8 +211,8 @@ def explained(findings: Sequence[Finding], seen: Seen) -> list[Finding]:
     """The findings of a check, and what was watched in place of those that it is the cause of."""
     errors = any(each.severity == "error" for each in seen.findings.values())
     kinds = {each.kind for each in seen.findings.values()}
-    known = kinds | (EXPLAINED if errors else set()) | ({"crash"} if kinds & CRASHING else set())
+    known = kinds | (EXPLAINED if errors else set()) | ({FindingKind.CRASH} if kinds & CRASHING else set())
     kept = [each for each in findings if each.kind not in known]
-    crashed = any(each.kind == "crash" for each in kept)
-    seen_first = [each for each in seen.findings.values() if not (crashed and each.kind == "unwritten")]
+    crashed = any(each.kind is FindingKind.CRASH for each in kept)
+    seen_first = [each for each in seen.findings.values() if not (crashed and each.kind is FindingKind.UNWRITTEN)]
     return [*seen_first, *kept]

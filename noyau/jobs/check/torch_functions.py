@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, InputError, NoyauError, SignatureError, UnsupportedError
+from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.ir.graph import Graph
 from noyau.jobs.check.gradient_cases import NEAR, GradientCase, Subject, cases_of, finding_of, first_wrong, told
@@ -24,7 +24,7 @@ from noyau.jobs.check.torch_references import Array, TorchReference, difference,
 from noyau.ops.op import Op
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Failure
-from noyau.verify.findings import Checked, Finding, KernelCheck, kind_of
+from noyau.verify.findings import Checked, Finding, KernelCheck
 from noyau.verify.tolerances import require_tolerance, trial
 from noyau.verify.values import Case, KernelFunction
 
@@ -79,7 +79,7 @@ def _of_case(op: Op[..., Any], subject: Subject, case: GradientCase, place: str)
             raise
         except (NoyauError, RuntimeError, ValueError, TypeError) as error:
             message = f"autograd ends with {type(error).__name__}: {error}; for {told(subject, laid)}"
-            yield Finding(op.name, NAME, "torch", "gradient", place, told(subject, laid), message)
+            yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, told(subject, laid), message)
             return
         wrong = first_wrong(subject, laid, got, want, HALF_OF_32 if narrow else NEAR)
         if wrong is not None:
@@ -125,11 +125,10 @@ def _by_gradcheck(op: Op[..., Any], subject: Subject, case: GradientCase, place:
     except (RuntimeError, NoyauError) as error:
         said = " ".join(str(error).split())[:300]
         message = f"torch.autograd.gradcheck fails for {told(subject, case)}: {said}"
-        yield Finding(op.name, NAME, "torch", "gradient", place, told(subject, case), message)
+        yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, told(subject, case), message)
 
 
 LANGUAGE = "torch"
-_ENDED = "ended with CheckError: "
 
 
 def expanded(tensor: torch.Tensor) -> torch.Tensor:
@@ -247,7 +246,7 @@ class _Function:
             shapes[judge.given(case)] = None
             if outcome.broken:
                 failure = outcome.failures[0]
-                finding = self.finding(name, replace(failure, note=failure.note.removeprefix(_ENDED)))
+                finding = self.finding(name, failure)
                 if beside is not None and failure.cell is not None:
                     other = beside(case.inputs, graph.outputs.index(failure.output), failure.cell)
                     finding = replace(finding, message=f"{finding.message}; {other:.9g} by central differences")
@@ -261,8 +260,9 @@ class _Function:
 
     def finding(self, name: str, failure: Failure) -> Finding:
         """A failure, in words."""
-        kind = kind_of(failure)
-        kind = "gradient" if name == "gradient" and kind in ("wrong-value", "crash") else kind
+        kind = failure.kind
+        if name == "gradient" and kind in (FindingKind.WRONG_VALUE, FindingKind.CRASH):
+            kind = FindingKind.GRADIENT
         return Finding(self.called, name, LANGUAGE, kind, self.place, failure.given, str(failure), failure.cell)
 
     def run(self, layout: str, arrays: Sequence[Array]) -> list[Array]:
@@ -286,7 +286,8 @@ class _Function:
         try:
             found = torch.autograd.grad(graded, leaves, weights, allow_unused=True)
         except (RuntimeError, TypeError, ValueError, IndexError) as fault:
-            raise CheckError(f"raised {type(fault).__name__} in its backward: {_short(fault)}") from fault
+            told = f"raised {type(fault).__name__} in its backward: {_short(fault)}"
+            raise CheckError(told, FindingKind.CRASH) from fault
         pairs = zip(found, leaves, strict=True)
         return [array_of(torch.zeros_like(leaf) if each is None else each).copy() for each, leaf in pairs]
 
@@ -307,13 +308,13 @@ class _Function:
         try:
             made = self.function(*given)
         except Exception as fault:
-            raise CheckError(f"raised {type(fault).__name__}: {_short(fault)}") from fault
+            raise CheckError(f"raised {type(fault).__name__}: {_short(fault)}", FindingKind.CRASH) from fault
         results = list(made) if isinstance(made, tuple | list) else [made]
         if not all(isinstance(each, torch.Tensor) for each in results):
             raise CheckError(f"returned {[type(each).__name__ for each in results]}, and not tensors")
         for at, (each, old) in enumerate(zip(given, before, strict=True)):
             if old is not None and not torch.equal(each.detach().nan_to_num(), old.nan_to_num()):
-                raise CheckError(f"changed its input {at}")
+                raise CheckError(f"changed its input {at}", FindingKind.MUTATED_INPUT)
         return results
 
 

@@ -14,6 +14,7 @@ from itertools import chain
 
 import numpy as np
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.access_map import Map, Owner, Writes, mapped, thread_owner
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import Lines
@@ -21,21 +22,16 @@ from noyau.sanitizer.c.run import Fault, Launch, Ran
 from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, findings_of
 from noyau.verify.findings import Finding
 
-_REMEDIES = {
-    "c": {"race": "give each iteration its own cells, or use reduction(...), #pragma omp atomic or critical"},
-    "cpp": {"race": "give each thread its own cells, or use a mutex, an atomic or a reduction"},
-    "cuda": {
-        "race": "put a __syncthreads() between them, give each thread its own cells, or use atomicAdd",
-        "race of blocks": "no barrier orders two blocks: give each thread its own cells, or use atomicAdd",
-        "divergent-barrier": "let every thread of the block, and each lane of the mask, reach it; guard the work alone",
-        "out-of-bounds": "compare the index with the size before the access: if (i < n)",
-        "unwritten": "let the grid cover every cell, or loop with a stride of the grid",
-    },
-}
 _OF_PROGRAMS = {  # there is no op that could say what an output holds
-    "uninitialised": "write each cell before it is read, on every path that leads there",
-    "unwritten": "let the loop reach the last cells",
+    FindingKind.UNINITIALISED: "write each cell before it is read, on every path that leads there",
+    FindingKind.UNWRITTEN: "let the loop reach the last cells",
 }
+_WORDED = (  # kinds of which the run says what there is to say
+    FindingKind.DIVERGENT_BARRIER,
+    FindingKind.CRASH,
+    FindingKind.LAUNCH,
+    FindingKind.UNWRITTEN,
+)
 _WARPS = {
     "ended": "waits at a barrier which {other} never reaches: it has returned{line}",
     "mask": "calls with a mask that leaves out its own lane",
@@ -115,28 +111,30 @@ def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Findi
     seen: list[Seen] = []
     for fault in chain.from_iterable(run.faults for run in runs):
         site, other = (site_of(lines.at(at), told) for at in (fault.site, fault.other_site))
-        if site is None and other is not None and fault.kind == "race":  # told from the line that is the user's
+        if (
+            site is None and other is not None and fault.kind is FindingKind.RACE
+        ):  # told from the line that is the user's
             fault, site, other = _turned(fault), other, site
-        if fault.kind == "divergent-barrier" and fault.words == "" and site == other:
+        if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
         made = _seen(fault, site or told.entry_site, other, told, numbers, site_of(lines.at(fault.made_at), told))
         if all(_likeness(each) != _likeness(made) for each in seen):
             seen.append(made)
             words[made] = _words(fault, site, other)
-    raced = {_likeness(each)[1:] for each in seen if each.kind == "race"}
-    seen = [each for each in seen if each.kind != "written-twice" or _likeness(each)[1:] not in raced]
-    messages = {kind: lambda each, _: words[each] for kind in ("divergent-barrier", "crash", "launch", "unwritten")}
-    freed = {each: text for each, text in words.items() if text and each.kind == "out-of-bounds"}
+    raced = {_likeness(each)[1:] for each in seen if each.kind is FindingKind.RACE}
+    seen = [each for each in seen if each.kind is not FindingKind.WRITTEN_TWICE or _likeness(each)[1:] not in raced]
+    messages = {kind: lambda each, _: words[each] for kind in _WORDED}
+    freed = {each: text for each, text in words.items() if text and each.kind is FindingKind.OUT_OF_BOUNDS}
     route = Route(
         told.language,
         numbers.sites,
         numbers.memories,
         lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
-        (_OF_PROGRAMS if told.entry == "main" else {}) | _REMEDIES[told.language],
+        {} if told.entry != "main" else {k: v for k, v in _OF_PROGRAMS.items() if told.language not in k.remedies},
         messages,
     )
     plain, allowed = findings_of((each for each in seen if each not in freed), route, told.op, told.kernel, told.size)
-    worded = {"out-of-bounds": lambda each, _: freed[each]}
+    worded = {FindingKind.OUT_OF_BOUNDS: lambda each, _: freed[each]}
     others, more = findings_of(freed, replace(route, messages=worded), told.op, told.kernel, told.size)
     return tuple(dict.fromkeys([*plain, *others])), tuple(dict.fromkeys([*allowed, *more]))
 
@@ -148,7 +146,7 @@ def _turned(fault: Fault) -> Fault:
 
 
 def _likeness(seen: Seen) -> tuple[object, ...]:
-    pair = (seen.site, seen.other_site) if seen.kind in ("race", "written-twice") else (seen.site,)
+    pair = (seen.site, seen.other_site) if seen.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE) else (seen.site,)
     return (seen.kind, *pair, seen.memory)
 
 
@@ -178,7 +176,7 @@ def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Nu
     unit = fault.unit or 1
     cells = fault.size // unit
     memory = numbers.memory(memory_of(fault.name, fault.size, fault.unit, made, told)) if fault.name else -1
-    kind = "written-twice" if fault.kind == "race" and not fault.changed else fault.kind
+    kind = FindingKind.WRITTEN_TWICE if fault.kind is FindingKind.RACE and not fault.changed else fault.kind
     return Seen(
         kind,
         _access(fault.how),
@@ -205,21 +203,21 @@ def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
     line = f" on line {other.line}" if other else ""
     unit = fault.unit or 1
     match fault.kind:
-        case "divergent-barrier":
+        case FindingKind.DIVERGENT_BARRIER:
             return f"{who} {_WARPS[fault.words].format(other=by, line=line)}"
-        case "unwritten":
+        case FindingKind.UNWRITTEN:
             told = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
             return f"{told}; the first is [{fault.offset // unit}]"
-        case "crash":
+        case FindingKind.CRASH:
             after = f" at {fault.name}" if fault.name else ""
             if site is None:
                 return f"{fault.words}{after}"
             return f"{fault.words}{after}, after {who if fault.owner else 'it'} reached line {site.line}"
-        case "launch":
+        case FindingKind.LAUNCH:
             return fault.words
-        case "out-of-bounds" if fault.words == "freed":
+        case FindingKind.OUT_OF_BOUNDS if fault.words == "freed":
             return f"{who} touches {fault.name} after it was freed"
-        case "out-of-bounds" if fault.words == "unseen":
+        case FindingKind.OUT_OF_BOUNDS if fault.words == "unseen":
             return f"it wrote outside {fault.name}, at {fault.offset // unit}, by a way that is not watched"
     return ""
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
+from noyau.errors import FindingKind
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.prototypes import blanked
@@ -113,7 +114,9 @@ def _changed(call: Call, ends: Sequence[Array], told: Told) -> list[Finding]:
         if before.tobytes() != ends[place].tobytes():
             message = f"changed its input {given.name}"
             found.append(
-                Finding(told.op, told.kernel, told.language, "mutated-input", told.entry_place, told.size, message)
+                Finding(
+                    told.op, told.kernel, told.language, FindingKind.MUTATED_INPUT, told.entry_place, told.size, message
+                )
             )
     return found
 
@@ -125,7 +128,7 @@ def _wasted(run: Ran, call: Call, told: Told) -> list[Finding]:
     if said is None or run.launches != 1:
         return []
     message, mend = said
-    warning = Finding(told.op, told.kernel, told.language, "launch", told.entry_place, told.size, message)
+    warning = Finding(told.op, told.kernel, told.language, FindingKind.LAUNCH, told.entry_place, told.size, message)
     return [replace(warning, severity="warning", mend=mend)]
 
 

@@ -6,6 +6,7 @@ import linecache
 import re
 from collections.abc import Iterator
 
+from noyau.errors import FindingKind
 from noyau.kernels.buffers import GPU
 from noyau.kernels.c.prototypes import blanked
 from noyau.sanitizer.c.debug_info import Lines
@@ -39,7 +40,7 @@ def _remarks(launched: Launched, site: Site, told: Told) -> Iterator[Remark]:
     sm_count = 0 if _ASKED.search(text) else GPU.sm_count
     made = Launch(grid, block, (launched.cells,), text_of(text, name), launched.idle, sm_count)
     for message, mend in advise(made):
-        yield Remark("launch", site.file, line, message, mend, name or told.kernel)
+        yield Remark(FindingKind.LAUNCH, site.file, line, message, mend, name or told.kernel)
 
 
 def kernel_at(text: str, line: int) -> tuple[str, int]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from noyau.errors import CheckError
+from noyau.errors import CheckError, FindingKind
 from noyau.sanitizer.c.build import Program, plain_name
 from noyau.text import several
 
@@ -68,7 +68,7 @@ def _short(part: tuple[int, int, int]) -> tuple[int, ...] | int:
 class Fault:
     """What a run found, as it says it: places are addresses of the program, offsets are bytes of the block `name`."""
 
-    kind: str
+    kind: FindingKind
     how: int
     other_how: int
     site: int
@@ -146,7 +146,7 @@ def run(
         if not (folder / "found").is_file():
             told = done.stderr.decode("utf-8", "replace").strip().splitlines()
             said = told[-1] if told else "it says nothing"
-            raise CheckError(f"it ended its process (status {done.returncode}): {said}")
+            raise CheckError(f"it ended its process (status {done.returncode}): {said}", FindingKind.CRASH)
         arrays = _arrays(folder / "arrays", given) if done.returncode == 0 else None
         return _read((folder / "found").read_text("utf-8", "replace"), arrays)
 
@@ -262,7 +262,7 @@ def _launched(parts: Sequence[str]) -> Launched:
 def _fault(parts: Sequence[str]) -> Fault:
     kind, how, other_how, site, other_site, name, offset, size, unit, made_at, count, changed, *texts = parts
     return Fault(
-        kind,
+        FindingKind(kind),
         int(how),
         int(other_how),
         int(site, 16),

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import BuildError, NoyauError, UnsupportedError
+from noyau.errors import BuildError, FindingKind, NoyauError, UnsupportedError
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.user_kernel import HandKernel, number_text
 from noyau.sanitizer.c.calls import Call, call_of, is_grid
@@ -169,10 +169,10 @@ def _with(checked: ScriptCheck, told: Sequence[Reported], path: Path, tools: Seq
             continue
         called = [k for k, kernel in enumerate(kernels) if kernel.name in each.function]
         at = max(called, key=lambda k: len(kernels[k].name), default=None)  # `add` is in `add_rows` too
-        if at is None and each.site is None and each.kind != "launch":
+        if at is None and each.site is None and each.kind is not FindingKind.LAUNCH:
             continue
         if at is None:
-            one = replace(each, is_error=each.is_error and each.kind != "launch")
+            one = replace(each, is_error=each.is_error and each.kind is not FindingKind.LAUNCH)
             rest.append(one.finding(checked.script, each.function or "script", "cuda", str(path), ""))
         else:
             known = kernels[at]

@@ -13,12 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from xml.etree import ElementTree
 
-from noyau.errors import InputError
+from noyau.errors import FindingKind, InputError
 from noyau.sanitizer.records import Site, digest
-from noyau.verify.findings import REMEDIES, Finding
+from noyau.verify.findings import Finding
 
 SHADOW = "noyau"
-_ALIKE = {"negative-index": "out-of-bounds", "written-twice": "race", "crash": "out-of-bounds"}
+_ALIKE = {
+    FindingKind.NEGATIVE_INDEX: FindingKind.OUT_OF_BOUNDS,
+    FindingKind.WRITTEN_TWICE: FindingKind.RACE,
+    FindingKind.CRASH: FindingKind.OUT_OF_BOUNDS,
+}
 
 
 def merged(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
@@ -47,8 +51,17 @@ def _lines(finding: Finding) -> set[tuple[str, str]]:
 
 
 WITNESS = "compute-sanitizer"
-_KINDS = {"Initcheck": "uninitialised", "Analysis": "race", "Hazard": "race", "Synccheck": "divergent-barrier"}
-_BY_TOOL = {"racecheck": "race", "initcheck": "uninitialised", "synccheck": "divergent-barrier"}
+_KINDS = {
+    "Initcheck": FindingKind.UNINITIALISED,
+    "Analysis": FindingKind.RACE,
+    "Hazard": FindingKind.RACE,
+    "Synccheck": FindingKind.DIVERGENT_BARRIER,
+}
+_BY_TOOL = {
+    "racecheck": FindingKind.RACE,
+    "initcheck": FindingKind.UNINITIALISED,
+    "synccheck": FindingKind.DIVERGENT_BARRIER,
+}
 _MISALIGNED = "give the pointer the alignment of what it points to"
 _VERBS = {"Read": "reads", "Write": "writes", "Atomic": "merges into"}
 
@@ -58,7 +71,7 @@ class Reported:
     """One thing that a tool reported: `count` times, by `owners` the first time; sites of both accesses, the other one
     None where there is one alone. `function`: of the kernel that touched."""
 
-    kind: str
+    kind: FindingKind
     message: str
     site: Site | None
     other: Site | None
@@ -83,7 +96,7 @@ class Reported:
             other_place=self.other.place if self.other else "",
             owners=self.owners,
             digest=digest(self.kind, kernel, text, other),
-            mend=self.mend or REMEDIES[self.kind],
+            mend=self.mend or self.kind.remedy,
             witnesses=(WITNESS,),
         )
 
@@ -101,7 +114,7 @@ def reported(text: str, tool: str) -> tuple[Reported, ...]:
             key = each.kind, each.site, each.other, each.function
             known = kept.get(key)
             kept[key] = each if known is None else replace(known, count=known.count + each.count)
-    precise = [each for each in kept.values() if each.kind != "launch"]
+    precise = [each for each in kept.values() if each.kind is not FindingKind.LAUNCH]
     return tuple(precise or kept.values())  # calls of the API fail after a kernel has
 
 
@@ -110,12 +123,12 @@ def _reported(record: ElementTree.Element, tool: str) -> Reported | None:
     if kind == "Api":
         told = record.findtext("what/message") or record.findtext("what/text", "")
         where = record.findtext("what/api", "a call")
-        return Reported("launch", f"{where} failed: {told}", None, None, (), "")
+        return Reported(FindingKind.LAUNCH, f"{where} failed: {told}", None, None, (), "")
     if kind.endswith("ApiError") or kind == "Leak":
         return None  # of the host's own reads, and of memory that is not freed
     if record.find("what/source") is not None:
         return _race(record)
-    return _access(record, _KINDS.get(kind) or _BY_TOOL.get(tool) or "out-of-bounds")
+    return _access(record, _KINDS.get(kind) or _BY_TOOL.get(tool) or FindingKind.OUT_OF_BOUNDS)
 
 
 def _race(record: ElementTree.Element) -> Reported:
@@ -127,14 +140,15 @@ def _race(record: ElementTree.Element) -> Reported:
     told = f"a thread {verbs[0]} shared memory which another {verbs[1]} on {where}, and no barrier lies between them"
     count = int(record.findtext("what/destination/count", "1"))
     is_error = record.findtext("level", "Error") == "Error"
-    return Reported("race", told, *sites, (), function, is_error, count, "put a barrier of the block between the two")
+    mend = "put a barrier of the block between the two"
+    return Reported(FindingKind.RACE, told, *sites, (), function, is_error, count, mend)
 
 
-def _access(record: ElementTree.Element, kind: str) -> Reported:
+def _access(record: ElementTree.Element, kind: FindingKind) -> Reported:
     text = " ".join(record.findtext("what/text", "").split())
     fault, mend = record.findtext("what/error", ""), ""
     if fault == "misaligned":
-        kind, mend = "crash", _MISALIGNED
+        kind, mend = FindingKind.CRASH, _MISALIGNED
     owner = _owner(record)
     return Reported(
         kind,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Language
-from noyau.errors import UnsupportedError
+from noyau.errors import FindingKind, UnsupportedError
 from noyau.kernels.user_kernel import HandKernel, python_function
 from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
 from noyau.sanitizer.lint.c_text import statements, types_of
@@ -163,7 +163,7 @@ def _overflow(
 def _lost(text: Text, line: int, found: Touch, size: str, where: str, language: Language) -> Remark:
     told = f"{found.lost.text} reaches {found.lost.value} for {size}, and int32 ends at {INT32_END - 1}{where}"
     other = found.line if found.line != line else 0
-    return Remark("precision", text.file, line, told, language.widening, size=size, other_line=other)
+    return Remark(FindingKind.PRECISION, text.file, line, told, language.widening, size=size, other_line=other)
 
 
 def _least(text: Text, situation: Situation, line: int, again: Callable[[Mapping[str, int]], Situation | None]) -> str:
@@ -188,4 +188,4 @@ def saturated(file: str, found: Sum, size: str) -> Remark:
     at = f" for {size}" if size else ""
     told = f"{found.name} adds {found.terms} numbers in float32, one after the other{at}: past {SATURATED} of one"
     mend = "sum in float64, or sum blocks and then their sums"
-    return Remark("precision", file, found.line, f"{told} size a sum stays as it is", mend, size=size)
+    return Remark(FindingKind.PRECISION, file, found.line, f"{told} size a sum stays as it is", mend, size=size)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.lint.diagnostics import Remark, dotted
 
 _CLOCKS = frozenset("time.time time.perf_counter time.perf_counter_ns time.time_ns time.monotonic time.monotonic_ns "
@@ -196,7 +197,7 @@ def remark(launch: Event, line: int, file: str, clock: str, wait: str) -> Remark
     other = launch.inside or launch.line
     mend = f"call {wait} before the clock is read, or time with events"
     kept = other if launch.file == file and other != line else 0
-    return Remark("launch", file, line, told, mend, launch.name, other_line=kept)
+    return Remark(FindingKind.LAUNCH, file, line, told, mend, launch.name, other_line=kept)
 
 
 def elapsed(events: Sequence[Event], wait: str) -> Iterator[Remark]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.records import Site, digest
 from noyau.verify.findings import Finding
 
@@ -16,7 +17,7 @@ class Remark:
     """What is said of a line of a file, and what would do. `kind`: launch or precision; `about`: the function that it
     is about, or nothing; `size`: at which sizes; `other_line`: the other line that has to do with it, 0 for none."""
 
-    kind: str
+    kind: FindingKind
     file: str
     line: int
     message: str

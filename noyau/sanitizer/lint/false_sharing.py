@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import BuildError
+from noyau.errors import BuildError, FindingKind
 from noyau.kernels.user_kernel import HandKernel
 from noyau.sanitizer.lint.arithmetic import text_of
 from noyau.sanitizer.lint.diagnostics import Remark
@@ -43,7 +43,8 @@ def shared(kernel: HandKernel) -> list[Remark]:
     if times < WORTH:
         return []
     return [
-        Remark("launch", text.file, line, f"{name} {_told(times)}", _MEND, about=name) for line, name in places.items()
+        Remark(FindingKind.LAUNCH, text.file, line, f"{name} {_told(times)}", _MEND, about=name)
+        for line, name in places.items()
     ]
 
 

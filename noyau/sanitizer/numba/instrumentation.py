@@ -9,13 +9,14 @@ from typing import Any
 import numba
 import numpy as np
 
+from noyau.errors import FindingKind
 from noyau.sanitizer import engine
-from noyau.sanitizer.engine import Kind
+from noyau.sanitizer.engine import number_of
 from noyau.sanitizer.records import Access
 
 _HANDLE, _I32, _I64 = ctypes.c_int64, ctypes.c_int32, ctypes.c_int64  # a pointer, as the number that it is
 _READ, _WRITE, _SAME = int(Access.READ), int(Access.WRITE), int(Access.SAME_WRITE)
-_OUTSIDE, _NEGATIVE = int(Kind.OUTSIDE), int(Kind.NEGATIVE)
+_OUTSIDE, _NEGATIVE = number_of(FindingKind.OUT_OF_BOUNDS), number_of(FindingKind.NEGATIVE_INDEX)
 
 
 def _function(name: str, result: Any, *arguments: Any) -> Any:

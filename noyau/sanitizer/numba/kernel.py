@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import SignatureError, UnsupportedError
+from noyau.errors import FindingKind, SignatureError, UnsupportedError
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import Map, Owner, Traced, mapped
@@ -144,13 +144,13 @@ class Watching:
 
     @property
     def route(self) -> Route:
-        return Route("numba", self.recorder.sites, self.recorder.memories, _iteration, {})
+        return Route("numba", self.recorder.sites, self.recorder.memories, _iteration)
 
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""
         found, allowed = _findings(self.recorder.shadow.seen(), self.route, op, kernel, size)
         if self.fast:
-            more = Route("numba", self.fast.sites, self.fast.memories, _iteration, {})
+            more = Route("numba", self.fast.sites, self.fast.memories, _iteration)
             others, marks = _findings(self.fast.shadow.seen(), more, op, kernel, size)
             found, allowed = others | found, allowed | marks
         for each in self.by_name(self.route, op, kernel, size):
@@ -166,8 +166,9 @@ class Watching:
         for name, place, loop in places:
             told = f"{name} is read with what another iteration left in it, and nothing orders them"
             other = self.recorder.site_at(loop.file, loop.line)
-            seen = Seen("race", Access.READ, place, 1, 0, other_site=other, other_owner=0)
-            worded = replace(route, remedies={"race": REMEDIES["name"]}, messages={"race": lambda *_, t=told: t})
+            seen = Seen(FindingKind.RACE, Access.READ, place, 1, 0, other_site=other, other_owner=0)
+            messages = {FindingKind.RACE: lambda *_, t=told: t}
+            worded = replace(route, messages=messages, remedies={FindingKind.RACE: REMEDIES["name"]})
             made, _ = findings_of([seen], worded, op, kernel, size)
             found += [replace(each, cell=None) for each in made]
         return found
@@ -213,8 +214,9 @@ def _findings(
     found: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
     for group in _grouped(seen):
-        races = [each for each in seen if each.kind == "race" and each.memory == group[0].memory]
-        remedies = {"race": remedy_of(group[0], races, route.sites)} if group[0].kind == "race" else {}
+        races = [each for each in seen if each.kind is FindingKind.RACE and each.memory == group[0].memory]
+        is_race = group[0].kind is FindingKind.RACE
+        remedies = {FindingKind.RACE: remedy_of(group[0], races, route.sites)} if is_race else {}
         made, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
         found |= {each.id: each for each in made if each.id not in found}
         allowed |= dict.fromkeys(marks)
@@ -227,7 +229,7 @@ def _iteration(owner: int) -> str:
 
 def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
     """What was seen of one kind between the same two lines, two writes first."""
-    groups: dict[tuple[str, int, frozenset[int]], list[Seen]] = {}
+    groups: dict[tuple[FindingKind, int, frozenset[int]], list[Seen]] = {}
     for each in seen:
         groups.setdefault((each.kind, each.memory, frozenset((each.site, each.other_site))), []).append(each)
     return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.numba.interpreter import Region
 from noyau.sanitizer.numba.rewrite import Loop
 from noyau.sanitizer.records import Access, Seen, Site
@@ -56,7 +57,7 @@ def _keep(found: dict[tuple[str, int], Classed], made: Classed) -> None:
 
 
 def _of(region: Region, seen: Sequence[Seen], sites: Sequence[Site]) -> Classed:
-    loop, races = region.loop, [each for each in seen if each.kind == "race"]
+    loop, races = region.loop, [each for each in seen if each.kind is FindingKind.RACE]
     if races and is_scan(races):
         where = sites[races[0].site].line
         return Classed(loop.file, loop.line, "scan", f"line {where} reads what an earlier iteration wrote")
@@ -71,7 +72,7 @@ def _of(region: Region, seen: Sequence[Seen], sites: Sequence[Site]) -> Classed:
         return Classed(loop.file, loop.line, "reduction", f"iterations only update {told}")
     if region.iterations and not region.accesses:
         return Classed(loop.file, loop.line, "unseen", "it touches no array that is watched: lists are not")
-    same = [sites[each.site].line for each in seen if each.kind == "written-twice"]
+    same = [sites[each.site].line for each in seen if each.kind is FindingKind.WRITTEN_TWICE]
     if same:
         return Classed(loop.file, loop.line, "map", f"what iterations write to one cell on line {same[0]} is the same")
     return Classed(loop.file, loop.line, "map", "no two iterations touch one cell, unless all of them read it")

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import UnsupportedError
-from noyau.sanitizer.engine import Event, Kind, Shadow
+from noyau.errors import FindingKind, UnsupportedError
+from noyau.sanitizer.engine import Event, Shadow
 from noyau.sanitizer.recording_array import NOTES, Recorder, Recording
 from noyau.sanitizer.records import Access, Memory, Site
 
@@ -49,7 +49,9 @@ class Launched(Recorder):
         """A memory is as new."""
         self.notes.extend((_CLEAR, memory, 0, 0))
 
-    def outside(self, kind: Kind, memory: int, access: int, site: int, index: int, axis: int, extent: int) -> None:
+    def outside(
+        self, kind: FindingKind, memory: int, access: int, site: int, index: int, axis: int, extent: int
+    ) -> None:
         self.play()
         self.shadow.note(kind, memory, Access(access), site, index=index, axis=axis, extent=extent)
 

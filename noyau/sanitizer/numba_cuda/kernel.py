@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
-from noyau.errors import DeviceError, NoyauError, RaisedError, SignatureError
+from noyau.errors import DeviceError, FindingKind, NoyauError, RaisedError, SignatureError
 from noyau.kernels.buffers import GPU, ask
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import HandKernel, python_function
@@ -53,7 +53,7 @@ def advised(
         0 if not is_whole or _ASKED in "".join(linecache.getlines(file)).lower() else GPU.sm_count,
     )
     said = advise(told) if is_whole else [each for each in advise(told) if "touch nothing" in each[0]]
-    made = [Remark("launch", file, int(line) if line.isdigit() else 0, *each, kernel, size) for each in said]
+    made = [Remark(FindingKind.LAUNCH, file, int(line) if line.isdigit() else 0, *each, kernel, size) for each in said]
     return [each.finding(op, kernel, LANGUAGE) for each in made if not each.is_allowed]
 
 
@@ -143,7 +143,7 @@ def _unwritten(launch: Launch, unset: set[str], kernel: HandKernel, size: str) -
 
 
 def _refused(kernel: HandKernel, size: str, message: str) -> Finding:
-    return Finding(kernel.target.op, kernel.name, LANGUAGE, "launch", kernel.place, size, message)
+    return Finding(kernel.target.op, kernel.name, LANGUAGE, FindingKind.LAUNCH, kernel.place, size, message)
 
 
 def _nothing() -> None: ...

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.errors import DeviceError
+from noyau.errors import DeviceError, FindingKind
 from noyau.sanitizer.access_map import place_in
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, Launched
@@ -103,7 +103,7 @@ class Launch:
     def route(self) -> Route:
         """How its sites, memories and threads are spelt."""
         recorder, owner = self.recorder, self.configuration.owner
-        return Route(LANGUAGE, recorder.sites, recorder.memories, owner, REMEDIES, MESSAGES)
+        return Route(LANGUAGE, recorder.sites, recorder.memories, owner, messages=MESSAGES)
 
 
 def launched(
@@ -189,17 +189,9 @@ def _uninitialised(seen: Seen, route: Route) -> str:
     return f"{who} reads {route.memories[seen.memory].spelt(seen.cell)}, which nobody wrote before"
 
 
-MESSAGES: dict[str, Callable[[Seen, Route], str]] = {
-    "divergent-barrier": _divergent,
-    "uninitialised": _uninitialised,
-}
-
-
-REMEDIES = {
-    "race": "put cuda.syncthreads() between the two, give each cell one thread, or use cuda.atomic",
-    "race of blocks": "no barrier orders two blocks: give each cell one thread, or use cuda.atomic",
-    "update": "use cuda.atomic, as in cuda.atomic.add(counts, index, 1), or give each cell one thread",
-    "uninitialised": "let some thread write each cell, and each lane take part, before it is read",
+MESSAGES: dict[FindingKind, Callable[[Seen, Route], str]] = {
+    FindingKind.DIVERGENT_BARRIER: _divergent,
+    FindingKind.UNINITIALISED: _uninitialised,
 }
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from noyau.sanitizer.engine import Kind
+from noyau.errors import FindingKind
 from noyau.sanitizer.numba_cuda.arrays import Launched
 from noyau.sanitizer.numba_cuda.device import Device
 from noyau.sanitizer.numba_cuda.requests import WARP, Asked, of_block, of_warp, strays
@@ -129,7 +129,7 @@ class Lockstep:
         for lane, source in strays(word, lanes).items():
             reader = next(each for each in group if each.rank % WARP == lane)
             self.recorder.enter(reader.owner, block, number, epoch, passed)
-            self._note(Kind.UNSET, reader.site, index=source)
+            self._note(FindingKind.UNINITIALISED, reader.site, index=source)
         answers = of_warp(word, lanes)
         for each in group:
             each.answer, each.asked = answers[each.rank % WARP], None
@@ -149,9 +149,9 @@ class Lockstep:
             each.answer, each.asked = answer, None
 
     def _divergent(self, thread: Thread, other: Thread) -> None:
-        self._note(Kind.BARRIER, thread.site, other=(other.site, other.owner), index=int(other.done))
+        self._note(FindingKind.DIVERGENT_BARRIER, thread.site, other=(other.site, other.owner), index=int(other.done))
 
-    def _note(self, kind: Kind, site: int, *, index: int, other: tuple[int, int] = (-1, -1)) -> None:
+    def _note(self, kind: FindingKind, site: int, *, index: int, other: tuple[int, int] = (-1, -1)) -> None:
         self.recorder.play()
         self.recorder.shadow.note(kind, -1, Access.READ, site, other=other, index=index)
 

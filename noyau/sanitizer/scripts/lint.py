@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.lint.clocks import Reader, pending, remark, unwaited
 from noyau.sanitizer.lint.diagnostics import HOST, Remark, dotted
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered
@@ -50,13 +51,15 @@ def _statement(node: ast.Expr, file: str) -> Remark | None:
     if not isinstance(named, ast.Attribute) or named.attr not in DONE:
         return None
     text = ast.unparse(named)
-    return Remark("launch", file, named.lineno, f"{text} is named and not called: nothing is done", f"write {text}()")
+    return Remark(
+        FindingKind.LAUNCH, file, named.lineno, f"{text} is named and not called: nothing is done", f"write {text}()"
+    )
 
 
 def _condition(node: ast.Attribute, file: str) -> Remark:
     text = ast.unparse(node)
     told = f"{text} is a method that is not called: as a condition it always holds"
-    return Remark("launch", file, node.lineno, told, f"write {text}()")
+    return Remark(FindingKind.LAUNCH, file, node.lineno, told, f"write {text}()")
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:

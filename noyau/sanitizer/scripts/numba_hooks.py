@@ -19,7 +19,7 @@ from numba.cuda.dispatcher import CUDADispatcher
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from numba.cuda.simulator.kernel import FakeCUDAKernel
 
-from noyau.errors import DeviceError, NoyauError, UnsupportedError
+from noyau.errors import DeviceError, FindingKind, NoyauError, UnsupportedError
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import sums_of_call
 from noyau.sanitizer.numba.kernel import MOST as MOST_IN_PYTHON
@@ -185,9 +185,9 @@ class _Hooks:
             name, place = known.kernel
             first = ", ".join(map(str, np.unravel_index(missed[0], view.shape)))
             told = f"{missed.size} of {view.size} cells that are copied to the host were never written, [{first}] first"
-            shown = digest("unwritten", name)
+            shown = digest(FindingKind.UNWRITTEN, name)
             finding = Finding(
-                *(self.session.script, name, LANGUAGE, "unwritten", place, "", told),
+                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", told),
                 digest=shown,
                 mend="let the threads reach the last cells, or fill the array before",
             )

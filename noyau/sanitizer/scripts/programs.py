@@ -12,7 +12,7 @@ from pathlib import Path
 from time import monotonic
 
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES
-from noyau.errors import BuildError, CheckError, InputError, UnsupportedError
+from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
 from noyau.kernels.c.prototypes import blanked
 from noyau.sanitizer.c.build import OWN, Program, Source, built
 from noyau.sanitizer.c.findings import Told, findings, maps_of
@@ -61,7 +61,7 @@ def check_program(
     except CheckError as error:
         return _told(path, text, language, program, [], str(error))
     is_whole = status is not None and not any(each.words in _CUT for each in ran.faults)
-    has_crashed = any(each.kind == "crash" for each in ran.faults)
+    has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
     fault = "" if has_crashed or status == 0 else _end_of(status)
     runs = [ran]
     if is_whole and plans[-1] != plans[0]:
@@ -140,7 +140,7 @@ def _triple(part: Sequence[int]) -> tuple[int, int, int]:
 
 def _without_ends(ran: Ran) -> Ran:
     """A run in silence: how it ends may be for want of what it reads."""
-    return replace(ran, faults=tuple(each for each in ran.faults if each.kind != "crash"))
+    return replace(ran, faults=tuple(each for each in ran.faults if each.kind is not FindingKind.CRASH))
 
 
 def _told(path: Path, text: str, language: str, program: Program, runs: Sequence[Ran], fault: str) -> ScriptCheck:

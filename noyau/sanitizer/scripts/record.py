@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from noyau.errors import CheckError
+from noyau.errors import CheckError, FindingKind
 from noyau.sanitizer.access_map import Map, Traced
 from noyau.sanitizer.records import Watched
 from noyau.text import counted
@@ -36,7 +36,7 @@ class KernelSeen:
         """How much was seen of it, and each finding."""
         if self.unseen and not self.accesses and not self.findings:
             return [f"{self.name}: its accesses are not seen: {self.unseen}"]
-        raced = any(finding.kind in ("race", "written-twice") for finding in self.findings)
+        raced = any(finding.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE) for finding in self.findings)
         many = f"{self.calls} call{'s' * (self.calls > 1)}, {len(self.shapes)} shape{'s' * (len(self.shapes) > 1)}"
         if not self.shapes:  # a whole program
             many = f"{self.calls} run{'s' * (self.calls > 1)}"

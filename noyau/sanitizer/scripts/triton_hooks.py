@@ -14,7 +14,7 @@ import torch
 from torch.multiprocessing.reductions import StorageWeakRef
 from triton.runtime.interpreter import InterpretedFunction
 
-from noyau.errors import DeviceError
+from noyau.errors import DeviceError, FindingKind
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.records import digest
 from noyau.sanitizer.scripts import torch_devices, triton_host
@@ -22,7 +22,7 @@ from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import Session, shapes_told
 from noyau.sanitizer.triton.bare_call import Fresh, launched
 from noyau.sanitizer.triton.launch_lint import advised
-from noyau.sanitizer.triton.run import LANGUAGE, MOST, REMEDIES, map_of
+from noyau.sanitizer.triton.run import LANGUAGE, MOST, map_of
 from noyau.verify.findings import Finding
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
@@ -166,9 +166,9 @@ class _Hooks:
             first = ", ".join(map(str, missed[0].tolist()))
             told = f"{len(missed)} of {held.numel()} cells that the host reads were never stored, [{first}] first"
             finding = Finding(
-                *(self.session.script, name, LANGUAGE, "unwritten", place, "", told),
-                digest=digest("unwritten", name),
-                mend=REMEDIES["unwritten"],
+                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", told),
+                digest=digest(FindingKind.UNWRITTEN, name),
+                mend=FindingKind.UNWRITTEN.remedies[LANGUAGE],
             )
             self.session.find(name, place, finding)
 

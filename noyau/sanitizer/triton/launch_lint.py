@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from noyau import errors
-from noyau.errors import MissingExtraError
+from noyau.errors import FindingKind, MissingExtraError
 from noyau.kernels.buffers import GPU
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch
@@ -50,7 +50,7 @@ def advised(
     shape = max((each.shape for each in arrays.values()), key=math.prod, default=())
     count = 0 if _ASKED in "".join(linecache.getlines(file)).lower() else GPU.sm_count
     launch = Launch(programs, (1, 1, 1), shape, sm_count=count, is_of_programs=True)
-    made = [Remark("launch", file, line, *each, name, size) for each in advise(launch)]
+    made = [Remark(FindingKind.LAUNCH, file, line, *each, name, size) for each in advise(launch)]
     made += offsets_of_launch(function, programs, {**arguments, **arrays}, constants_of(function, arguments), size)
     return [each.finding(op, name, LANGUAGE) for each in made if not each.is_allowed]
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, NoyauError, RaisedError
+from noyau.errors import CheckError, FindingKind, NoyauError, RaisedError
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.triton.calls import TritonKernel
@@ -25,13 +25,6 @@ from noyau.verify.findings import Finding
 Array = np.ndarray
 LANGUAGE = "triton"
 MOST = 30_000_000  # accesses of one launch
-REMEDIES = {
-    "race": "let one program write each cell, or merge with tl.atomic_add",
-    "out-of-bounds": "give the access a mask: mask=offsets < n",
-    "uninitialised": "store each cell before it is loaded, or say what the output holds with init=",
-    "unwritten": "launch enough programs for the last cells: triton.cdiv(n, BLOCK)",
-    "written-twice": "let one program write each cell",
-}
 _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 
@@ -88,15 +81,17 @@ def roomy(array: Array) -> Array:
 
 def route_of(hooks: Hooks, extents: Extents) -> Route:
     """How sites, memories and programs of a launch are spelt."""
-    remedies = {**REMEDIES, "out-of-bounds": _WIDEN} if hooks.overflows else REMEDIES
+    remedies = {FindingKind.OUT_OF_BOUNDS: _WIDEN} if hooks.overflows else {}
     return Route(LANGUAGE, hooks.sites, extents.memories, hooks.owner, remedies)
 
 
 def told_once(seen: Sequence[Seen]) -> list[Seen]:
     """What was seen; of races on one argument that share a line only the one with most writes."""
-    kept = [each for each in seen if each.kind != "race"]
+    kept = [each for each in seen if each.kind is not FindingKind.RACE]
     lines: set[tuple[int, int]] = set()
-    for each in sorted((each for each in seen if each.kind == "race"), key=lambda each: each.writes, reverse=True):
+    for each in sorted(
+        (each for each in seen if each.kind is FindingKind.RACE), key=lambda each: each.writes, reverse=True
+    ):
         own = {(each.memory, each.site), (each.memory, each.other_site)}
         if not own & lines:
             kept.append(each)

@@ -12,8 +12,16 @@ from pathlib import Path
 import numpy as np
 
 from noyau.dtypes import DType, extents_and_strides, from_number
-from noyau.errors import BuildError, CheckError, InputError, OutsideError, UnsupportedError
-from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, Guarded, poison_of, words
+from noyau.errors import BuildError, CheckError, FindingKind, InputError, OutsideError, UnsupportedError
+from noyau.toolchain.guard_zones import (
+    PLAIN,
+    SCRATCH_POISONS,
+    Guarded,
+    changed_input,
+    poison_of,
+    refuse_unwritten,
+    words,
+)
 
 _I64 = ctypes.c_int64
 _I32 = ctypes.c_int32
@@ -130,7 +138,7 @@ class Native:
             # A right value may have the poison's bits; it cannot have those of two poisons.
             second = self._run_guarded(inputs, pieces, order, 1)
             for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
-                self._refuse_unwritten(number, suspect & output.still_poisoned())
+                refuse_unwritten(self.name, f"output {number}", suspect & output.still_poisoned())
         return [output.array for output in first]
 
     def _dtype(self, number: int) -> DType:
@@ -234,10 +242,11 @@ class Native:
         everything = [*given, *made, *scratch]
         watch = _Watch(self.name, [guarded.array for guarded in made]) if pieces > 1 else None
         self._run([guarded.array for guarded in everything], sizes, pieces, order, 1, watch)
-        self._refuse_touched(everything)
+        for guarded in everything:
+            guarded.refuse_writes(self.name)
         for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
             if guarded.array.tobytes() != array.tobytes():
-                raise CheckError(f"{self.name} changed its input {number}")
+                raise changed_input(self.name, number)
         return made
 
     def _poisoned_outputs(self, shapes: Sequence[tuple[int, ...]], poison: int) -> list[Guarded]:
@@ -247,22 +256,11 @@ class Native:
             for number, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
         ]
 
-    def _refuse_touched(self, everything: Sequence[Guarded]) -> None:
-        for guarded in everything:
-            fault = guarded.fault()
-            if fault is not None:
-                raise CheckError(f"{self.name} {fault}")
-
     def _refuse(self, status: int) -> None:
         if status in _STATUSES:
             raise (OutsideError if status == 1 else InputError)(f"{self.name}: {_STATUSES[status]}")
         if status:
             raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
-
-    def _refuse_unwritten(self, number: int, missed: np.ndarray) -> None:
-        if missed.any():
-            where = [int(index) for index in np.argwhere(missed)[0]]
-            raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
 
 
 class _Watch:
@@ -286,7 +284,7 @@ class _Watch:
             if (now & changed).any():
                 where = [int(index) for index in np.unravel_index(np.argmax(now & changed), output.shape)]
                 told = f"two pieces of its work change output {number} at {where}"
-                raise CheckError(f"{self.name}: {told}: on two threads they would race")
+                raise CheckError(f"{self.name}: {told}: on two threads they would race", FindingKind.RACE)
             changed |= now
 
 

@@ -28,7 +28,7 @@ from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, 
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.c.library import Empty, Order, has_layout
-from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, Guarded, poison_of
+from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, Guarded, changed_input, poison_of, refuse_unwritten
 from noyau.toolchain.numba.threads import shared
 from noyau.toolchain.python_modules import file_of, without_collections
 
@@ -229,7 +229,7 @@ class Compiled:
             # A right value may have the poison's bits; it cannot have those of two poisons.
             second = self._run_guarded(inputs, pieces, order, 1)
             for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
-                self._refuse_unwritten(number, suspect & output.still_poisoned())
+                refuse_unwritten(self.name, f"output {number}", suspect & output.still_poisoned())
         return [output.array for output in first]
 
     def opened(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -364,11 +364,10 @@ class Compiled:
         cut = partial(one_by_one, pieces, order)
         self._run(planned, [g.array for g in given], [g.array for g in made], cut, empty)
         for guarded in [*given, *made, *scratch]:
-            if (fault := guarded.fault()) is not None:
-                raise CheckError(f"{self.name} {fault}")
+            guarded.refuse_writes(self.name)
         for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
             if guarded.array.tobytes() != array.tobytes():
-                raise CheckError(f"{self.name} changed its input {number}")
+                raise changed_input(self.name, number)
         return made
 
     def _refuse(self, status: int | None) -> None:
@@ -376,11 +375,6 @@ class Compiled:
             raise OutsideError(f"{self.name}: {_STATUSES[status]}")
         if status:
             raise CheckError(f"{self.name} returned the status {status}, which has no meaning")
-
-    def _refuse_unwritten(self, number: int, missed: np.ndarray) -> None:
-        if missed.any():
-            where = [int(index) for index in np.argwhere(missed)[0]]
-            raise CheckError(f"{self.name} never wrote {missed.sum()} cells of output {number}; the first is {where}")
 
 
 @lru_cache(maxsize=1)

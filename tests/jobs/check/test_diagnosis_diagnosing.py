@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
+from noyau.errors import FindingKind
 from noyau.jobs.check.diagnosis import Smallest, diagnosed, is_slight
 from noyau.jobs.check.runs import Unlike
 from noyau.verify.certificate import Failure
@@ -16,7 +17,7 @@ SPREAD = spread([np.zeros(1)], [np.ones(1)])
 
 
 def at_cell(got: float = 9.0, want: float = 1.0, allowed: float = 1e-6) -> Failure:
-    return Failure("case", "x: f32[9]", "all is wrong", "out", (0,), got, want, allowed)
+    return Failure.of_cell("case", "x: f32[9]", "all is wrong", "out", (0,), got, want, allowed)
 
 
 def never(sizes):
@@ -27,13 +28,13 @@ def diagnosis(failure, *, layout="contiguous", unlike=None, at=never, instance=F
     return diagnosed(Smallest(failure, {"n": n}), instance, layout, unlike, at)
 
 
-def test_a_failure_alone_is_told_by_its_words():
-    assert diagnosis(Failure("case", "", "never wrote 3 cells")).kind == "unwritten"
-    assert diagnosis(Failure("case", "", "crashed (SIGSEGV)")).kind == "crash"
+def test_a_failure_alone_has_its_kind():
+    assert diagnosis(Failure(FindingKind.UNWRITTEN, "case", "", "never wrote 3 cells")).kind == "unwritten"
+    assert diagnosis(Failure(FindingKind.CRASH, "case", "", "crashed (SIGSEGV)")).kind == "crash"
     assert diagnosis(at_cell()).kind == "wrong-value"
 
 
-@pytest.mark.parametrize("kind", ["out-of-bounds", "uninitialised"])
+@pytest.mark.parametrize("kind", [FindingKind.OUT_OF_BOUNDS, FindingKind.UNINITIALISED])
 def test_what_runs_depend_on_is_the_kind(kind):
     made = diagnosis(at_cell(), unlike=Unlike(kind, "they depend", SPREAD, []))
     assert made.kind == kind
@@ -41,7 +42,7 @@ def test_what_runs_depend_on_is_the_kind(kind):
 
 
 def test_runs_that_differ_are_a_race_unless_all_are_near():
-    unlike = Unlike("order-dependent", "they differ", SPREAD, [])
+    unlike = Unlike(FindingKind.ORDER_DEPENDENT, "they differ", SPREAD, [])
     assert diagnosis(at_cell(), unlike=unlike).kind == "race"
     assert diagnosis(at_cell(1.00001), unlike=unlike).kind == "precision"
 
@@ -53,7 +54,7 @@ def test_what_is_right_on_packed_arrays_is_stride_blind():
 
 
 def test_what_differs_by_chance_is_not_stride_blind():
-    unlike = Unlike("order-dependent", "they differ", SPREAD, [])
+    unlike = Unlike(FindingKind.ORDER_DEPENDENT, "they differ", SPREAD, [])
     assert diagnosis(at_cell(), layout="sliced", unlike=unlike).kind == "race"
 
 
@@ -88,4 +89,4 @@ def test_half_of_the_digits():
     assert is_slight(at_cell(1.0001), F32)
     assert not is_slight(at_cell(1.001), F32)
     assert not is_slight(at_cell(float("nan")), F32)
-    assert not is_slight(Failure("case", "", "crashed"), F32)
+    assert not is_slight(Failure(FindingKind.CRASH, "case", "", "crashed"), F32)

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import pytest
 
+from noyau.errors import FindingKind
 from noyau.jobs.check.diagnosis import Smallest, shrunk, tail_of
 from noyau.verify.certificate import Failure
 
 
-def failing(wrong, note: str = "never wrote 1 cells", cell=None):
+def failing(wrong, kind=FindingKind.UNWRITTEN):
     """What fails where `wrong` says so of the sizes."""
-    return lambda sizes: Failure("case", str(sizes), note, cell=cell) if wrong(**sizes) else None
+    return lambda sizes: Failure(kind, "case", str(sizes), "never wrote 1 cells") if wrong(**sizes) else None
 
 
 @pytest.mark.parametrize(
@@ -30,14 +31,14 @@ def test_the_smallest_sizes_are_found(wrong, sizes):
 
 def test_another_kind_of_failure_is_not_taken_for_it():
     def at(sizes):
-        return Failure("case", "", "crashed" if sizes["n"] < 7 else "never wrote 1 cells")
+        return Failure(FindingKind.CRASH if sizes["n"] < 7 else FindingKind.UNWRITTEN, "case", "", "")
 
     assert shrunk(Smallest(at({"n": 90}), {"n": 90}), at).sizes == {"n": 7}
 
 
 def test_a_value_that_is_near_is_of_the_kind_of_one_that_is_not():
     def at(sizes):
-        return Failure("case", "", "", "out", (0,), 2.0 if sizes["n"] > 5 else 1.00001, 1.0, 1e-6)
+        return Failure.of_cell("case", "", "", "out", (0,), 2.0 if sizes["n"] > 5 else 1.00001, 1.0, 1e-6)
 
     assert shrunk(Smallest(at({"n": 90}), {"n": 90}), at).sizes == {"n": 0}
 

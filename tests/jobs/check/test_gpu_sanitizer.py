@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.errors import DeviceError
+from noyau.errors import DeviceError, FindingKind
 from noyau.jobs.check import gpu_sanitizer
 from noyau.jobs.check.gpu_sanitizer import second_opinion
 from noyau.sanitizer.compute_sanitizer.report_reader import reported
@@ -26,7 +26,9 @@ def doubled(x):
 
 doubled.kernel(TEXT, language="cuda", entry="twice", launch=(1, 128))
 doubled.kernel("void in_c(const float *x, float *out, long n) {}", language="c", entry="in_c")
-OUTSIDE = Finding("doubled", "twice", "cuda", "out-of-bounds", "/somewhere/planted.cu:5", "n = 2", "past the end")
+OUTSIDE = Finding(
+    "doubled", "twice", "cuda", FindingKind.OUT_OF_BOUNDS, "/somewhere/planted.cu:5", "n = 2", "past the end"
+)
 CHECKED = Checked(
     "doubled", "", (KernelCheck("twice", "cuda", None, (OUTSIDE,)), KernelCheck("in_c", "c", None, ())), note="whole"
 )

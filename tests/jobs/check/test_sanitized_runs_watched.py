@@ -9,6 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from noyau.errors import FindingKind
 from noyau.jobs.check import sanitized_runs
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.sanitized_runs import FEWEST, Seen, explained, spent_s, watched
@@ -18,7 +19,7 @@ from noyau.verify.findings import Finding
 
 
 def finding(kind, severity="error"):
-    return Finding("op", "k", "c", kind, "k.c:3", "n = 1", "told", severity=severity)
+    return Finding("op", "k", "c", FindingKind(kind), "k.c:3", "n = 1", "told", severity=severity)
 
 
 def kinds(found, *watched):

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from noyau.errors import CheckError, DeviceError
+from noyau.errors import CheckError, DeviceError, FindingKind
 from noyau.sanitizer.compute_sanitizer import programs
 from noyau.sanitizer.compute_sanitizer.driver import WISH
 from noyau.sanitizer.compute_sanitizer.programs import second_opinion
@@ -50,17 +50,20 @@ def test_an_error_that_is_of_no_watched_kernel_counts(monkeypatch):
 
 
 def test_what_is_on_no_line_is_of_an_installed_package(monkeypatch):
-    told = [Reported("out-of-bounds", "told", None, None, (), "their_kernel")]
+    told = [Reported(FindingKind.OUT_OF_BOUNDS, "told", None, None, (), "their_kernel")]
     assert opinion(monkeypatch, told).findings == ()
     mine = opinion(monkeypatch, told, "other", "their")
     assert [(each.kernel, each.place) for each in mine.findings] == [("their", "script.py:1")]
-    (call,) = opinion(monkeypatch, [Reported("launch", "it failed", None, None, (), "")]).findings
+    (call,) = opinion(monkeypatch, [Reported(FindingKind.LAUNCH, "it failed", None, None, (), "")]).findings
     assert (call.severity, call.message) == ("warning", "it failed")
 
 
 def test_the_longest_name_is_meant_and_a_mark_silences(monkeypatch):
     site = Site("script.py", 7, "x[i] = 1  # noyau: allow(race) on purpose")
-    told = [Reported(kind, "told", site, None, (), "_Z8add_rowsPf") for kind in ("race", "out-of-bounds")]
+    told = [
+        Reported(kind, "told", site, None, (), "_Z8add_rowsPf")
+        for kind in (FindingKind.RACE, FindingKind.OUT_OF_BOUNDS)
+    ]
     found = opinion(monkeypatch, told, "add", "add_rows", "rows")
     assert [(each.kernel, each.kind) for each in found.findings] == [("add_rows", "out-of-bounds")]
 

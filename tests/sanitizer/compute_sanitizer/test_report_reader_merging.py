@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.compute_sanitizer.report_reader import merged
 from noyau.verify.findings import Finding
 
@@ -17,9 +18,9 @@ TOOL = ("compute-sanitizer",)
 @pytest.mark.parametrize(
     ("own", "other"),
     [
-        (finding("out-of-bounds", 5), finding("out-of-bounds", 5, witnesses=TOOL)),
-        (finding("race", 5, 7), finding("race", 7, 5, witnesses=TOOL)),
-        (finding("negative-index", 5), finding("out-of-bounds", 5, witnesses=TOOL)),
+        (finding(FindingKind.OUT_OF_BOUNDS, 5), finding(FindingKind.OUT_OF_BOUNDS, 5, witnesses=TOOL)),
+        (finding(FindingKind.RACE, 5, 7), finding(FindingKind.RACE, 7, 5, witnesses=TOOL)),
+        (finding(FindingKind.NEGATIVE_INDEX, 5), finding(FindingKind.OUT_OF_BOUNDS, 5, witnesses=TOOL)),
     ],
 )
 def test_one_defect_with_two_witnesses(own, other):
@@ -30,15 +31,20 @@ def test_one_defect_with_two_witnesses(own, other):
 
 
 @pytest.mark.parametrize(
-    "other", [finding("race", 5, witnesses=TOOL), finding("out-of-bounds", 6), finding("out-of-bounds", 5, 0, "mul")]
+    "other",
+    [
+        finding(FindingKind.RACE, 5, witnesses=TOOL),
+        finding(FindingKind.OUT_OF_BOUNDS, 6),
+        finding(FindingKind.OUT_OF_BOUNDS, 5, 0, "mul"),
+    ],
 )
 def test_two_defects(other):
-    own = finding("out-of-bounds", 5)
+    own = finding(FindingKind.OUT_OF_BOUNDS, 5)
     assert merged([own], [other]) == (own, other)
 
 
 def test_one_file_by_two_paths(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-    own = finding("race", 5)
-    other = Finding("op", "add", "cuda", "race", f"{tmp_path}/k.cu:5", "", "", witnesses=TOOL)
+    own = finding(FindingKind.RACE, 5)
+    other = Finding("op", "add", "cuda", FindingKind.RACE, f"{tmp_path}/k.cu:5", "", "", witnesses=TOOL)
     assert len(merged([own], [other])) == 1

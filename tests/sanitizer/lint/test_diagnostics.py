@@ -4,21 +4,22 @@ import ast
 
 import pytest
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.lint.diagnostics import Remark, dotted
 
 
 def test_a_remark_is_a_warning_with_both_lines(tmp_path):
     path = tmp_path / "script.py"
     path.write_text("launch()\nclock()  # noyau: allow(launch) meant\n")
-    remark = Remark("launch", str(path), 1, "it does not wait", "wait", other_line=2)
+    remark = Remark(FindingKind.LAUNCH, str(path), 1, "it does not wait", "wait", other_line=2)
     finding = remark.finding("script.py", "add", "python")
     assert (finding.severity, finding.kind, finding.place) == ("warning", "launch", f"{path}:1")
     assert finding.other_place == f"{path}:2"
     assert str(finding) == "launch: it does not wait; wait"
     assert finding.id.startswith("script.py[add]:launch:")
     assert not remark.is_allowed
-    assert Remark("launch", str(path), 2, "", "").is_allowed
-    assert not Remark("precision", str(path), 2, "", "").is_allowed
+    assert Remark(FindingKind.LAUNCH, str(path), 2, "", "").is_allowed
+    assert not Remark(FindingKind.PRECISION, str(path), 2, "", "").is_allowed
 
 
 @pytest.mark.parametrize(("text", "name"), [("a.b.c", "a.b.c"), ("a", "a"), ("f().b", ""), ("a[0].b", "")])

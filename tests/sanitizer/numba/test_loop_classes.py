@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.numba.loop_classes import REMEDIES, remedy_of
 from noyau.sanitizer.records import Access, Seen, Site
 
-BOTH = Seen("race", Access.WRITE, 0, 2, 0, 0, Access.WRITE, 0, 1)
+BOTH = Seen(FindingKind.RACE, Access.WRITE, 0, 2, 0, 0, Access.WRITE, 0, 1)
 RACES = (replace(BOTH, access=Access.READ), BOTH)
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from noyau.errors import FindingKind
 from noyau.sanitizer.access_map import Drawn, Map, Owner
 from noyau.sanitizer.records import Watched
 from noyau.sanitizer.scripts.record import Session, shapes_told
@@ -9,7 +10,7 @@ from noyau.verify.findings import Finding
 
 
 def race(line):
-    return Finding("s.py", "k", "numba", "race", f"s.py:{line}", "", "told", digest=str(line))
+    return Finding("s.py", "k", "numba", FindingKind.RACE, f"s.py:{line}", "", "told", digest=str(line))
 
 
 def test_calls_of_one_kernel_are_one_entry():
@@ -60,7 +61,9 @@ def test_a_script_without_kernels():
 
 def test_a_warning_does_not_make_it_bad():
     session = Session("s.py")
-    told = Finding("s.py", "k", "numba", "negative-index", "s.py:1", "", "told", severity="warning", digest="1")
+    told = Finding(
+        "s.py", "k", "numba", FindingKind.NEGATIVE_INDEX, "s.py:1", "", "told", severity="warning", digest="1"
+    )
     session.add("k", "numba", "s.py:1", "", Watched((told,), 1))
     assert session.finished().ok
     session.find("k", "s.py:1", race(3))

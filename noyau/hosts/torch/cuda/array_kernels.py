@@ -10,14 +10,14 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from noyau.errors import BuildError, CheckError
+from noyau.errors import BuildError, CheckError, FindingKind
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.torch.cuda.errors import lacking, told
 from noyau.hosts.torch.cuda.launch import TAPE, function_of, guard
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.c.library import Empty, Order
-from noyau.toolchain.guard_zones import PLAIN, poison_of
+from noyau.toolchain.guard_zones import PLAIN, changed_input, poison_of, refuse_unwritten
 from noyau.toolchain.triton.module import array_of, interprets
 
 Array = np.ndarray
@@ -59,18 +59,13 @@ class DeviceKernel:
         made = self.run_in(Room(self.name, poison), given)
         for number, (tensor, buffer) in enumerate(zip(given, self.kernel.of(Role.INPUT), strict=True)):
             if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
-                raise CheckError(f"{self.name} changed its input {number}")
+                raise changed_input(self.name, number)
         suspects = [_holds(array, buffer, poison) for array, buffer in zip(made, self.outputs, strict=True)]
         if any(suspect.any() for suspect in suspects):
             # As noyau.toolchain.c.library has it: a right value has the bits of one poison at most.
             again = self.run_in(Room(self.name, OTHER), given)
             for number, (suspect, array, buffer) in enumerate(zip(suspects, again, self.outputs, strict=True)):
-                missed = suspect & _holds(array, buffer, OTHER)
-                if missed.any():
-                    where = [int(index) for index in np.argwhere(missed)[0]]
-                    raise CheckError(
-                        f"{self.name} never wrote {missed.sum()} cells of its output {number}; the first is {where}"
-                    )
+                refuse_unwritten(self.name, f"its output {number}", suspect & _holds(array, buffer, OTHER))
         return made
 
     def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
@@ -129,4 +124,4 @@ class Room:
             bits = room.view(torch.uint8).view(-1, room.element_size()).cpu()
             for side, ends in (("before", bits[:ROOM]), ("behind", bits[-ROOM:])):
                 if bool((ends != bits[0]).any()):
-                    raise CheckError(f"{self.called} wrote {side} an output")
+                    raise CheckError(f"{self.called} wrote {side} an output", FindingKind.OUT_OF_BOUNDS)

@@ -4,17 +4,29 @@ each of them would wait for all that the GPU has to do."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from noyau.errors import FindingKind
 from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.hosts.torch.tensors import array_of
 from noyau.toolchain.guard_zones import poison_of
 
 _BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-Flag = tuple[str, Tensor]  # a fault, and whether it is there
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """A defect that runs between guards may show."""
+
+    kind: FindingKind
+    note: str
+
+
+Flag = tuple[Fault, Tensor]  # a fault, and whether it is there
 
 
 def bits_of(tensor: Tensor) -> Tensor:
@@ -28,7 +40,7 @@ def differ(one: Tensor, other: Tensor) -> Tensor:
     return (bits_of(one) != bits_of(other)).any()
 
 
-def answers(flags: Sequence[Flag]) -> list[str]:
+def answers(flags: Sequence[Flag]) -> list[Fault]:
     """The faults that are there."""
     if not flags:
         return []
@@ -76,4 +88,4 @@ class Room:
         for room in self.rooms:
             bits, poison = bits_of(room), _poison_bits(room.dtype, self.poison)
             for side, ends in (("before", bits[: self.around]), ("behind", bits[-self.around :])):
-                yield f"wrote {side} an output", (ends != poison).any()
+                yield Fault(FindingKind.OUT_OF_BOUNDS, f"wrote {side} an output"), (ends != poison).any()

@@ -20,10 +20,10 @@ from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
 from noyau.compiler.partition.cut import Group
-from noyau.errors import InputError
+from noyau.errors import FindingKind, InputError
 from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.cuda.guarded_memory import Flag, Room, answers, brought, differ, holds_poison
+from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, moved, other_sizes
 from noyau.hosts.torch.modules.sites import Traced, alone, order_of, plain, sizes_of
 from noyau.jobs.optimize.torch.candidates import input_names
@@ -37,7 +37,6 @@ from noyau.verify.values import MORE_RUNS, MOVED_RUNS, Case, Stage, decide, firs
 JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
 POISONS = (0, PLAIN)  # of the two runs of a case
-_OTHERWISE = "gave other bits in another run"
 _HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 
 
@@ -112,16 +111,18 @@ class DeviceTrial:
         truth = self.truth(given)
         self.ready()
         results, faults = self.twice([given[name] for name in input_names(self.group)])
-        if faults and faults[0] != _OTHERWISE:
-            return self.failed(case, given, faults[0]), True
+        if faults and faults[0].kind is not FindingKind.ORDER_DEPENDENT:
+            failure = Failure(faults[0].kind, case.label, self.told(given), faults[0].note)
+            return Outcome(case.label, False, failures=(failure,)), True
         return self.judged(case, given, results, truth, seed), not faults
 
-    def twice(self, own: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[str]]:
+    def twice(self, own: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[Fault]]:
         """The results of a run, and what two of them show to be wrong."""
         before = [each.clone() for each in own]
         room, other = map(Room, POISONS)
         results, again = self.run(own, room), self.run(own, other)
-        moved_on = [(_OTHERWISE, differ(one, two)) for one, two in zip(results, again, strict=True)]
+        moved = Fault(FindingKind.ORDER_DEPENDENT, "gave other bits in another run")
+        moved_on = [(moved, differ(one, two)) for one, two in zip(results, again, strict=True)]
         flags = [*room.flags(), *other.flags(), *_changed(own, before), *_unwritten(results, again), *moved_on]
         return results, answers(flags)
 
@@ -185,9 +186,6 @@ class DeviceTrial:
         while True:
             yield self.unfused({name: moved(each, noise) for name, each in given.items()})
 
-    def failed(self, case: Case, given: Mapping[str, Any], fault: str) -> Outcome:
-        return Outcome(case.label, False, failures=(Failure(case.label, self.told(given), fault),))
-
     def told(self, given: Mapping[str, Any]) -> str:
         """The inputs in words."""
         found = [(name, given[name]) for name in input_names(self.group)]
@@ -244,7 +242,7 @@ def cells_of(made: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
 
 def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:
     for number, (one, other) in enumerate(zip(now, before, strict=True)):
-        yield f"changed its input {number}", differ(one, other)
+        yield Fault(FindingKind.MUTATED_INPUT, f"changed its input {number}"), differ(one, other)
 
 
 def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]:
@@ -252,4 +250,5 @@ def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]
     bits of both."""
     for number, pair in enumerate(zip(one, other, strict=True)):
         first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
-        yield f"left cells of its output {number} as they were", (first & second).any()
+        left = Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were")
+        yield left, (first & second).any()

@@ -154,7 +154,8 @@ def test_a_cell_of_any_dtype_that_nobody_writes_is_found(dtype):
     made = [guarded_memory.Room(which).empty((3,), dtype=dtype, device=modules_sites.CPU) for which in POISONS]
     for each in made:
         each[:2] = 1
-    assert guarded_memory.answers(list(_unwritten(made[:1], made[1:]))) == ["left cells of its output 0 as they were"]
+    (fault,) = guarded_memory.answers(list(_unwritten(made[:1], made[1:])))
+    assert (fault.kind, fault.note) == ("unwritten", "left cells of its output 0 as they were")
     for each in made:
         each[2] = 0
     assert not guarded_memory.answers(list(_unwritten(made[:1], made[1:])))
@@ -203,4 +204,5 @@ def test_poison_is_seen_in_each_dtype(dtype):
         assert not guarded_memory.holds_poison(made, (poison + 1) % 3).any()
         assert not guarded_memory.answers(list(room.flags()))
         guarded_memory.bits_of(room.rooms[0])[63] ^= 1
-        assert guarded_memory.answers(list(room.flags())) == ["wrote before an output"]
+        (fault,) = guarded_memory.answers(list(room.flags()))
+        assert (fault.kind, fault.note) == ("out-of-bounds", "wrote before an output")
