@@ -162,7 +162,7 @@ class RaisedError(CheckError, RuntimeError):
         super().__init__(message, kind)
 
 
-class UnansweredError(CheckError):
+class UnansweredError(CheckError, RuntimeError):
     """A process of a kernel did not answer in time, and was ended."""
 
     def __init__(self, message: str = "", kind: FindingKind = FindingKind.CRASH) -> None:

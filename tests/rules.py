@@ -11,6 +11,7 @@ from functools import lru_cache
 from types import ModuleType, UnionType
 
 from noyau import dtypes
+from noyau.errors import FindingKind
 from noyau.ir import graph, loops
 
 FORBIDDEN_WORDS = {"utils", "util", "helpers", "helper", "base", "manager"}
@@ -179,6 +180,29 @@ def _is_language(node: ast.expr) -> bool:
             return False
 
 
+def spelt_kinds(tree: ast.Module) -> list[str]:
+    """Kinds of findings by their texts, outside FindingKind: in a comparison of a kind, or as a string that is nothing
+    else."""
+    if any(isinstance(node, ast.ClassDef) and node.name == FindingKind.__name__ for node in tree.body):
+        return []
+    texts = [node for node in nodes(tree) if _is_kind(node) and "-" in node.value]
+    for node in nodes(tree):
+        match node:
+            case ast.Compare(left=left, comparators=others) if any(map(_names_kind, (left, *others))):
+                texts += filter(_is_kind, ast.walk(node))
+            case ast.Match(subject=subject) if _names_kind(subject):
+                texts += [each for case in node.cases for each in ast.walk(case.pattern) if _is_kind(each)]
+    return [f"line {node.lineno} spells the kind {node.value}" for node in texts]
+
+
+def _is_kind(node: ast.AST) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in set(FindingKind)
+
+
+def _names_kind(node: ast.expr) -> bool:
+    return getattr(node, "id", getattr(node, "attr", "")) == "kind"
+
+
 RULES: dict[Rule, tuple[str, ...]] = {
     long_functions: ("def f():\n" + "    x = 1\n" * 40, "class C:\n    async def f(self):\n" + "        x = 1\n" * 40),
     bad_names: (
@@ -216,6 +240,12 @@ RULES: dict[Rule, tuple[str, ...]] = {
         'match made.language:\n    case "c":\n        x',
         'match made:\n    case HandKernel(language="c"):\n        x',
     ),
+    spelt_kinds: (
+        'if finding.kind == "race": ...',
+        'bad = [each for each in found if each.kind in ("race", "crash")]',
+        'match fault.kind:\n    case "launch" if words:\n        x',
+        'REMEDIES = {"out-of-bounds": "compare"}',
+    ),
     missing_preamble: ("import os", '"""It."""\ndef f(): ...', "from __future__ import annotations\nx: int = 1"),
 }
 ALLOWED: dict[Rule, str] = {
@@ -232,6 +262,10 @@ ALLOWED: dict[Rule, str] = {
     compared_languages: (
         "x = LANGUAGES[kernel.language].on_gpu\nif language not in LANGUAGES: ...\nif language == other.language: ...\n"
         "for language in LANGUAGES: ...\nif device == 'cuda': ..."
+    ),
+    spelt_kinds: (
+        'class FindingKind(StrEnum):\n    CRASH = "crash"\n    OUT_OF_BOUNDS = "out-of-bounds"\n'
+        'a.kind is FindingKind.RACE\nRANK = ("map", "race")\nx.kind == "map"'
     ),
     missing_preamble: '"""It."""\nfrom __future__ import annotations\ndef f(): ...',
 }

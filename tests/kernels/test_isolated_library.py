@@ -9,7 +9,6 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, UnansweredError, UnsupportedError
-from noyau.kernels.call import built
 from noyau.kernels.callers import built
 from noyau.kernels.isolated_library import Isolated, call_guarded, packed
 from noyau.kernels.reference import graph_of

@@ -135,7 +135,7 @@ def _unwritten(launch: Launch, unset: set[str], kernel: HandKernel, size: str) -
     """A finding for each output of which cells were never written."""
     found: list[Finding] = []
     place, nobody = Site.at(kernel.place), f"no thread of {launch.configuration} writes"
-    route, op = replace(launch.route, remedies={}), kernel.target.op
+    route, op = launch.route, kernel.target.op
     for number in (launch.arrays[name] for name in sorted(unset & set(launch.arrays))):
         holes, memory = launch.recorder.shadow.unwritten(number), launch.recorder.memories[number]
         found += unwritten(holes, memory, nobody, place, route, op, kernel.name, size)
