@@ -14,7 +14,6 @@ import os
 import re
 import shutil
 import stat
-import sys
 import tempfile
 import time
 import warnings
@@ -132,14 +131,9 @@ def _modules() -> list[Path]:
 
 def _home() -> Path:
     """The user's folder for caches, as the platform has it, and `noyau` in it."""
-    if sys.platform == "win32":
-        named, usual = os.environ.get("LOCALAPPDATA", ""), "AppData/Local"
-    elif sys.platform == "darwin":
-        named, usual = "", "Library/Caches"
-    else:
-        named, usual = os.environ.get("XDG_CACHE_HOME", ""), ".cache"
-    # The XDG specification has relative paths ignored.
-    return (Path(named) if os.path.isabs(named) else Path.home() / usual) / "noyau"
+    from platformdirs import user_cache_path  # not with noyau: it imports what a call of an op never needs
+
+    return user_cache_path("noyau", appauthor=False, opinion=False)
 
 
 def _distrust(status: os.stat_result) -> str | None:

@@ -1,17 +1,16 @@
-"""How a GPU is while something is timed on it: its clocks, its temperature and what holds it back, as the driver's own
-library tells; nothing of torch, and nothing is ever changed."""
+"""The conditions of a GPU while something is timed on it: its clocks, its temperature and what holds it back, as the
+driver's own library (NVML) reads them, where nvidia-ml-py is installed; nothing is ever changed."""
 
 from __future__ import annotations
 
-import ctypes
 import re
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-_LIBRARY = "libnvidia-ml.so.1"
 _DRIVER = Path("/proc/driver/nvidia/version")
 _SM, _MEMORY, _TEMPERATURE = 1, 2, 0  # of nvmlClockType_t and nvmlTemperatureSensors_t
 _STEADY = 0.10
@@ -42,19 +41,19 @@ class GpuConditions:
 
 
 def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None) -> GpuConditions:
-    """How the GPU of this UUID is now; takes less than a millisecond once the library is loaded."""
-    found = library or _library()
-    handle = None if found is None else _handle(found, uuid)
-    if found is None or handle is None:
+    """The conditions of the GPU of this UUID now; takes less than a millisecond once the library is loaded."""
+    nvml = library or _nvml()
+    handle = None if nvml is None else _value(nvml.nvmlDeviceGetHandleByUUID, uuid.encode("ascii", "replace"))
+    if handle is None:
         return GpuConditions(spin_mhz)
-    milliwatts = _asked(found.nvmlDeviceGetPowerUsage, handle, (), ctypes.c_uint)
+    milliwatts = _value(nvml.nvmlDeviceGetPowerUsage, handle)
     return GpuConditions(
         spin_mhz,
-        _asked(found.nvmlDeviceGetClockInfo, handle, (_SM,), ctypes.c_uint),
-        _asked(found.nvmlDeviceGetClockInfo, handle, (_MEMORY,), ctypes.c_uint),
-        _asked(found.nvmlDeviceGetTemperature, handle, (_TEMPERATURE,), ctypes.c_uint),
+        _value(nvml.nvmlDeviceGetClockInfo, handle, _SM),
+        _value(nvml.nvmlDeviceGetClockInfo, handle, _MEMORY),
+        _value(nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE),
         None if milliwatts is None else milliwatts / 1e3,
-        in_words(_asked(found.nvmlDeviceGetCurrentClocksThrottleReasons, handle, (), ctypes.c_ulonglong) or 0),
+        in_words(_value(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0),
     )
 
 
@@ -90,28 +89,19 @@ def has_driver() -> bool:
 
 
 @cache
-def _library() -> Any:
-    """NVML, or None where there is none."""
+def _nvml() -> Any:
+    """NVML's module, or None where it or the driver's library is not there."""
     try:
-        found = ctypes.CDLL(_LIBRARY)
-        return found if found.nvmlInit_v2() == 0 else None
-    except (OSError, AttributeError):
+        library = import_module("pynvml")
+        library.nvmlInit()
+    except Exception:  # noqa: BLE001  not installed, or no driver: its own errors are not importable then
         return None
+    return library
 
 
-def _handle(library: Any, uuid: str) -> ctypes.c_void_p | None:
-    handle = ctypes.c_void_p()
-    failed = library.nvmlDeviceGetHandleByUUID(uuid.encode("ascii", "replace"), ctypes.byref(handle))
-    return None if failed else handle
-
-
-def _asked(
-    function: Callable[..., int], handle: ctypes.c_void_p, which: tuple[int, ...], kind: type[Any]
-) -> int | None:
-    """What a function of NVML gives, or None where it fails."""
-    made = kind()
+def _value(read: Callable[..., Any], *arguments: object) -> Any:
+    """The value that a function of NVML reads, or None where this GPU or driver has none."""
     try:
-        failed = function(handle, *which, ctypes.byref(made))
-    except (AttributeError, OSError):
+        return read(*arguments)
+    except Exception:  # noqa: BLE001  an error of NVML's, whose classes are made as they are needed
         return None
-    return None if failed else int(made.value)

@@ -1,37 +1,54 @@
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pytest
+
+from noyau.workers import nvml
 from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions, in_words, unsteady_gpu
+
+
+class Failure(Exception):
+    """As NVML raises them."""
 
 
 class Library:
     """NVML of a GPU that answers all but its power."""
 
-    def _told(self, pointer, value):
-        pointer._obj.value = value
-        return 0
+    def nvmlDeviceGetHandleByUUID(self, uuid):
+        if uuid != b"GPU-1":
+            raise Failure
+        return 7
 
-    def nvmlDeviceGetHandleByUUID(self, uuid, pointer):
-        return 0 if uuid == b"GPU-1" else 6
+    def nvmlDeviceGetClockInfo(self, _, which):
+        return {1: 1980, 2: 3201}[which]
 
-    def nvmlDeviceGetClockInfo(self, _, which, pointer):
-        return self._told(pointer, {1: 1980, 2: 3201}[which])
+    def nvmlDeviceGetTemperature(self, _, which):
+        return 41
 
-    def nvmlDeviceGetTemperature(self, _, which, pointer):
-        return self._told(pointer, 41)
+    def nvmlDeviceGetPowerUsage(self, _):
+        raise Failure
 
-    def nvmlDeviceGetPowerUsage(self, _, pointer):
-        return 3
-
-    def nvmlDeviceGetCurrentClocksThrottleReasons(self, _, pointer):
-        return self._told(pointer, 0x44)
+    def nvmlDeviceGetCurrentClocksThrottleReasons(self, _):
+        return 0x44
 
 
 def test_what_the_driver_tells_is_taken_and_what_it_does_not_is_none():
     found = gpu_conditions("GPU-1", 1978.5, Library())
     assert found == GpuConditions(1978.5, 1980, 3201, 41, None, "power limit, thermal slowdown")
     assert gpu_conditions("GPU-2", 1978.5, Library()) == GpuConditions(1978.5)
+
+
+@pytest.mark.parametrize("module", [None, SimpleNamespace(nvmlInit=lambda: 1 / 0)], ids=["missing", "no driver"])
+def test_without_the_library_only_the_spin_is_known(monkeypatch, module):
+    monkeypatch.setitem(sys.modules, "pynvml", module)
+    nvml._nvml.cache_clear()
+    try:
+        assert gpu_conditions("GPU-1", 1978.5) == GpuConditions(1978.5)
+    finally:
+        nvml._nvml.cache_clear()
 
 
 def test_idleness_holds_nothing_back():
