@@ -43,17 +43,17 @@ class GpuConditions:
 def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None) -> GpuConditions:
     """The conditions of the GPU of this UUID now; takes less than a millisecond once the library is loaded."""
     nvml = library or _nvml()
-    handle = None if nvml is None else _value(nvml.nvmlDeviceGetHandleByUUID, uuid.encode("ascii", "replace"))
+    handle = None if nvml is None else _value(nvml, nvml.nvmlDeviceGetHandleByUUID, uuid.encode("ascii", "replace"))
     if handle is None:
         return GpuConditions(spin_mhz)
-    milliwatts = _value(nvml.nvmlDeviceGetPowerUsage, handle)
+    milliwatts = _value(nvml, nvml.nvmlDeviceGetPowerUsage, handle)
     return GpuConditions(
         spin_mhz,
-        _value(nvml.nvmlDeviceGetClockInfo, handle, _SM),
-        _value(nvml.nvmlDeviceGetClockInfo, handle, _MEMORY),
-        _value(nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE),
+        _value(nvml, nvml.nvmlDeviceGetClockInfo, handle, _SM),
+        _value(nvml, nvml.nvmlDeviceGetClockInfo, handle, _MEMORY),
+        _value(nvml, nvml.nvmlDeviceGetTemperature, handle, _TEMPERATURE),
         None if milliwatts is None else milliwatts / 1e3,
-        in_words(_value(nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0),
+        in_words(_value(nvml, nvml.nvmlDeviceGetCurrentClocksThrottleReasons, handle) or 0),
     )
 
 
@@ -92,16 +92,19 @@ def has_driver() -> bool:
 def _nvml() -> Any:
     """NVML's module, or None where it or the driver's library is not there."""
     try:
-        library = import_module("pynvml")
-        library.nvmlInit()
-    except Exception:  # noqa: BLE001  not installed, or no driver: its own errors are not importable then
+        nvml = import_module("pynvml")
+    except ImportError:
         return None
-    return library
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return None
+    return nvml
 
 
-def _value(read: Callable[..., Any], *arguments: object) -> Any:
+def _value(nvml: Any, read: Callable[..., Any], *arguments: object) -> Any:
     """The value that a function of NVML reads, or None where this GPU or driver has none."""
     try:
         return read(*arguments)
-    except Exception:  # noqa: BLE001  an error of NVML's, whose classes are made as they are needed
+    except nvml.NVMLError:
         return None

@@ -17,6 +17,8 @@ class Failure(Exception):
 class Library:
     """NVML of a GPU that answers all but its power."""
 
+    NVMLError = Failure
+
     def nvmlDeviceGetHandleByUUID(self, uuid):
         if uuid != b"GPU-1":
             raise Failure
@@ -41,7 +43,9 @@ def test_what_the_driver_tells_is_taken_and_what_it_does_not_is_none():
     assert gpu_conditions("GPU-2", 1978.5, Library()) == GpuConditions(1978.5)
 
 
-@pytest.mark.parametrize("module", [None, SimpleNamespace(nvmlInit=lambda: 1 / 0)], ids=["missing", "no driver"])
+@pytest.mark.parametrize(
+    "module", [None, SimpleNamespace(nvmlInit=lambda: 1 / 0, NVMLError=ZeroDivisionError)], ids=["missing", "no driver"]
+)
 def test_without_the_library_only_the_spin_is_known(monkeypatch, module):
     monkeypatch.setitem(sys.modules, "pynvml", module)
     nvml._nvml.cache_clear()
