@@ -21,7 +21,23 @@ from noyau.ir.dims import (
     product,
     shape_of,
 )
-from noyau.ir.graph import Constant, Contract, Input, Iota, Kind, Map, Node, Reduce, Scan, Select, View, expand_index
+from noyau.ir.graph import (
+    Constant,
+    Contract,
+    Gather,
+    Input,
+    Iota,
+    Kind,
+    Lookup,
+    Map,
+    Node,
+    Reduce,
+    Scan,
+    Scatter,
+    Select,
+    View,
+    expand_index,
+)
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
 from noyau.ir.sizes import Demand
@@ -225,6 +241,16 @@ class GraphBuilder:
             end = end + piece.shape[axis]
         shape = (*first.shape[:axis], end, *first.shape[axis + 1 :])
         return self.emit(Select(axis, tuple(starts)), aligned, first.dtype, shape)
+
+    # Lookups.
+
+    def gather(self, index: Iterable[Dim | Lookup], operands: Sequence[Node], shape: Shape) -> Node:
+        """out[i] = operands[0][index(i)], where the other operands are looked up."""
+        return self.emit(Gather(tuple(index)), operands, operands[0].dtype, shape)
+
+    def scatter(self, index: Iterable[Dim | Lookup], monoid: str | None, operands: Sequence[Node]) -> Node:
+        """A copy of operands[0] with operands[2] merged at the places that operands[1] names."""
+        return self.emit(Scatter(tuple(index), monoid), operands, operands[0].dtype, operands[0].shape)
 
     # Monoids.
 

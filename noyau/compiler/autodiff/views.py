@@ -63,7 +63,7 @@ def scattered(
     exact = gradient.dtype.compute
     none = at[0] if at else builder.iota(0, ())
     operands = (builder.full(0.0, exact, source), none, builder.cast(gradient, exact))
-    return builder.cast(builder.emit(Scatter(tuple(index), "sum"), operands, exact, source), gradient.dtype)
+    return builder.cast(builder.scatter(index, "sum", operands), gradient.dtype)
 
 
 def summed(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node:
@@ -371,7 +371,7 @@ def _seen(builder: GradientBuilder, index: Index, value: Node, operands: Sequenc
     known = tuple(entry for entry in index if isinstance(entry, Dim))
     if len(known) == len(index):
         return builder.view(value, operands[2].shape, known)
-    return builder.emit(Gather(index), [value, operands[1]], value.dtype, operands[2].shape)
+    return builder.gather(index, [value, operands[1]], operands[2].shape)
 
 
 def _overwritten(
@@ -383,7 +383,7 @@ def _overwritten(
         (at * step for at, step in zip(indices(len(updates.shape)), strides_of(updates.shape), strict=True)), Dim.of(0)
     )
     number = builder.iota(own, updates.shape)
-    last = builder.emit(Scatter(index, None), [builder.iota(-1, shape), operands[1], number], DType.I64, shape)
+    last = builder.scatter(index, None, [builder.iota(-1, shape), operands[1], number])
     if position == 0:
         kept = builder.call("less", last, builder.iota(0, shape))
         return builder.call("where", kept, gradient, builder.like(0.0, gradient))
@@ -401,7 +401,7 @@ def _shared(
     hits = call("equal", updates, _seen(builder, index, out, operands))
     ones = call("where", hits, builder.like(1.0, updates), builder.like(0.0, updates))
     start = call("where", hit, builder.like(1.0, first), builder.like(0.0, first))
-    count = builder.emit(Scatter(index, "sum"), [start, operands[1], ones], exact, node.shape)
+    count = builder.scatter(index, "sum", [start, operands[1], ones])
     share = call("divide", above, count)
     if position == 0:
         return call("where", hit, share, builder.like(0.0, share))

@@ -16,7 +16,7 @@ from noyau.frontends.numpy.tape import dtype_from
 from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import as_node, beyond, mapped, refuse, traced
 from noyau.ir.dims import Dim, index_name, indices
-from noyau.ir.graph import Gather, Lookup, Node
+from noyau.ir.graph import Lookup, Node
 from noyau.ir.symbols import dim_of
 
 
@@ -53,8 +53,7 @@ def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise"
         listed = call("stack", call("broadcast_arrays", a, *(traced(tape, each, dtype) for each in choices))[1:])
         at = indices(listed.ndim - 1)
         looked = tape.cast(call("broadcast_to", a, listed.shape[1:]).node, DType.I64)
-        kind = Gather((Lookup(1, at), *at))
-        return Traced(tape, tape.emit(kind, [listed.node, looked], dtype, looked.shape))
+        return Traced(tape, tape.gather((Lookup(1, at), *at), [listed.node, looked], looked.shape))
     a = a % count if mode == "wrap" else call("clip", a, 0, count - 1)
     return _select([a == k for k in range(count)], list(choices))
 

@@ -19,7 +19,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, Window, call, 
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import as_node, has_traced, mapped, traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, never_negative, product
-from noyau.ir.graph import Gather, Iota, Lookup, Node, View
+from noyau.ir.graph import Iota, Lookup, Node, View
 from noyau.ir.symbols import Size, dim_of
 
 
@@ -87,7 +87,7 @@ def read(array: Traced, plan: Key) -> Traced:
         return Traced(
             tape, tape.call("identity", tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
         )
-    return Traced(tape, tape.emit(Gather(tuple(index)), operands, value.dtype, shape))
+    return Traced(tape, tape.gather(index, operands, shape))
 
 
 def _result(plan: Key) -> Shape:
@@ -246,8 +246,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     full = tape.expand(array.node, (*shape[:axis], own[axis], *shape[axis + 1 :]))
     looked = tape.expand(_indices(tape, where, own[axis]), shape)
     at = tuple(Dim.of(index_name(k)) for k in range(len(shape)))
-    kind = Gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]))
-    return Traced(tape, tape.emit(kind, [full, looked], array.node.dtype, shape))
+    return Traced(tape, tape.gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]), [full, looked], shape))
 
 
 def _filled(key: Sequence[Any], rank: int) -> list[Any]:

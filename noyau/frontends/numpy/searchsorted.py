@@ -14,7 +14,7 @@ from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import traced
 from noyau.ir.dims import indices
-from noyau.ir.graph import Gather, Lookup
+from noyau.ir.graph import Lookup
 from noyau.ir.symbols import Size
 
 
@@ -29,7 +29,7 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     a = a if sorter is None else call("take", a, sorter)
     common = common_dtype([a, v]).numpy
     a, v, extent = a.astype(common), v.astype(common), a.node.shape[0]
-    at: Any = Traced(tape, tape.expand(tape.constant(0, DType.I64), v.node.shape))
+    at: Any = Traced(tape, tape.full(0, DType.I64, v.node.shape))
     if not tape.at_most(1, extent, usual=True):
         return at
     number = tape.number_of(extent)
@@ -47,8 +47,8 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
 def looked_up(a: Traced, at: Any) -> Traced:
     """Cells of a vector, at places that are drawn to its ends where they are beyond."""
     inside = UFUNCS["maximum"](UFUNCS["minimum"](at, a.shape[0] - 1), 0)
-    kind = Gather((Lookup(1, indices(inside.ndim)),))
-    return Traced(a.tape, a.tape.emit(kind, [a.node, inside.node], a.node.dtype, inside.node.shape))
+    index = (Lookup(1, indices(inside.ndim)),)
+    return Traced(a.tape, a.tape.gather(index, [a.node, inside.node], inside.node.shape))
 
 
 def _is_less(a: Any, b: Any) -> Any:

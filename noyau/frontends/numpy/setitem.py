@@ -15,7 +15,7 @@ from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, Traced, Window, surely_scalar
 from noyau.frontends.numpy.ufuncs import as_node, mapped, traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
-from noyau.ir.graph import Constant, Lookup, Node, Scatter
+from noyau.ir.graph import Constant, Lookup, Node
 
 
 def write(target: Traced, value: Node) -> None:
@@ -124,9 +124,8 @@ def _scattered(tape: Tape, array: Traced, plan: Key, value: Node, monoid: str | 
     count = FUNCTIONS["ravel"](Traced(tape, places)).node
     flat = FUNCTIONS["ravel"](array).node
     updates = FUNCTIONS["ravel"](Traced(tape, fitted(tape, value, places.shape))).node
-    kind = Scatter((Lookup(1, (Dim.of("#0"),)),), monoid)
-    made = tape.emit(kind, [flat, count, updates], array.node.dtype, flat.shape)
-    return tape.reshape(made, array.node.shape)
+    merged = tape.scatter((Lookup(1, (Dim.of("#0"),)),), monoid, [flat, count, updates])
+    return tape.reshape(merged, array.node.shape)
 
 
 @dataclass(frozen=True, slots=True)

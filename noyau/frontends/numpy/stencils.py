@@ -51,7 +51,7 @@ def _met(a: Any, v: Any, mode: str) -> Any:
     if before is None:
         raise UnsupportedError(f"np.correlate takes mode= 'valid', 'same' or 'full', not {mode!r}")
     after = {"valid": Dim.of(0), "same": short - short // 2 - 1, "full": short - 1}[mode]
-    zeros = [Traced(tape, tape.expand(tape.constant(0, a.node.dtype), (n,))) for n in (before, after)]
+    zeros = [Traced(tape, tape.full(0, a.node.dtype, (n,))) for n in (before, after)]
     padded = call("concatenate", [zeros[0], a, zeros[1]]) if mode != "valid" else a
     products = windows(padded, v.shape[0]) * v
     if mode != "valid":  # beyond the ends nothing meets, and 0 times an infinity is none

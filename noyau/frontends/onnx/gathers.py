@@ -15,7 +15,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.positions import position_at
 from noyau.frontends.onnx.sites import Importer, Site
 from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, never_negative
-from noyau.ir.graph import Constant, Gather, Iota, Lookup, Node, Scatter, constant
+from noyau.ir.graph import Constant, Iota, Lookup, Node, constant
 from noyau.ir.ranges import lowest, simplify, within
 
 Entry: TypeAlias = "Dim | tuple[Node, Sequence[Dim]]"  # of an index: known, or looked up in a value
@@ -38,7 +38,7 @@ def looked_up(site: Site, table: Node, index: Sequence[Entry], shape: Shape) -> 
         entries.append(Lookup(len(inputs) - 1, tuple(simplify(dim, extents) for dim in at)))
     if len(inputs) == 1:
         return site.view(table, shape, [entry for entry in entries if isinstance(entry, Dim)])
-    return site.emit(Gather(tuple(entries)), inputs, table.dtype, shape)
+    return site.gather(entries, inputs, shape)
 
 
 def _position(site: Site, value: Node, at: Sequence[Dim], extent: Dim, extents: dict[str, Dim]) -> Dim | None:
@@ -288,7 +288,7 @@ def _merged(site: Site, index: Sequence[Dim | Lookup], places: Node) -> Node:
     data, updates, how = site.input(0), site.input(2), site.attribute("reduction", "none")
     if how not in _MERGES or updates.dtype is not data.dtype:
         raise UnsupportedError(f"{site.op} cannot merge {updates.dtype.value} into {data.dtype.value} by {how!r}")
-    return site.emit(Scatter(tuple(index), _MERGES[how]), [data, places, updates], data.dtype, data.shape)
+    return site.scatter(index, _MERGES[how], [data, places, updates])
 
 
 def _scatter_elements(site: Site) -> Node:

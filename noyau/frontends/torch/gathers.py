@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.elementwise import mapped
-from noyau.frontends.torch.sites import ATEN, Handler, Site, along
-from noyau.ir.dims import Dim, Shape, index_name
-from noyau.ir.graph import Gather, Lookup, Node, Scatter
+from noyau.frontends.torch.sites import ATEN, Handler, Site
+from noyau.ir.dims import Dim, Shape, index_name, indices
+from noyau.ir.graph import Lookup, Node
 
 _MONOIDS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
 
@@ -25,18 +25,18 @@ def _indices(site: Site, given: Node, extent: Dim, *, wraps: bool) -> Node:
 
 def _embedding(site: Site) -> Node:
     table, where = site.value(0), _indices(site, site.value(1), Dim.of(0), wraps=False)
-    at = along(where.shape)
-    index: list[Dim | Lookup] = [Lookup(1, tuple(at)), Dim.of(index_name(len(at)))]
-    return site.builder.emit(Gather(tuple(index)), [table, where], table.dtype, site.shape)
+    at = indices(len(where.shape))
+    index: list[Dim | Lookup] = [Lookup(1, at), Dim.of(index_name(len(at)))]
+    return site.builder.gather(index, [table, where], site.shape)
 
 
 def _index_select(site: Site) -> Node:
     value = site.value(0)
     axis = site.axis(site.given(1), len(value.shape))
     where = _indices(site, site.value(2), value.shape[axis], wraps=False)
-    index: list[Dim | Lookup] = list(along(value.shape))
+    index: list[Dim | Lookup] = list(indices(len(value.shape)))
     index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
-    return site.builder.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
+    return site.builder.gather(index, [value, where], site.shape)
 
 
 def _gather(site: Site) -> Node:
@@ -44,11 +44,11 @@ def _gather(site: Site) -> Node:
     value = site.value(0)
     axis = site.axis(site.given(1), len(value.shape))
     where = _indices(site, site.value(2), value.shape[axis], wraps=False)
-    own = along(where.shape)
+    own = indices(len(where.shape))
     index: list[Dim | Lookup] = list(own)
     if index:
-        index[axis] = Lookup(1, tuple(own))
-    return site.builder.emit(Gather(tuple(index)), [value, where], value.dtype, site.shape)
+        index[axis] = Lookup(1, own)
+    return site.builder.gather(index, [value, where], site.shape)
 
 
 def _index(site: Site) -> Node:
@@ -72,7 +72,7 @@ def _index(site: Site) -> Node:
             index.append(Lookup(len(operands) - 1, at))
         else:
             index.append(next(others))
-    return site.builder.emit(Gather(tuple(index)), operands, value.dtype, site.shape)
+    return site.builder.gather(index, operands, site.shape)
 
 
 def _others(count: int, first: int, inserted: int) -> Iterator[Dim]:
@@ -91,18 +91,18 @@ def _scattered(monoid: str | None) -> Handler:
         updates = site.operand(given, value.dtype)
         if updates.shape != where.shape:
             updates = _begin(site, updates, where.shape) if updates.shape else site.builder.expand(updates, where.shape)
-        own = along(where.shape)
+        own = indices(len(where.shape))
         index: list[Dim | Lookup] = list(own)
         if index:
-            index[axis] = Lookup(1, tuple(own))
-        return site.builder.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
+            index[axis] = Lookup(1, own)
+        return site.builder.scatter(index, monoid, [value, where, updates])
 
     return handle
 
 
 def _begin(site: Site, value: Node, shape: Shape) -> Node:
     """The first cells of a value, of a smaller shape."""
-    return site.builder.view(value, shape, along(shape))
+    return site.builder.view(value, shape, indices(len(shape)))
 
 
 def _reduced(site: Site) -> Node:
@@ -121,9 +121,9 @@ def _index_add(site: Site) -> Node:
     alpha = site.number(4, "alpha", 1)
     if alpha != 1:
         updates = mapped(site, "multiply", updates, site.builder.constant(alpha, updates.dtype))
-    index: list[Dim | Lookup] = list(along(updates.shape))
+    index: list[Dim | Lookup] = list(indices(len(updates.shape)))
     index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
-    return site.builder.emit(Scatter(tuple(index), "sum"), [value, where, updates], value.dtype, value.shape)
+    return site.builder.scatter(index, "sum", [value, where, updates])
 
 
 def _index_put(site: Site) -> Node:
@@ -141,7 +141,7 @@ def _index_put(site: Site) -> Node:
     index: list[Dim | Lookup] = [Dim.of(index_name(k if k < axis else k + rank - 1)) for k in range(len(value.shape))]
     index[axis] = Lookup(1, at)
     monoid = "sum" if site.given(3, "accumulate", False) else None
-    return site.builder.emit(Scatter(tuple(index), monoid), [value, where, updates], value.dtype, value.shape)
+    return site.builder.scatter(index, monoid, [value, where, updates])
 
 
 def _made(result: object) -> Node:

@@ -18,8 +18,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH, dim_of, dtype_of, shape_from, told_strange
 from noyau.ir.builder import GraphBuilder
-from noyau.ir.dims import Dim, Shape, index_name
-from noyau.ir.graph import Node, View
+from noyau.ir.dims import Dim, Shape
+from noyau.ir.graph import Node
 
 Made: TypeAlias = "Node | Dim | tuple[Node | None, ...] | None"
 Handler: TypeAlias = "Callable[[Site], Made]"
@@ -116,12 +116,7 @@ class Site:
 
     def indexed(self, value: Node, index: Sequence[Dim]) -> Node:
         """A view of the result's shape."""
-        return self.builder.emit(View(tuple(index)), [value], value.dtype, self.shape)
-
-
-def along(shape: Shape) -> list[Dim]:
-    """The index of a value itself."""
-    return [Dim.of(index_name(axis)) for axis in range(len(shape))]
+        return self.builder.view(value, self.shape, index)
 
 
 def promoted(*tensors: Any) -> DType:

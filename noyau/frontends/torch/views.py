@@ -11,8 +11,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.dtypes import dim_of, hinted, shape_from
 from noyau.frontends.torch.elementwise import mapped
-from noyau.frontends.torch.sites import ATEN, Handler, Site, along
-from noyau.ir.dims import Dim
+from noyau.frontends.torch.sites import ATEN, Handler, Site
+from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Node
 
 _I64 = DType.I64
@@ -73,7 +73,7 @@ def _first(site: Site, given: object, whole: torch.Tensor, axis: int) -> Dim:
 def _slice(site: Site) -> Node:
     value = site.value(0)
     axis = site.axis(site.given(1, "dim", 0), len(value.shape))
-    step, index = int(site.number(4, "step", 1)), along(value.shape)
+    step, index = int(site.number(4, "step", 1)), list(indices(len(value.shape)))
     index[axis] = index[axis] * step + _first(site, site.given(2, "start"), site.given(0).meta["val"], axis)
     return site.indexed(value, index)
 
@@ -84,15 +84,13 @@ def _select(site: Site) -> Node:
     place = site.dim(site.given(2))
     if place.constant is not None and place.constant < 0:
         place = value.shape[axis] + place
-    index = along(site.shape)
-    index.insert(axis, place)
-    return site.indexed(value, index)
+    return site.builder.pick(value, axis, place)
 
 
 def _flip(site: Site) -> Node:
     value = site.value(0)
     axes = site.axes(site.given(1), len(value.shape)) if site.given(1) else ()
-    index = [value.shape[k] - 1 - dim if k in axes else dim for k, dim in enumerate(along(value.shape))]
+    index = [value.shape[k] - 1 - dim if k in axes else dim for k, dim in enumerate(indices(len(value.shape)))]
     return site.indexed(value, index)
 
 
@@ -100,9 +98,7 @@ def _cut(site: Site, value: Node, axis: int, lengths: Sequence[Dim]) -> tuple[No
     """Pieces of a value, one after the other along an axis."""
     pieces, start = [], Dim.of(0)
     for length in lengths:
-        index = along(value.shape)
-        index[axis] = index[axis] + start
-        pieces.append(site.builder.view(value, (*value.shape[:axis], length, *value.shape[axis + 1 :]), index))
+        pieces.append(site.builder.slice(value, axis, start, length))
         start = start + length
     return tuple(pieces)
 
@@ -166,7 +162,7 @@ def _put(site: Site, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
 
 
 def _zeros(site: Site) -> Node:
-    return site.builder.expand(site.builder.constant(0, site.dtype), site.shape)
+    return site.builder.full(0, site.dtype, site.shape)
 
 
 def _slice_backward(site: Site) -> Node:
@@ -204,7 +200,7 @@ def _repeat(site: Site) -> Node:
     value = site.builder.restore_axes(value, range(len(times) - len(value.shape)))
     index = [
         Dim.of(0) if extent == Dim.of(1) else dim if time == Dim.of(1) else dim % extent
-        for dim, extent, time in zip(along(value.shape), value.shape, times, strict=True)
+        for dim, extent, time in zip(indices(len(value.shape)), value.shape, times, strict=True)
     ]
     return site.indexed(value, index)
 
@@ -217,7 +213,7 @@ def _diagonal(site: Site) -> Node:
         site.axis(site.number(at, name, default), rank) for at, name, default in ((2, "dim1", 0), (3, "dim2", 1))
     )
     along_it = Dim.of(f"#{rank - 2}")
-    others = iter(along(site.shape)[:-1])
+    others = iter(indices(len(site.shape) - 1))
     places = {one: along_it + max(-offset, 0), two: along_it + max(offset, 0)}
     return site.indexed(value, [places[k] if k in places else next(others) for k in range(rank)])
 
@@ -228,7 +224,7 @@ def _filled(position: int) -> Handler:
 
 
 def _number(number: float) -> Handler:
-    return lambda site: site.builder.expand(site.builder.constant(number, site.dtype), site.shape)
+    return lambda site: site.builder.full(number, site.dtype, site.shape)
 
 
 def _arange(site: Site) -> Node:
