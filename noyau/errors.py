@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 from enum import StrEnum
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, Self
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -100,6 +100,10 @@ class FindingKind(StrEnum):
 class NoyauError(Exception):
     """The base of all errors raised on purpose by noyau."""
 
+    def reworded(self, message: str) -> Self:
+        """The same error with another message."""
+        return type(self)(message)
+
 
 class UnsupportedError(NoyauError, NotImplementedError):
     """Something is asked for that a language, a strategy or a runtime does not have. `at`: whether it is so at sizes,
@@ -153,6 +157,10 @@ class CheckError(NoyauError, AssertionError):
     def __init__(self, message: str = "", kind: FindingKind = FindingKind.WRONG_VALUE) -> None:
         super().__init__(message)
         self.kind = kind
+
+    def reworded(self, message: str) -> Self:
+        """The same error, of the same kind, with another message."""
+        return type(self)(message, self.kind)
 
 
 class RaisedError(CheckError, RuntimeError):

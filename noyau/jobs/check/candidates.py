@@ -192,7 +192,7 @@ class ByHand:
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
             message = _END.sub(lambda found: _named(found, instance), str(error))
-            raise type(error)(self.worded(message)) from None
+            raise error.reworded(self.worded(message)) from None
 
     def watched(self) -> Watch | str | None:
         return by_hand(self.kernel, self.reference.constants)

@@ -80,7 +80,7 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Program, st
         beside = tuple(_source(each, its, own, str(each)) for each, its in others.items())
         program = built(replace(_source(path, text, own, OWN), others=beside))
     except (BuildError, UnsupportedError) as error:
-        raise type(error)(f"{path.name}: {error}") from None
+        raise error.reworded(f"{path.name}: {error}") from None
     return program, "\n".join([text, *others.values()])
 
 
