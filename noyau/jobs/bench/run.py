@@ -13,6 +13,7 @@ from typing import Any, SupportsIndex, TypeAlias
 from noyau.errors import BuildError, InputError
 from noyau.jobs.bench.candidates import Function
 from noyau.jobs.bench.inputs import as_arguments
+from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.race import Say, pools, race
 from noyau.jobs.bench.record import At, Benched
 from noyau.jobs.bench.tasks import Arguments, Task, function_tasks, op_tasks
@@ -61,7 +62,8 @@ def bench(
     cores, found = usable_cores(), []
     with _progress(say) as told:
         for task in _tasks(what, args, peers or {}, numbers, flops, seed):
-            found.append(race(task, budget_s=budget_s, cold=cold, seed=seed, cores=cores, say=told))
+            track = NumpyTrack(task, cold, seed, cores)
+            found.append(race(track, task.entries, budget_s=budget_s, cores=cores, say=told))
             _remember(what, task, found[-1], record)
     return Benched(_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
 

@@ -17,7 +17,6 @@ from noyau.hosts.torch.cuda.comparison_sides import (
     Tensors,
     TensorSide,
     alike,
-    refuse_tampering,
     returned,
 )
 from noyau.hosts.torch.cuda.errors import require_free
@@ -25,46 +24,26 @@ from noyau.hosts.torch.cuda.rates import measured_gpu
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import Calling
 from noyau.jobs.bench.inputs import drawn_by, varied
-from noyau.jobs.bench.race import Judge, Say, shortened
-from noyau.jobs.bench.record import COLD, HOT, RETURNING, At, Benched, Race, Row
+from noyau.jobs.bench.race import Judge, Runner, Say, Sides, race
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, At, Benched, Row
 from noyau.jobs.bench.tasks import Arguments, Task, op_tasks
 from noyau.jobs.bench.torch_candidates import DeviceEntry, OnDevice, of_op, on_host
 from noyau.jobs.bench.truth import by_function
 from noyau.jobs.bench.winners import record_winner
-from noyau.jobs.bench.work import Work, work_of_arrays
+from noyau.jobs.bench.work import Work
 from noyau.jobs.machine.render_gpu import clocks
 from noyau.kernels.programs.generate import Wanted
 from noyau.ops.op import Op
-from noyau.timing.comparison import compare_all
-from noyau.timing.conditions import conditions
+from noyau.timing.comparison import Series, compare_all
 from noyau.timing.gpu_rate_cache import GpuMeasured
 from noyau.timing.machine import this_machine, usable_cores
-from noyau.timing.output_checks import Check
 from noyau.timing.pairwise import Candidate
+from noyau.timing.queue_clock import BlockedClock
 from noyau.workers.nvml import GpuConditions, unsteady_gpu
-from noyau.workers.tamper_detection import Watch, seconds
+from noyau.workers.tamper_detection import seconds
 
 Function = Callable[..., object]
 _FEW = 0.9  # the share of calls that must have been on the queue before they began
-
-
-@dataclass(slots=True)
-class Runner:
-    """A candidate that is right so far, and what its first call told."""
-
-    entry: DeviceEntry
-    like: Tensors
-    first_s: float
-    peak_bytes: int
-    fault: str = ""
-    notes: list[str] = field(default_factory=list)
-    verified: int = 0
-    host_s: float | None = None
-
-    @property
-    def row(self) -> Row:
-        known = (self.entry.name, self.entry.language, self.fault, "", tuple(self.notes))
-        return Row(*known, self.first_s, self.peak_bytes, self.verified, self.host_s)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +85,9 @@ def bench_on_device(
     before = conditions_of(number)
     found, wanted = [], []
     for task, entries in _tasks(what, args, peers, sizes, wishes, place):
-        race = _Racing(task, entries, OnDevice(task.drawn, place), number, card, wishes.seed, say)
         with torch.cuda.device(place), torch.no_grad():
-            found.append(race.run(wishes.budget_s, (HOT,) if wishes.cold is False else (HOT, COLD)))
+            track = CudaTrack(task, OnDevice(task.drawn, place), number, card, wishes.seed, wishes.cold is not False)
+            found.append(race(track, entries, budget_s=wishes.budget_s, cores=usable_cores(), say=say))
         if task.wanted is not None:
             wanted.append((replace(task.wanted, device=str(place)), task.cells))
     after = conditions_of(number)
@@ -199,55 +178,26 @@ def _arrays(result: object) -> tuple[np.ndarray, ...]:
     return tuple(array_of(each.cpu()) for each in tensors)
 
 
-class _Racing:
-    """The race at one set of sizes."""
+@dataclass(slots=True)
+class CudaTrack:
+    """A task on a GPU, by the clock of its stream; `number` is the device's, `card` how fast it moves bytes."""
 
-    def __init__(
-        self,
-        task: Task,
-        entries: Sequence[DeviceEntry],
-        on: OnDevice,
-        number: int,
-        card: GpuMeasured,
-        seed: int,
-        say: Say,
-    ) -> None:
-        self.task, self.entries, self.on, self.card, self.seed, self.say = task, entries, on, card, seed, say
-        self.clock, self.draws, self.last = clock_of(number), on.draws(), COLD
-        self.judge = Judge(task.check, task.drawn.draws[-1])
+    task: Task
+    on: OnDevice
+    number: int
+    card: GpuMeasured
+    seed: int
+    cold: bool
+    machine: str = "GPU"
+    clock: BlockedClock = field(init=False)
+    draws: list[Tensors] = field(init=False)
 
-    def run(self, budget_s: float, temperatures: Sequence[str]) -> At:
-        """Each candidate verified on a first call, all of them timed together, and some of the timed runs verified."""
-        watch, start = Watch(), conditions()
-        found = [self.first(entry) for entry in self.entries]
-        runners = [each for each in found if isinstance(each, Runner)]
-        races: dict[str, Race] = {}
-        self.last = temperatures[-1]
-        for temperature in temperatures if runners and self.draws[0] else ():
-            self.say(f"timing {len(runners)} candidates, {temperature}")
-            sides = self.sides(runners, temperature)
-            share_s = budget_s / len(temperatures)
-            series = compare_all(sides, budget_s=share_s, seed=self.seed, sample_s=0.0, clock=seconds)
-            races[temperature] = Race(tuple((side.name, RETURNING) for side in sides), series)
-            self.say("verifying runs that were timed")
-            self.verify(sides, runners, watch)
-        rows = tuple(each.row if isinstance(each, Runner) else each for each in found)
-        work = self.work(runners)
-        usual = COLD if COLD in races else HOT
-        floor_s = self.card.floor_s(work.read_bytes, work.written_bytes, usual) if work.bytes_moved else None
-        inputs = tuple(f"{a.dtype}{list(a.shape)}" if isinstance(a, np.ndarray) else repr(a) for a in self.given())
-        moments = (start, conditions())
-        at = At(self.task.sizes, inputs, rows, races, work, floor_s, moments, usable_cores(), self.task.drawn.notes)
-        return replace(at, rows=tuple(self.possible(row, at) for row in rows))
+    def __post_init__(self) -> None:
+        self.clock, self.draws = clock_of(self.number), self.on.draws()
 
-    def given(self) -> tuple[Any, ...]:
-        return self.task.drawn.first
-
-    def first(self, entry: DeviceEntry) -> Runner | Row:
+    def first(self, entry: DeviceEntry, judge: Judge) -> Runner | Row:
         """A candidate that was called and is right, or why it is not timed."""
-        if entry.run is None:
-            return Row(entry.name, entry.language, entry.fault, entry.skipped)
-        self.say(f"first call of {entry.name}")
+        assert entry.run is not None
         set_ = tuple(map(alike, self.draws[-1]))
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
@@ -260,23 +210,29 @@ class _Racing:
         except Exception as error:  # noqa: BLE001  whatever a candidate raises is told of it
             return Row(entry.name, entry.language, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
         runner = Runner(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
-        runner.fault = self.judge.fault([array_of(each.cpu()) for each in results], entry.is_judge)
+        runner.fault = judge.fault(self.outputs(runner), entry.is_judge)
         if runner.fault and not entry.is_peer:
             return Row(entry.name, entry.language, runner.fault, first_s=runner.first_s)
         if entry.note:
             runner.notes.append(entry.note)
         return runner
 
-    def sides(self, runners: Sequence[Runner], temperature: str) -> list[TensorSide]:
+    def temperatures(self) -> tuple[str, ...]:
+        """Both, unless a user says otherwise; none where no tensor is given."""
+        if not self.draws[0]:
+            return ()
+        return (HOT, COLD) if self.cold else (HOT,)
+
+    def sides(self, runners: Sequence[Runner], temperature: str, judge: Judge, *, last: bool) -> Sides[TensorSide]:
         """Every candidate, on one rotation of inputs."""
         rng = np.random.default_rng(self.seed)
         rotation = TensorRotation(self.draws, rng)
-        dear = self.judge.affordable == 1  # then one timed run of a candidate is judged, among the last ones
-        verified = int(temperature == self.last) if dear else self.judge.affordable // 2
-        return [
-            TensorSide(
+        # Where a check takes long, one timed run of a candidate is judged, among the last ones.
+        verified = int(last) if judge.affordable == 1 else judge.affordable // 2
+        return {
+            (each.entry.name, RETURNING): TensorSide(
                 each.entry.name,
-                each.entry.run or (lambda: None),
+                each.entry.run,
                 rotation,
                 each.like,
                 self.clock,
@@ -286,48 +242,37 @@ class _Racing:
                 verified,
             )
             for each in runners
-        ]
+        }
 
-    def verify(self, sides: Sequence[TensorSide], runners: Sequence[Runner], watch: Watch) -> None:
-        """Judge the runs that were kept; what is wrong is the runner's fault."""
-        for side, runner in zip(sides, runners, strict=True):
-            try:
-                watch.refuse(side.name)
-                refuse_tampering(side.name)
-                side.refuse(_no_fault if runner.entry.is_judge else self.checked)
-            except CheckError as error:
-                runner.fault = runner.fault or shortened(str(error), side.name)
-            runner.verified += len(side.kept)
-            runner.host_s = statistics.median(sample.host_s for sample in side.samples)
-            if side.unblocked > (1 - _FEW) * len(side.samples):
-                told = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
-                runner.notes.append(f"{told}: its times may hold what Python takes; it may wait for the GPU")
+    def compare(self, sides: Sequence[TensorSide], budget_s: float) -> Series:
+        """All sides timed in rounds, call by call."""
+        return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=0.0, clock=seconds)
 
-    @property
-    def checked(self) -> Check:
-        return lambda inputs, outputs: self.task.check(self.on.arrays(inputs), outputs)
+    def look(self, side: TensorSide, runner: Runner) -> None:
+        """What Python takes to launch a call; a note where the times may hold it."""
+        runner.host_s = statistics.median(sample.host_s for sample in side.samples)
+        if side.unblocked > (1 - _FEW) * len(side.samples):
+            told = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
+            runner.notes.append(f"{told}: its times may hold what Python takes; it may wait for the GPU")
 
-    def work(self, runners: Sequence[Runner]) -> Work:
-        outputs = [array_of(each.cpu()) for each in runners[0].like] if runners else []
-        given = [each for each in self.given() if isinstance(each, np.ndarray)]
-        return self.task.work or work_of_arrays(given, outputs, self.task.flops)
+    def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
+        """The fault of a timed run, or nothing."""
+        return self.task.check(self.on.arrays(inputs), outputs)
 
-    def possible(self, row: Row, at: At) -> Row:
-        """The row; with a fault where it took less time than can be, or a doubt where it may not touch all bytes."""
-        if row.out:
-            return row
-        told = ""
+    def outputs(self, runner: Runner) -> Sequence[np.ndarray]:
+        """The outputs of a first call as arrays."""
+        return [array_of(each.cpu()) for each in runner.like]
+
+    def floor_s(self, work: Work, *, cold: bool) -> float | None:
+        """The least seconds that the GPU's memory needs."""
+        usual = COLD if cold else HOT
+        return self.card.floor_s(work.read_bytes, work.written_bytes, usual) if work.bytes_moved else None
+
+    def mistake(self, row: Row, at: At, sides: Mapping[str, Sides[TensorSide]]) -> str:
+        """Why its time at some temperature cannot be, or nothing."""
         for temperature in at.races:
             took_s = at.time_s(row.name, temperature=temperature)
-            if took_s is not None:
-                told = told or self.card.mistake(took_s, at.work.read_bytes, at.work.written_bytes, temperature)
-        if not told:
-            return row
-        if at.work.exact:
-            return replace(row, fault=told)
-        doubt = "faster than this GPU moves its inputs and outputs: it may not touch all of them"
-        return replace(row, notes=(*row.notes, doubt))
-
-
-def _no_fault(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
-    return ""
+            fault = took_s and self.card.mistake(took_s, at.work.read_bytes, at.work.written_bytes, temperature)
+            if fault:
+                return fault
+        return ""
