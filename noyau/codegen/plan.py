@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from threading import Lock
 
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.c.tables import comment_text
@@ -54,27 +56,62 @@ class Plan:
     refused: tuple[tuple[Group, str], ...] = field(default=())
 
 
+@dataclass(slots=True)
+class Shelf:
+    """Kernels in C by the digest of what they compute: each is made once, whichever graph wants it. So many `letters`
+    of the digest are in its name, after its number where kernels are `numbered`."""
+
+    letters: int
+    numbered: bool = False
+    kernels: dict[str, tuple[Kernel, str]] = field(default_factory=dict)
+    digests: dict[tuple[Graph, str], str] = field(default_factory=dict)
+    lock: Lock = field(default_factory=Lock)
+
+    def kernel(self, group: Group, target: str, options: Options = USUAL) -> tuple[Kernel, str]:
+        """The kernel of a group under its lasting name, and its text. UnsupportedError where the language lacks it."""
+        bare = nameless(group.graph), target
+        kernel = schedule(group.kernel, options) if bare not in self.digests else None
+        if kernel is not None:
+            self.digests[bare] = digest(schedule(lower(bare[0], "kernel"), options), target)
+        key = self.digests[bare]
+        with self.lock:
+            if key not in self.kernels:
+                number = f"{len(self.kernels)}_" if self.numbered else ""
+                name = f"{title(group.graph)}_{number}{key[: self.letters]}"
+                named = replace(kernel or schedule(group.kernel, options), name=name)
+                self.kernels[key] = named, c_printer.source(named)
+            return self.kernels[key]
+
+
 def plan(groups: Iterable[Group], operators: Sequence[str], target: str, options: Options = USUAL) -> Plan:
-    """One kernel for each kind of group. `operators` are the operator types of the model by position."""
-    kinds: dict[str, tuple[Kernel, list[Group]]] = {}
-    digests: dict[Graph, str] = {}
+    """One kernel in C for each kind of group. `operators` are the operator types of the model by position."""
+    shelf = Shelf(8, numbered=True)
+    return plan_by(groups, operators, lambda group: shelf.kernel(group, target, options))
+
+
+def plan_by(
+    groups: Iterable[Group],
+    operators: Sequence[str],
+    spell: Callable[[Group], tuple[Kernel, str]],
+    language: str = "c",
+    graph_of: Callable[[Group], Graph] = attrgetter("graph"),
+) -> Plan:
+    """One kernel for each kind of group, and the groups that the language cannot spell: `spell` gives the kernel of a
+    group, named after its kind, and its text."""
+    kinds: dict[str, tuple[Kernel, str, list[Group]]] = {}
     refused: list[tuple[Group, str]] = []
     for group in groups:
-        bare = nameless(group.graph)
         try:
-            if bare not in digests:
-                kernel = schedule(group.kernel, options)
-                digests[bare] = digest(schedule(lower(bare, "kernel"), options), target)
-                kinds.setdefault(digests[bare], (kernel, []))
-            kinds[digests[bare]][1].append(group)
+            kernel, text = spell(group)
         except UnsupportedError as error:
             refused.append((group, str(error)))
+            continue
+        kinds.setdefault(kernel.name, (kernel, text, []))[2].append(group)
     made = []
-    for number, (key, (kernel, alike)) in enumerate(kinds.items()):
+    for kernel, text, alike in kinds.values():
         first = alike[0]
-        named = replace(kernel, name=f"{title(first.graph)}_{number}_{key[:8]}")
         replaces = tuple(operators[position] for position in first.positions)
-        made.append(Planned(named.name, named, first.graph, tuple(alike), replaces, c_printer.source(named)))
+        made.append(Planned(kernel.name, kernel, graph_of(first), tuple(alike), replaces, text, language=language))
     return Plan(tuple(made), tuple(refused))
 
 

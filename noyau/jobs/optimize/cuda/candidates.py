@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 import torch
 
-from noyau.codegen.plan import Plan, Planned, title
+from noyau.codegen.plan import Plan, Planned, plan_by, title
 from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout, Order, laid_out, strided_names
 from noyau.compiler.lowering.nest import lower
@@ -40,20 +40,18 @@ def spelt(kernel: Kernel) -> object:
 class DeviceShelf:
     """The kernels of this process, by what they compute and how their inputs lie: each is made once."""
 
-    kernels: dict[tuple[Graph, tuple[Layout, ...]], tuple[str, Kernel]] = field(default_factory=dict)
+    kernels: dict[tuple[Graph, tuple[Layout, ...]], tuple[Kernel, str]] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def named(self, group: Group, layouts: tuple[Layout, ...]) -> tuple[str, Kernel]:
+    def kernel(self, group: Group, layouts: tuple[Layout, ...]) -> tuple[Kernel, str]:
         """The kernel of a group and its text. UnsupportedError where the language cannot spell it."""
         graph = with_numbers(group)
         key = nameless(graph), layouts
         with self.lock:
             if key not in self.kernels:
-                made = scheduled(graph, layouts)
-                named = replace(
-                    made, name=f"{title(graph)}_{digest(triton_printer.source(scheduled(*key)))[:_LETTERS]}"
-                )
-                self.kernels[key] = triton_printer.source(named), named
+                made, letters = scheduled(graph, layouts), digest(triton_printer.source(scheduled(*key)))[:_LETTERS]
+                named = replace(made, name=f"{title(graph)}_{letters}")
+                self.kernels[key] = named, triton_printer.source(named)
             return self.kernels[key]
 
 
@@ -75,26 +73,16 @@ def with_numbers(group: Group) -> Graph:
     return replace(group.graph, nodes=tuple(nodes))
 
 
-def plan(groups: Iterable[Group], found: Traced, shelf: DeviceShelf = SHELF) -> Plan:
+def plan(groups: Iterable[Group], found: Traced) -> Plan:
     """One kernel for each kind of group whose inputs lie alike, and the groups that the language cannot spell."""
-    kinds: dict[str, tuple[str, Kernel, list[Group]]] = {}
-    refused: list[tuple[Group, str]] = []
-    for group in groups:
+
+    def spell(group: Group) -> tuple[Kernel, str]:
         try:
-            text, kernel = shelf.named(group, layouts_of(group, found))
-        except (UnsupportedError, GraphError) as error:
-            refused.append((group, str(error)))
-            continue
-        kinds.setdefault(kernel.name, (text, kernel, []))[2].append(group)
-    made = [
-        Planned(name, kernel, with_numbers(alike[0]), tuple(alike), _replaced(alike[0], found), text, language="triton")
-        for name, (text, kernel, alike) in kinds.items()
-    ]
-    return Plan(tuple(made), tuple(refused))
+            return SHELF.kernel(group, layouts_of(group, found))
+        except GraphError as error:
+            raise UnsupportedError(str(error)) from error
 
-
-def _replaced(group: Group, found: Traced) -> tuple[str, ...]:
-    return tuple(found.operators[position] for position in group.positions)
+    return plan_by(groups, found.operators, spell, "triton", with_numbers)
 
 
 def layouts_of(group: Group, found: Traced) -> tuple[Layout, ...]:

@@ -2,81 +2,33 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 
-from noyau.codegen.c import printer as c_printer
-from noyau.codegen.plan import Plan, Planned, digest, title
+from noyau.codegen.plan import Plan, Shelf, plan_by
 from noyau.compiler.lowering.input_layouts import PACKED
-from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.cut import Group, scalars_of
-from noyau.compiler.passes.rewrite import nameless
-from noyau.compiler.schedules.cpu.strategy_choice import schedule
-from noyau.errors import UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.fast_calls import TensorDoor, mapped
 from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
 from noyau.ir.graph import Graph
-from noyau.ir.loops import Kernel
 from noyau.toolchain.c import compiler as c_compiler
 
 Tensor: TypeAlias = torch.Tensor
 OPTIONS = c_compiler.Options(export=True)
-_LETTERS = 12  # of the digest in a kernel's name
 
 
-@dataclass(slots=True)
-class Shelf:
-    """The kernels of this process, by the digest of what they compute; each is made once, whichever graph wants it.
-    `digests`: of graphs without names, which groups that are alike share."""
-
-    kernels: dict[str, Kernel] = field(default_factory=dict)
-    digests: dict[tuple[Graph, str], str] = field(default_factory=dict)
-    lock: threading.Lock = field(default_factory=threading.Lock)
-
-    def named(self, group: Group, target: str) -> Kernel:
-        """The kernel of a group, under its lasting name. UnsupportedError where the language cannot spell it."""
-        bare = nameless(group.graph), target
-        if bare not in self.digests:
-            self.digests[bare] = digest(schedule(lower(bare[0], "kernel")), target)
-        key = self.digests[bare]
-        with self.lock:
-            if key not in self.kernels:
-                kernel = schedule(group.kernel)
-                self.kernels[key] = replace(kernel, name=f"{title(group.graph)}_{key[:_LETTERS]}")
-            return self.kernels[key]
+SHELF = Shelf(12)  # of all graphs of the process
 
 
-SHELF = Shelf()
-
-
-def plan(groups: Iterable[Group], operators: Sequence[str], target: str, shelf: Shelf = SHELF) -> Plan:
-    """One kernel for each kind of group, and the groups that the language cannot spell. `operators`: what torch calls
-    the nodes, by position."""
-    kinds: dict[str, tuple[Kernel, list[Group]]] = {}
-    refused: list[tuple[Group, str]] = []
-    for group in groups:
-        try:
-            kernel = shelf.named(group, target)
-        except UnsupportedError as error:
-            refused.append((group, str(error)))
-            continue
-        kinds.setdefault(kernel.name, (kernel, []))[1].append(group)
-    made = [
-        Planned(name, kernel, alike[0].graph, tuple(alike), _replaced(alike[0], operators), c_printer.source(kernel))
-        for name, (kernel, alike) in kinds.items()
-    ]
-    return Plan(tuple(made), tuple(refused))
-
-
-def _replaced(group: Group, operators: Sequence[str]) -> tuple[str, ...]:
-    return tuple(operators[position] for position in group.positions)
+def plan(groups: Iterable[Group], operators: Sequence[str], target: str) -> Plan:
+    """One kernel for each kind of group. `operators`: what torch calls the nodes, by position."""
+    return plan_by(groups, operators, lambda group: SHELF.kernel(group, target))
 
 
 def library_of(text: str) -> Path:
