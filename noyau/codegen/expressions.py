@@ -13,7 +13,7 @@ from noyau.codegen.tables import FLAT, INFIX, SCALARS, closed, dim_text, opened
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Space, Var
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, InWholeLines, Kernel, Load, Space, Var
 
 HALVES = (DType.F16, DType.BF16)
 
@@ -65,6 +65,10 @@ class Expressions(ABC):
         """A call that this language spells in its own way, or None."""
         return None
 
+    def in_whole_lines(self, tile: InWholeLines) -> str:
+        """Whether a tile begins with lines of memory."""
+        raise UnsupportedError(f"{self.language} does not ask where memory lies: schedule without lines")
+
     # Values.
 
     def top(self, expr: Expr) -> str:
@@ -88,6 +92,8 @@ class Expressions(ABC):
                 return self.function("noyau_share_f32", operands)
             case Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
+            case InWholeLines():
+                return self.in_whole_lines(expr)
             case Fold():
                 raise UnsupportedError(f"{self.language} has no word for a fold: expand_folds comes before it prints")
             case _:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from noyau.codegen.expressions import is_variable
-from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Buffer, Call, Expr, If, Let, Load, Loop, Statement, Store, Var
+from noyau.ir.loops import Alloc, Call, Expr, If, Let, Load, Statement, Store, Var
 from noyau.ir.walk import every_expression, operands
 
-TURNED = 16  # lines and cells of a tile that a language may have a word for
 LONG = 7  # parts of an expression that gets a name of its own in a merge
 
 
@@ -64,53 +61,6 @@ def begun_by(statements: Sequence[Statement]) -> int:
 def inlined(let: Let, store: Statement) -> Store:
     assert isinstance(store, Store)
     return Store(store.buffers, store.index, (let.value,))
-
-
-def is_copied_around(loop: Loop) -> bool:
-    """Whether a loop does nothing but to copy cells, one after the other, that need not go through the caches."""
-    match loop.body:
-        case (Store((_,), _, (Load(_, (at,), _, None),), None, True),):
-            return _step(at, loop.var) == Dim.of(1)
-        case _:
-            return False
-
-
-@dataclass(frozen=True, slots=True)
-class Turned:
-    """A tile of TURNED x TURNED cells of 4 bytes with its axes exchanged: where it begins in memory of the thread and
-    in a buffer, and how far apart its lines lie in both."""
-
-    own: str
-    at: Dim
-    there: Dim
-    source: str
-    begin: Dim
-    here: Dim
-
-
-def turned(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> Turned | None:
-    """What a loop turns, if it is nothing but a tile of cells that lie side by side, kept with its axes exchanged."""
-    match loop:
-        case Loop(
-            line, _, _, (Loop(cell, count, _, (Store((own,), (at,), (Load(name, (begin,), dtype, None),), None),)),)
-        ):
-            source, kept = memory[name], memory[own]
-        case _:
-            return None
-    alike = isinstance(source, Buffer) and source.strides is None and source.dtype is kept.dtype is dtype
-    (here, along), (there, beside) = (
-        (_step(index, a), _step(index, b)) for index, a, b in ((begin, line, cell), (at, cell, line))
-    )
-    square = loop.extent == count == Dim.of(TURNED) and along == beside == Dim.of(1) and there.constant is not None
-    if not alike or dtype.bytes != 4 or not square or here.names & {line, cell}:
-        return None
-    start = {line: 0, cell: 0}
-    return Turned(own, at.replace(start), there, name, begin.replace(start), here)
-
-
-def _step(index: Dim, variable: str) -> Dim:
-    """How much an index grows from one round to the next."""
-    return index.replace({variable: Dim.of(variable) + 1}) - index
 
 
 def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:

@@ -9,10 +9,11 @@ from typing import ClassVar, assert_never
 
 from noyau.codegen.expressions import Expressions
 from noyau.codegen.identifiers import Scopes, wish_of
-from noyau.codegen.idioms import begun_by, inlined, is_copied_around, is_only_stored, one_by_one, otherwise, steps_of
+from noyau.codegen.idioms import begun_by, inlined, is_only_stored, one_by_one, otherwise, steps_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
+from noyau.ir.intrinsics import loops_of
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -23,11 +24,15 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Statement,
     Store,
+    StreamStore,
+    TransposeTile,
     Var,
+    Zero,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import rewrite_expression
@@ -68,8 +73,12 @@ class Statements(ABC):
         """The end of the launch where an index is not inside."""
 
     @abstractmethod
-    def copied_around(self, loop: Loop) -> str:
-        """A loop that copies a tile to its place in an output."""
+    def streamed(self, store: StreamStore) -> str:
+        """The copy of a tile to its place in an output, around the caches."""
+
+    @abstractmethod
+    def transposed(self, tile: TransposeTile) -> str:
+        """The copy of a tile with its axes exchanged."""
 
     @abstractmethod
     def rounds(self, loop: Loop) -> Iterator[str]:
@@ -139,6 +148,15 @@ class Statements(ABC):
                 yield from self.prefetch(statement)
             case Require():
                 yield from self.require(statement)
+            case StreamStore():
+                yield self.streamed(statement)
+            case TransposeTile():
+                yield self.transposed(statement)
+            case Zero() | MergeLanes():
+                *before, end = loops_of(statement)
+                for each in before:
+                    yield from self.statement(each, last=False)
+                yield from self.statement(end, last=last)
             case _:
                 assert_never(statement)
 
@@ -170,10 +188,7 @@ class Statements(ABC):
             raise UnsupportedError(
                 f"{self.expressions.language} runs THREADS loops outermost only, each alone in the other"
             )
-        if is_copied_around(loop):
-            yield self.copied_around(loop)
-        else:
-            yield from self.rounds(loop)
+        yield from self.rounds(loop)
 
     # Stores.
 

@@ -17,7 +17,7 @@ from noyau.dtypes import DType, extents_and_strides, from_numpy
 from noyau.errors import GraphError, InputError, OutsideError
 from noyau.ir.dims import Shape
 from noyau.ir.loop_translator import Translator
-from noyau.ir.loops import Alloc, Kernel, Role
+from noyau.ir.loops import LINE_BYTES, Alloc, Kernel, Role
 from noyau.ir.operators import OPERATORS
 
 Array = np.ndarray
@@ -171,6 +171,7 @@ class Running:
 
     def __init__(self, kernel: Kernel, inputs: Sequence[Array], sizes: Mapping[str, int], seed: int) -> None:
         self.kernel, self.sizes, self.random = kernel, sizes, Random(seed)  # noqa: S311
+        self.shift = self.random.randrange(2)  # cells from the begin of a line to that of each buffer
         arrays = iter(inputs)
         self.memories = [
             Memory(b.name, b.dtype, self.extents(b.shape), next(arrays) if b.role is Role.INPUT else None)
@@ -195,6 +196,11 @@ class Running:
 
     def apart(self, lanes: bool) -> Apart:
         return Apart(lanes)
+
+    def in_whole_lines(self, *places: tuple[Memory, int]) -> np.bool_:
+        """Whether cells begin with a line of memory, where memory begins with one, or a cell after one."""
+        begins = ((memory, memory.offset(tuple(index)) + self.shift) for memory, *index in places)
+        return np.bool_(all(at * memory.dtype.bytes % LINE_BYTES == 0 for memory, at in begins))
 
     def require(self, index: int, extent: int) -> None:
         if not 0 <= index < extent:

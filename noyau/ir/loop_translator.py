@@ -12,6 +12,7 @@ from typing import Any, assert_never
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir.dims import Atom, Dim, Shape
+from noyau.ir.intrinsics import loops_of
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -22,18 +23,23 @@ from noyau.ir.loops import (
     Fold,
     If,
     Index,
+    InWholeLines,
     Kernel,
     Launch,
     Let,
     Load,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Role,
     Space,
     Statement,
     Store,
+    StreamStore,
+    TransposeTile,
     Var,
+    Zero,
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
@@ -127,6 +133,8 @@ class Translator:
                 self.memories[name] = made, statement, len(self.loops)
             case Prefetch(buffer, index):
                 self.place(buffer, index)
+            case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+                self.body(loops_of(statement))
             case Require(index, extent):
                 self.write(f"R.require({self.dim(index)}, {self.dim(extent)})")
             case _:
@@ -207,6 +215,9 @@ class Translator:
                 return self.call(expr)
             case Fold():
                 return self.fold(expr)
+            case InWholeLines(length, cells, places):
+                begin = ", ".join(f"({', '.join(self.place(name, index))})" for name, index in places)
+                return f"({self.dim(length)} == {cells} and R.in_whole_lines({begin}))"
             case _:
                 assert_never(expr)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import assert_never
 
 from noyau.errors import GraphError
+from noyau.ir.intrinsics import loops_of
 from noyau.ir.loop_translator import Translator
 from noyau.ir.loops import (
     Alloc,
@@ -16,11 +17,15 @@ from noyau.ir.loops import (
     Kernel,
     Let,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Role,
     Statement,
     Store,
+    StreamStore,
+    TransposeTile,
+    Zero,
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.walk import every_expression, every_statement
@@ -111,6 +116,8 @@ def _names_fault(body: Iterable[Statement], outside: frozenset[str]) -> str | No
                 reason = reason or _twice([var], seen) or _names_fault(inner, frozenset(seen) | {var})
             case If(_, inner):
                 reason = reason or _names_fault(inner, frozenset(seen))
+            case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+                reason = reason or _names_fault(loops_of(statement), frozenset(seen))
             case Store() | Prefetch() | Require():
                 pass
             case _:

@@ -15,6 +15,9 @@ from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.sizes import Binding
 
+LINE_BYTES = 64  # of memory that the caches hold
+SIDE = LINE_BYTES // 4  # cells of a tile that is transposed: of 4 bytes, a line of memory
+
 
 class Axis(Enum):
     """How a loop runs."""
@@ -122,7 +125,18 @@ class Fold:
     at: Dim | None = None
 
 
-Expr: TypeAlias = Const | Var | Index | Load | Call | Fold
+@dataclass(frozen=True, slots=True)
+class InWholeLines:
+    """Whether a tile of `length` cells has all of `cells`, and begins with a line of memory at each of `places`: where
+    memory lies, nobody knows before the kernel runs."""
+
+    length: Dim
+    cells: int
+    places: tuple[tuple[str, Shape], ...]
+    dtype: DType = DType.BOOL
+
+
+Expr: TypeAlias = Const | Var | Index | Load | Call | Fold | InWholeLines
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,15 +150,12 @@ class Let:
 
 @dataclass(frozen=True, slots=True)
 class Store:
-    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there.
-
-    `non_temporal`: a hint that the cell is not read again soon, and need not go through the caches."""
+    """Values into one cell of each buffer; with `merge`, the monoid joins them, as a state, to what is there."""
 
     buffers: tuple[str, ...]
     index: Shape
     values: tuple[Expr, ...]
     merge: str | None = None
-    non_temporal: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,10 +188,12 @@ class Alloc:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """A hint that the line of memory around a cell is read soon; it may lie outside of the buffer."""
+    """A hint that so many lines of memory, from the one around a cell on, are read soon; they may lie outside of the
+    buffer."""
 
     buffer: str
     index: Shape
+    lines: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,7 +204,58 @@ class Require:
     extent: Dim
 
 
-Statement: TypeAlias = Let | Store | Loop | If | Alloc | Prefetch | Require
+@dataclass(frozen=True, slots=True)
+class Zero:
+    """Sets the first `extent` cells of memory to 0."""
+
+    memory: str
+    dtype: DType
+    extent: Dim
+    var: str
+
+
+@dataclass(frozen=True, slots=True)
+class MergeLanes:
+    """Merges the states in the first `lanes` cells, a power of two, into cell 0: the upper half into the lower one,
+    again and again."""
+
+    monoid: str
+    buffers: tuple[str, ...]
+    dtypes: tuple[DType, ...]
+    lanes: int
+    var: str
+
+
+@dataclass(frozen=True, slots=True)
+class TransposeTile:
+    """Stores a tile of SIDE x SIDE cells of a packed buffer in memory with its axes exchanged: where it begins in both,
+    and how far apart its lines lie."""
+
+    memory: str
+    to: Dim
+    to_step: Dim
+    buffer: str
+    start: Dim
+    step: Dim
+    dtype: DType
+
+
+@dataclass(frozen=True, slots=True)
+class StreamStore:
+    """Copies a tile of memory to neighbouring cells of a buffer, around the caches: they are not read again soon. With
+    `lines`, these are whole lines."""
+
+    buffer: str
+    index: Shape
+    memory: str
+    start: Dim
+    extent: Dim
+    dtype: DType
+    lines: bool = False
+
+
+Intrinsic: TypeAlias = Zero | MergeLanes | TransposeTile | StreamStore
+Statement: TypeAlias = Let | Store | Loop | If | Alloc | Prefetch | Require | Intrinsic
 
 
 @dataclass(frozen=True, slots=True)

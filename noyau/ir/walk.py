@@ -8,6 +8,7 @@ from operator import is_
 from typing import assert_never
 
 from noyau.ir.dims import Dim, DimLike, product
+from noyau.ir.intrinsics import loops_of
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -17,15 +18,21 @@ from noyau.ir.loops import (
     Fold,
     If,
     Index,
+    Intrinsic,
+    InWholeLines,
     Launch,
     Let,
     Load,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Statement,
     Store,
+    StreamStore,
+    TransposeTile,
     Var,
+    Zero,
 )
 
 
@@ -38,7 +45,7 @@ def expressions(statement: Statement) -> tuple[Expr, ...]:
             return values
         case If(condition, _):
             return (condition,)
-        case Loop() | Alloc() | Prefetch() | Require():
+        case Loop() | Alloc() | Prefetch() | Require() | Zero() | MergeLanes() | TransposeTile() | StreamStore():
             return ()
         case _:
             assert_never(statement)
@@ -53,7 +60,7 @@ def operands(expr: Expr) -> tuple[Expr, ...]:
             return () if where is None else (where,)
         case Fold(_, _, _, value, _, _):
             return (value,)
-        case Const() | Var() | Index():
+        case Const() | Var() | Index() | InWholeLines():
             return ()
         case _:
             assert_never(expr)
@@ -70,11 +77,13 @@ def every_expression(statements: Iterable[Statement]) -> Iterator[Expr]:
 
 
 def every_statement(statements: Iterable[Statement]) -> Iterator[Statement]:
-    """Every statement, in loops and in the bodies of folds too, in order."""
+    """Every statement, in loops and in the bodies of folds too, in order; after an intrinsic the loops that it is."""
     for statement in statements:
         yield statement
         if isinstance(statement, Loop | If):
             yield from every_statement(statement.body)
+        elif isinstance(statement, Intrinsic):
+            yield from every_statement(loops_of(statement))
         for expr in expressions(statement):
             yield from _in_folds(expr)
 
@@ -117,6 +126,8 @@ def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:
                 yield from index
             case Index(dim, _):
                 yield dim
+            case InWholeLines(length, _, places):
+                yield from (length, *(dim for _, index in places for dim in index))
             case _:
                 pass
 
@@ -138,7 +149,7 @@ def _rewrite_statement(statement: Statement, change: Callable[[Expr], Expr]) -> 
             return replace(statement, body=rewrite(body, change))
         case If(condition, body):
             return If(rewrite_expression(condition, change), rewrite(body, change))
-        case Alloc() | Prefetch() | Require():
+        case Alloc() | Prefetch() | Require() | Zero() | MergeLanes() | TransposeTile() | StreamStore():
             return statement
         case _:
             assert_never(statement)
@@ -171,6 +182,9 @@ def substitute(statements: Iterable[Statement], values: dict[str, DimLike]) -> t
                 return replace(expr, index=tuple(map(dim, index)))
             case Index(at, _):
                 return replace(expr, dim=dim(at))
+            case InWholeLines(length, _, places):
+                moved = tuple((name, tuple(map(dim, index))) for name, index in places)
+                return replace(expr, length=dim(length), places=moved)
             case Fold(_, loops, body, _, _, at):
                 loops = tuple((variable, dim(extent)) for variable, extent in loops)
                 return replace(expr, loops=loops, body=_substitute_dims(body, dim), at=None if at is None else dim(at))
@@ -194,7 +208,14 @@ def _substitute_dims(statements: Iterable[Statement], dim: Callable[[Dim], Dim])
                 made.append(replace(statement, body=_substitute_dims(body, dim)))
             case Alloc(_, _, shape, _):
                 made.append(replace(statement, shape=tuple(map(dim, shape))))
-            case Let():
+            case Zero(extent=extent):
+                made.append(replace(statement, extent=dim(extent)))
+            case TransposeTile(to=to, start=start, step=step):
+                made.append(replace(statement, to=dim(to), start=dim(start), step=dim(step)))
+            case StreamStore(_, index, _, start, extent):
+                there = tuple(map(dim, index))
+                made.append(replace(statement, index=there, start=dim(start), extent=dim(extent)))
+            case Let() | MergeLanes():
                 made.append(statement)
             case _:
                 assert_never(statement)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from noyau.codegen.idioms import (
     LONG,
     begun_by,
     inlined,
-    is_copied_around,
     is_only_stored,
     one_by_one,
     otherwise,
@@ -18,7 +15,7 @@ from noyau.codegen.idioms import (
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Alloc, Call, Const, If, Index, Let, Space, Store, Var
-from tests.nests import ONE, ROW, call, load, loop, store
+from tests.nests import ONE, call, load, store
 from tests.nodes import F32
 
 A, B = Var("a", F32), Var("b", F32)
@@ -77,12 +74,3 @@ def test_one_of_two_blocks():
     assert otherwise(If(large, ()), If(large, opposite.body)) == ()
     reads = Call("less", (load("x", 0), ONE), DType.BOOL)
     assert otherwise(If(reads, ()), If(Call("logical_not", (reads,), DType.BOOL), opposite.body)) == ()
-
-
-def test_a_tile_that_is_copied_around_the_caches():
-    copy = replace(store("y", load("tile", ROW), ROW + 5), non_temporal=True)
-    assert is_copied_around(loop("#i", "n", copy))
-    assert not is_copied_around(loop("#i", "n", replace(copy, non_temporal=False)))
-    assert is_copied_around(loop("#i", "n", replace(copy, values=(load("tile", ROW + 1),))))
-    assert not is_copied_around(loop("#i", "n", replace(copy, values=(load("tile", ROW * 2),))))
-    assert not is_copied_around(loop("#i", "n", copy, copy))

@@ -289,11 +289,6 @@ def test_a_prefetch_does_nothing_wherever_it_points():
         run(kernel(loop("#i", "n", Prefetch("nowhere", (ROW,)), store("y", load("x", ROW), ROW))), [X8])
 
 
-def test_a_store_that_is_not_temporal_is_a_store():
-    plain = store("y", load("x", ROW), ROW)
-    assert run(kernel(loop("#i", "n", replace(plain, non_temporal=True))), [X8])[0].tolist() == X8.tolist()
-
-
 def test_strides_are_sizes_too():
     """A kernel may ask for the stride of an input: what lies after its extents."""
     made = kernel(

@@ -11,7 +11,7 @@ from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, never_negative
-from noyau.ir.loops import Buffer, Expr, Kernel, Load
+from noyau.ir.loops import Buffer, Expr, InWholeLines, Kernel, Load
 from noyau.ir.ranges import at_least_one, lowest
 
 
@@ -43,6 +43,11 @@ class Expressions(expressions.Expressions):
         if self.pairs.words and (half := self.half(load)) is not None:
             return half
         return super().load(load)
+
+    def in_whole_lines(self, tile: InWholeLines) -> str:
+        whole = [] if tile.length.constant is not None else [f"{self.dim(tile.length)} == {tile.cells}"]
+        begins = [f"noyau_begins_line(&{self.cell(name, index)})" for name, index in tile.places]
+        return " && ".join([*whole, *begins])
 
     def half(self, load: Load) -> str | None:
         """A cell of a pair that was loaded as a word."""

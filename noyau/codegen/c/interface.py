@@ -8,7 +8,23 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from noyau.codegen.c.expressions import Expressions
 from noyau.codegen.identifiers import Scopes
 from noyau.ir.dims import Dim, maximum, product
-from noyau.ir.loops import Buffer, Call, Expr, Guard, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
+from noyau.ir.loops import (
+    Buffer,
+    Call,
+    Expr,
+    Guard,
+    If,
+    Index,
+    InWholeLines,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Statement,
+    Store,
+)
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_expression, every_statement, extent_of
 
@@ -158,6 +174,8 @@ def _flops(body: Iterable[Statement], known: dict[str, int]) -> int:
         match statement:
             case Loop(extent=extent, body=inner):
                 total += max(0, _usual(extent, known)) * _flops(inner, known)
+            case If(condition=InWholeLines()):
+                pass  # the branch of all other tiles computes the same
             case If(body=inner):
                 total += _flops(inner, known)
             case Let(name, Index(dim)):

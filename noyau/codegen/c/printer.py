@@ -12,9 +12,7 @@ from importlib.resources import files
 
 from noyau.codegen import cmath
 from noyau.codegen.c.expressions import Expressions
-from noyau.codegen.c.idioms import copied_around, is_in_registers, starts_at_zero, turned_by_word
 from noyau.codegen.c.interface import interface
-from noyau.codegen.c.line_stores import Staged, begins_lines, in_lines, lines_of, staged, written_lines
 from noyau.codegen.c.packed_pairs import PAIRS, Open, in_pair, open_pairs
 from noyau.codegen.c.tables import INCLUDES, LANES, PREFETCH, TYPES, WIDTH, comment_text, integer_function
 from noyau.codegen.expressions import is_variable
@@ -25,8 +23,10 @@ from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim, Op, product
 from noyau.ir.loops import (
+    LINE_BYTES,
     Alloc,
     Axis,
+    Buffer,
     Expr,
     Index,
     Kernel,
@@ -39,6 +39,9 @@ from noyau.ir.loops import (
     Space,
     Statement,
     Store,
+    StreamStore,
+    TransposeTile,
+    Zero,
 )
 from noyau.ir.walk import every_expression, every_statement, on_threads
 
@@ -79,6 +82,7 @@ def _file(name: str) -> str:
 
 PRELUDES = {"lanes": LANES, "prefetch": PREFETCH, "pairs": PAIRS}
 HEADERS = ("taken.h", "around.h", "turn.h")  # preludes that are files
+WIDE = 8  # lanes of a loop that is worth vectors
 ASSIGNED = {"add": "+", "multiply": "*", "bitwise_or": "|", "logical_or": "|", "logical_and": "&"}
 
 
@@ -116,7 +120,6 @@ class Printer(Statements):
         self.kernel = kernel
         self.names = Scopes(kernel, anonymous=anonymous)
         self.expressions = Expressions(kernel, self.names)
-        self.lines: set[str] = set()  # arrays of cells that are whole lines
         self.rows: list[str] = []  # what the launch has taken
 
     def launch(self, position: int, launch: Launch) -> str:
@@ -128,8 +131,7 @@ class Printer(Statements):
             inner = [*taken, *self.threads(launch)]
             inner += indented(self.give_back())
             head = [*self.pointers(), *self.sizes()]
-        if any("noyau_write_around" in line for line in inner):
-            self.expressions.preludes.add("around.h")
+        if any(isinstance(s, StreamStore) for s in every_statement(launch.body)):
             inner.append(f"{INDENT}noyau_written_around();")
         lines = [*head, *([""] if head else []), *inner, f"{INDENT}return NOYAU_OK;"]
         signature = f"static int32_t {self.kernel.name}_{position}(const noyau_call *call, int64_t begin, int64_t end)"
@@ -234,22 +236,12 @@ class Printer(Statements):
 
     def first(self, left: list[Statement]) -> tuple[Iterator[str], list[Statement]]:
         match left:
-            case [Alloc() as memory, filled, *rest] if starts_at_zero(memory, filled):
+            case [Alloc(name, _, shape) as memory, Zero(filled, _, extent), *rest] if (
+                name == filled and extent == product(shape) and not is_variable(memory)
+            ):
                 return self.zeros(memory), rest
-            case _ if made := staged(left):
-                return self.by_lines(made), left[len(made.statements) :]
             case _:
                 return super().first(left)
-
-    def by_lines(self, made: Staged) -> Iterator[str]:
-        """A tile that is written around the caches, a few lines at a time where it begins with one."""
-        yield self.opens.format(begins_lines(made, self.expressions))
-        self.lines |= {lines_of(alloc.name) for alloc in made.memory}
-        yield from self.inner((in_lines(made),))
-        yield self.turns
-        with self.names.block():
-            yield from indented([line for s in made.statements for line in self.statement(s, last=False)])
-        yield from self.closes
 
     def zeros(self, memory: Alloc) -> Iterator[str]:
         """Memory that is 0 at first, in its declaration: a loop over it would become a call of memset."""
@@ -273,7 +265,10 @@ class Printer(Statements):
 
     def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
         self.expressions.preludes.add("prefetch")
-        yield f"NOYAU_PREFETCH(&{self.expressions.cell(prefetch.buffer, prefetch.index)});"
+        *outer, last = prefetch.index
+        cells = LINE_BYTES // self.expressions.memory[prefetch.buffer].dtype.bytes
+        for line in range(prefetch.lines):
+            yield f"NOYAU_PREFETCH(&{self.expressions.cell(prefetch.buffer, (*outer, last + line * cells))});"
 
     def noted(self, let: Let) -> None:
         if isinstance(let.value, Index) and self.expressions.is_natural(let.value.dim):
@@ -283,18 +278,23 @@ class Printer(Statements):
         back = " ".join([*self.give_back(), "return NOYAU_INDEX_OUT_OF_BOUNDS;"])
         yield f"if ({index} < 0 || {index} >= {extent}) {f'{{ {back} }}' if self.rows else back}"
 
-    def copied_around(self, loop: Loop) -> str:
-        lines = self.lines & {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, Load)}
-        return (written_lines if lines else copied_around)(loop, self.expressions)
+    def streamed(self, store: StreamStore) -> str:
+        said = self.expressions
+        said.preludes.add("around.h")
+        place, cells = said.cell(store.buffer, store.index), said.names.value(store.memory)
+        if store.lines:
+            return f"noyau_write_lines(&{place}, {cells}, sizeof {cells});"
+        begin = cells if store.start == Dim.of(0) else f"&{said.cell(store.memory, (store.start,))}"
+        count = closed(said.dim(store.extent))
+        return f"noyau_write_around(&{place}, {begin}, (size_t){count} * sizeof(*{cells}));"
+
+    def transposed(self, tile: TransposeTile) -> str:
+        said = self.expressions
+        said.preludes.add("turn.h")
+        to, start = said.cell(tile.memory, (tile.to,)), said.cell(tile.buffer, (tile.start,))
+        return f"noyau_turn(&{to}, {said.dim(tile.to_step)}, &{start}, {said.dim(tile.step)});"
 
     def rounds(self, loop: Loop) -> Iterator[str]:
-        if (line := turned_by_word(loop, self.expressions)) is not None:
-            self.expressions.preludes.add("turn.h")
-            yield line
-        else:
-            yield from self.counted(loop)
-
-    def counted(self, loop: Loop) -> Iterator[str]:
         extent, outside = self.expressions.dim(loop.extent), dict(self.expressions.extents)
         self.expressions.extents[loop.var] = loop.extent
         with self.names.block():
@@ -330,6 +330,18 @@ class Printer(Statements):
             yield "{"
             yield from indented(super().at_once(buffers, places, values, last=last))
             yield "}"
+
+
+def is_in_registers(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> bool:
+    """Whether a loop of known length stores in registers only: the compiler sees by itself what depends on what.
+
+    But not where many lanes read what others hold: it would do them one by one."""
+    stored = [name for s in every_statement(loop.body) if isinstance(s, Store) for name in s.buffers]
+    loads = {expr.buffer for expr in every_expression(loop.body) if isinstance(expr, Load)}
+    held = [memory.get(name) for name in stored]
+    registers = all(isinstance(each, Alloc) and each.space is Space.REGISTER for each in held)
+    known = loop.extent.constant
+    return registers and known is not None and not (loads & set(stored) and known >= WIDE)
 
 
 def indented(lines: Iterable[str], depth: int = 1) -> Iterator[str]:

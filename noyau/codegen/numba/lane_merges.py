@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from noyau.codegen.numba.idioms import HALF
 from noyau.codegen.numba.tables import KINDS
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Expr, Load, Loop, Store
+from noyau.ir.loops import Expr, Load, MergeLanes
 from noyau.ir.monoids import MONOIDS, Symbolic
 
 HEAD = '''\
@@ -33,6 +32,7 @@ def _merging(merge):
 
     return merged'''
 
+LEAST_LANES = 8  # fewer are merged by statements
 PREFIX = "noyau_merge_"
 # What merges two lanes: a word, the first letter of the types that it takes, the function that it is, in LLVM.
 _MERGES = (
@@ -52,22 +52,13 @@ _MERGES = (
 )
 
 
-def merged_by(merge: Loop) -> dict[str, str] | None:
-    """The word that merges the lanes of each array by halves, where there is one for all that a round of the loop
-    merges; see `numba_short.halving`."""
-    match merge.body:
-        case (Store(index=(lane,), merge=str(monoid)) as store,) if lane == Dim.of(merge.var):
-            pass
-        case _:
-            return None
-    arrays = [(name, value.dtype) for name, value in zip(store.buffers, store.values, strict=True)]
-    lower = tuple(Load(name, (lane,), dtype) for name, dtype in arrays)
-    upper = tuple(Load(name, (lane + Dim.of(HALF),), dtype) for name, dtype in arrays)
-    if store.values != upper:
-        return None
-    values = MONOIDS[monoid].merge(Symbolic(), lower, upper)
+def merged_by(merge: MergeLanes) -> dict[str, str] | None:
+    """The word that merges the lanes of each array, where there is one for all of them."""
+    arrays = list(zip(merge.buffers, merge.dtypes, strict=True))
+    lower, upper = (tuple(Load(name, (Dim.of(lane),), dtype) for name, dtype in arrays) for lane in (0, 1))
+    values = MONOIDS[merge.monoid].merge(Symbolic(), lower, upper)
     words = [_word(*each) for each in zip(values, lower, upper, strict=True)]
-    found = {name: word for name, word in zip(store.buffers, words, strict=True) if word is not None}
+    found = {name: word for name, word in zip(merge.buffers, words, strict=True) if word is not None}
     return found if len(found) == len(words) else None
 
 

@@ -6,34 +6,36 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from noyau.codegen.expressions import is_variable
 from noyau.codegen.identifiers import wish_of
-from noyau.codegen.idioms import turned
 from noyau.codegen.numba.expressions import Expressions
-from noyau.codegen.numba.idioms import HALF, halving, lines_ahead
 from noyau.codegen.numba.index_bounds import tile_of
 from noyau.codegen.numba.intrinsics import STACK_CELLS
-from noyau.codegen.numba.lane_merges import merged_by
+from noyau.codegen.numba.lane_merges import LEAST_LANES, merged_by
 from noyau.codegen.numba.tables import KINDS, NUMPY, Variables, const_text
 from noyau.codegen.statements import INDENT, Statements
 from noyau.codegen.tables import closed, opened
-from noyau.compiler.schedules.cpu.cache_hints import LINE_BYTES
 from noyau.dtypes import DType
-from noyau.ir.dims import product
+from noyau.ir.dims import Dim, product
+from noyau.ir.intrinsics import merge_of
 from noyau.ir.loops import (
     Alloc,
+    Axis,
     Buffer,
     Call,
     Index,
     Kernel,
     Launch,
     Let,
-    Load,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Statement,
-    Store,
+    StreamStore,
+    TransposeTile,
 )
 from noyau.ir.walk import every_expression, every_statement, on_threads
+
+HALF = "#half"
 
 
 class Printer(Statements):
@@ -70,7 +72,8 @@ class Printer(Statements):
             if flat == said.flat:
                 break
         parameters = ", ".join([*self.given, *(("begin", "end") if self.parallel else ())])
-        lines += ["noyau_written_around()"] if any("noyau_write_around(" in line for line in lines) else []
+        streams = any(isinstance(s, StreamStore) for s in every_statement(launch.body))
+        lines += ["noyau_written_around()"] if streams else []
         lines += ["return 0"] if self.fails else []
         body = "\n".join(f"{INDENT}{line}" for line in lines or ["pass"])
         fused = "" if self.apart else ', fastmath={"contract"}'  # products with the sums that they are in, as in C
@@ -153,19 +156,18 @@ class Printer(Statements):
 
     # Statements.
 
-    def first(self, left: list[Statement]) -> tuple[Iterator[str], list[Statement]]:
-        if isinstance(left[0], Prefetch):
-            lines = lines_ahead(left, LINE_BYTES // self.expressions.memory[left[0].buffer].dtype.bytes)
-            return self.fetched(left[0], lines), left[lines:]
-        merged, merge = halving(left)
-        if merge is None:
-            return super().first(left)
-        words, width = merged_by(merge), 1 << merged
+    def statement(self, statement: Statement, *, last: bool) -> Iterator[str]:
+        if isinstance(statement, MergeLanes) and statement.lanes >= LEAST_LANES:
+            return self.merged(statement)
+        return super().statement(statement, last=last)
+
+    def merged(self, merge: MergeLanes) -> Iterator[str]:
+        """Lanes merged into lane 0: each loop costs Numba time to compile."""
+        words = merged_by(merge)
         if words is None:
-            return self.halves(merge, width // 2), left[merged:]
-        return (f"{self.prelude(word)}({self.names.value(name)}, {width})" for name, word in words.items()), left[
-            merged:
-        ]
+            yield from self.halves(merge)
+        for name, word in (words or {}).items():
+            yield f"{self.prelude(word)}({self.names.value(name)}, {merge.lanes})"
 
     def variable(self, alloc: Alloc, text: str) -> str:
         self.expressions.memory[alloc.name] = alloc
@@ -184,13 +186,9 @@ class Printer(Statements):
             self.names.blocks[-1]["value", alloc.name] = self.arrays[self.key(alloc)]
 
     def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
-        return self.fetched(prefetch, 1)
-
-    def fetched(self, first: Prefetch, lines: int) -> Iterator[str]:
-        """Hints for so many lines of memory, from the first on."""
-        if is_packed(self.expressions.memory[first.buffer]) and len(first.index) == 1:
-            place = f"{self.names.value(first.buffer)}, {self.expressions.dim(first.index[0])}"
-            yield f"{self.prelude('noyau_fetch')}({place}, {lines})"
+        if is_packed(self.expressions.memory[prefetch.buffer]) and len(prefetch.index) == 1:
+            place = f"{self.names.value(prefetch.buffer)}, {self.expressions.dim(prefetch.index[0])}"
+            yield f"{self.prelude('noyau_fetch')}({place}, {prefetch.lines})"
 
     def noted(self, let: Let) -> None:
         if isinstance(let.value, Index) and (tile := tile_of(let.value.dim, self.expressions.lengths)) is not None:
@@ -201,14 +199,6 @@ class Printer(Statements):
         yield f"{INDENT}return 1"
 
     def rounds(self, loop: Loop) -> Iterator[str]:
-        if (tile := turned(loop, self.expressions.memory)) is not None:
-            to, from_ = (self.names.value(name) for name in (tile.own, tile.source))
-            at, there, begin, here = map(self.expressions.dim, (tile.at, tile.there, tile.begin, tile.here))
-            yield f"{self.prelude('noyau_turn')}({to}, {at}, {there}, {from_}, {begin}, {here})"
-        else:
-            yield from self.counted(loop)
-
-    def counted(self, loop: Loop) -> Iterator[str]:
         said = self.expressions
         extent, outside = said.dim(loop.extent), (dict(said.extents), dict(said.tiles))
         said.extents[loop.var] = loop.extent
@@ -222,24 +212,25 @@ class Printer(Statements):
         yield f"for {name} in range({extent}):"
         yield from body
 
-    def copied_around(self, loop: Loop) -> str:
-        (store,) = loop.body
-        assert isinstance(store, Store)
-        (tile,), (output,) = store.values, store.buffers
-        assert isinstance(tile, Load)
-        start, first = (self.expressions.dim(at.replace({loop.var: 0})) for (at,) in (store.index, tile.index))
-        to, cells = (self.names.value(name) for name in (output, tile.buffer))
-        count = self.expressions.dim(loop.extent)
+    def streamed(self, store: StreamStore) -> str:
+        start, first, count = map(self.expressions.dim, (*store.index, store.start, store.extent))
+        to, cells = map(self.names.value, (store.buffer, store.memory))
         return f"{self.prelude('noyau_write_around')}({to}, {start}, {cells}, {first}, {count})"
 
-    def halves(self, merge: Loop, width: int) -> Iterator[str]:
+    def transposed(self, tile: TransposeTile) -> str:
+        memory, buffer = map(self.names.value, (tile.memory, tile.buffer))
+        to, to_step, start, step = map(self.expressions.dim, (tile.to, tile.to_step, tile.start, tile.step))
+        return f"{self.prelude('noyau_turn')}({memory}, {to}, {to_step}, {buffer}, {start}, {step})"
+
+    def halves(self, merge: MergeLanes) -> Iterator[str]:
         """The lanes merged into lane 0: the upper half into the lower one, again and again."""
         with self.names.block():
             with self.names.of("i64"):
                 half = self.names.blocks[-1]["index", HALF] = self.names.fresh("half")
-            yield f"{half} = {width}"
+            lanes = Loop(merge.var, Dim.of(HALF), Axis.LANES, (merge_of(merge, merge.var, HALF),))
+            yield f"{half} = {merge.lanes // 2}"
             yield f"while {half} > 0:"
-            yield from (f"{INDENT}{line}" for line in self.loop(merge))
+            yield from (f"{INDENT}{line}" for line in self.loop(lanes))
             yield f"{INDENT}{half} //= 2"
 
     def signs(self, dtype: DType) -> Mapping[str, str]:

@@ -26,7 +26,7 @@ WIDTH = 118
 
 # Other than language c: more partial states, for each round of a fold waits until the one before has stored them; and
 # one text for rows of any length and for what is left of them, for each takes a while to compile.
-SCHEDULE = Options(lanes=64, short=False, pairs=False, turned="words", rests=False)
+SCHEDULE = Options(lanes=64, short=False, pairs=False, turned="words", rests=False, lines=False)
 
 
 def source(kernel: Kernel, comment: str = "") -> str:

@@ -36,7 +36,7 @@ from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, never_negative, product
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, Kernel, Load, Role, Var
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, InWholeLines, Kernel, Load, Role, Var
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.ir.walk import rewrite_expression
@@ -102,7 +102,7 @@ class Expressions(Sizes):
     def varies(self, expr: Expr) -> frozenset[str]:
         """The open tiles along which an expression has different values."""
         match expr:
-            case Const():
+            case Const() | InWholeLines():
                 return NONE
             case Var(name, _):
                 return self.along.get(name, NONE)
@@ -143,6 +143,8 @@ class Expressions(Sizes):
                 return self.load(expr)
             case Call(function, operands, dtype):
                 return self.call(function, operands, dtype)
+            case InWholeLines():
+                raise UnsupportedError("triton does not ask where memory lies: schedules for CPUs do")
             case Fold():
                 raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
             case _:

@@ -46,12 +46,16 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Role,
     Statement,
     Store,
+    StreamStore,
+    TransposeTile,
     Var,
+    Zero,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
@@ -170,6 +174,8 @@ class Printer(Memory):
                 self.said.inside |= dict.fromkeys((name for name in index.names if name.startswith("#")), inside)
             case Prefetch():
                 pass  # a hint, for which there is no word
+            case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+                raise UnsupportedError(f"triton has no {statement}: schedules for CPUs make it")
             case _:
                 assert_never(statement)
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numba.core.registry import CPUDispatcher
 
-from noyau.codegen.idioms import TURNED
 from noyau.codegen.numba.tables import KINDS
+from noyau.ir.loops import SIDE
 from noyau.kernels.programs.run import Built
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba.kernel import MOST, Watching
@@ -81,8 +81,8 @@ def _write(cells: Any, at: int, tile: Any, first: int, count: int) -> None:
 
 def _turn(tile: Any, at: int, there: int, cells: Any, begin: int, here: int) -> None:
     flat = cells.reshape(-1)
-    for line in range(TURNED):
-        for cell in range(TURNED):
+    for line in range(SIDE):
+        for cell in range(SIDE):
             tile[at + cell * there + line] = flat[begin + line * here + cell]
 
 

@@ -20,7 +20,22 @@ from noyau.codegen.c import printer as c_printer
 from noyau.codegen.c.tables import comment_text
 from noyau.errors import GraphError, InputError, UnsupportedError
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import Alloc, Axis, Const, If, Index, Let, Load, Require, Space, Store, Var
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Const,
+    If,
+    Index,
+    Let,
+    Load,
+    MergeLanes,
+    Prefetch,
+    Require,
+    Space,
+    Store,
+    Var,
+    Zero,
+)
 from noyau.toolchain.c.compiler import Options, compile_library
 from noyau.toolchain.c.library import Native
 from tests.batching import build_many
@@ -51,6 +66,34 @@ def register(name, cells=1, dtype=F32, space=Space.REGISTER):
 
 
 # Loops
+
+
+def test_memory_that_is_zero_at_first_is_declared_so():
+    """A loop over it would become a call of memset."""
+    zero, out = Zero("s", F32, Dim.of(32), "#i"), store("y", load("s", 3), 0)
+    assert "float s[32] = {0};" in body_of(register("s", 32), zero, out, outputs=ONE_OUT)
+    for others in ((Let("a", ONE), zero), (replace(zero, extent=Dim.of(31)),)):
+        assert "= {0}" not in body_of(register("s", 32), *others, out, outputs=ONE_OUT)
+    assert "= {0}" not in body_of(
+        register("s"), replace(zero, extent=Dim.of(1)), store("y", load("s", 0), 0), outputs=ONE_OUT
+    )
+
+
+def test_lanes_are_merged_in_loops_over_halves():
+    """Those over many lanes need a pragma: each reads what another one holds."""
+    merge = MergeLanes("sum", ("s",), (F32,), 16, "#lane")
+    text = body_of(
+        register("s", 16), Zero("s", F32, Dim.of(16), "#lane"), merge, store("y", load("s", 0), 0), outputs=ONE_OUT
+    )
+    loops = [f"for (int64_t lane = 0; lane < {half}; ++lane) s[lane] += s[lane + {half}];" for half in (8, 4, 2)]
+    assert [line.strip() for line in text.splitlines() if "s[" in line][2:] == [*loops, "s[0] += s[1];", "y[0] = s[0];"]
+    assert text.count("NOYAU_LANES") == 1
+
+
+def test_a_hint_for_each_line():
+    hint = Prefetch("x", (ROW + 8,), 3)
+    lines = [line.strip() for line in body_of(loop("#i", "n", hint, COPY.body[0])).splitlines() if "PREFETCH" in line]
+    assert lines == [f"NOYAU_PREFETCH(&x[i + {at}]);" for at in (8, 24, 40)]
 
 
 @pytest.mark.parametrize("axis", [Axis.SERIAL, LANES, THREADS])

@@ -12,7 +12,6 @@ pytest.importorskip("numba")
 import numba as compiler
 
 from noyau.codegen.numba import lane_merges
-from noyau.codegen.numba.idioms import halving
 from noyau.codegen.numba.lane_merges import merged_by
 from noyau.compiler.schedules.cpu.folds import State, halves
 from noyau.dtypes import DType
@@ -44,12 +43,12 @@ STATES = {  # a monoid, the dtypes of its states, the words that merge them
 @pytest.mark.parametrize(("monoid", "words"), STATES.items())
 def test_merges_that_have_a_word(monoid, words):
     name, *dtypes = monoid
-    _, merge = halving(halves(State(name, ("a", "b")[: len(dtypes)], tuple(dtypes)), 16, "#lane"))
+    (merge,) = halves(State(name, ("a", "b")[: len(dtypes)], tuple(dtypes)), 16, "#lane")
     assert list(merged_by(merge).values()) == [f"noyau_merge_{word}" for word in words]
 
 
 def test_merges_of_states_that_belong_together_have_none():
-    _, merge = halving(halves(State("argmax", ("best", "at"), (DType.F32, DType.I64)), 16, "#lane"))
+    (merge,) = halves(State("argmax", ("best", "at"), (DType.F32, DType.I64)), 16, "#lane")
     assert merged_by(merge) is None
 
 

@@ -11,7 +11,7 @@ from noyau.codegen.numba import printer as numba_printer
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import InputError
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import Alloc, Axis, Const, If, Index, Let, Prefetch, Require, Role, Space, Store, Var
+from noyau.ir.loops import Alloc, Axis, Const, If, Index, Let, MergeLanes, Prefetch, Require, Role, Space, Store, Var
 from tests.codegen.numba_kernels import build, of
 from tests.compiler.autodiff.numeric import traced
 from tests.nests import COPY, ONE, ROW, X8, call, kernel, less, load, loop, store
@@ -97,6 +97,29 @@ def test_a_hint_is_a_call_where_the_array_is_packed():
     (x, *others), made = kernel(body).buffers, kernel(body)
     strided = replace(made, buffers=(replace(x, strides=(Dim.of("step"),)), *others))
     assert "noyau_fetch" not in numba_printer.source(strided)
+
+
+@pytest.mark.parametrize(("lanes", "wanted"), [(4, "s[0] += s[1]"), (16, "noyau_merge_add_f32(s, 16)")])
+def test_many_lanes_are_merged_in_one_word(lanes, wanted):
+    fill = loop("#i", lanes, store("s", load("x", ROW), ROW))
+    merge = MergeLanes("sum", ("s",), (F32,), lanes, "#lane")
+    made = (register("s", lanes), fill, merge, store("y", load("s", 0), 0))
+    assert wanted in body_of(*made, outputs=ONE_OUT)
+    x = np.arange(lanes, dtype=np.float32)
+    assert of(kernel(*made, outputs=ONE_OUT)).call_guarded(x)[0].tolist() == [x.sum()]
+
+
+def test_lanes_without_a_word_are_merged_in_a_loop_over_halves():
+    """Each loop costs Numba time to compile."""
+    names, dtypes = ("best", "at"), (F32, I64)
+    merge = MergeLanes("argmax", names, dtypes, 8, "#lane")
+    fill = loop("#i", 8, store("best", load("x", ROW), ROW), store("at", Index(ROW), ROW))
+    memory = [register(name, 8, dtype) for name, dtype in zip(names, dtypes, strict=True)]
+    made = (*memory, fill, merge, store("y", load("at", 0, dtype=I64), 0))
+    ends = {"outputs": (("y", I64, [1]),)}
+    assert "while half > 0:" in body_of(*made, **ends)
+    x = np.float32([1, 5, 2, 7, 7, 0, 3, 4])
+    assert of(kernel(*made, **ends)).call_guarded(x)[0].tolist() == [3]
 
 
 def test_variables_of_two_types_have_two_names():

@@ -17,13 +17,14 @@ memcpy does for large copies.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from noyau.compiler.schedules.primitives import Statements, counted, loads_of, most_of, split, stride_of, with_bodies
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.loops import (
+    LINE_BYTES,
     Alloc,
     Axis,
     Buffer,
@@ -40,13 +41,13 @@ from noyau.ir.loops import (
     Space,
     Statement,
     Store,
+    StreamStore,
     Var,
 )
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import highest
 from noyau.ir.walk import every_expression, every_statement, substitute
 
-LINE_BYTES = 64
 UNROLLED = 16  # cells of a strip that gcc 12 unrolls whole; beside a hint it then makes no vectors of them
 AT_ONCE = 64  # lines that are fetched one after the other: those of a block of a fold
 DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
@@ -142,19 +143,19 @@ def _lanes(loop: Loop, strip: Loop) -> int:
     return lengths.get(str(strip.extent), strip.extent.constant or 0)
 
 
-def _fetching(loop: Loop, strip: Loop, lines: Statements) -> Statements:
+def _fetching(loop: Loop, strip: Loop, lines: Sequence[Prefetch]) -> Statements:
     """A loop over strips that fetches lines: with each strip, or those of all strips before the first."""
     if not lines or computes(strip.body) or _lanes(loop, strip) > UNROLLED:
         return (replace(loop, body=(*lines, *loop.body)),)
     rounds = highest(loop.extent, {})
     most = None if rounds is None else rounds.constant
-    if most is None or most * len(lines) > AT_ONCE:
+    if most is None or most * sum(hint.lines for hint in lines) > AT_ONCE:
         return (loop,)
     name = f"{loop.var}p"
     return (Loop(name, loop.extent, Axis.SERIAL, substitute(lines, {loop.var: Dim.of(name)})), loop)
 
 
-def _strips(loop: Loop, strip: Loop, ahead: _Next, around: frozenset[str]) -> Iterable[Statement]:
+def _strips(loop: Loop, strip: Loop, ahead: _Next, around: frozenset[str]) -> Iterable[Prefetch]:
     """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row; not
     what loops within the strip read, which are many rows."""
     wanted, thread, seen = ahead.at(loop, strip), ahead.thread, set[str]()
@@ -169,7 +170,7 @@ def _strips(loop: Loop, strip: Loop, ahead: _Next, around: frozenset[str]) -> It
         beside = stride_of(load, strip.var) == Dim.of(1) and load.buffer in wanted - seen
         if cells and beside and moves and known:
             seen.add(load.buffer)
-            yield from (Prefetch(load.buffer, further(start, at)) for at in range(0, cells, line))
+            yield Prefetch(load.buffer, start, -(-cells // line))
 
 
 def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
@@ -372,24 +373,27 @@ def _staged(tile: Loop, change: _Around) -> Statements:
     """A tile whose stores go to memory of the thread first, and from there to the outputs, around the caches; what lies
     in such memory goes from there."""
     if as_they_are := _copies(tile, change):
-        return tuple(replace(tile, body=(copy,)) for copy in as_they_are)
+        return as_they_are
     outputs = change.outputs
     own = {name: f"{name}.tile" for store in _stores(tile) for name in store.buffers}
     cells, cell = Dim.of(min(tile.extent.constant or TILE, TILE)), (Dim.of(tile.var),)
     memory = tuple(Alloc(own[name], outputs[name].dtype, (cells,), Space.REGISTER) for name in own)
     body = tuple(_into(s, own, cell) if isinstance(s, Store) else s for s in tile.body)
-    copies = []
-    for store in _stores(tile):
-        (name,) = store.buffers
-        value = Load(own[name], cell, outputs[name].dtype.compute)
-        copies.append(replace(tile, body=(replace(store, values=(value,), non_temporal=True),)))
+    loads = (Load(own[s.buffers[0]], cell, outputs[s.buffers[0]].dtype.compute) for s in _stores(tile))
+    copies = (_streamed(tile, store, load) for store, load in zip(_stores(tile), loads, strict=True))
     return (*memory, replace(tile, body=body), *copies)
 
 
-def _copies(tile: Loop, change: _Around) -> tuple[Store, ...]:
-    """The stores of a tile, if all it does is to copy cells that lie side by side in memory of the thread."""
+def _streamed(tile: Loop, store: Store, load: Load) -> StreamStore:
+    """The cells of a tile, from memory of the thread."""
+    to, (start,) = (replaced(index, {tile.var: 0}) for index in (store.index, load.index))
+    return StreamStore(store.buffers[0], to, load.buffer, start, tile.extent, load.dtype)
+
+
+def _copies(tile: Loop, change: _Around) -> tuple[StreamStore, ...]:
+    """The copies of a tile, if all it does is to copy cells that lie side by side in memory of the thread."""
     lets = {let.name: let.value for let in tile.body if isinstance(let, Let)}
-    copies: list[Store] = []
+    copies: list[StreamStore] = []
     for store in _stores(tile):
         (value,) = store.values
         load = lets.get(value.name) if isinstance(value, Var) else value
@@ -397,7 +401,7 @@ def _copies(tile: Loop, change: _Around) -> tuple[Store, ...]:
             return ()
         if change.own.get(load.buffer) is not change.outputs[store.buffers[0]].dtype:
             return ()
-        copies.append(replace(store, values=(load,), non_temporal=True))
+        copies.append(_streamed(tile, store, load))
     return tuple(copies)
 
 

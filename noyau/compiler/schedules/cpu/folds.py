@@ -6,6 +6,7 @@ sum of floats goes through float64 from block to block, so that its error does n
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -13,7 +14,24 @@ from noyau.compiler.schedules.cpu.cache_hints import computes
 from noyau.compiler.schedules.primitives import minimum
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, product
-from noyau.ir.loops import Alloc, Axis, Call, Const, Expr, Fold, If, Index, Let, Load, Loop, Space, Statement, Store
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    If,
+    Index,
+    Let,
+    Load,
+    Loop,
+    MergeLanes,
+    Space,
+    Statement,
+    Store,
+    Zero,
+)
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import substitute
 
@@ -211,17 +229,22 @@ def lanes_of(fold: Fold, state: State, lanes: int, name: str, *, rests: bool) ->
 
 
 def over(lane: str, lanes: int, store: Store) -> Statement:
-    """A Store for each lane."""
+    """A Store of constants for each lane."""
     if lanes > 1:
-        return Loop(lane, Dim.of(lanes), Axis.LANES, (store,))
+        return filled(lane, Dim.of(lanes), store)
     (alone,) = substitute((store,), {lane: Dim.of(0)})
     return alone
 
 
+def filled(variable: str, extent: Dim, store: Store) -> Statement:
+    """A Store of constants into each cell of memory."""
+    match store:
+        case Store((name,), _, (Const(value, dtype),), None) if value == 0 and math.copysign(1, value) == 1:
+            return Zero(name, dtype, extent, variable)
+        case _:
+            return Loop(variable, extent, Axis.LANES, (store,))
+
+
 def halves(state: State, lanes: int, lane: str) -> Statements:
-    """The lanes merged into lane 0: the upper half into the lower one, again and again."""
-    made: list[Statement] = []
-    while lanes > 1:
-        lanes //= 2
-        made.append(over(lane, lanes, state.store(Dim.of(lane), state.load(Dim.of(lane) + lanes), merge=True)))
-    return tuple(made)
+    """The lanes merged into lane 0."""
+    return (MergeLanes(state.monoid, state.names, state.dtypes, lanes, lane),) if lanes > 1 else ()

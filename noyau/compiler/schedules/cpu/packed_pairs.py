@@ -63,7 +63,7 @@ def _is_of_halves(loop: Loop, memory: Memory) -> bool:
 
 def _is_plain(store: Store) -> bool:
     kinds = [value.dtype for value in store.values]
-    return kinds == [DType.F32] and store.merge is None and not store.non_temporal
+    return kinds == [DType.F32] and store.merge is None
 
 
 def _is_half(access: Load | Store, variable: str, memory: Memory) -> bool:

@@ -113,7 +113,7 @@ def written_out(statements: Statements) -> Statements:
     made: list[Statement] = []
     for statement in statements:
         match statement:
-            case Store(buffers, index, values, str() as monoid, _):
+            case Store(buffers, index, values, str() as monoid):
                 old = tuple(Load(name, index, value.dtype) for name, value in zip(buffers, values, strict=True))
                 new = MONOIDS[monoid].merge(Symbolic(), old, values)
                 made.append(replace(statement, values=new, merge=None))

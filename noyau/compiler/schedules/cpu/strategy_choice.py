@@ -9,6 +9,7 @@ from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.cache_hints import fetch_ahead, in_whole_tiles, write_around
 from noyau.compiler.schedules.cpu.folds import MANY, is_ordered
 from noyau.compiler.schedules.cpu.index_splitting import cut_at_bounds
+from noyau.compiler.schedules.cpu.line_stores import in_lines
 from noyau.compiler.schedules.cpu.loop_fusion import are_alike, lets_of_folds
 from noyau.compiler.schedules.cpu.nested_folds import folds_of_folds
 from noyau.compiler.schedules.cpu.packed_pairs import in_pairs
@@ -40,8 +41,8 @@ class Options:
     is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
     it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16,
     whether what goes through memory of the thread first is worth it: long computations in stages, and tiles of any
-    cells or of those of 4 bytes alone ("words") turned, and whether what is left of a row after whole blocks and lanes
-    has loops of its own."""
+    cells or of those of 4 bytes alone ("words") turned, whether what is left of a row after whole blocks and lanes
+    has loops of its own, and whether what goes around the caches does so a few lines at a time."""
 
     lanes: int = 0
     kept: bool = True
@@ -51,6 +52,7 @@ class Options:
     stages: bool = False
     turned: str = ""
     rests: bool = True
+    lines: bool = True
 
 
 WORD_BYTES = 4
@@ -65,7 +67,8 @@ def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
     made = cut_at_bounds(made)
     made = in_pairs(made) if options.pairs else made
-    return keep_shares(in_stages(made) if options.stages else made)
+    made = keep_shares(in_stages(made) if options.stages else made)
+    return in_lines(made) if options.lines else made
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:

@@ -15,6 +15,7 @@ from dataclasses import replace
 from functools import partial
 
 from noyau.compiler.schedules.cpu.cache_hints import DEAR
+from noyau.compiler.schedules.cpu.folds import filled
 from noyau.compiler.schedules.primitives import (
     Statements,
     all_dims,
@@ -272,6 +273,11 @@ def _group(cells: Loop, body: Statements, width: int, memory: frozenset[str], le
         raise UnsupportedError(f"the cells of {cells.var} cannot run side by side: {missing[0]} is needed in two loops")
     if all(isinstance(s, Store) and memory.issuperset(s.buffers) and _is_known(s) for s in kept):
         cells = replace(cells, extent=Dim.of(width))  # a loop whose length is known
+        match kept:
+            case (Store(index=(at,)) as store,) if at == Dim.of(CELL):
+                return (filled(cells.var, cells.extent, store),)
+            case _:
+                pass
     return (replace(cells, body=kept),) if kept else ()
 
 

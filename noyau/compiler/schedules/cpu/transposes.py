@@ -32,7 +32,23 @@ from noyau.compiler.schedules.primitives import (
     with_bodies,
 )
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import Alloc, Axis, Expr, If, Index, Kernel, Launch, Let, Load, Loop, Prefetch, Space, Store
+from noyau.ir.loops import (
+    SIDE,
+    Alloc,
+    Axis,
+    Expr,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Prefetch,
+    Space,
+    Store,
+    TransposeTile,
+)
 from noyau.ir.walk import rewrite, substitute
 
 
@@ -101,8 +117,9 @@ def _until(body: Statements, variable: str) -> int:
     return lone_loops(body)
 
 
-TILE = 16  # cells of 4 bytes: a line of a cache
+TILE = SIDE
 ACROSS_BYTES, DOWN_BYTES = 256, 64  # of a block along the lines that are written, and along those that are read
+WORD_BYTES = 4  # of the cells of tiles that languages have a word to exchange the axes of
 AHEAD = 3  # blocks
 MOST = 4  # inputs that are turned at once, of which the tiles lie in the nearest cache
 
@@ -183,9 +200,9 @@ def _tiles(
         loop.var: (Dim.of(tile.var) * TILE if tile in several else Dim.of(0)) + Dim.of(loop.var)
         for loop, tile in zip((right, down), tiles, strict=True)
     }
-    copies = [substitute((Store((own[load],), cell, (load,)),), inside) for load in reads]
+    copies = [_placed_store(Store((own[load],), cell, (load,)), inside) for load in reads]
     later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
-    read = nested(several, tuple(s for copy in copies for s in _turned(copy, right.var, down.var, later, line)))
+    read = nested(several, tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line)))
     values = rewrite(substitute(body, start), again)
     return nested([*outer, *blocks], (length, *memory, *read, *nested(written, values)))
 
@@ -202,13 +219,24 @@ def _cut(loop: Loop, most: int) -> tuple[Loop, Loop, Loop]:
     return around, tile, cell
 
 
-def _turned(copy: Statements, right: str, down: str, later: int, line: int) -> Statements:
+def _turned(kernel: Kernel, copy: Store, right: str, down: str, later: int, line: int) -> Statements:
     """A tile with its axes exchanged; before, the lines of so many cells that are read `later` cells on are fetched."""
     inner, outer = (Loop(variable, Dim.of(TILE), Axis.SERIAL, ()) for variable in (down, right))
-    (load,) = loads_of(copy)
-    places = [tuple(dim.replace({down: later + at}) for dim in load.index) for at in range(0, TILE, line)]
-    fetched = tuple(Prefetch(load.buffer, place) for place in places)
-    return (replace(outer, body=fetched), *nested([outer, inner], copy))
+    (load,) = loads_of((copy,))
+    place = tuple(dim.replace({down: later}) for dim in load.index)
+    ahead = replace(outer, body=(Prefetch(load.buffer, place, -(-TILE // line)),))
+    buffer, step = kernel[load.buffer], stride_of(load, right)
+    words = buffer.dtype is load.dtype and load.dtype.bytes == WORD_BYTES
+    if buffer.strides is not None or not words or step.names & {right, down}:
+        return (ahead, *nested([outer, inner], (copy,)))
+    to, start = (dim.replace({right: 0, down: 0}) for dim in (*copy.index, *load.index))
+    return ahead, TransposeTile(copy.buffers[0], to, stride_of(copy, down), load.buffer, start, step, load.dtype)
+
+
+def _placed_store(store: Store, places: dict[str, DimLike]) -> Store:
+    (placed,) = substitute((store,), places)
+    assert isinstance(placed, Store)
+    return placed
 
 
 def _placed(load: Load, places: dict[str, DimLike]) -> Load:

@@ -24,6 +24,7 @@ from noyau.ir.loops import (
     Prefetch,
     Role,
     Store,
+    StreamStore,
 )
 from noyau.ir.walk import every_statement
 from noyau.toolchain.c.compiler import compile_library
@@ -68,7 +69,7 @@ GRAPHS = {
 
 def around(kernel):
     """The stores that go around the caches."""
-    return [s for s in statements(kernel) if isinstance(s, Store) and s.non_temporal]
+    return [s for s in statements(kernel) if isinstance(s, StreamStore)]
 
 
 def statements(kernel):
@@ -109,7 +110,7 @@ def shifted(array, cells):
 
 
 def test_a_size_that_is_not_known_is_looked_at_as_it_runs():
-    made = check(schedule(lowered(added()), Options(around_bytes=4096)))
+    made = check(schedule(lowered(added()), Options(around_bytes=4096, lines=False)))
     assert [type(s) for s in statements(made) if isinstance(s, If)] == [If, If]
     text = c_printer.source(made)
     assert "if (4096LL <= (n * rows * 4)) {" in text
@@ -120,7 +121,8 @@ def test_a_size_that_is_known_needs_no_question():
     g = Group()
     x = g.input("x", F32, 64, 2048)
     g.map("negative", x)
-    large, small = (schedule(lowered(g.graph()), Options(around_bytes=size)) for size in (64 * 2048 * 4, 1 << 22))
+    options = (Options(around_bytes=size, lines=False) for size in (64 * 2048 * 4, 1 << 22))
+    large, small = (schedule(lowered(g.graph()), each) for each in options)
     assert around(large)
     assert not around(small)
     assert not any(isinstance(s, If) for kernel in (large, small) for s in statements(kernel))

@@ -19,7 +19,7 @@ from noyau.ir.graph import Lookup, Scatter
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Axis, Store
+from noyau.ir.loops import Axis, Store, StreamStore
 from noyau.ir.walk import every_statement
 from noyau.toolchain.c.compiler import Options, compile_library
 from noyau.toolchain.c.library import Native
@@ -123,7 +123,7 @@ def test_what_merges_is_told_by_its_stores():
 
 def test_an_output_of_which_cells_are_looked_up_is_not_written_around():
     *_, merging = schedule(lowered(scattered(None))).launches
-    assert not any(s.non_temporal for s in every_statement(merging.body) if isinstance(s, Store))
+    assert not any(isinstance(s, StreamStore) for s in every_statement(merging.body))
 
 
 def drawn(seed):

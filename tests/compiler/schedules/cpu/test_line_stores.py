@@ -1,4 +1,4 @@
-"""Tiles that C text writes around the caches a few lines at a time."""
+"""Tiles that are written around the caches a few lines at a time."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.codegen.c.line_stores import staged
+from noyau.compiler.schedules.cpu.line_stores import staged_tile
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
-from noyau.ir.loops import Alloc, Axis, Space
+from noyau.ir.loops import Alloc, Axis, Space, StreamStore
 from tests.compiler.schedules.cpu.test_cache_hints_around import added
 from tests.compiler.schedules.groups import assert_keeps, lowered
 from tests.jobs.check.groups import F32, Group, layer_norm, rms_norm, softmax
@@ -19,7 +19,7 @@ from tests.nests import ROW, load, loop, store
 
 LANES = Axis.LANES
 ONE_CELL = store("tile", load("x", ROW), ROW)
-COPY = loop("#i", 256, replace(store("y", load("tile", ROW), ROW), non_temporal=True), axis=LANES)
+COPY = StreamStore("y", (Dim.of("m"),), "tile", Dim.of(0), Dim.of(256), F32)
 
 
 def register(name, count):
@@ -70,8 +70,8 @@ def test_two_outputs_begin_with_a_line_where_both_do():
 
 def test_statements_that_are_no_tile():
     alloc, made, copied = (register("tile", 256), loop("#i", 256, ONE_CELL, axis=LANES), COPY)
-    assert staged([alloc, made, copied])
-    assert not any(map(staged, ([], [alloc], [alloc, made], [made, copied], [alloc, made, made])))
-    assert not staged([alloc, replace(made, axis=Axis.SERIAL), copied])
-    assert not staged([alloc, replace(made, extent=Dim.of(255)), copied])
-    assert not staged([register("tile", 32), replace(made, extent=Dim.of(32)), replace(copied, extent=Dim.of(32))])
+    assert staged_tile([alloc, made, copied])
+    assert not any(map(staged_tile, ([], [alloc], [alloc, made], [made, copied], [alloc, made, made])))
+    assert not staged_tile([alloc, replace(made, axis=Axis.SERIAL), copied])
+    assert not staged_tile([alloc, replace(made, extent=Dim.of(255)), copied])
+    assert not staged_tile([register("tile", 32), replace(made, extent=Dim.of(32)), replace(copied, extent=Dim.of(32))])
