@@ -41,16 +41,22 @@ from noyau.ir.loops import (
     Guard,
     If,
     Index,
+    Intrinsic,
+    InWholeLines,
     Kernel,
     Launch,
     Let,
     Load,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Statement,
     Store,
+    StreamStore,
+    TransposeTile,
     Var,
+    Zero,
 )
 from noyau.text import printable
 
@@ -163,7 +169,7 @@ def _statement(statement: Statement, margin: str) -> Iterator[str]:
         case Store(buffers, index, values, merge):
             cells = ", ".join(f"{buffer}[{_list(index)}]" for buffer in buffers)
             how = f"{merge}=" if merge else "="
-            yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}{_hints(statement)}"
+            yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}"
         case Loop(var, extent, axis, body):
             yield f"{margin}for {var} < {extent} on {axis.value}:"
             yield from _block(body, margin + _INDENT)
@@ -172,10 +178,12 @@ def _statement(statement: Statement, margin: str) -> Iterator[str]:
             yield from _block(body, margin + _INDENT)
         case Alloc(name, dtype, shape, space):
             yield f"{margin}alloc {space.value} {_typed(name, dtype.value, shape)}"
-        case Prefetch(buffer, index):
-            yield f"{margin}prefetch {buffer}[{_list(index)}]"
+        case Prefetch(buffer, index, lines):
+            yield f"{margin}prefetch {buffer}[{_list(index)}]{f', {lines} lines' if lines > 1 else ''}"
         case Require(index, extent):
             yield f"{margin}require 0 <= {index} < {extent}"
+        case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+            yield f"{margin}{_intrinsic(statement)}"
         case _:
             assert_never(statement)
 
@@ -185,8 +193,19 @@ def _fold_head(fold: Fold) -> str:
     return f"fold {fold.monoid} over {loops}{'' if fold.at is None else f' at {fold.at}'}"
 
 
-def _hints(store: Store) -> str:
-    return "  # non-temporal" if store.non_temporal else ""
+def _intrinsic(intrinsic: Intrinsic) -> str:
+    match intrinsic:
+        case Zero(memory, extent=extent):
+            return f"zero {memory}[{extent}]"
+        case MergeLanes(monoid, buffers, lanes=lanes):
+            return f"merge {monoid} {', '.join(buffers)}[{lanes}]"
+        case TransposeTile(memory, to, to_step, buffer, start, step):
+            return f"transpose {memory}[{to}] step {to_step} = {buffer}[{start}] step {step}"
+        case StreamStore(buffer, index, memory, start, extent, _, lines):
+            how = "stream lines" if lines else "stream"
+            return f"{how} {buffer}[{_list(index)}] = {memory}[{start}], {extent} cells"
+        case _:
+            assert_never(intrinsic)
 
 
 def _expr(expr: Expr) -> str:
@@ -200,6 +219,9 @@ def _expr(expr: Expr) -> str:
         case Load(buffer, index, _, where, other):
             mask = "" if where is None else f" where {_expr(where)} else {_expr(other) if other else 'unset'}"
             return f"{buffer}[{_list(index)}]{mask}"
+        case InWholeLines(length, cells, places):
+            begins = ", ".join(f"{name}[{_list(index)}]" for name, index in places)
+            return f"in_whole_lines({length} = {cells}, {begins})"
         case Call(function, operands, dtype):
             named = f"cast {dtype.value}" if function == "cast" else function
             return f"{named}({', '.join(map(_expr, operands))})"

@@ -39,17 +39,22 @@ from noyau.ir.loops import (
     Guard,
     If,
     Index,
+    InWholeLines,
     Kernel,
     Launch,
     Let,
     Load,
     Loop,
+    MergeLanes,
     Prefetch,
     Require,
     Role,
     Space,
     Store,
+    StreamStore,
+    TransposeTile,
     Var,
+    Zero,
 )
 from noyau.ir.sizes import Demand
 from noyau.ir.text import graph_text, kernel_text
@@ -134,6 +139,15 @@ STATEMENTS: dict[str, loops.Statement] = {
     ),
     "if y:\n    require 0 <= #r < n": If(Var("y", DType.BOOL), (Require(Dim.of("#r"), n),)),
     "alloc register tile: f32[16]": Alloc("tile", F32, (Dim.of(16),), Space.REGISTER),
+    "prefetch x[#r], 4 lines": Prefetch("x", (Dim.of("#r"),), 4),
+    "zero s[n]": Zero("s", F32, n, "#lane"),
+    "merge argmax a, b[16]": MergeLanes("argmax", ("a", "b"), (F32, DType.I64), 16, "#lane"),
+    "transpose t[0] step 16 = x[#r] step n": TransposeTile("t", Dim.of(0), Dim.of(16), "x", Dim.of("#r"), n, F32),
+    "stream y[#r] = t[0], n cells": StreamStore("y", (Dim.of("#r"),), "t", Dim.of(0), n, F32),
+    "stream lines y[#r] = t[0], 32 cells": StreamStore("y", (Dim.of("#r"),), "t", Dim.of(0), Dim.of(32), F32, True),
+    "if in_whole_lines(n = 256, y[#r]):\n    zero s[n]": If(
+        InWholeLines(n, 256, (("y", (Dim.of("#r"),)),)), (Zero("s", F32, n, "#lane"),)
+    ),
 }
 
 
