@@ -188,8 +188,10 @@ def substitute(statements: Iterable[Statement], values: dict[str, DimLike]) -> t
             case Fold(_, loops, body, _, _, at):
                 loops = tuple((variable, dim(extent)) for variable, extent in loops)
                 return replace(expr, loops=loops, body=_substitute_dims(body, dim), at=None if at is None else dim(at))
-            case _:
+            case Const() | Var() | Call():
                 return expr
+            case _:
+                assert_never(expr)
 
     return _substitute_dims(rewrite(statements, change), dim)
 
