@@ -21,6 +21,10 @@ from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 
 Array = np.ndarray
+OF_TABLE = {  # names of this module -> functions of the operator table that NumPy lacks, or has otherwise
+    **{name: name for name in ("erf", "power", "shift_left", "shift_right", "sigmoid", "softplus")},
+    "truncate_divide": "divide",
+}
 _WIDE: ContextVar[bool] = ContextVar("noyau_wide", default=False)
 
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from noyau.ir.dims import Atom, Dim, Monomial, Op
+from noyau.ir.operators import OPERATORS
 
 Term = tuple[Monomial, int]
 Name = Callable[[str], str]
@@ -35,49 +36,14 @@ INFIX = {
 
 
 FLAT = {"is_nan": "({0} != {0})", "identity": "{0}"}  # texts that both spell alike
+_TEXTS = {*INFIX, *FLAT, "negative", "is_inf", "where", "cast"}  # functions of floats that are no calls
+_OTHER_NAMES = {"power": "pow", "truncate": "trunc"}
 
 # functions of the operator table -> names in codegen/cmath, for floats
 SCALARS = {
-    "rounded": "rounded",
-    "abs": "abs",
-    "sign": "sign",
-    "floor_divide": "floor_divide",
-    "floor_mod": "floor_mod",
-    "fmod": "fmod",
-    "power": "pow",
-    "exp": "exp",
-    "exp2": "exp2",
-    "expm1": "expm1",
-    "log": "log",
-    "log2": "log2",
-    "log10": "log10",
-    "log1p": "log1p",
-    "sqrt": "sqrt",
-    "rsqrt": "rsqrt",
-    "reciprocal": "reciprocal",
-    "sin": "sin",
-    "cos": "cos",
-    "tan": "tan",
-    "asin": "asin",
-    "acos": "acos",
-    "atan": "atan",
-    "sinh": "sinh",
-    "cosh": "cosh",
-    "tanh": "tanh",
-    "asinh": "asinh",
-    "acosh": "acosh",
-    "atanh": "atanh",
-    "erf": "erf",
-    "sigmoid": "sigmoid",
-    "softplus": "softplus",
-    "floor": "floor",
-    "ceil": "ceil",
-    "truncate": "trunc",
-    "round_even": "round_even",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "fmax": "fmax",
-    "fmin": "fmin",
+    name: _OTHER_NAMES.get(name, name)
+    for name, operator in OPERATORS.items()
+    if "float" in operator.accepts and name not in _TEXTS
 }
 
 

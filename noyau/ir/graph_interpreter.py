@@ -289,11 +289,10 @@ class Evaluator:
         result, updates = operands[0].copy(), operands[2]
         shape = tuple(Dim.of(extent) for extent in updates.shape)
         where = self.gathered(kind.index, shape, [operands[0], operands[1]])
-        names = {None: None, "sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
-        ufunc = names[kind.monoid]
-        if ufunc is None:
+        if kind.monoid is None:
             result[where] = updates
         else:
+            ufunc: Any = OPERATORS[MONOIDS[kind.monoid].function].evaluate
             ufunc.at(result, where, updates)
         return result
 

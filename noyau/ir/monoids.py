@@ -15,13 +15,14 @@ import hashlib
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir.formulas import Algebra
 from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.ir.loops import Call, Const, Expr
 from noyau.ir.operators import OPERATORS, dtype_of
@@ -43,18 +44,6 @@ class Symbolic:
 State = tuple[Any, ...]
 
 
-class Algebra(Protocol):
-    """Where scalar functions can be applied: to arrays, or to expressions."""
-
-    def call(self, name: str, *operands: Any) -> Any: ...
-
-    def like(self, value: float, other: Any) -> Any:
-        """A constant of the dtype of another value."""
-
-    def cast(self, value: Any, dtype: DType) -> Any:
-        """A value in another dtype."""
-
-
 @dataclass(frozen=True, slots=True)
 class Monoid:
     """`init(dtype)` is the empty state, `step` takes in one value at a position, `merge` joins two states, the
@@ -74,6 +63,20 @@ class Monoid:
     accepts: frozenset[str] = frozenset({"float", "int", "uint"})
     flops: int = 1
     ordered: bool = False
+    function: str = ""  # the scalar function that its merge is, if it is one
+    parts: tuple[str, ...] = ()  # of a state of several values; of one, the name of the monoid
+    onnx: str = ""
+    chooses: bool = False  # the result is one of the values
+    linear: bool = False  # the gradient of each value is that of the result
+    keeps_sign: bool = False  # never negative where no value is: the max of no values is -inf
+    passes_factors: bool = False  # of values that are scaled alike the result is scaled so; a factor is positive
+    passes_terms: bool = False  # of values that grow by one term the result grows by it
+    wants_lanes: bool = False  # a merge that compilers vectorise over many lanes alone
+
+    @property
+    def is_arithmetic(self) -> bool:
+        """Whether its merge is one function of numbers: a flop, and what memory merges by itself, in any order."""
+        return bool(self.function) and "float" in OPERATORS[self.function].accepts
 
 
 def lowest(dtype: DType) -> Any:
@@ -95,7 +98,14 @@ def highest(dtype: DType) -> Any:
 
 
 def _single(
-    name: str, meaning: str, call: str, init: Callable[[DType], Any], *, exact: bool, accepts: str = "float int uint"
+    name: str,
+    meaning: str,
+    call: str,
+    init: Callable[[DType], Any],
+    accepts: str = "float int uint",
+    *,
+    exact: bool,
+    **facts: Any,
 ) -> Monoid:
     """A monoid whose state is one value and whose merge is one scalar function."""
     return Monoid(
@@ -107,7 +117,14 @@ def _single(
         lambda algebra, value, position: (value,),
         lambda algebra, a, b: (algebra.call(call, a[0], b[0]),),
         accepts=frozenset(accepts.split()),
+        function=call,
+        **facts,
     )
+
+
+def _extreme(name: str, meaning: str, call: str, init: Callable[[DType], Any], onnx: str) -> Monoid:
+    facts = {"chooses": True, "passes_factors": True, "passes_terms": True}
+    return _single(name, meaning, call, init, "float int uint bool", exact=True, onnx=onnx, **facts)
 
 
 def _arg(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> Monoid:
@@ -133,6 +150,8 @@ def _arg(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> M
         result=lambda dtype: DType.I64,
         finish=lambda algebra, state: state[1],
         flops=4,
+        parts=("best", "at"),
+        onnx=f"Arg{name[3:].capitalize()}",
     )
 
 
@@ -167,6 +186,10 @@ def _apart(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) ->
         finish=finish,
         accepts=frozenset({"float"}),
         flops=2,
+        parts=(name.removesuffix("_apart"), "nan"),
+        onnx=f"Reduce{name.removesuffix('_apart').capitalize()}",
+        chooses=True,
+        wants_lanes=True,
     )
 
 
@@ -196,6 +219,9 @@ def _logsumexp() -> Monoid:
         finish=lambda algebra, state: algebra.call("add", state[0], algebra.call("log", state[1])),
         accepts=frozenset({"float"}),
         flops=24,
+        parts=("top", "scaled"),
+        passes_terms=True,
+        wants_lanes=True,
     )
 
 
@@ -224,16 +250,35 @@ def _moments() -> Monoid:
         finish=lambda algebra, state: algebra.call("divide", state[2], state[0]),
         accepts=frozenset({"float"}),
         flops=12,
+        parts=("count", "mean", "spread"),
     )
 
 
 _TABLE = (
-    _single("sum", "the sum; 0 of none", "add", lambda dtype: 0, exact=False),
-    _single("prod", "the product; 1 of none", "multiply", lambda dtype: 1, exact=False),
-    _single("max", "the largest; NaN if one is NaN", "maximum", lowest, exact=True, accepts="float int uint bool"),
-    _single("min", "the least; NaN if one is NaN", "minimum", highest, exact=True, accepts="float int uint bool"),
-    _single("any", "whether one is true", "logical_or", lambda dtype: False, exact=True, accepts="bool"),
-    _single("all", "whether each is true", "logical_and", lambda dtype: True, exact=True, accepts="bool"),
+    _single(
+        "sum",
+        "the sum; 0 of none",
+        "add",
+        lambda dtype: 0,
+        exact=False,
+        onnx="ReduceSum",
+        linear=True,
+        keeps_sign=True,
+        passes_factors=True,
+    ),
+    _single(
+        "prod",
+        "the product; 1 of none",
+        "multiply",
+        lambda dtype: 1,
+        exact=False,
+        onnx="ReduceProd",
+        keeps_sign=True,
+    ),
+    _extreme("max", "the largest; NaN if one is NaN", "maximum", lowest, "ReduceMax"),
+    _extreme("min", "the least; NaN if one is NaN", "minimum", highest, "ReduceMin"),
+    _single("any", "whether one is true", "logical_or", lambda dtype: False, "bool", exact=True),
+    _single("all", "whether each is true", "logical_and", lambda dtype: True, "bool", exact=True),
     _arg("argmax", "the first place of the largest; NaN is that", "greater", lowest),
     _arg("argmin", "the first place of the least; NaN is that", "less", highest),
     _logsumexp(),
@@ -243,6 +288,7 @@ _TABLE = (
 )
 
 MONOIDS = {monoid.name: monoid for monoid in _TABLE}
+BY_FUNCTION = {monoid.function: monoid.name for monoid in _TABLE if monoid.function}
 
 
 STEPS: dict[str, Graph] = {}  # the graph of each, by its name: its inputs are the state and a value

@@ -1,4 +1,4 @@
-"""The table of scalar functions: what each means, for every front end, language and interpreter.
+"""The table of scalar functions: the meaning of each, its algebra, its derivative, and its names in the front ends.
 
 `evaluate` is the meaning: on float64 arrays it is the truth. docs/semantics.md is generated from this table.
 """
@@ -8,18 +8,51 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from enum import Flag, auto
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
+from noyau.ir.formulas import Rule, first_of_ties, power_by_base, power_by_exponent, shared_by_ties, where
 
 Array = np.ndarray
 FLOAT, INTEGER, BOOL = frozenset({"float"}), frozenset({"int", "uint"}), frozenset({"bool"})
 NUMBER = FLOAT | INTEGER
 ANY = NUMBER | BOOL
 MOVED = ANY | {"float8"}  # what is only cast or moved, too
+LOG_2, LOG_10, TWO_BY_ROOT_PI = math.log(2), math.log(10), 2 / math.sqrt(math.pi)
+
+
+class Fact(Flag):
+    """The algebra of a function, as passes and checks use it."""
+
+    NONE = 0
+    COMMUTATIVE = auto()
+    ORDERED = auto()  # depends on which operand is larger
+    CHOOSES = auto()  # the result is one of the operands
+    LINEAR = auto()  # a gradient goes through it with its sign at most changed
+    STEPS = auto()  # constant between its jumps: the derivative is 0
+    JUMPS = auto()  # follows its operands between its jumps
+    ROUNDS = auto()  # correctly rounded, but not exact
+    BELOW_ONE = auto()  # |result| < 1, though rounding reaches it
+    OF_POSITIVES = auto()  # NaN below 0
+    NEVER_NEGATIVE = auto()  # of floats: no result is below 0, or -0.0
+    KEEPS_SIGN = auto()  # never negative where no operand is
+    ZERO_DIVISOR = auto()  # undefined where integers are divided by 0
+    WIDE_COUNT = auto()  # undefined where the count is negative or beyond the width
+
+
+class Names(NamedTuple):
+    """The functions of the front ends that mean the same, separated by blanks: none where one needs its own rule."""
+
+    numpy: str = ""
+    torch: str = ""
+    onnx: str = ""
+
+
+UNNAMED = Names()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +66,28 @@ class Operator:
     accepts: frozenset[str]
     result: str  # "same" as the operands, or "bool"
     evaluate: Callable[..., Any]
+    names: Names = UNNAMED
+    facts: Fact = Fact.NONE
+    derivative: tuple[Rule | None, ...] = ()  # by each operand; () where there is none, or where it steps
     flops: int = 1
     ulp: float = 0.0
     note: str = ""
+    instead: str = ""  # of a dtype that it does not accept
+    negation: str = ""  # its opposite; where it is ordered, of operands that are not NaN
+    mirror: str = ""  # the same function with its operands exchanged, which is the normal form
+
+    @property
+    def is_comparison(self) -> bool:
+        return self.result == "bool" and self.arity == 2
+
+    def on(self, dtype: DType) -> str:
+        """The function that means this one on a dtype: itself, or another where it does not accept the dtype."""
+        return self.name if dtype.kind in self.accepts else self.instead or self.name
+
+
+def has(function: str, fact: Fact) -> bool:
+    """Whether a scalar function of the table has one of these facts."""
+    return bool(OPERATORS[function].facts & fact)
 
 
 def dtype_of(name: str, operands: tuple[DType, ...]) -> DType:
@@ -118,84 +170,175 @@ def _shift(function: Callable[[Array, Array], Array]) -> Callable[[Array, Array]
     return shifted
 
 
+def _reciprocal(x: Array) -> Any:
+    return np.divide(1, x).astype(x.dtype)
+
+
 def _sign(x: Array) -> Any:
     return np.sign(x)
 
 
+def _smooth(
+    name: str,
+    meaning: str,
+    evaluate: Callable[..., Any],
+    cost: tuple[int, float],
+    names: tuple[str, str, str],
+    rule: Rule,
+    facts: Fact = Fact.NONE,
+    note: str = "",
+) -> Operator:
+    """A function of one float with its cost in flops and ulp, and its derivative."""
+    return Operator(name, meaning, 1, FLOAT, "same", evaluate, Names(*names), facts, (rule,), *cost, note)
+
+
+def _rounding(name: str, meaning: str, evaluate: Callable[..., Any], names: Names, note: str = "") -> Operator:
+    return Operator(name, meaning, 1, FLOAT, "same", evaluate, names, Fact.STEPS, note=note, instead="identity")
+
+
+def _comparison(
+    name: str, meaning: str, evaluate: Callable[..., Any], names: Names, negation: str, mirror: str = ""
+) -> Operator:
+    ordered = "equal" not in (name, negation)
+    accepts, facts = (NUMBER, Fact.ORDERED) if ordered else (ANY, Fact.COMMUTATIVE)
+    note = "NaN equals nothing" if name == "equal" else ""
+    return Operator(
+        name, meaning, 2, accepts, "bool", evaluate, names, facts, note=note, negation=negation, mirror=mirror
+    )
+
+
+def _of_bits(name: str, meaning: str, accepts: frozenset[str], evaluate: np.ufunc, names: Names) -> Operator:
+    instead = name.replace("bitwise", "logical") if accepts is INTEGER else ""
+    return Operator(name, meaning, 2, accepts, "same", evaluate, names, Fact.COMMUTATIVE, instead=instead)
+
+
+_EXTREME = Fact.COMMUTATIVE | Fact.CHOOSES | Fact.ORDERED
+
+# An entry stays together on its few lines.
+# fmt: off
 _TABLE = (
-    Operator("identity", "x", 1, MOVED, "same", lambda x: x, 0),
-    Operator(
-        "rounded", "x", 1, FLOAT, "same", lambda x: x, note="a product in x is rounded, not fused with what follows"
-    ),
-    Operator("negative", "-x", 1, NUMBER, "same", np.negative),
-    Operator("abs", "|x|", 1, NUMBER, "same", np.abs),
-    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, note="NaN stays NaN"),
-    Operator("add", "a + b", 2, NUMBER, "same", np.add),
-    Operator("subtract", "a - b", 2, NUMBER, "same", np.subtract),
-    Operator("multiply", "a * b", 2, NUMBER, "same", np.multiply),
-    Operator("divide", "a / b", 2, NUMBER, "same", _divide, 4, note="integers: truncates; by zero undefined"),
-    Operator(
-        "floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, 5, 2.0, note="integers: by zero undefined"
-    ),
-    Operator("floor_mod", "a - b * floor(a / b)", 2, NUMBER, "same", _floor_mod, 6, note="sign of the divisor"),
-    Operator("fmod", "a - b * truncate(a / b)", 2, NUMBER, "same", _fmod, 6, note="sign of the dividend"),
-    Operator("power", "a ** b", 2, NUMBER, "same", _power, 40, 1.0, "float32 in double; integers below 0 truncate"),
-    Operator("exp", "e ** x", 1, FLOAT, "same", np.exp, 10, 2.0),
-    Operator("exp2", "2 ** x", 1, FLOAT, "same", np.exp2, 10, 2.0),
-    Operator("expm1", "exp(x) - 1, exact near 0", 1, FLOAT, "same", np.expm1, 14, 2.0),
-    Operator("log", "the natural logarithm of x", 1, FLOAT, "same", np.log, 12, 2.0),
-    Operator("log2", "the logarithm of x to the base 2", 1, FLOAT, "same", np.log2, 12, 2.0),
-    Operator("log10", "the logarithm of x to the base 10", 1, FLOAT, "same", np.log10, 12, 2.0),
-    Operator("log1p", "log(1 + x), exact near 0", 1, FLOAT, "same", np.log1p, 14, 2.0),
-    Operator("sqrt", "the square root of x", 1, FLOAT, "same", np.sqrt, 4),
-    Operator("rsqrt", "1 / sqrt(x)", 1, FLOAT, "same", _rsqrt, 8, 2.0),
-    Operator("reciprocal", "1 / x", 1, FLOAT, "same", lambda x: np.divide(1, x).astype(x.dtype), 4),
-    Operator("sin", "the sine of x", 1, FLOAT, "same", np.sin, 14, 2.0),
-    Operator("cos", "the cosine of x", 1, FLOAT, "same", np.cos, 14, 2.0),
-    Operator("tan", "the tangent of x", 1, FLOAT, "same", np.tan, 20, 2.0),
-    Operator("asin", "the arc sine of x", 1, FLOAT, "same", np.arcsin, 16, 2.0),
-    Operator("acos", "the arc cosine of x", 1, FLOAT, "same", np.arccos, 16, 2.0),
-    Operator("atan", "the arc tangent of x", 1, FLOAT, "same", np.arctan, 16, 2.0),
-    Operator("sinh", "the hyperbolic sine of x", 1, FLOAT, "same", np.sinh, 20, 2.0),
-    Operator("cosh", "the hyperbolic cosine of x", 1, FLOAT, "same", np.cosh, 20, 2.0),
-    Operator("tanh", "the hyperbolic tangent of x", 1, FLOAT, "same", np.tanh, 14, 2.0),
-    Operator("asinh", "the inverse of sinh", 1, FLOAT, "same", np.arcsinh, 20, 2.0),
-    Operator("acosh", "the inverse of cosh", 1, FLOAT, "same", np.arccosh, 20, 2.0),
-    Operator("atanh", "the inverse of tanh", 1, FLOAT, "same", np.arctanh, 20, 2.0),
-    Operator("erf", "the error function of x", 1, FLOAT, "same", _pointwise(math.erf), 16, 2.0),
-    Operator("sigmoid", "1 / (1 + exp(-x))", 1, FLOAT, "same", _sigmoid, 14, 3.0),
-    Operator("softplus", "log(1 + exp(x))", 1, FLOAT, "same", _softplus, 24, 2.0, "without overflow"),
-    Operator("floor", "the largest whole number <= x", 1, FLOAT, "same", np.floor),
-    Operator("ceil", "the least whole number >= x", 1, FLOAT, "same", np.ceil),
-    Operator("truncate", "x without its fraction", 1, FLOAT, "same", np.trunc),
-    Operator("round_even", "the nearest whole number", 1, FLOAT, "same", np.rint, note="halves to even"),
-    Operator("maximum", "the larger of a and b", 2, ANY, "same", np.maximum, note="NaN if either is NaN"),
-    Operator("minimum", "the smaller of a and b", 2, ANY, "same", np.minimum, note="NaN if either is NaN"),
-    Operator("fmax", "the larger of a and b", 2, NUMBER, "same", np.fmax, note="the other one if either is NaN"),
-    Operator("fmin", "the smaller of a and b", 2, NUMBER, "same", np.fmin, note="the other one if either is NaN"),
-    Operator("equal", "a = b", 2, ANY, "bool", np.equal, note="NaN equals nothing"),
-    Operator("not_equal", "not (a = b)", 2, ANY, "bool", np.not_equal),
-    Operator("less", "a < b", 2, NUMBER, "bool", np.less),
-    Operator("less_equal", "a <= b", 2, NUMBER, "bool", np.less_equal),
-    Operator("greater", "a > b", 2, NUMBER, "bool", np.greater),
-    Operator("greater_equal", "a >= b", 2, NUMBER, "bool", np.greater_equal),
-    Operator("logical_and", "a and b", 2, BOOL, "same", np.logical_and),
-    Operator("logical_or", "a or b", 2, BOOL, "same", np.logical_or),
-    Operator("logical_xor", "one of a and b, not both", 2, BOOL, "same", np.logical_xor),
-    Operator("logical_not", "not x", 1, BOOL, "same", np.logical_not),
-    Operator("bitwise_and", "a and b, bit by bit", 2, INTEGER, "same", np.bitwise_and),
-    Operator("bitwise_or", "a or b, bit by bit", 2, INTEGER, "same", np.bitwise_or),
-    Operator("bitwise_xor", "a xor b, bit by bit", 2, INTEGER, "same", np.bitwise_xor),
-    Operator("bitwise_not", "not x, bit by bit", 1, INTEGER, "same", np.invert),
-    Operator("shift_left", "a * 2 ** b", 2, INTEGER, "same", _shift(np.left_shift), note="beyond width: undefined"),
-    Operator("shift_right", "a // 2 ** b", 2, INTEGER, "same", _shift(np.right_shift), note="beyond width: undefined"),
-    Operator("is_nan", "whether x is NaN", 1, FLOAT, "bool", np.isnan),
-    Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf),
-    Operator(
-        "where", "b where a is true, else c", 3, MOVED, "same", np.where, note="the branch not taken never matters"
-    ),
-    Operator("cast", "x in another dtype", 1, MOVED, "cast", lambda x: x, note="float to integer truncates"),
+    Operator("identity", "x", 1, MOVED, "same", lambda x: x, Names("positive conjugate"), Fact.LINEAR | Fact.KEEPS_SIGN,
+        (lambda x, y, g: g,), 0),
+    Operator("rounded", "x", 1, FLOAT, "same", lambda x: x, derivative=(lambda x, y, g: g,),
+        note="a product in x is rounded, not fused with what follows"),
+    Operator("negative", "-x", 1, NUMBER, "same", np.negative, Names("negative", "neg", "Neg"), Fact.LINEAR,
+        (lambda x, y, g: -g,)),
+    Operator("abs", "|x|", 1, NUMBER, "same", np.abs, Names("abs fabs", "abs", "Abs"), Fact.NEVER_NEGATIVE,
+        (lambda x, y, g: g * x.call("sign"),), instead="identity"),
+    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, Names("sign", "", "Sign"), Fact.STEPS,
+        note="NaN stays NaN"),
+    Operator("add", "a + b", 2, NUMBER, "same", np.add, Names("add", "", "Add"),
+        Fact.COMMUTATIVE | Fact.LINEAR | Fact.ROUNDS | Fact.KEEPS_SIGN, (lambda a, b, y, g: g, lambda a, b, y, g: g),
+        instead="logical_or"),
+    Operator("subtract", "a - b", 2, NUMBER, "same", np.subtract, Names("subtract", "", "Sub"),
+        Fact.LINEAR | Fact.ROUNDS, (lambda a, b, y, g: g, lambda a, b, y, g: -g)),
+    Operator("multiply", "a * b", 2, NUMBER, "same", np.multiply, Names("multiply", "mul", "Mul"),
+        Fact.COMMUTATIVE | Fact.ROUNDS | Fact.KEEPS_SIGN, (lambda a, b, y, g: g * b, lambda a, b, y, g: g * a),
+        instead="logical_and"),
+    Operator("divide", "a / b", 2, NUMBER, "same", _divide, Names("divide", "", "Div"),
+        Fact.ROUNDS | Fact.KEEPS_SIGN | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g / b, lambda a, b, y, g: -(g * y / b)),
+        4, note="integers: truncates; by zero undefined"),
+    Operator("floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, Names("floor_divide"),
+        Fact.STEPS | Fact.ZERO_DIVISOR, (), 5, 2.0, "integers: by zero undefined"),
+    Operator("floor_mod", "a - b * floor(a / b)", 2, NUMBER, "same", _floor_mod, Names("remainder", "remainder"),
+        Fact.JUMPS | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g, lambda a, b, y, g: -g * a.call("floor_divide", b)), 6,
+        note="sign of the divisor"),
+    Operator("fmod", "a - b * truncate(a / b)", 2, NUMBER, "same", _fmod, Names("fmod", "fmod"),
+        Fact.JUMPS | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g, lambda a, b, y, g: -g * (a / b).call("truncate")), 6,
+        note="sign of the dividend"),
+    Operator("power", "a ** b", 2, NUMBER, "same", _power, Names("power float_power"), Fact.NONE,
+        (power_by_base, power_by_exponent), 40, 1.0, "float32 in double; integers below 0 truncate"),
+    _smooth("exp", "e ** x", np.exp, (10, 2.0), ("exp", "exp", "Exp"), lambda x, y, g: g * y, Fact.NEVER_NEGATIVE),
+    _smooth("exp2", "2 ** x", np.exp2, (10, 2.0), ("exp2", "exp2", ""), lambda x, y, g: g * y * LOG_2,
+        Fact.NEVER_NEGATIVE),
+    _smooth("expm1", "exp(x) - 1, exact near 0", np.expm1, (14, 2.0), ("expm1", "expm1", ""),
+        lambda x, y, g: g * (y + 1.0)),
+    _smooth("log", "the natural logarithm of x", np.log, (12, 2.0), ("log", "log", "Log"), lambda x, y, g: g / x,
+        Fact.OF_POSITIVES),
+    _smooth("log2", "the logarithm of x to the base 2", np.log2, (12, 2.0), ("log2", "log2", ""),
+        lambda x, y, g: g / (x * LOG_2), Fact.OF_POSITIVES),
+    _smooth("log10", "the logarithm of x to the base 10", np.log10, (12, 2.0), ("log10", "log10", ""),
+        lambda x, y, g: g / (x * LOG_10), Fact.OF_POSITIVES),
+    _smooth("log1p", "log(1 + x), exact near 0", np.log1p, (14, 2.0), ("log1p", "log1p", ""),
+        lambda x, y, g: g / (x + 1.0)),
+    _smooth("sqrt", "the square root of x", np.sqrt, (4, 0.0), ("sqrt", "sqrt", "Sqrt"), lambda x, y, g: g / (y * 2.0),
+        Fact.ROUNDS | Fact.OF_POSITIVES | Fact.KEEPS_SIGN),
+    _smooth("rsqrt", "1 / sqrt(x)", _rsqrt, (8, 2.0), ("", "rsqrt", ""), lambda x, y, g: g * -0.5 * (y * y * y),
+        Fact.OF_POSITIVES | Fact.KEEPS_SIGN),
+    _smooth("reciprocal", "1 / x", _reciprocal, (4, 0.0), ("reciprocal", "reciprocal", "Reciprocal"),
+        lambda x, y, g: -g * (y * y), Fact.ROUNDS | Fact.KEEPS_SIGN),
+    _smooth("sin", "the sine of x", np.sin, (14, 2.0), ("sin", "sin", "Sin"), lambda x, y, g: g * x.call("cos")),
+    _smooth("cos", "the cosine of x", np.cos, (14, 2.0), ("cos", "cos", "Cos"), lambda x, y, g: -g * x.call("sin")),
+    _smooth("tan", "the tangent of x", np.tan, (20, 2.0), ("tan", "tan", "Tan"), lambda x, y, g: g * (y * y + 1.0)),
+    _smooth("asin", "the arc sine of x", np.arcsin, (16, 2.0), ("arcsin", "asin", "Asin"),
+        lambda x, y, g: g * (1.0 - x * x).call("rsqrt")),
+    _smooth("acos", "the arc cosine of x", np.arccos, (16, 2.0), ("arccos", "acos", "Acos"),
+        lambda x, y, g: -g * (1.0 - x * x).call("rsqrt")),
+    _smooth("atan", "the arc tangent of x", np.arctan, (16, 2.0), ("arctan", "atan", "Atan"),
+        lambda x, y, g: g / (x * x + 1.0)),
+    _smooth("sinh", "the hyperbolic sine of x", np.sinh, (20, 2.0), ("sinh", "sinh", "Sinh"),
+        lambda x, y, g: g * x.call("cosh")),
+    _smooth("cosh", "the hyperbolic cosine of x", np.cosh, (20, 2.0), ("cosh", "cosh", "Cosh"),
+        lambda x, y, g: g * x.call("sinh"), Fact.NEVER_NEGATIVE),
+    _smooth("tanh", "the hyperbolic tangent of x", np.tanh, (14, 2.0), ("tanh", "tanh", "Tanh"),
+        lambda x, y, g: g * (1.0 - y * y), Fact.BELOW_ONE),
+    _smooth("asinh", "the inverse of sinh", np.arcsinh, (20, 2.0), ("arcsinh", "asinh", "Asinh"),
+        lambda x, y, g: g * (x * x + 1.0).call("rsqrt")),
+    _smooth("acosh", "the inverse of cosh", np.arccosh, (20, 2.0), ("arccosh", "acosh", "Acosh"),
+        lambda x, y, g: g * (x * x - 1.0).call("rsqrt")),
+    _smooth("atanh", "the inverse of tanh", np.arctanh, (20, 2.0), ("arctanh", "atanh", "Atanh"),
+        lambda x, y, g: g / (1.0 - x * x)),
+    _smooth("erf", "the error function of x", _pointwise(math.erf), (16, 2.0), ("", "erf", "Erf"),
+        lambda x, y, g: g * ((-(x * x)).call("exp") * TWO_BY_ROOT_PI), Fact.BELOW_ONE),
+    _smooth("sigmoid", "1 / (1 + exp(-x))", _sigmoid, (14, 3.0), ("", "sigmoid", "Sigmoid"),
+        lambda x, y, g: g * (y * (1.0 - y)), Fact.BELOW_ONE | Fact.NEVER_NEGATIVE),
+    _smooth("softplus", "log(1 + exp(x))", _softplus, (24, 2.0), ("", "", "Softplus"),
+        lambda x, y, g: g * x.call("sigmoid"), Fact.NEVER_NEGATIVE, "without overflow"),
+    _rounding("floor", "the largest whole number <= x", np.floor, Names("floor", "floor", "Floor")),
+    _rounding("ceil", "the least whole number >= x", np.ceil, Names("ceil", "ceil", "Ceil")),
+    _rounding("truncate", "x without its fraction", np.trunc, Names("trunc", "trunc")),
+    _rounding("round_even", "the nearest whole number", np.rint, Names("rint", "round", "Round"), "halves to even"),
+    Operator("maximum", "the larger of a and b", 2, ANY, "same", np.maximum, Names("maximum", "maximum", "Max"),
+        _EXTREME | Fact.KEEPS_SIGN, shared_by_ties("less"), note="NaN if either is NaN"),
+    Operator("minimum", "the smaller of a and b", 2, ANY, "same", np.minimum, Names("minimum", "minimum", "Min"),
+        _EXTREME | Fact.KEEPS_SIGN, shared_by_ties("greater"), note="NaN if either is NaN"),
+    Operator("fmax", "the larger of a and b", 2, NUMBER, "same", np.fmax, Names("fmax", "fmax"), _EXTREME,
+        first_of_ties("greater_equal"), note="the other one if either is NaN", instead="maximum"),
+    Operator("fmin", "the smaller of a and b", 2, NUMBER, "same", np.fmin, Names("fmin", "fmin"), _EXTREME,
+        first_of_ties("less_equal"), note="the other one if either is NaN", instead="minimum"),
+    _comparison("equal", "a = b", np.equal, Names("equal", "eq", "Equal"), "not_equal"),
+    _comparison("not_equal", "not (a = b)", np.not_equal, Names("not_equal", "ne"), "equal"),
+    _comparison("less", "a < b", np.less, Names("less", "lt", "Less"), "greater_equal"),
+    _comparison("less_equal", "a <= b", np.less_equal, Names("less_equal", "le", "LessOrEqual"), "greater"),
+    _comparison("greater", "a > b", np.greater, Names("greater", "gt", "Greater"), "less_equal", "less"),
+    _comparison("greater_equal", "a >= b", np.greater_equal, Names("greater_equal", "ge", "GreaterOrEqual"), "less",
+        "less_equal"),
+    _of_bits("logical_and", "a and b", BOOL, np.logical_and, Names("logical_and", "logical_and", "And")),
+    _of_bits("logical_or", "a or b", BOOL, np.logical_or, Names("logical_or", "logical_or", "Or")),
+    _of_bits("logical_xor", "one of a and b, not both", BOOL, np.logical_xor,
+        Names("logical_xor", "logical_xor", "Xor")),
+    Operator("logical_not", "not x", 1, BOOL, "same", np.logical_not, Names("logical_not", "logical_not", "Not")),
+    _of_bits("bitwise_and", "a and b, bit by bit", INTEGER, np.bitwise_and,
+        Names("bitwise_and", "bitwise_and", "BitwiseAnd")),
+    _of_bits("bitwise_or", "a or b, bit by bit", INTEGER, np.bitwise_or,
+        Names("bitwise_or", "bitwise_or", "BitwiseOr")),
+    _of_bits("bitwise_xor", "a xor b, bit by bit", INTEGER, np.bitwise_xor,
+        Names("bitwise_xor", "bitwise_xor", "BitwiseXor")),
+    Operator("bitwise_not", "not x, bit by bit", 1, INTEGER, "same", np.invert,
+        Names("bitwise_not", "bitwise_not", "BitwiseNot"), instead="logical_not"),
+    Operator("shift_left", "a * 2 ** b", 2, INTEGER, "same", _shift(np.left_shift),
+        Names("left_shift", "bitwise_left_shift __lshift__"), Fact.WIDE_COUNT, note="beyond width: undefined"),
+    Operator("shift_right", "a // 2 ** b", 2, INTEGER, "same", _shift(np.right_shift),
+        Names("right_shift", "bitwise_right_shift __rshift__"), Fact.WIDE_COUNT, note="beyond width: undefined"),
+    Operator("is_nan", "whether x is NaN", 1, FLOAT, "bool", np.isnan, Names("isnan", "isnan", "IsNaN")),
+    Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf, Names("isinf", "isinf")),
+    Operator("where", "b where a is true, else c", 3, MOVED, "same", np.where, UNNAMED, Fact.CHOOSES,
+        (None, lambda c, a, b, y, g: where(c, g, 0.0), lambda c, a, b, y, g: where(c, 0.0, g)),
+        note="the branch not taken never matters"),
+    Operator("cast", "x in another dtype", 1, MOVED, "cast", lambda x: x, UNNAMED, Fact.LINEAR | Fact.KEEPS_SIGN,
+        (lambda x, y, g: g,), note="float to integer truncates"),
 )
+# fmt: on
 
 OPERATORS = {operator.name: operator for operator in _TABLE}
 UNDEFINED = (

@@ -31,6 +31,7 @@ from noyau.ir.graph import (
     View,
 )
 from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.sizes import bind
 from noyau.text import printable
 
@@ -38,8 +39,6 @@ Arrays = Mapping[str, np.ndarray]
 Sizes = Mapping[str, int]
 
 SHIFTS = frozenset({"identity", "cast", "add", "subtract", "minimum", "maximum", "floor_mod", "where"})
-ROOTS = frozenset({"sqrt", "rsqrt", "log", "log2", "log10"})
-COMPARISONS = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
 WAVES = frozenset({"sin", "cos"})
 ROUNDS = 4  # of fitting the range of an input to the tables that it indexes
 
@@ -163,7 +162,7 @@ class Maker:
     def normal(self, node: Node, shape: list[int]) -> tuple[np.ndarray, str]:
         width = np.float64 if node.dtype is DType.F64 else np.float32
         drawn = self.rng.standard_normal(shape, width)
-        if any(_function(use) in ROOTS for use in self.reached(node, self._shifts_by_known)):
+        if any(is_under_a_root(use) for use in self.reached(node, self._shifts_by_known)):
             return np.abs(drawn).astype(node.dtype.numpy), "absolute values of the standard normal"
         return np.asarray(drawn, node.dtype.numpy), "standard normal"
 
@@ -235,7 +234,7 @@ class Maker:
     def is_mask(self, node: Node) -> bool:
         """Whether it is compared, made a bool, or chooses between values."""
         return any(
-            _function(use) in COMPARISONS
+            (isinstance(use.node.kind, Map) and OPERATORS[use.node.kind.function].is_comparison)
             or (_function(use) == "cast" and use.node.dtype is DType.BOOL)
             or (_function(use) == "where" and use.position == 0)
             for use in self.reached(node, _keeps)
@@ -270,6 +269,11 @@ class Maker:
 def _function(use: Use) -> str | None:
     """The scalar function that a value is an operand of, or None."""
     return use.node.kind.function if isinstance(use.node.kind, Map) else None
+
+
+def is_under_a_root(use: Use) -> bool:
+    """Whether a root or a logarithm is taken of a value."""
+    return isinstance(use.node.kind, Map) and has(use.node.kind.function, Fact.OF_POSITIVES)
 
 
 def _keeps(use: Use) -> bool:

@@ -38,11 +38,9 @@ from noyau.ir.graph import (
 )
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.operators import OPERATORS
+from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.verify.floats import FORMATS, PATTERN, moved, repeated, shifted
 from noyau.verify.summation_orders import LONG, TURNS, bracketed, contracted, summed
-
-STEPS = frozenset({"floor", "ceil", "truncate", "round_even", "sign", "floor_divide"})
 
 
 def stepped(graph: Graph) -> frozenset[str]:
@@ -83,7 +81,7 @@ def _continuous(node: Node) -> tuple[str, ...]:
         case Map("where"):
             return node.inputs[1:]
         case Map(function):
-            return () if function in STEPS or OPERATORS[function].result == "bool" else node.inputs
+            return () if has(function, Fact.STEPS) or OPERATORS[function].result == "bool" else node.inputs
         case Reduce(monoid, _) | Scan(monoid, _):
             return () if MONOIDS[monoid].result(DType.F32) is DType.I64 else node.inputs
         case Gather():
@@ -100,9 +98,6 @@ def _continuous(node: Node) -> tuple[str, ...]:
 
 Arrays = Mapping[str, np.ndarray]
 
-ROUNDED = frozenset({"add", "subtract", "multiply", "divide", "sqrt", "reciprocal"})
-BELOW_ONE = frozenset({"tanh", "erf", "sigmoid"})  # 1 is a rounding of them, with however many bits
-SUMS = frozenset({"sum", "prod"})
 SHIFTS = (0, -1, 1, -2, 2)  # ulp
 
 
@@ -174,7 +169,7 @@ class RandomRounding(Evaluator):
         if node.dtype not in LONG or not is_rounded(node):
             return result
         exact = Longer(self.wide, self.sizes).value(node, [_longer(each) for each in operands], inputs)
-        if isinstance(node.kind, Map) and node.kind.function in BELOW_ONE:
+        if isinstance(node.kind, Map) and has(node.kind.function, Fact.BELOW_ONE):
             reached = (np.abs(exact) == 1) & np.isfinite(operands[0])
             exact = np.where(reached, exact * np.nextafter(exact.dtype.type(1), exact.dtype.type(0)), exact)
         return self.rounded(result, exact)
@@ -257,9 +252,9 @@ def is_rounded(node: Node) -> bool:
     """Whether its result is not exact, and can be had with more bits."""
     match node.kind:
         case Map(function):
-            return function in ROUNDED or OPERATORS[function].ulp > 0
+            return has(function, Fact.ROUNDS) or OPERATORS[function].ulp > 0
         case Reduce(monoid, _):
-            return not MONOIDS[monoid].exact and (monoid in SUMS or node.dtype is DType.F32)
+            return not MONOIDS[monoid].exact and (bool(MONOIDS[monoid].function) or node.dtype is DType.F32)
         case Scan(monoid, _):
             return not MONOIDS[monoid].exact and node.dtype is DType.F32
         case Contract():

@@ -12,25 +12,23 @@ from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.ir.graph import Graph, Map, Node
 from noyau.ir.graph_interpreter import Evaluator, Numeric
+from noyau.ir.operators import Fact, has
 
 Arrays = Mapping[str, np.ndarray]
 
-DIVISIONS = frozenset({"divide", "floor_divide", "floor_mod", "fmod"})
-SHIFTS = frozenset({"shift_left", "shift_right"})
-
 
 def divides_integers(graph: Graph) -> bool:
-    return any(_is(node, DIVISIONS) and not node.dtype.is_float for node in graph.nodes)
+    return any(_is(node, Fact.ZERO_DIVISOR) and not node.dtype.is_float for node in graph.nodes)
 
 
 def shifts_integers(graph: Graph) -> bool:
-    return any(_is(node, SHIFTS) for node in graph.nodes)
+    return any(_is(node, Fact.WIDE_COUNT) for node in graph.nodes)
 
 
 def rounds_to_integers(graph: Graph) -> bool:
     """Whether a float is cast to an integer."""
     return any(
-        _is(node, frozenset({"cast"})) and _is_integer(node.dtype) and graph[node.inputs[0]].dtype.is_float
+        node.kind == Map("cast") and _is_integer(node.dtype) and graph[node.inputs[0]].dtype.is_float
         for node in graph.nodes
     )
 
@@ -72,10 +70,10 @@ class _ReplacingNumeric(Numeric):
 
     def call(self, name: str, *operands: Any) -> Any:
         result = super().call(name, *operands)
-        if result.dtype.kind not in "iu" or name not in DIVISIONS | SHIFTS:
+        if result.dtype.kind not in "iu" or not has(name, Fact.ZERO_DIVISOR | Fact.WIDE_COUNT):
             return result
         left, right = operands
-        if name in SHIFTS:
+        if has(name, Fact.WIDE_COUNT):
             return self.replaced(result, (right < 0) | (right >= result.dtype.itemsize * 8))
         trapped = right == 0
         if result.dtype.kind == "i":
@@ -129,8 +127,8 @@ def _sizes(graph: Graph, inputs: Arrays) -> dict[str, int]:
     return graph.bind([np.shape(inputs[node.output]) for node in graph.inputs])
 
 
-def _is(node: Node, functions: frozenset[str]) -> bool:
-    return isinstance(node.kind, Map) and node.kind.function in functions
+def _is(node: Node, fact: Fact) -> bool:
+    return isinstance(node.kind, Map) and has(node.kind.function, fact)
 
 
 def _is_integer(dtype: DType) -> bool:

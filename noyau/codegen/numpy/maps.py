@@ -8,8 +8,10 @@ from itertools import zip_longest
 
 from noyau.codegen.numpy.terms import AND, ATOM, COMPARE, HALVES, OR, PLUS, POWER, TIMES, UNARY, XOR, Term, numpy_name
 from noyau.dtypes import DType
+from noyau.functions import OF_TABLE
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Node, Reduce, Scan
+from noyau.ir.operators import OPERATORS
 
 ONE = Dim.of(1)
 
@@ -22,18 +24,11 @@ _SIGNS = {
     XOR: {"logical_xor": "^", "bitwise_xor": "^"},
 }
 INFIX = {name: (sign, level) for level, signs in _SIGNS.items() for name, sign in signs.items()}
-_SAME = """abs sign fmod exp exp2 expm1 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh floor ceil maximum minimum
-    fmax fmin where logical_not bitwise_not"""
 CALLS = {
-    "truncate": "np.trunc",
-    "round_even": "np.rint",
-    "is_nan": "np.isnan",
-    "is_inf": "np.isinf",
-    **{name: f"np.{name}" for name in _SAME.split()},
-    **{f"a{name}": f"np.arc{name}" for name in ("sin", "cos", "tan", "sinh", "cosh", "tanh")},
-    **{name: name for name in ("erf", "sigmoid", "softplus", "shift_left", "shift_right")},
+    "where": "np.where",
+    **{name: f"np.{operator.names.numpy.split()[0]}" for name, operator in OPERATORS.items() if operator.names.numpy},
+    **{function: name for name, function in OF_TABLE.items()},
 }
-INTEGER_CALLS = {"divide": "truncate_divide", "power": "power"}
 
 
 def map_term(function: str, operands: Sequence[Term], node: Node, source: DType) -> Term:
@@ -45,8 +40,8 @@ def map_term(function: str, operands: Sequence[Term], node: Node, source: DType)
     terms, shape = _typed(list(operands), function == "where"), broadcast([term.shape for term in operands])
     if source is DType.BOOL and INFIX.get(function, ("", ""))[1] == COMPARE:  # x == True reads as a mistake
         terms = [Term(term.typed or term.text, ATOM if term.number else term.level, term.shape) for term in terms]
-    if function in INTEGER_CALLS and not source.is_float:
-        return _called(INTEGER_CALLS[function], terms, shape)
+    if function in ("divide", "power") and not source.is_float:
+        return _called(CALLS[function], terms, shape)
     match function, [term.within(ATOM) for term in terms]:
         case "negative", _:
             return Term(f"-{terms[0].within(UNARY)}", UNARY, shape)

@@ -19,6 +19,7 @@ from noyau.codegen.numpy.views import cell_texts, full, gather_term, read_shape,
 from noyau.compiler.lowering.names import Names, identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.functions import OF_TABLE
 from noyau.ir.dims import Dim, Shape, index_name
 from noyau.ir.graph import (
     Constant,
@@ -38,25 +39,14 @@ from noyau.ir.graph import (
     View,
     names_of,
 )
+from noyau.ir.monoids import MONOIDS
 from noyau.ir.sizes import plan
 
-FUNCTIONS = (
-    "cast",
-    "erf",
-    "power",
-    "reduce",
-    "scan",
-    "shift_left",
-    "shift_right",
-    "sigmoid",
-    "softplus",
-    "truncate_divide",
-)
+FUNCTIONS = sorted(("cast", "reduce", "scan", *OF_TABLE))
 _RESERVED = (*FUNCTIONS, *"np noyau out rng captured arrays Path abs all any bool max min sum path".split())
 _SHORT, _LONG = 44, 96  # letters of an expression that needs no name; of a line
 _PLAIN = 1 << 16
 _ROOTS = frozenset({"sqrt", "rsqrt", "power", "reciprocal"})
-_MERGES = {"sum": "np.add", "prod": "np.multiply", "max": "np.maximum", "min": "np.minimum"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +305,7 @@ class _Printer:
             self.lines.append(f"{made.text}[{', '.join(cells)}] = {updates.text}")
         else:
             where = f"({', '.join(cells)}{',' if len(cells) == 1 else ''})"
-            self.lines.append(f"{_MERGES[kind.monoid]}.at({made.text}, {where}, {updates.text})")
+            self.lines.append(f"np.{MONOIDS[kind.monoid].function}.at({made.text}, {where}, {updates.text})")
         return made
 
 

@@ -13,9 +13,8 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Shape, product
 from noyau.ir.graph import Reduce, Scan
+from noyau.ir.monoids import MONOIDS
 
-_REDUCES = {"sum": "ReduceSum", "prod": "ReduceProd", "max": "ReduceMax", "min": "ReduceMin"}
-_REDUCES |= {"max_apart": "ReduceMax", "min_apart": "ReduceMin"}
 _RUNNING = {"sum": "CumSum"}
 
 
@@ -55,7 +54,7 @@ def _reduce(writer: Writer, operator: str, term: Term, axes: Sequence[int], *, k
 
 def _folded(writer: Writer, kind: Reduce, term: Term, *, keep: bool) -> Term:
     """A plain reduction; onnxruntime's largest and least lose NaN, so that is asked for apart."""
-    made = _reduce(writer, _REDUCES[kind.monoid], term, kind.axes, keep=keep)
+    made = _reduce(writer, MONOIDS[kind.monoid].onnx, term, kind.axes, keep=keep)
     if not term.dtype.is_float or kind.monoid in ("sum", "prod"):
         return made
     seen = _counted(writer, Cells(writer)("IsNaN", term), kind.axes, keep=keep)
@@ -75,13 +74,12 @@ def _placed(kind: Reduce, term: Term, sizes: Sizes) -> Term:
     """The place of the first of the largest, or of the first NaN; several axes become one."""
     writer, cells = sizes.writer, Cells(sizes.writer)
     flat, axis = _merged(kind.axes, term, sizes)
-    operator = "ArgMax" if kind.monoid == "argmax" else "ArgMin"
     kept = flat.shape[:axis] + flat.shape[axis + 1 :]
 
     def place(operator: str, term: Term) -> Term:
         return Term(writer.emit(operator, term.name, axis=axis, keepdims=0), DType.I64, kept)
 
-    made = place(operator, flat)
+    made = place(MONOIDS[kind.monoid].onnx, flat)
     if not term.dtype.is_float:
         return made
     odd = cells("IsNaN", flat)

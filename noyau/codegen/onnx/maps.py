@@ -16,6 +16,7 @@ from noyau.codegen.numpy.maps import broadcast
 from noyau.codegen.onnx.emitter import COMPUTED, Term, Writer
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.ir.operators import INTEGER, OPERATORS, Fact, has
 
 _BOOLEAN = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "And", "Or", "Xor", "Not")
 _LARGEST_POWER = 64
@@ -256,13 +257,10 @@ def _log1p(cells: Cells, x: Term) -> Term:
 
 
 SPELLINGS: dict[str, Spelling] = {
-    **{name: _plain(name.capitalize()) for name in "abs exp log sqrt reciprocal sin tanh floor ceil equal".split()},
-    **{name: _plain(name.capitalize()) for name in "asin acos atan erf cos less greater".split()},
-    "negative": _plain("Neg"),
+    **{
+        each.name: _plain(each.names.onnx) for each in OPERATORS.values() if each.names.onnx and each.accepts != INTEGER
+    },
     "sign": _sign,
-    "add": _plain("Add"),
-    "subtract": _plain("Sub"),
-    "multiply": _plain("Mul"),
     "divide": _divide,
     "floor_divide": _floor_divide,
     "floor_mod": _floor_mod,
@@ -283,27 +281,14 @@ SPELLINGS: dict[str, Spelling] = {
     "sigmoid": _sigmoid,
     "softplus": _softplus,
     "truncate": _truncate,
-    "round_even": _plain("Round"),
     "maximum": _extreme("Max"),
     "minimum": _extreme("Min"),
     "fmax": _fmax("Max"),
     "fmin": _fmax("Min"),
     "not_equal": _not_equal,
-    "less_equal": _plain("LessOrEqual"),
-    "greater_equal": _plain("GreaterOrEqual"),
-    "logical_and": _plain("And"),
-    "logical_or": _plain("Or"),
-    "logical_xor": _plain("Xor"),
-    "logical_not": _plain("Not"),
-    "is_nan": _plain("IsNaN"),
     "is_inf": _plain("IsInf"),
 }
 _IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "erf"})
-_BITWISE = {"bitwise_and": "BitwiseAnd", "bitwise_or": "BitwiseOr", "bitwise_xor": "BitwiseXor"}
-_UNSIGNED_SENSES = frozenset("less less_equal greater greater_equal maximum minimum fmax fmin".split())
-_UNSIGNED_QUOTIENTS = frozenset("divide floor_divide floor_mod fmod".split())
-
-
 _OF_NO_SIGN = {"abs": _identity, "sign": _is_any}
 
 
@@ -316,18 +301,18 @@ def map_term(cells: Cells, function: str, operands: Sequence[Term], dtype: DType
         return cast(cells, operands[0], dtype)
     if function == "where":
         return _where(cells, *operands)
-    if function in _BITWISE or function == "bitwise_not":
-        return cells(_BITWISE.get(function, "BitwiseNot"), *operands)
     if function.startswith("shift"):
         return _shifted(cells, function, *operands)
+    if OPERATORS[function].accepts == INTEGER:
+        return cells(OPERATORS[function].names.onnx, *operands)
     if function not in SPELLINGS:
         raise UnsupportedError(f"the function {function} has no ONNX operator")
     if source is DType.F64 and function in _IN_FLOAT32_ALONE:
         raise UnsupportedError(f"{function} of f64 has no kernel in onnxruntime: calculate it in f32")
-    if source is DType.U64 and function in _UNSIGNED_QUOTIENTS:
+    if source is DType.U64 and has(function, Fact.ZERO_DIVISOR):
         raise UnsupportedError(f"{function} of u64 has no kernel in onnxruntime: calculate it in i64")
     given = [writer.cast(term, COMPUTED.get(source, source)) for term in operands]
-    turned = source is DType.U64 and function in _UNSIGNED_SENSES
+    turned = source is DType.U64 and has(function, Fact.ORDERED)
     spelling = _OF_NO_SIGN.get(function, SPELLINGS[function]) if source.kind == "uint" else SPELLINGS[function]
     made = spelling(cells, *(_turned(cells, term) if turned else term for term in given))
     back = _turned(cells, made) if turned and made.dtype is not DType.BOOL else made

@@ -38,11 +38,11 @@ from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, never_negative, product
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, InWholeLines, Kernel, Load, Role, Var
 from noyau.ir.monoids import MONOIDS, Symbolic
+from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.ir.walk import rewrite_expression
 
 HALVES = (DType.F16, DType.BF16)
-COMPARED = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 NONE = frozenset[str]()
 EITHER, FIRST, LAST = '""', '"evict_first"', '"evict_last"'  # what leaves the cache
 
@@ -251,7 +251,7 @@ class Expressions(Sizes):
         source = operands[-1].dtype
         if function == "cast":
             return self.cast(operands[0], dtype)
-        if function in COMPARED and all(isinstance(operand, Index) for operand in operands):
+        if OPERATORS[function].is_comparison and all(isinstance(operand, Index) for operand in operands):
             left, right = (closed(self.dim(o.dim)) for o in operands if isinstance(o, Index))
             return f"({left} {INFIX[function]} {right})"
         values = operands[1:] if function == "where" else operands  # two numbers would be of Triton's usual dtypes

@@ -11,6 +11,7 @@ from noyau.compiler.schedules.gpu.tiles import ONE, folds_in, is_dear, tile_call
 from noyau.compiler.schedules.primitives import Statements
 from noyau.ir.dims import Dim, Op, Shape, product
 from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
+from noyau.ir.operators import Fact, has
 from noyau.ir.walk import every_expression, every_statement, expressions, on_threads
 
 NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
@@ -75,16 +76,15 @@ def is_loose(kernel: Kernel, launch: Launch) -> bool:
     arrays = [b.dtype for b in ends if b.role is Role.OUTPUT or not _is_of_rows(b.shape, wide)]
     floats = [dtype for dtype in arrays if dtype.is_float]
     calls = [expr for expr in every_expression(launch.body) if isinstance(expr, Call)]
-    jumps = any(call.function in JUMPING or (call.function == "cast" and _to_whole(call)) for call in calls)
+    jumps = any(
+        has(call.function, Fact.STEPS | Fact.JUMPS) or (call.function == "cast" and _to_whole(call)) for call in calls
+    )
     return bool(floats) and all(dtype in HALVES for dtype in floats) and not jumps
 
 
 def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
     """Whether cells of this shape are one for each row of wider arrays."""
     return shape[-1] == Dim.of(1) or any(len(shape) < len(other) and shape == other[: len(shape)] for other in wide)
-
-
-JUMPING = ("floor", "ceil", "truncate", "round_even", "floor_divide", "floor_mod", "truncate_divide", "fmod", "sign")
 
 
 def _to_whole(cast: Call) -> bool:

@@ -92,9 +92,6 @@ def _value(builder: GradientBuilder, node: Node, operands: list[Node], state: No
             raise AssertionError(node)
 
 
-LINEAR = frozenset({"sum"})  # monoids that hand a gradient on as it is
-
-
 # What each cell x is given back by a reduction, and by a running result, in words: y is the result, g its gradient.
 WORDS = {
     "sum": ("g", "the sum of g from x on"),

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from noyau.compiler.autodiff.functions import CHOOSING, FLAT, PLAIN, map_back, silenced
+from noyau.compiler.autodiff.functions import map_back, silenced
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
-from noyau.compiler.autodiff.reductions import LINEAR, reduce_back, scan_back
+from noyau.compiler.autodiff.reductions import reduce_back, scan_back
 from noyau.compiler.autodiff.saved_values import split
 from noyau.compiler.autodiff.shift_invariance import idle
 from noyau.compiler.autodiff.simplification import simplified
@@ -37,6 +37,8 @@ from noyau.ir.graph import (
     View,
 )
 from noyau.ir.graph_verifier import check
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import Fact, has
 
 
 def contract_back(
@@ -200,10 +202,10 @@ class _Deriving:
     def back(self, node: Node, gradient: Gradient) -> None:
         """Give a value's gradient back to what it was made of."""
         function = node.kind.function if isinstance(node.kind, Map) else ""
-        if not function or function in CHOOSING:
+        if not function or has(function, Fact.CHOOSES):
             gradient = self.settled(gradient)
         masked, doubt = _keeps_mask(node, gradient.masked), gradient.doubt
-        if function and function not in PLAIN and gradient.masked:
+        if function and gradient.masked and not has(function, Fact.CHOOSES | Fact.LINEAR):
             doubt = doubt or gradient.value
         operands = [self.graph[name] for name in node.inputs]
         for position, operand in enumerate(operands):
@@ -220,7 +222,7 @@ class _Deriving:
                 return map_back(builder, node, function, operands, above, position)
             case Reduce(monoid, axes):
                 made = reduce_back(builder, node, node.kind, operand, above)
-                if not gradient.masked or monoid in LINEAR:
+                if not gradient.masked or MONOIDS[monoid].linear:
                     return made
                 return silenced(builder, made, builder.expand_along(builder.cast(above, made.dtype), axes, made.shape))
             case Scan():
@@ -251,7 +253,7 @@ def reached(graph: Graph, wanted: Sequence[str]) -> frozenset[str]:
     found, constant = set(wanted), idle(graph)
     for node in graph.nodes:
         flat = node.kind == Map("cast") and not node.dtype.is_float
-        flat |= isinstance(node.kind, Map) and node.kind.function in FLAT
+        flat |= isinstance(node.kind, Map) and has(node.kind.function, Fact.STEPS)
         moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results is of none
         if moves and not flat and node.output not in constant and any(name in found for name in node.inputs):
             found.add(node.output)
@@ -262,7 +264,7 @@ def _keeps_mask(node: Node, masked: bool) -> bool:
     """Whether a 0 that a value gives back says that nobody chose what it was made of."""
     match node.kind:
         case Map(function):
-            return masked or function in CHOOSING
+            return masked or has(function, Fact.CHOOSES)
         case View() | Select() | Reduce() | Gather() | Scatter():
             return masked
         case _:

@@ -13,13 +13,9 @@ from dataclasses import dataclass, replace
 
 from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Gather, Graph, Lookup, Map, Node, Reduce, View
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import Fact, has
 from noyau.ir.ranges import simplify
-
-EXTREMES = frozenset({"max", "min"})
-CLAMPS = frozenset({"maximum", "minimum", "where"})  # what an extreme may go through and still be such a number
-
-# What goes through a reduction: factors, growths, or both.
-_PASSES = {"sum": (True,), "max": (True, False), "min": (True, False), "logsumexp": (False,)}
 
 
 class Unknown(Exception):
@@ -49,8 +45,8 @@ def idle(graph: Graph) -> frozenset[str]:
 def _is_candidate(graph: Graph, node: Node, candidates: set[str]) -> bool:
     match node.kind:
         case Reduce(monoid, _):
-            return monoid in EXTREMES
-        case Map(function) if function in CLAMPS:
+            return MONOIDS[monoid].chooses
+        case Map(function) if has(function, Fact.CHOOSES):
             return any(_beneath(graph, name) in candidates for name in node.inputs)
         case _:
             return False
@@ -157,7 +153,9 @@ def _moved(node: Node, change: Change | None, index: Sequence[Dim | Lookup]) -> 
 
 def _reduced(monoid: str, axes: tuple[int, ...], change: Change | None) -> Change | None:
     """The change of a reduction over axes along which all cells change alike."""
-    if change is None or change.scales not in _PASSES.get(monoid, ()):
+    if change is None:
+        raise Unknown
+    if not (MONOIDS[monoid].passes_factors if change.scales else MONOIDS[monoid].passes_terms):
         raise Unknown
     names = {index_name(axis) for axis in axes}
     if any(dim.names & names for dim in change.index):

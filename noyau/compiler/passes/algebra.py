@@ -26,12 +26,9 @@ from noyau.compiler.passes.signs import is_natural
 from noyau.dtypes import DType
 from noyau.ir.dims import indices
 from noyau.ir.graph import Constant, Graph, Iota, Map, Node, View, constant
+from noyau.ir.operators import OPERATORS, Fact, has
 
 Change = Iterable[Node] | str
-
-TURNED = {"greater": "less", "greater_equal": "less_equal"}  # with operands in the other order
-OPPOSITES = {"equal": "not_equal", "not_equal": "equal"}  # of anything; of what is never NaN, these too:
-OPPOSITES_OF_INTEGERS = {"less": "less_equal", "less_equal": "less"}  # with operands in the other order
 
 
 def simplify_algebra(graph: Graph) -> Graph:
@@ -47,12 +44,18 @@ def _simplified(node: Node, made: Rebuilder) -> Change:
     match node.kind:
         case Map(function) if function in _RULES:
             return _RULES[function](node, made)
-        case Map(function) if function in TURNED:
-            return (replace(node, kind=Map(TURNED[function]), inputs=node.inputs[::-1]),)
+        case Map(function) if OPERATORS[function].mirror:
+            return (_mirrored(node, function),)
         case View() if node.kind.index == indices(len(node.shape)) and made.nodes[node.inputs[0]].shape == node.shape:
             return node.inputs[0]
         case _:
             return (node,)
+
+
+def _mirrored(node: Node, function: str) -> Node:
+    """The comparison of a node's operands by a function, in normal form."""
+    mirror = OPERATORS[function].mirror
+    return replace(node, kind=Map(mirror or function), inputs=node.inputs[::-1] if mirror else node.inputs)
 
 
 def _divide(node: Node, made: Rebuilder) -> Change:
@@ -170,10 +173,10 @@ def _logical_not(node: Node, made: Rebuilder) -> Change:
         case Map("logical_not"):
             again = _replayed(made, views, maker.inputs[0])
             return (*again, replace(node, kind=Map("identity"), inputs=(_last(again, maker.inputs[0]),)))
-        case Map(function) if function in OPPOSITES:
-            opposite = replace(maker, kind=Map(OPPOSITES[function]))
-        case Map(function) if function in OPPOSITES_OF_INTEGERS and not made.nodes[maker.inputs[0]].dtype.is_float:
-            opposite = replace(maker, kind=Map(OPPOSITES_OF_INTEGERS[function]), inputs=maker.inputs[::-1])
+        case Map(function) if negation := OPERATORS[function].negation:
+            if has(function, Fact.ORDERED) and made.nodes[maker.inputs[0]].dtype.is_float:
+                return (node,)  # of a NaN both are false
+            opposite = _mirrored(maker, negation)
         case _:
             return (node,)
     nodes = _seen_through(made, opposite, views)

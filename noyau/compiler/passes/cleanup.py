@@ -24,6 +24,7 @@ from noyau.ir.dims import Dim, Shape, flat_index, index_name, indices, product
 from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, Reduce, View
 from noyau.ir.graph import constant as constant_node
 from noyau.ir.graph_interpreter import Evaluator
+from noyau.ir.operators import Fact, has
 from noyau.ir.ranges import simplify
 
 
@@ -83,12 +84,6 @@ def _looked_at(graph: Graph, name: str) -> tuple[str, Shape]:
             return name, indices(len(node.shape))
 
 
-COMMUTATIVE = frozenset(
-    """add multiply maximum minimum fmax fmin equal not_equal logical_and logical_or logical_xor
-    bitwise_and bitwise_or bitwise_xor""".split()
-)
-
-
 def merge_equal(graph: Graph) -> Graph:
     """Each value that equals an earlier one, by what makes it, is that one."""
     seen: dict[object, str] = {}
@@ -116,7 +111,7 @@ def order_operands(graph: Graph) -> Graph:
 
     def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
         match node.kind:
-            case Map(function) if function in COMMUTATIVE:
+            case Map(function) if has(function, Fact.COMMUTATIVE):
                 return (replace(node, inputs=tuple(sorted(node.inputs, key=order))),)
             case _:
                 return (node,)
@@ -134,7 +129,7 @@ def structure(graph: Graph) -> dict[str, str]:
             case View():
                 keys[node.output] = operands[0]
                 continue
-            case Map(function) if function in COMMUTATIVE:
+            case Map(function) if has(function, Fact.COMMUTATIVE):
                 what: object = (function, sorted(operands))
             case Map(function):
                 what = (function, operands)
@@ -174,7 +169,7 @@ def contexts(graph: Graph, keys: Mapping[str, str]) -> dict[str, str]:
             match node.kind:
                 case View():
                     found[name] += found[node.output]
-                case Map(function) if function in COMMUTATIVE:
+                case Map(function) if has(function, Fact.COMMUTATIVE):
                     found[name].append(f"{keys[node.output]} {above}")
                 case _:
                     found[name].append(f"{keys[node.output]} {above} {place}")

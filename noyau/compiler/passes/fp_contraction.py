@@ -16,9 +16,9 @@ from dataclasses import replace
 
 from noyau.compiler.passes.rewrite import Rebuilder, rebuilt, through_views
 from noyau.ir.graph import Gather, Graph, Map, Node, Reduce, Select, View
+from noyau.ir.operators import OPERATORS
 
 _SUMS = (Map("add"), Map("subtract"))
-_BESIDE = tuple(map(Map, ("subtract", "equal", "not_equal", "less", "less_equal", "greater", "greater_equal")))
 
 
 def round_before_differences(graph: Graph) -> Graph:
@@ -105,7 +105,7 @@ def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
     that stands beside its own extreme is computed from."""
     nodes, found = graph.by_name, set[tuple[str, int]]()
     for node in graph.nodes:
-        place = _place_beside_extreme(node, nodes) if node.kind in _BESIDE else None
+        place = _place_beside_extreme(node, nodes) if _compares(node) else None
         if place is not None:
             within = _computed_from(node.inputs[place], nodes)
             outside = _products_outside(graph, within)
@@ -116,6 +116,11 @@ def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
                 if _origin(part, nodes).output in outside
             }
     return found
+
+
+def _compares(node: Node) -> bool:
+    """Whether a difference or a comparison sets its operands beside each other."""
+    return node.kind == Map("subtract") or (isinstance(node.kind, Map) and OPERATORS[node.kind.function].is_comparison)
 
 
 def _computed_from(name: str, nodes: Mapping[str, Node]) -> set[str]:

@@ -11,12 +11,8 @@ import numpy as np
 
 from noyau.ir.dims import never_negative
 from noyau.ir.graph import Constant, Gather, Iota, Map, Node, Reduce, Select, View
-
-ALWAYS = frozenset({"abs", "exp", "exp2", "cosh", "sigmoid", "softplus"})
-OF_NATURALS = frozenset(
-    {"add", "divide", "maximum", "minimum", "multiply", "reciprocal", "rsqrt", "sqrt", "cast", "identity"}
-)
-OVER_NATURALS = frozenset({"sum", "prod"})  # the max of no cells is -inf
+from noyau.ir.monoids import MONOIDS
+from noyau.ir.operators import Fact, has
 
 
 def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
@@ -37,11 +33,11 @@ def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
 def _asked(node: Node) -> tuple[str, ...]:
     """The values that a value is as natural as."""
     match node.kind:
-        case Map(function) if function in OF_NATURALS:
+        case Map(function) if has(function, Fact.KEEPS_SIGN):
             return node.inputs
         case Map("where"):
             return node.inputs[1:]
-        case Reduce(monoid) if monoid in OVER_NATURALS:
+        case Reduce(monoid) if MONOIDS[monoid].keeps_sign:
             return node.inputs
         case View() | Gather():
             return node.inputs[:1]
@@ -61,7 +57,7 @@ def _is_natural(node: Node, known: Mapping[str, bool]) -> bool:
             return never_negative(index)
         case Map("multiply") if node.inputs[0] == node.inputs[1]:
             return node.dtype.is_float
-        case Map(function) if function in ALWAYS:
+        case Map(function) if has(function, Fact.NEVER_NEGATIVE):
             return node.dtype.is_float
         case _:
             asked = _asked(node)

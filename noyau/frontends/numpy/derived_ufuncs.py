@@ -19,6 +19,7 @@ from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import REFUSED, UFUNCS, Traced, as_scalars, tape_of
 from noyau.frontends.numpy.ufuncs import Make, as_node, elementwise, has_traced, mapped
+from noyau.functions import OF_TABLE
 from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import MONOIDS, highest
 
@@ -210,13 +211,7 @@ def _scan(monoid: str, x: Any, axis: int, *, exclusive: bool = False, reverse: b
 
 OWN: dict[str, Callable[..., Any]] = {
     "cast": _cast,
-    "sigmoid": _of_table("sigmoid"),
-    "softplus": _of_table("softplus"),
-    "erf": _of_table("erf"),
-    "power": _of_table("power"),
-    "truncate_divide": _of_table("divide"),
-    "shift_left": _of_table("shift_left"),
-    "shift_right": _of_table("shift_right"),
+    **{name: _of_table(function) for name, function in OF_TABLE.items()},
     "reduce": _reduce,
     "scan": _scan,
 }

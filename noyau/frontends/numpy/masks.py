@@ -16,7 +16,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, name_of, ufunc
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import MASKED
 from noyau.ir.graph import Node
-from noyau.ir.monoids import highest, lowest
+from noyau.ir.monoids import BY_FUNCTION, highest, lowest
 
 UNKNOWN = (
     "what a mask of bools picks has an unknown shape; reduce it, write it back under the same mask, or use np.where"
@@ -64,8 +64,8 @@ class Masked(NDArrayOperatorsMixin):
         return FUNCTIONS[name](self.cells, axis=axes, where=where, **said)
 
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
-        if method == "reduce" and ufunc.__name__ in _BY_UFUNC:
-            return self.reduced(_BY_UFUNC[ufunc.__name__], said.pop("axis", 0), said)
+        if method == "reduce" and ufunc.__name__ in BY_FUNCTION:
+            return self.reduced(BY_FUNCTION[ufunc.__name__], said.pop("axis", 0), said)
         return ufunc_call(ufunc, method, inputs, said)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
@@ -93,14 +93,6 @@ class Masked(NDArrayOperatorsMixin):
 
 
 _REDUCED = frozenset({"sum", "prod", "mean", "var", "std", "max", "min", "any", "all"})
-_BY_UFUNC = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_or": "any",
-    "logical_and": "all",
-}
 
 
 def _axis(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:

@@ -15,7 +15,7 @@ from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import NONE, as_node, loop_dtypes, mapped, refuse, traced, written
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
-from noyau.ir.monoids import highest, lowest
+from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest, lowest
 from noyau.ir.symbols import dim_of, is_whole
 
 
@@ -295,18 +295,10 @@ FUNCTIONS.update(
     }
 )
 FUNCTIONS.update({"amax": FUNCTIONS["max"], "amin": FUNCTIONS["min"]})
-REDUCED = {
-    "add": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_or": "any",
-    "logical_and": "all",
-}
-UFUNCS.update({f"{ufunc}.reduce": _over_ufunc(name) for ufunc, name in REDUCED.items()})
+UFUNCS.update({f"{ufunc}.reduce": _over_ufunc(name) for ufunc, name in BY_FUNCTION.items()})
 UFUNCS["logaddexp.reduce"] = _logsumexp
 UFUNCS["logical_xor.reduce"] = lambda a, axis=0, **said: call("sum", call("astype", a, bool), axis, **said) % 2 == 1
-_SCANNED = {"add": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
+_SCANNED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
 UFUNCS.update({f"{u}.accumulate": _over_axis_0(running(m, f"{u}.accumulate")) for u, m in _SCANNED.items()})
 _LOGICAL = {"logical_or": "max", "logical_and": "min"}
 UFUNCS.update(

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.reductions import REDUCED, array_of, axis_of
+from noyau.frontends.numpy.reductions import array_of, axis_of
 from noyau.frontends.numpy.setitem import scattered_at
 from noyau.frontends.numpy.traced_array import METHODS, REFUSED, UFUNCS, Traced, call, tape_of
 from noyau.frontends.numpy.ufuncs import traced
+from noyau.ir.monoids import BY_FUNCTION, MONOIDS
 
 _SORTS = "it sorts, and there is no such operator; sort outside"
 _COUNTS = "how large its result is depends on the values"
@@ -66,9 +67,9 @@ _BINARY = [name for name, made in vars(np).items() if isinstance(made, np.ufunc)
 UFUNCS.update(
     {f"{name}.outer": _outer(name) for name in _BINARY if name in UFUNCS and name not in ("matmul", "vecdot")}
 )
-_MERGED = {"add": "sum", "subtract": "sum", "multiply": "prod", "maximum": "max", "minimum": "min"}
-UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in _MERGED.items()})
-UFUNCS.update({f"{name}.reduceat": _reduceat(name) for name in REDUCED})
+_MERGED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
+UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in {**_MERGED, "subtract": "sum"}.items()})
+UFUNCS.update({f"{name}.reduceat": _reduceat(name) for name in BY_FUNCTION})
 METHODS["sort"] = METHODS["partition"] = _updated
 REFUSED.update(
     {

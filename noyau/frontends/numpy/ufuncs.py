@@ -14,44 +14,16 @@ from noyau.frontends.numpy.tape import Tape, dtype_from
 from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, as_scalars, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.ir.graph import Node
+from noyau.ir.operators import OPERATORS, Fact, has
 from noyau.ir.symbols import Size
 
 Make = Callable[..., Any]  # of a tape and operands in the dtypes of the loop, a Node or several
 
 SAME = {
-    **{name: name for name in "add subtract multiply divide floor_divide fmod power exp exp2 expm1".split()},
-    **{name: name for name in "log log2 log10 log1p sqrt reciprocal sin cos tan sinh cosh tanh floor ceil".split()},
-    **{name: name for name in "maximum minimum fmax fmin equal not_equal less less_equal greater sign".split()},
-    **{name: name for name in "greater_equal negative logical_and logical_or logical_xor logical_not".split()},
-    **{name: name for name in "bitwise_and bitwise_or bitwise_xor".split()},
-    "remainder": "floor_mod",
-    "float_power": "power",
-    "absolute": "abs",
-    "fabs": "abs",
-    "trunc": "truncate",
-    "rint": "round_even",
-    "invert": "bitwise_not",
-    "left_shift": "shift_left",
-    "right_shift": "shift_right",
-    "isnan": "is_nan",
-    "isinf": "is_inf",
-    **{f"arc{name}": f"a{name}" for name in "sin cos tan sinh cosh tanh".split()},
-    "positive": "identity",
-    "conjugate": "identity",
+    getattr(np, ufunc).__name__: operator.name
+    for operator in OPERATORS.values()
+    for ufunc in operator.names.numpy.split()
 }
-_OF_BOOL = {  # functions of numbers, as NumPy has them on bools
-    "add": "logical_or",
-    "multiply": "logical_and",
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
-    "bitwise_not": "logical_not",
-    "abs": "identity",
-    "fmax": "maximum",
-    "fmin": "minimum",
-}
-COMPARED = frozenset({"equal", "not_equal", "less", "less_equal", "greater", "greater_equal"})
-_ORDERED = COMPARED - {"equal", "not_equal"}
 LAYOUT = frozenset({"order", "subok"})  # arguments that say how a result lies, and change no value
 NONE = np._NoValue  # what NumPy's own functions have for an argument that is not given
 MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `masks.py` puts that in
@@ -118,11 +90,13 @@ def has_traced(values: Any) -> bool:
 
 def mapped(tape: Tape, function: str, *operands: Node) -> Node:
     """A function of the table, as NumPy has it on bools too."""
-    if operands[0].dtype is DType.BOOL:
-        function = _OF_BOOL.get(function, function)
-        if function in _ORDERED:
-            operands = tuple(tape.cast(each, DType.U8) for each in operands)
-    return tape.call(function, *operands)
+    if operands[0].dtype is DType.BOOL and _is_comparison(function) and has(function, Fact.ORDERED):
+        operands = tuple(tape.cast(each, DType.U8) for each in operands)
+    return tape.call(OPERATORS[function].on(operands[0].dtype), *operands)
+
+
+def _is_comparison(function: str) -> bool:
+    return function in OPERATORS and OPERATORS[function].is_comparison
 
 
 def refuse(name: str, said: Mapping[str, Any]) -> None:
@@ -177,7 +151,7 @@ def _fitting(
     """The operands as the loop takes them, and the loop. A comparison with a number of Python that its dtype cannot
     hold is one with an infinity."""
     for at, (value, dtype) in enumerate(zip(operands, loop, strict=False)):
-        side = beyond(tape, value, dtype) if ufunc.__name__ in COMPARED else 0
+        side = beyond(tape, value, dtype) if _is_comparison(ufunc.__name__) else 0
         if side:
             given = [side * np.inf if k == at else x for k, x in enumerate(operands)]
             return [as_node(tape, each, DType.F64) for each in given], (DType.F64, DType.F64, DType.BOOL)
@@ -231,8 +205,6 @@ def _made(function: str, tape: Tape, *nodes: Node) -> Node:
     first = nodes[0]
     if function in ("is_nan", "is_inf") and not first.dtype.is_float:
         return mapped(tape, "not_equal", first, first)
-    if function in ("floor", "ceil", "truncate", "round_even") and not first.dtype.is_float:
-        return mapped(tape, "identity", first)
     if function == "reciprocal" and not first.dtype.is_float:
         return mapped(tape, "divide", tape.constant(1, first.dtype), first)
     if len({node.dtype for node in nodes}) > 1:
@@ -244,7 +216,7 @@ def _made(function: str, tape: Tape, *nodes: Node) -> Node:
 
 def _of_two_signs(function: str, tape: Tape, a: Node, b: Node) -> Node:
     """A comparison of i64 with u64, as NumPy has it: by value. UnsupportedError for other functions."""
-    if function not in COMPARED or {a.dtype, b.dtype} != {DType.I64, DType.U64}:
+    if not _is_comparison(function) or {a.dtype, b.dtype} != {DType.I64, DType.U64}:
         pair = f"{a.dtype.value} and {b.dtype.value}"
         raise UnsupportedError(f"{function} of {pair} has no common dtype; cast one of them")
     signed = a if a.dtype is DType.I64 else b

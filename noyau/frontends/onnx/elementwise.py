@@ -14,54 +14,9 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.sites import Importer, Site
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Constant, Node
+from noyau.ir.operators import OPERATORS
 
-_UNARY = {
-    "Abs": "abs",
-    "Acos": "acos",
-    "Acosh": "acosh",
-    "Asin": "asin",
-    "Asinh": "asinh",
-    "Atan": "atan",
-    "Atanh": "atanh",
-    "BitwiseNot": "bitwise_not",
-    "Ceil": "ceil",
-    "Cos": "cos",
-    "Cosh": "cosh",
-    "Erf": "erf",
-    "Exp": "exp",
-    "Floor": "floor",
-    "IsNaN": "is_nan",
-    "Log": "log",
-    "Neg": "negative",
-    "Not": "logical_not",
-    "Reciprocal": "reciprocal",
-    "Round": "round_even",
-    "Sigmoid": "sigmoid",
-    "Sign": "sign",
-    "Sin": "sin",
-    "Sinh": "sinh",
-    "Softplus": "softplus",
-    "Sqrt": "sqrt",
-    "Tan": "tan",
-    "Tanh": "tanh",
-}
-_BINARY = {
-    "Add": "add",
-    "And": "logical_and",
-    "BitwiseAnd": "bitwise_and",
-    "BitwiseOr": "bitwise_or",
-    "BitwiseXor": "bitwise_xor",
-    "Div": "divide",
-    "Equal": "equal",
-    "Greater": "greater",
-    "GreaterOrEqual": "greater_equal",
-    "Less": "less",
-    "LessOrEqual": "less_equal",
-    "Mul": "multiply",
-    "Or": "logical_or",
-    "Sub": "subtract",
-    "Xor": "logical_xor",
-}
+_FIXED = {operator.names.onnx: operator for operator in OPERATORS.values() if operator.names.onnx}
 _VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
@@ -241,8 +196,7 @@ def _dropout(site: Site) -> list[Node]:
 
 
 ELEMENTWISE: dict[str, Importer] = {
-    **{op: _fixed(function, 1) for op, function in _UNARY.items()},
-    **{op: _fixed(function, 2) for op, function in _BINARY.items()},
+    **{op: _fixed(operator.name, operator.arity) for op, operator in _FIXED.items()},
     **{op: _folded(function) for op, function in _VARIADIC.items()},
     "BitShift": _bit_shift,
     "Cast": _cast,

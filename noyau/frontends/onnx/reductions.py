@@ -12,6 +12,7 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.sites import Importer, Site
 from noyau.ir.dims import Dim, product
 from noyau.ir.graph import Contract, Node, Scan
+from noyau.ir.monoids import MONOIDS
 
 
 def _einsum(site: Site) -> Node:
@@ -146,18 +147,14 @@ def _running(monoid: str) -> Importer:
 
 
 REDUCTIONS: dict[str, Importer] = {
-    "ArgMax": _arg("argmax"),
-    "ArgMin": _arg("argmin"),
+    **{MONOIDS[name].onnx: _arg(name) for name in ("argmax", "argmin")},
+    **{MONOIDS[name].onnx: _reduction(_same, name, _same) for name in ("sum", "prod", "max", "min")},
     "CumProd": _running("prod"),
     "CumSum": _running("sum"),
     "ReduceL1": _reduction(_absolute, "sum", _same),
     "ReduceL2": _reduction(_square, "sum", _called("sqrt")),
     "ReduceLogSum": _reduction(_same, "sum", _called("log")),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMax": _reduction(_same, "max", _same),
     "ReduceMean": _reduce_mean,
-    "ReduceMin": _reduction(_same, "min", _same),
-    "ReduceProd": _reduction(_same, "prod", _same),
-    "ReduceSum": _reduction(_same, "sum", _same),
     "ReduceSumSquare": _reduction(_square, "sum", _same),
 }

@@ -3,66 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.sites import ATEN, Handler, Site, promoted
 from noyau.ir.graph import Node
+from noyau.ir.operators import BOOL, OPERATORS, Fact, Operator, has
 
-# Functions of one tensor: the result's dtype is the one that torch computes in.
-UNARY = {
-    **{name: name for name in "abs acos acosh asin asinh atan atanh ceil cos cosh erf exp exp2 expm1 floor".split()},
-    **{name: name for name in "log log10 log1p log2 reciprocal rsqrt sigmoid sin sinh sqrt tan tanh".split()},
-    "neg": "negative",
-    "round": "round_even",
-    "trunc": "truncate",
-    "bitwise_not": "bitwise_not",
-}
-# Functions of two tensors, or of a tensor and a number, computed in their common dtype.
-BINARY = {
-    "mul": "multiply",
-    "maximum": "maximum",
-    "minimum": "minimum",
-    "fmax": "fmax",
-    "fmin": "fmin",
-    "fmod": "fmod",
-    "remainder": "floor_mod",
-    "bitwise_and": "bitwise_and",
-    "bitwise_or": "bitwise_or",
-    "bitwise_xor": "bitwise_xor",
-    "bitwise_left_shift": "shift_left",
-    "bitwise_right_shift": "shift_right",
-    "__lshift__": "shift_left",
-    "__rshift__": "shift_right",
-}
-COMPARISONS = {
-    "eq": "equal",
-    "ne": "not_equal",
-    "lt": "less",
-    "le": "less_equal",
-    "gt": "greater",
-    "ge": "greater_equal",
-}
-LOGICAL = {"logical_and": "logical_and", "logical_or": "logical_or", "logical_xor": "logical_xor"}
-_OF_BOOL = {  # functions of numbers, as torch has them on bools
-    "multiply": "logical_and",
-    "bitwise_and": "logical_and",
-    "bitwise_or": "logical_or",
-    "bitwise_xor": "logical_xor",
-    "bitwise_not": "logical_not",
-    "abs": "identity",
-}
-_OF_ANY = frozenset({"equal", "not_equal"})  # which of two bools is larger is asked of numbers
-_WHOLE = frozenset({"ceil", "floor", "round_even", "truncate"})
+
+def _named(is_one: Callable[[Operator], bool]) -> dict[str, str]:
+    """The functions of the table that ATen has, by its names."""
+    return {name: each.name for each in OPERATORS.values() if is_one(each) for name in each.names.torch.split()}
+
+
+# Functions of tensors, or of a tensor and a number, in the dtype of the result: the one that torch computes in.
+UNARY = _named(lambda each: each.arity == 1 and each.result == "same" and each.accepts != BOOL)
+BINARY = _named(lambda each: each.arity == 2 and each.result == "same" and each.accepts != BOOL)
+COMPARISONS = _named(lambda each: each.is_comparison)
+LOGICAL = _named(lambda each: each.accepts == BOOL)
+OF_FLOATS = _named(lambda each: each.arity == 1 and each.result == "bool")  # is_nan and is_inf: of integers, false
 
 
 def mapped(site: Site, function: str, *operands: Node) -> Node:
     """A function of the table, as torch has it on bools too."""
-    if operands[0].dtype is DType.BOOL:
-        function = _OF_BOOL.get(function, function)
-    if operands[0].dtype.kind in ("int", "uint") and function in _WHOLE:
-        function = "identity"
-    return site.builder.call(function, *operands)
+    return site.builder.call(OPERATORS[function].on(operands[0].dtype), *operands)
 
 
 def in_result(site: Site, position: int) -> Node:
@@ -81,7 +46,7 @@ def binary(function: str) -> Handler:
 def compared(function: str) -> Handler:
     def handle(site: Site) -> Node:
         common = promoted(site.given(0), site.given(1))
-        if common is DType.BOOL and function not in _OF_ANY:
+        if common is DType.BOOL and has(function, Fact.ORDERED):  # of which of two bools is larger it asks numbers
             common = DType.U8
         return mapped(site, function, *(site.operand(site.given(at), common) for at in (0, 1)))
 
@@ -89,7 +54,8 @@ def compared(function: str) -> Handler:
 
 
 def logical(function: str) -> Handler:
-    return lambda site: mapped(site, function, *(site.operand(site.given(at), DType.BOOL) for at in (0, 1)))
+    places = range(OPERATORS[function].arity)
+    return lambda site: mapped(site, function, *(site.operand(site.given(at), DType.BOOL) for at in places))
 
 
 def _add(site: Site) -> Node:
@@ -220,8 +186,6 @@ def _square(site: Site) -> Node:
 
 
 def _of_floats(function: str) -> Handler:
-    """is_nan and is_inf: of integers, false."""
-
     def handle(site: Site) -> Node:
         value = site.value(0)
         wide = value if value.dtype.is_float else site.builder.cast(value, DType.F32)
@@ -254,7 +218,6 @@ ATEN.update(
         **{f"where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
         **{f"masked_fill.{kind}": _masked_fill for kind in ("Scalar", "Tensor")},
         **{f"{name}.default": _same for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")},
-        "logical_not.default": lambda site: site.builder.call("logical_not", site.operand(site.given(0), DType.BOOL)),
         "relu.default": _relu,
         "hardtanh.default": _hardtanh,
         "leaky_relu.default": _leaky_relu,
@@ -263,8 +226,7 @@ ATEN.update(
         "silu.default": _silu,
         "square.default": _square,
         "sign.default": _sign,
-        "isnan.default": _of_floats("is_nan"),
-        "isinf.default": _of_floats("is_inf"),
+        **{f"{name}.default": _of_floats(function) for name, function in OF_FLOATS.items()},
         "_to_copy.default": _cast,
         "prims.convert_element_type.default": _cast,
         "to.dtype": _cast,

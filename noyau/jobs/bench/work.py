@@ -12,6 +12,7 @@ import numpy as np
 from noyau.compiler.partition.costs import traffic
 from noyau.errors import BuildError
 from noyau.ir.graph import Contract, Graph, Map, Node, Reduce
+from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 from noyau.timing.bandwidth import copy_rate, floor_s, mistake
 from noyau.timing.conditions import last_level_bytes
@@ -96,7 +97,7 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
             return float(_cells(node, sizes)) if OPERATORS[function].flops <= _PLAIN else None
         case Reduce(monoid):
             operand = _cells(graph[node.inputs[0]], sizes)
-            return float(operand) if monoid in _COUNTED else None
+            return float(operand) if MONOIDS[monoid].is_arithmetic else None
         case Contract(equation):
             return 2.0 * _products(graph, node, equation, sizes)
         case _:
@@ -104,7 +105,6 @@ def _flops(graph: Graph, node: Node, sizes: Sizes) -> float | None:
 
 
 _PLAIN = 4  # in float32 additions: a division counts as one flop, an exponential does not
-_COUNTED = ("sum", "prod", "min", "max")
 
 
 def _products(graph: Graph, node: Node, equation: str, sizes: Sizes) -> int:

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from noyau.codegen import cmath
 from noyau.codegen.tables import SCALARS
-from noyau.compiler.autodiff.functions import DERIVATIVES, FLAT, spelt
+from noyau.compiler.autodiff.functions import spelt
 from noyau.compiler.autodiff.reductions import WORDS
 from noyau.dtypes import DType
 from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS, Monoid
-from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Operator
+from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Fact, Operator
 
 _INTRODUCTION = """\
 # What every value means
@@ -151,8 +151,8 @@ def _functions() -> Iterator[tuple[str, ...]]:
 
 def _derivatives() -> Iterator[tuple[str, ...]]:
     """The functions of floats, and what each hands back."""
-    for name in OPERATORS:
-        if name in DERIVATIVES or name in FLAT:
+    for name, operator in OPERATORS.items():
+        if operator.derivative or (Fact.STEPS in operator.facts and "float" in operator.accepts):
             found = [_literal(each) for each in spelt(name)]
             yield f"`{name}`", *found, *[""] * (3 - len(found))
 

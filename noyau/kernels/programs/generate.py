@@ -25,6 +25,7 @@ from noyau.frontends.numpy.trace import follow, holds
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
 from noyau.ir.launch_conditions import conditions_of, runs
 from noyau.ir.loops import Kernel
+from noyau.ir.monoids import MONOIDS
 from noyau.kernels.description import Description
 from noyau.kernels.programs.program import LibraryStep, Program, program, scheduled
 from noyau.kernels.reference import Reference
@@ -34,7 +35,6 @@ from noyau.signatures.instances import sizing_integers
 from noyau.signatures.types import Instance, Signature, Value
 
 CPU = "cpu"
-MERGED = ("sum", "prod", "max", "min")  # what torch merges in memory on a GPU, in any order
 NONE: Mapping[str, Any] = MappingProxyType({})
 
 
@@ -169,7 +169,7 @@ def _spelt(language: str, kernel: Kernel) -> str:
 def _is_torch_s(graph: Graph) -> bool:
     """Whether torch computes the values of a step on the device."""
     return all(
-        node.kind.monoid in MERGED
+        node.kind.monoid in MONOIDS and MONOIDS[node.kind.monoid].is_arithmetic
         if isinstance(node.kind, Scatter)
         else isinstance(node.kind, Constant | Contract | Input | Iota | View)
         for node in graph.nodes

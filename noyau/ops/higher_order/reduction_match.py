@@ -12,26 +12,14 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.ir.graph import Graph, Map, View
-from noyau.ir.monoids import MONOIDS, left_fold
+from noyau.ir.monoids import BY_FUNCTION, MONOIDS, left_fold
+from noyau.ir.operators import OPERATORS
 from noyau.ops.higher_order.scalar_trace import graph_over
 
 Step = Callable[..., Any]
-_LAST = {  # by the function that a step ends with, the monoid of what it is given
-    "add": "sum",
-    "subtract": "sum",
-    "multiply": "prod",
-    "maximum": "max",
-    "minimum": "min",
-    "logical_or": "any",
-    "logical_and": "all",
-}
-_JOINS: Mapping[str, np.ufunc] = {
-    "sum": np.add,
-    "prod": np.multiply,
-    "max": np.maximum,
-    "min": np.minimum,
-    "any": np.logical_or,
-    "all": np.logical_and,
+_LAST = {**BY_FUNCTION, "subtract": "sum"}  # by the function that a step ends with, the monoid of what it is given
+_JOINS: Mapping[str, Any] = {
+    **{monoid: OPERATORS[function].evaluate for function, monoid in BY_FUNCTION.items()},
     "logsumexp": np.logaddexp,
 }
 _IN_ORDER = frozenset({"subtract"})  # of which the state must be the first operand

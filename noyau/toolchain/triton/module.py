@@ -5,7 +5,6 @@ Triton interprets where TRITON_INTERPRET=1 is set before it is imported.
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
 from functools import cache
@@ -16,6 +15,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import MissingExtraError
+from noyau.ir.operators import OPERATORS
 from noyau.toolchain.python_modules import file_of
 
 try:
@@ -76,7 +76,7 @@ class Interpreted:
     """CUDA's libdevice where Triton interprets, which has nothing for it: NumPy's functions, rounded to the dtype."""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
-        function: Callable[..., Any] = OTHER_NAMES.get(name) or getattr(np, name)
+        function: Callable[..., Any] = OTHER_NAMES.get(name) or getattr(np, name, None) or OPERATORS[name].evaluate
 
         def call(*operands: Any) -> Any:
             from triton.runtime.interpreter import TensorHandle
@@ -92,15 +92,4 @@ class Interpreted:
         return call
 
 
-OTHER_NAMES: dict[str, Callable[..., Any]] = {
-    "pow": np.power,
-    "erf": np.frompyfunc(math.erf, 1, 1),
-    "asin": np.arcsin,
-    "acos": np.arccos,
-    "atan": np.arctan,
-    "asinh": np.arcsinh,
-    "acosh": np.arccosh,
-    "atanh": np.arctanh,
-    "rsqrt": lambda x: 1 / np.sqrt(x),
-    "fast_dividef": np.divide,
-}
+OTHER_NAMES: dict[str, Callable[..., Any]] = {"pow": np.power, "fast_dividef": np.divide}

@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import torch
 
-from noyau.compiler.autodiff.functions import FLAT
 from noyau.dtypes import DType
 from noyau.ir.graph import Constant, Gather, Graph, Input, Kind, Map, Node, Reduce, Scan, Select, View
 from noyau.ir.graph_interpreter import Evaluator, evaluate
+from noyau.ir.operators import Fact, has
 from tests.compiler.autodiff.test_functions_functions_torch import CALLED
 from tests.compiler.autodiff.test_reductions_reductions_torch import REDUCED, RUNNING
 
@@ -58,7 +58,7 @@ def value(node: Node, operands: list[Tensor], known: Arrays, evaluator: Evaluato
     match node.kind:
         case Map("cast"):
             return operands[0] if operands[0].is_floating_point() else None
-        case Map(function) if function not in FLAT:
+        case Map(function) if not has(function, Fact.STEPS):
             return (CALLED.get(function) or getattr(torch, function))(*operands)
         case Reduce(monoid, axes):
             kept = [axis for axis in range(operands[0].dim()) if axis not in axes]

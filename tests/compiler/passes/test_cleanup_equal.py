@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from noyau.compiler.passes.cleanup import (
-    COMMUTATIVE,
     contexts,
     drop_unused,
     merge_equal,
@@ -19,6 +18,7 @@ from noyau.compiler.passes.cleanup import (
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Iota, Map, Reduce, Select, constant
 from noyau.ir.graph_verifier import check
+from noyau.ir.operators import Fact, has
 from tests.compiler.passes.cases import changed_bits
 from tests.nodes import F32, F64, I64, at, given, graph, value, view
 
@@ -95,7 +95,7 @@ def two_orders(*steps):
         nodes = [given(name, F32, "n") for name in "abc"]
         for step, turn in zip(steps, turned, strict=True):
             name, function, *operands = step.split()
-            operands = operands[::-1] if turn and function in COMMUTATIVE else operands
+            operands = operands[::-1] if turn and has(function, Fact.COMMUTATIVE) else operands
             nodes.append(value(name, Map(function), " ".join(operands), F32, "n"))
         found.append(shape_of_walk(order_operands(graph(nodes[-1].output, *nodes))))
     return found

@@ -39,18 +39,9 @@ Statements = tuple[Statement, ...]
 
 BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
 LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
-FEW, MANY = 16, 32
 # gcc 12 unrolls a loop over 16 lanes whole, and vectorises no more what then chooses between values: the max of a row
 # takes 12 cycles for 8 values with 16 lanes, and 2 with 32.
-CHOOSING = frozenset({"max_apart", "min_apart", "logsumexp"})
-PARTS = {
-    "argmax": ("best", "at"),
-    "argmin": ("best", "at"),
-    "max_apart": ("max", "nan"),
-    "min_apart": ("min", "nan"),
-    "logsumexp": ("top", "scaled"),
-    "variance": ("count", "mean", "spread"),
-}
+FEW, MANY = 16, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +85,7 @@ def state_of(fold: Fold, name: str, *, wide: bool) -> State:
     dtypes = MONOIDS[fold.monoid].states(fold.value.dtype)
     if wide and (fold.monoid, dtypes) == ("sum", (DType.F32,)):
         dtypes = (DType.F64,)
-    return State(fold.monoid, tuple(f"{name}.{part}" for part in PARTS.get(fold.monoid, (fold.monoid,))), dtypes)
+    return State(fold.monoid, tuple(f"{name}.{part}" for part in MONOIDS[fold.monoid].parts or (fold.monoid,)), dtypes)
 
 
 def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests: bool = True) -> Statements:
@@ -118,9 +109,9 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
 def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: bool = True) -> tuple[Statements, State]:
     """The loops of a fold, and the state that they leave in cell 0; with 0 lanes as many as suit its length. `wide` and
     `rests` are as in `expand_folds`."""
-    lanes = lanes or (MANY if fold.monoid in CHOOSING or _known(fold.loops[-1][1]) >= LONG else FEW)
+    lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
-    apart = rests or _is_short(fold) or fold.monoid in CHOOSING or computes(fold.body)
+    apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or computes(fold.body)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
         return lanes_of(fold, state, lanes, name, rests=apart), state

@@ -18,7 +18,7 @@ from noyau.frontends.torch.dtypes import hinted
 from noyau.hosts.torch.modules.sites import Traced, alone, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.graph import Map, Node, Select, View
-from noyau.verify.inputs import ROOTS, Maker, Use
+from noyau.verify.inputs import Maker, Use, is_under_a_root
 
 Pattern = Callable[[Tensor, torch.Generator], Tensor]
 Sized = Callable[[Any], int]
@@ -160,10 +160,7 @@ class Drawer:
 
     def is_under_a_root(self, node: Node) -> bool:
         """Whether a root or a logarithm is taken of an input."""
-        return any(
-            isinstance(use.node.kind, Map) and use.node.kind.function in ROOTS
-            for use in self.maker.reached(node, _stays_positive)
-        )
+        return any(is_under_a_root(use) for use in self.maker.reached(node, _stays_positive))
 
 
 def _stays_positive(use: Use) -> bool:

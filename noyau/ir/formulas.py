@@ -1,0 +1,105 @@
+"""Formulas over an algebra: scalar functions applied to arrays, expressions, nodes of a graph or texts.
+
+Derivatives are such formulas, written with the functions of the operator table, so that they can be emitted as nodes,
+fused, and derived again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from noyau.dtypes import DType
+
+
+class Algebra(Protocol):
+    """Where scalar functions can be applied: to arrays, or to expressions."""
+
+    def call(self, name: str, *operands: Any) -> Any: ...
+
+    def like(self, value: float, other: Any) -> Any:
+        """A constant of the dtype of another value."""
+
+    def cast(self, value: Any, dtype: DType) -> Any:
+        """A value in another dtype."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A value of an algebra, with Python's operators; numbers take the dtype of what they meet."""
+
+    algebra: Algebra
+    value: Any
+
+    def call(self, name: str, *others: Term | float) -> Term:
+        return Term(self.algebra, self.algebra.call(name, self.value, *(self.like(each) for each in others)))
+
+    def like(self, other: Term | float) -> Any:
+        return other.value if isinstance(other, Term) else self.algebra.like(other, self.value)
+
+    def __add__(self, other: Term | float) -> Term:
+        return self.call("add", other)
+
+    def __sub__(self, other: Term | float) -> Term:
+        return self.call("subtract", other)
+
+    def __rsub__(self, other: float) -> Term:
+        return Term(self.algebra, self.like(other)) - self
+
+    def __mul__(self, other: Term | float) -> Term:
+        return self.call("multiply", other)
+
+    def __truediv__(self, other: Term | float) -> Term:
+        return self.call("divide", other)
+
+    def __neg__(self) -> Term:
+        return self.call("negative")
+
+
+Rule = Callable[..., Term]  # of the operands, the result y and the gradient g of the result
+
+
+def where(condition: Term, this: Term | float, other: Term | float) -> Term:
+    """Choose between two, of which one at least is a term."""
+    like = this if isinstance(this, Term) else other
+    assert isinstance(like, Term)
+    return condition.call("where", Term(like.algebra, like.like(this)), Term(like.algebra, like.like(other)))
+
+
+def power_by_base(a: Term, b: Term, y: Term, g: Term) -> Term:
+    """Derive a ** b by a: 0 where the exponent is 0, whatever the base is."""
+    return where(b.call("equal", 0.0), 0.0, g * (b * a.call("power", b - 1.0)))
+
+
+def power_by_exponent(a: Term, b: Term, y: Term, g: Term) -> Term:
+    """Derive a ** b by b: 0, the limit, where the base is 0 and the exponent is not below 0."""
+    flat = a.call("equal", 0.0).call("logical_and", b.call("greater_equal", 0.0))
+    return g * where(flat, 0.0, y * a.call("log"))
+
+
+def shared_by_ties(beaten: str) -> tuple[Rule, Rule]:
+    """Derive maximum or minimum: nothing goes to the operand that is beaten, half to each of a tie, as in torch."""
+
+    def first(a: Term, b: Term, y: Term, g: Term) -> Term:
+        return where(a.call(beaten, b), 0.0, where(a.call("equal", b), g * 0.5, g))
+
+    def second(a: Term, b: Term, y: Term, g: Term) -> Term:
+        return where(b.call(beaten, a), 0.0, where(a.call("equal", b), g * 0.5, g))
+
+    return first, second
+
+
+def first_of_ties(holds: str) -> tuple[Rule, Rule]:
+    """Derive fmax or fmin: all goes to the first operand where it wins, in a tie, or where the other is NaN."""
+
+    def wins(a: Term, b: Term) -> Term:
+        return a.call(holds, b).call("logical_or", b.call("is_nan"))
+
+    def first(a: Term, b: Term, y: Term, g: Term) -> Term:
+        return where(wins(a, b), g, 0.0)
+
+    def second(a: Term, b: Term, y: Term, g: Term) -> Term:
+        return where(wins(a, b), 0.0, g)
+
+    return first, second
