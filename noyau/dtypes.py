@@ -1,4 +1,4 @@
-"""The element types of noyau, and what each is in NumPy, C and ONNX.
+"""The element types of noyau: their NumPy dtypes, from whose names those of torch and Triton follow, and ONNX numbers.
 
 float16 and bfloat16 are stored so and computed in float32. The float8 are of a kind of their own: values are cast to
 them and from them, by way of float32, and moved, and nothing is computed in them.
@@ -16,16 +16,16 @@ from noyau.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
-class Spelling:
-    """One element type: its NumPy dtype, its size, its number in ONNX's TensorProto."""
+class Element:
+    """One element type: its NumPy dtype, its number in ONNX's TensorProto, its kind."""
 
     numpy: np.dtype
     onnx: int
     kind: str  # "float", "float8", "int", "uint", "bool" or "other"
 
 
-def _spell(scalar: type, onnx: int, kind: str) -> Spelling:
-    return Spelling(np.dtype(scalar), onnx, kind)
+def _element(scalar: type, onnx: int, kind: str) -> Element:
+    return Element(np.dtype(scalar), onnx, kind)
 
 
 class DType(Enum):
@@ -52,19 +52,19 @@ class DType(Enum):
 
     @property
     def numpy(self) -> np.dtype:
-        return _SPELLINGS[self].numpy
+        return _ELEMENTS[self].numpy
 
     @property
     def onnx(self) -> int:
-        return _SPELLINGS[self].onnx
+        return _ELEMENTS[self].onnx
 
     @property
     def bytes(self) -> int:
-        return _SPELLINGS[self].numpy.itemsize
+        return _ELEMENTS[self].numpy.itemsize
 
     @property
     def kind(self) -> str:
-        return _SPELLINGS[self].kind
+        return _ELEMENTS[self].kind
 
     @property
     def is_float(self) -> bool:
@@ -75,33 +75,49 @@ class DType(Enum):
         return self.kind == "float8"
 
     @property
+    def is_half(self) -> bool:
+        return self.is_float and self.bytes == 2
+
+    @property
+    def has_infinity(self) -> bool:
+        """Whether a float has infinities: two of the float8 have none."""
+        return bool(np.isinf(np.array(np.inf, np.float32).astype(self.numpy).astype(np.float32)))
+
+    @property
     def compute(self) -> DType:
         """The type that arithmetic on this one is done in."""
-        return DType.F32 if self in (DType.F16, DType.BF16) else self
+        return DType.F32 if self.is_half else self
+
+    @property
+    def storage(self) -> DType:
+        """The type that languages without this one keep its cells as: the bits of a short float, else itself."""
+        return DType(f"u{8 * self.bytes}") if self.is_half or self.is_float8 else self
 
 
-_SPELLINGS = {
-    DType.BOOL: _spell(np.bool_, 9, "bool"),
-    DType.I8: _spell(np.int8, 3, "int"),
-    DType.I16: _spell(np.int16, 5, "int"),
-    DType.I32: _spell(np.int32, 6, "int"),
-    DType.I64: _spell(np.int64, 7, "int"),
-    DType.U8: _spell(np.uint8, 2, "uint"),
-    DType.U16: _spell(np.uint16, 4, "uint"),
-    DType.U32: _spell(np.uint32, 12, "uint"),
-    DType.U64: _spell(np.uint64, 13, "uint"),
-    DType.F16: _spell(np.float16, 10, "float"),
-    DType.BF16: _spell(ml_dtypes.bfloat16, 16, "float"),
-    DType.F32: _spell(np.float32, 1, "float"),
-    DType.F64: _spell(np.float64, 11, "float"),
-    DType.F8E4M3FN: _spell(ml_dtypes.float8_e4m3fn, 17, "float8"),
-    DType.F8E4M3FNUZ: _spell(ml_dtypes.float8_e4m3fnuz, 18, "float8"),
-    DType.F8E5M2: _spell(ml_dtypes.float8_e5m2, 19, "float8"),
-    DType.F8E5M2FNUZ: _spell(ml_dtypes.float8_e5m2fnuz, 20, "float8"),
-    DType.OTHER: _spell(np.object_, 0, "other"),
+_ELEMENTS = {
+    DType.BOOL: _element(np.bool_, 9, "bool"),
+    DType.I8: _element(np.int8, 3, "int"),
+    DType.I16: _element(np.int16, 5, "int"),
+    DType.I32: _element(np.int32, 6, "int"),
+    DType.I64: _element(np.int64, 7, "int"),
+    DType.U8: _element(np.uint8, 2, "uint"),
+    DType.U16: _element(np.uint16, 4, "uint"),
+    DType.U32: _element(np.uint32, 12, "uint"),
+    DType.U64: _element(np.uint64, 13, "uint"),
+    DType.F16: _element(np.float16, 10, "float"),
+    DType.BF16: _element(ml_dtypes.bfloat16, 16, "float"),
+    DType.F32: _element(np.float32, 1, "float"),
+    DType.F64: _element(np.float64, 11, "float"),
+    DType.F8E4M3FN: _element(ml_dtypes.float8_e4m3fn, 17, "float8"),
+    DType.F8E4M3FNUZ: _element(ml_dtypes.float8_e4m3fnuz, 18, "float8"),
+    DType.F8E5M2: _element(ml_dtypes.float8_e5m2, 19, "float8"),
+    DType.F8E5M2FNUZ: _element(ml_dtypes.float8_e5m2fnuz, 20, "float8"),
+    DType.OTHER: _element(np.object_, 0, "other"),
 }
-_BY_NUMPY = {spelling.numpy: dtype for dtype, spelling in _SPELLINGS.items()}
-_BY_ONNX = {spelling.onnx: dtype for dtype, spelling in _SPELLINGS.items()}
+HALVES = tuple(dtype for dtype in DType if dtype.is_half)
+CELLS: tuple[DType, ...] = tuple(dtype for dtype in DType if dtype is not DType.OTHER)
+_BY_NUMPY = {element.numpy: dtype for dtype, element in _ELEMENTS.items()}
+_BY_ONNX = {element.onnx: dtype for dtype, element in _ELEMENTS.items()}
 
 
 def from_numpy(dtype: np.dtype | type) -> DType | None:

@@ -10,12 +10,10 @@ from typing import ClassVar, assert_never
 
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.tables import FLAT, INFIX, SCALARS, closed, dim_text, opened
-from noyau.dtypes import DType
+from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, InWholeLines, Kernel, Load, Space, Var
-
-HALVES = (DType.F16, DType.BF16)
 
 
 class Expressions(ABC):

@@ -81,7 +81,7 @@ class Monoid:
 
 def lowest(dtype: DType) -> Any:
     """The least value of a dtype: -inf for floats that have it."""
-    if dtype.is_float or dtype is DType.F8E5M2:
+    if (dtype.is_float or dtype.is_float8) and dtype.has_infinity:
         return -np.inf
     if dtype.is_float8:
         return float(ml_dtypes.finfo(dtype.numpy).min)
@@ -90,7 +90,7 @@ def lowest(dtype: DType) -> Any:
 
 def highest(dtype: DType) -> Any:
     """The greatest value of a dtype: inf for floats that have it."""
-    if dtype.is_float or dtype is DType.F8E5M2:
+    if (dtype.is_float or dtype.is_float8) and dtype.has_infinity:
         return np.inf
     if dtype.is_float8:
         return float(ml_dtypes.finfo(dtype.numpy).max)

@@ -16,7 +16,7 @@ ELLIPSIS = "..."
 OUT = "out"  # the name of a result that bears none
 _MOST_LETTERS = 240  # of a signature in a message
 
-_FLOATS = (DType.F16, DType.BF16, DType.F32, DType.F64)
+_FLOATS = tuple(dtype for dtype in DType if dtype.is_float)
 _INTEGERS = (DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.U16, DType.U32, DType.U64)
 
 

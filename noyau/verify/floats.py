@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import ml_dtypes
 import numpy as np
 
 from noyau.dtypes import DType
@@ -32,12 +33,12 @@ class Format:
             return float(np.ldexp(2.0 - 2.0 ** -(self.stored + 1), self.greatest))
 
 
-FORMATS = {
-    DType.F16: Format(10, -14, 15),
-    DType.BF16: Format(7, -126, 127),
-    DType.F32: Format(23, -126, 127),
-    DType.F64: Format(52, -1022, 1023),
-}
+def _format(dtype: DType) -> Format:
+    info = ml_dtypes.finfo(dtype.numpy)
+    return Format(int(info.nmant), int(info.minexp), int(info.maxexp) - 1)
+
+
+FORMATS = {dtype: _format(dtype) for dtype in DType if dtype.is_float}
 
 
 def ulp(dtype: DType, magnitude: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 
-from noyau.dtypes import DType
+from noyau.dtypes import CELLS, DType
 
 WIDTH = 116  # of a line that holds a loop and what it does
 INCLUDES = "#include <math.h>\n#include <stdbool.h>\n#include <stdlib.h>"
@@ -25,25 +25,8 @@ PREFETCH = """/* A hint to fetch a line of memory that is read soon, into the se
 #define NOYAU_PREFETCH(cell) ((void)0)
 #endif"""
 
-TYPES = {
-    DType.BOOL: "bool",
-    DType.I8: "int8_t",
-    DType.I16: "int16_t",
-    DType.I32: "int32_t",
-    DType.I64: "int64_t",
-    DType.U8: "uint8_t",
-    DType.U16: "uint16_t",
-    DType.U32: "uint32_t",
-    DType.U64: "uint64_t",
-    DType.F16: "uint16_t",
-    DType.BF16: "uint16_t",
-    DType.F8E4M3FN: "uint8_t",
-    DType.F8E4M3FNUZ: "uint8_t",
-    DType.F8E5M2: "uint8_t",
-    DType.F8E5M2FNUZ: "uint8_t",
-    DType.F32: "float",
-    DType.F64: "double",
-}
+_WORDS = {DType.BOOL: "bool", DType.F32: "float", DType.F64: "double"}
+TYPES = {dtype: _WORDS.get(dtype, f"{dtype.storage.numpy.name}_t") for dtype in CELLS}
 PREFIX = {"negative": "-", "logical_not": "!", "bitwise_not": "~"}
 # bodies over T and its unsigned twin U, of a and b; division by zero gives what division by one does: no trap
 INTEGER_FUNCTIONS = {

@@ -16,29 +16,11 @@ from contextlib import contextmanager
 import numpy as np
 
 from noyau.codegen.identifiers import Scopes
-from noyau.dtypes import DType
+from noyau.dtypes import CELLS, DType
 from noyau.ir.loops import Kernel
 
 # What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
-KINDS = {
-    DType.BOOL: "bool",
-    DType.I8: "i8",
-    DType.I16: "i16",
-    DType.I32: "i32",
-    DType.I64: "i64",
-    DType.U8: "u8",
-    DType.U16: "u16",
-    DType.U32: "u32",
-    DType.U64: "u64",
-    DType.F16: "u16",
-    DType.BF16: "u16",
-    DType.F8E4M3FN: "u8",
-    DType.F8E4M3FNUZ: "u8",
-    DType.F8E5M2: "u8",
-    DType.F8E5M2FNUZ: "u8",
-    DType.F32: "f32",
-    DType.F64: "f64",
-}
+KINDS = {dtype: dtype.storage.value for dtype in CELLS}
 NUMPY = {
     **{f"i{bits}": f"np.int{bits}" for bits in (8, 16, 32, 64)},
     **{f"u{bits}": f"np.uint{bits}" for bits in (8, 16, 32, 64)},

@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from noyau.codegen.numpy.terms import AND, ATOM, COMPARE, HALVES, OR, PLUS, POWER, TIMES, UNARY, XOR, Term, numpy_name
-from noyau.dtypes import DType
+from noyau.codegen.numpy.terms import AND, ATOM, COMPARE, OR, PLUS, POWER, TIMES, UNARY, XOR, Term, numpy_name
+from noyau.dtypes import HALVES, DType
 from noyau.functions import OF_TABLE
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Node, Reduce, Scan

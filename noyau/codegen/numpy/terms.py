@@ -14,7 +14,6 @@ from noyau.ir.dims import Dim, Op, Shape
 
 OR, XOR, AND, PLUS, TIMES, UNARY, POWER, ATOM = range(1, 9)  # how tightly Python binds an expression
 COMPARE = 0
-HALVES = (DType.F16, DType.BF16)
 _WHOLE = 1 << 24  # up to here whole floats are written without a point
 
 

@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from noyau.dtypes import DType
+from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Atom, Dim, Monomial, Op, Shape, index_name, never_negative
 from noyau.ir.graph import Node
@@ -28,8 +28,7 @@ COMPUTED = {
     DType.U16: DType.I32,
     DType.U32: DType.I64,
     DType.U64: DType.I64,
-    DType.F16: DType.F32,
-    DType.BF16: DType.F32,
+    **{dtype: dtype.compute for dtype in HALVES},
 }
 
 

@@ -33,7 +33,7 @@ from noyau.codegen.triton.tables import (
     typed,
 )
 from noyau.compiler.schedules.gpu.tiles import offset_of
-from noyau.dtypes import DType
+from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, never_negative, product
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, InWholeLines, Kernel, Load, Role, Var
@@ -42,7 +42,6 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
 from noyau.ir.walk import rewrite_expression
 
-HALVES = (DType.F16, DType.BF16)
 NONE = frozenset[str]()
 EITHER, FIRST, LAST = '""', '"evict_first"', '"evict_last"'  # what leaves the cache
 

@@ -19,7 +19,7 @@ import numpy as np
 from noyau.codegen import tables as codegen_tables
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.tables import dim_text, opened
-from noyau.dtypes import DType
+from noyau.dtypes import CELLS, DType
 from noyau.ir.dims import Dim, Op
 from noyau.ir.loops import Kernel
 
@@ -93,30 +93,8 @@ def constant_in(dim: Dim) -> int:
     return dict(dim.terms).get((), 0)
 
 
-TYPES = {
-    DType.BOOL: "tl.int1",
-    DType.I8: "tl.int8",
-    DType.I16: "tl.int16",
-    DType.I32: "tl.int32",
-    DType.I64: "tl.int64",
-    DType.U8: "tl.uint8",
-    DType.U16: "tl.uint16",
-    DType.U32: "tl.uint32",
-    DType.U64: "tl.uint64",
-    DType.F16: "tl.float16",
-    DType.BF16: "tl.bfloat16",
-    DType.F32: "tl.float32",
-    DType.F64: "tl.float64",
-}
-TORCH = {
-    DType.BOOL: "torch.bool",
-    DType.F16: "torch.float16",
-    DType.BF16: "torch.bfloat16",
-    DType.F32: "torch.float32",
-    DType.F64: "torch.float64",
-    **{DType(f"i{bits}"): f"torch.int{bits}" for bits in (8, 16, 32, 64)},
-    **{DType(f"u{bits}"): f"torch.uint{bits}" for bits in (8, 16, 32, 64)},
-}
+TORCH = {dtype: f"torch.{dtype.numpy.name}" for dtype in CELLS if not dtype.is_float8}
+TYPES = {dtype: word.replace("torch", "tl") for dtype, word in TORCH.items()} | {DType.BOOL: "tl.int1"}
 # Other than in C, quotients are rounded by a function, and bools are blocks of bits.
 INFIX = {name: sign for name, sign in codegen_tables.INFIX.items() if name != "divide"} | {"logical_xor": "^"}
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from noyau.codegen.triton.expressions import HALVES
 from noyau.codegen.triton.row_alignment import FOLDED, WRITTEN, Again
 from noyau.compiler.schedules.gpu.tiles import ONE, folds_in, is_dear, tile_called, tile_of, tiles_in
 from noyau.compiler.schedules.primitives import Statements
+from noyau.dtypes import HALVES
 from noyau.ir.dims import Dim, Op, Shape, product
 from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
 from noyau.ir.operators import Fact, has

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import onnx
 
-from noyau.dtypes import DType, from_onnx
+from noyau.dtypes import from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.reductions import mean
 from noyau.frontends.onnx.sites import Importer, Site
@@ -25,7 +25,7 @@ def _layer_normalization(site: Site) -> list[Node]:
     value, rank = site.input(), site.rank()
     first = site.axis(site.attribute("axis", -1), rank)
     stash = from_onnx(site.attribute("stash_type", 1))
-    if stash not in (DType.F32, DType.F64, DType.F16, DType.BF16):
+    if stash is None or not stash.is_float:
         raise UnsupportedError("LayerNormalization computes in a type that is no float")
     wide = site.cast(value, stash)
     result, centre, inverse = normalised_rows(site, wide, tuple(range(first, rank)), site.attribute("epsilon", 1e-5))

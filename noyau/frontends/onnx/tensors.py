@@ -62,7 +62,7 @@ def _typed_cells(tensor: onnx.TensorProto, dtype: DType) -> np.ndarray:
             return np.array(tensor.int64_data, np.int64)
         case DType.U32 | DType.U64:
             return np.array(tensor.uint64_data, np.uint64).astype(dtype.numpy)
-        case DType.F16 | DType.BF16:
+        case _ if dtype.is_half:
             return np.array(tensor.int32_data, np.int32).astype(np.uint16).view(dtype.numpy)
         case _:
             return np.array(tensor.int32_data, np.int32).astype(dtype.numpy)

@@ -6,29 +6,11 @@ from typing import Any
 
 import torch
 
-from noyau.dtypes import DType
+from noyau.dtypes import CELLS, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Shape, maximum
 
-TO_TORCH: dict[DType, torch.dtype] = {
-    DType.F16: torch.float16,
-    DType.BF16: torch.bfloat16,
-    DType.F32: torch.float32,
-    DType.F64: torch.float64,
-    DType.I8: torch.int8,
-    DType.I16: torch.int16,
-    DType.I32: torch.int32,
-    DType.I64: torch.int64,
-    DType.U8: torch.uint8,
-    DType.U16: torch.uint16,
-    DType.U32: torch.uint32,
-    DType.U64: torch.uint64,
-    DType.BOOL: torch.bool,
-    DType.F8E4M3FN: torch.float8_e4m3fn,
-    DType.F8E4M3FNUZ: torch.float8_e4m3fnuz,
-    DType.F8E5M2: torch.float8_e5m2,
-    DType.F8E5M2FNUZ: torch.float8_e5m2fnuz,
-}
+TO_TORCH: dict[DType, torch.dtype] = {dtype: getattr(torch, dtype.numpy.name) for dtype in CELLS}
 # What graphs of torch are taken from: where they cast to float8, torch itself does.
 FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items() if not ours.is_float8}
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import HALVES, DType, from_numpy
 from noyau.errors import InputError, SignatureError
 from noyau.ir.graph import Graph
 from noyau.kernels.programs.generate import Wanted, spelling
@@ -37,7 +37,7 @@ AWKWARD = (0, 1, 2, 5, 31, 32, 33, 97)  # sizes that a maker of inputs is asked 
 SEEDS = 3
 _SMALLEST = 30  # cells of the largest array of a usual case, at least
 _DTYPES = {
-    Family.FLOAT: (DType.F32, DType.F64, DType.F16, DType.BF16),
+    Family.FLOAT: (DType.F32, DType.F64, *HALVES),
     Family.INT: (DType.I64, DType.I32, DType.U8),
     Family.ANY: (DType.F32, DType.I32, DType.BOOL),
 }

@@ -70,7 +70,7 @@ def tensors_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place
 
 def _of_case(op: Op[..., Any], subject: Subject, case: GradientCase, place: str) -> Iterator[Finding]:
     want = subject.gradients(subject.derived, case)
-    narrow = any(value.dtype in (DType.F32, DType.F16, DType.BF16) for value in subject.instance.inputs)
+    narrow = any(value.dtype.compute is DType.F32 for value in subject.instance.inputs)
     for layout, lay in GRADIENT_LAYOUTS.items():
         laid = GradientCase(f"{case.label}, {layout} tensors", case.inputs, case.above, case.on_kinks)
         try:

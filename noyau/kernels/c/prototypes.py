@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from noyau.dtypes import DType
+from noyau.dtypes import HALVES, DType
 from noyau.errors import SignatureError
 
 _NOISE = re.compile(
@@ -36,7 +36,7 @@ _TYPES = {
     "char unsigned": (DType.U8, DType.BOOL),
     "uint8_t": (DType.U8, DType.BOOL),
     **dict.fromkeys(("short", "short signed", "int short", "int16_t"), (DType.I16,)),
-    **dict.fromkeys(("short unsigned", "int short unsigned", "uint16_t"), (DType.U16, DType.F16, DType.BF16)),
+    **dict.fromkeys(("short unsigned", "int short unsigned", "uint16_t"), (DType.U16, *HALVES)),
     **dict.fromkeys(("int", "signed", "int signed", "int32_t"), (DType.I32,)),
     **dict.fromkeys(("unsigned", "int unsigned", "uint32_t"), (DType.U32,)),
     **dict.fromkeys(

@@ -347,7 +347,7 @@ def _literal(value: Any) -> str:
 
 def _cell(value: Number, dtype: DType) -> str:
     """A number as a cell of a dtype; 16-bit floats are their bits."""
-    if dtype in (DType.F16, DType.BF16):
+    if dtype.is_half:
         return str(int(np.array(value).astype(dtype.numpy).view(np.uint16)))
     if dtype.is_float:
         return number_text(float(value))

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
+from noyau.dtypes import HALVES, DType
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutsideError
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -150,7 +150,6 @@ except ImportError:  # a release without a name that it takes: all of Numba's pa
         """Leave a function as it is."""
 
 
-HALVES = (DType.F16, DType.BF16)
 _AS_BITS = frozenset(dtype.numpy for dtype in DType if dtype in HALVES or dtype.is_float8)
 FORM = "shorter"  # how a text is compiled: another word for another way
 PLANS = 64  # of one kernel that are kept
