@@ -45,7 +45,7 @@ class Fact(Flag):
 
 
 class Names(NamedTuple):
-    """The functions of the front ends that mean the same, separated by blanks: none where one needs its own rule."""
+    """The functions of the front ends that mean the same, separated by blanks; an importer may have its own rule."""
 
     numpy: str = ""
     torch: str = ""
@@ -217,36 +217,36 @@ _EXTREME = Fact.COMMUTATIVE | Fact.CHOOSES | Fact.ORDERED
 # An entry stays together on its few lines.
 # fmt: off
 _TABLE = (
-    Operator("identity", "x", 1, MOVED, "same", lambda x: x, Names("positive conjugate"), Fact.LINEAR | Fact.KEEPS_SIGN,
-        (lambda x, y, g: g,), 0),
+    Operator("identity", "x", 1, MOVED, "same", lambda x: x, Names("positive conjugate", "clone", "Identity"),
+        Fact.LINEAR | Fact.KEEPS_SIGN, (lambda x, y, g: g,), 0),
     Operator("rounded", "x", 1, FLOAT, "same", lambda x: x, derivative=(lambda x, y, g: g,),
         note="a product in x is rounded, not fused with what follows"),
     Operator("negative", "-x", 1, NUMBER, "same", np.negative, Names("negative", "neg", "Neg"), Fact.LINEAR,
         (lambda x, y, g: -g,)),
     Operator("abs", "|x|", 1, NUMBER, "same", np.abs, Names("abs fabs", "abs", "Abs"), Fact.NEVER_NEGATIVE,
         (lambda x, y, g: g * x.call("sign"),), instead="identity"),
-    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, Names("sign", "", "Sign"), Fact.STEPS,
+    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, Names("sign", "sign", "Sign"), Fact.STEPS,
         note="NaN stays NaN"),
-    Operator("add", "a + b", 2, NUMBER, "same", np.add, Names("add", "", "Add"),
+    Operator("add", "a + b", 2, NUMBER, "same", np.add, Names("add", "add", "Add"),
         Fact.COMMUTATIVE | Fact.LINEAR | Fact.ROUNDS | Fact.KEEPS_SIGN, (lambda a, b, y, g: g, lambda a, b, y, g: g),
         instead="logical_or"),
-    Operator("subtract", "a - b", 2, NUMBER, "same", np.subtract, Names("subtract", "", "Sub"),
+    Operator("subtract", "a - b", 2, NUMBER, "same", np.subtract, Names("subtract", "sub", "Sub"),
         Fact.LINEAR | Fact.ROUNDS, (lambda a, b, y, g: g, lambda a, b, y, g: -g)),
     Operator("multiply", "a * b", 2, NUMBER, "same", np.multiply, Names("multiply", "mul", "Mul"),
         Fact.COMMUTATIVE | Fact.ROUNDS | Fact.KEEPS_SIGN, (lambda a, b, y, g: g * b, lambda a, b, y, g: g * a),
         instead="logical_and"),
-    Operator("divide", "a / b", 2, NUMBER, "same", _divide, Names("divide", "", "Div"),
+    Operator("divide", "a / b", 2, NUMBER, "same", _divide, Names("divide", "div", "Div"),
         Fact.ROUNDS | Fact.KEEPS_SIGN | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g / b, lambda a, b, y, g: -(g * y / b)),
         4, note="integers: truncates; by zero undefined"),
-    Operator("floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, Names("floor_divide"),
+    Operator("floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, Names("floor_divide", "floor_divide"),
         Fact.STEPS | Fact.ZERO_DIVISOR, (), 5, 2.0, "integers: by zero undefined"),
-    Operator("floor_mod", "a - b * floor(a / b)", 2, NUMBER, "same", _floor_mod, Names("remainder", "remainder"),
+    Operator("floor_mod", "a - b * floor(a / b)", 2, NUMBER, "same", _floor_mod, Names("remainder", "remainder", "Mod"),
         Fact.JUMPS | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g, lambda a, b, y, g: -g * a.call("floor_divide", b)), 6,
         note="sign of the divisor"),
-    Operator("fmod", "a - b * truncate(a / b)", 2, NUMBER, "same", _fmod, Names("fmod", "fmod"),
+    Operator("fmod", "a - b * truncate(a / b)", 2, NUMBER, "same", _fmod, Names("fmod", "fmod", "Mod"),
         Fact.JUMPS | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g, lambda a, b, y, g: -g * (a / b).call("truncate")), 6,
         note="sign of the dividend"),
-    Operator("power", "a ** b", 2, NUMBER, "same", _power, Names("power float_power"), Fact.NONE,
+    Operator("power", "a ** b", 2, NUMBER, "same", _power, Names("power float_power", "pow", "Pow"), Fact.NONE,
         (power_by_base, power_by_exponent), 40, 1.0, "float32 in double; integers below 0 truncate"),
     _smooth("exp", "e ** x", np.exp, (10, 2.0), ("exp", "exp", "Exp"), lambda x, y, g: g * y, Fact.NEVER_NEGATIVE),
     _smooth("exp2", "2 ** x", np.exp2, (10, 2.0), ("exp2", "exp2", ""), lambda x, y, g: g * y * LOG_2,
@@ -327,16 +327,18 @@ _TABLE = (
     Operator("bitwise_not", "not x, bit by bit", 1, INTEGER, "same", np.invert,
         Names("bitwise_not", "bitwise_not", "BitwiseNot"), instead="logical_not"),
     Operator("shift_left", "a * 2 ** b", 2, INTEGER, "same", _shift(np.left_shift),
-        Names("left_shift", "bitwise_left_shift __lshift__"), Fact.WIDE_COUNT, note="beyond width: undefined"),
+        Names("left_shift", "bitwise_left_shift __lshift__", "BitShift"), Fact.WIDE_COUNT,
+        note="beyond width: undefined"),
     Operator("shift_right", "a // 2 ** b", 2, INTEGER, "same", _shift(np.right_shift),
-        Names("right_shift", "bitwise_right_shift __rshift__"), Fact.WIDE_COUNT, note="beyond width: undefined"),
+        Names("right_shift", "bitwise_right_shift __rshift__", "BitShift"), Fact.WIDE_COUNT,
+        note="beyond width: undefined"),
     Operator("is_nan", "whether x is NaN", 1, FLOAT, "bool", np.isnan, Names("isnan", "isnan", "IsNaN")),
-    Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf, Names("isinf", "isinf")),
-    Operator("where", "b where a is true, else c", 3, MOVED, "same", np.where, UNNAMED, Fact.CHOOSES,
-        (None, lambda c, a, b, y, g: where(c, g, 0.0), lambda c, a, b, y, g: where(c, 0.0, g)),
+    Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf, Names("isinf", "isinf", "IsInf")),
+    Operator("where", "b where a is true, else c", 3, MOVED, "same", np.where, Names("where", "where", "Where"),
+        Fact.CHOOSES, (None, lambda c, a, b, y, g: where(c, g, 0.0), lambda c, a, b, y, g: where(c, 0.0, g)),
         note="the branch not taken never matters"),
-    Operator("cast", "x in another dtype", 1, MOVED, "cast", lambda x: x, UNNAMED, Fact.LINEAR | Fact.KEEPS_SIGN,
-        (lambda x, y, g: g,), note="float to integer truncates"),
+    Operator("cast", "x in another dtype", 1, MOVED, "cast", lambda x: x, Names("astype", "to", "Cast"),
+        Fact.LINEAR | Fact.KEEPS_SIGN, (lambda x, y, g: g,), note="float to integer truncates"),
 )
 # fmt: on
 

@@ -25,7 +25,6 @@ _SIGNS = {
 }
 INFIX = {name: (sign, level) for level, signs in _SIGNS.items() for name, sign in signs.items()}
 CALLS = {
-    "where": "np.where",
     **{name: f"np.{operator.names.numpy.split()[0]}" for name, operator in OPERATORS.items() if operator.names.numpy},
     **{function: name for name, function in OF_TABLE.items()},
 }

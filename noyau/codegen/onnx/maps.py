@@ -16,7 +16,7 @@ from noyau.codegen.numpy.maps import broadcast
 from noyau.codegen.onnx.emitter import COMPUTED, Term, Writer
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.operators import INTEGER, OPERATORS, Fact, has
+from noyau.ir.operators import INTEGER, MOVED, OPERATORS, Fact, has
 
 _BOOLEAN = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "IsNaN", "IsInf", "And", "Or", "Xor", "Not")
 _LARGEST_POWER = 64
@@ -258,7 +258,9 @@ def _log1p(cells: Cells, x: Term) -> Term:
 
 SPELLINGS: dict[str, Spelling] = {
     **{
-        each.name: _plain(each.names.onnx) for each in OPERATORS.values() if each.names.onnx and each.accepts != INTEGER
+        each.name: _plain(each.names.onnx)
+        for each in OPERATORS.values()
+        if each.names.onnx and each.accepts not in (INTEGER, MOVED)
     },
     "sign": _sign,
     "divide": _divide,
@@ -286,7 +288,6 @@ SPELLINGS: dict[str, Spelling] = {
     "fmax": _fmax("Max"),
     "fmin": _fmax("Min"),
     "not_equal": _not_equal,
-    "is_inf": _plain("IsInf"),
 }
 _IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "erf"})
 _OF_NO_SIGN = {"abs": _identity, "sign": _is_any}

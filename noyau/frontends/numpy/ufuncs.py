@@ -23,6 +23,7 @@ SAME = {
     getattr(np, ufunc).__name__: operator.name
     for operator in OPERATORS.values()
     for ufunc in operator.names.numpy.split()
+    if isinstance(getattr(np, ufunc, None), np.ufunc)
 }
 LAYOUT = frozenset({"order", "subok"})  # arguments that say how a result lies, and change no value
 NONE = np._NoValue  # what NumPy's own functions have for an argument that is not given

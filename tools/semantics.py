@@ -1,30 +1,42 @@
-"""What every value means, as a document: made from the tables, so that it cannot say anything else.
+"""Write docs/semantics.md: the meaning of every function, monoid and node, from the tables that define it.
 
-`python -m noyau.jobs.report.semantics > docs/semantics.md` writes it again; a test compares the two.
+`python tools/semantics.py` writes it; a test compares. The matrix of support is computed: a kernel of each function is
+printed in each language and dtype.
 """
 
 from __future__ import annotations
 
 import inspect
-import sys
 import textwrap
 import typing
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 
 from noyau.codegen import cmath
+from noyau.codegen.numpy import printer as numpy_printer
+from noyau.codegen.onnx import printer as onnx_printer
+from noyau.codegen.onnx.emitter import Writer
 from noyau.codegen.tables import SCALARS
 from noyau.compiler.autodiff.functions import spelt
 from noyau.compiler.autodiff.reductions import WORDS
 from noyau.dtypes import DType
-from noyau.ir.graph import Kind
+from noyau.errors import UnsupportedError
+from noyau.functions import OF_TABLE
+from noyau.ir.dims import shape_of
+from noyau.ir.graph import Graph, Input, Kind, Map, Node
 from noyau.ir.monoids import MONOIDS, Monoid
-from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Fact, Operator
+from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Fact, Operator, dtype_of
+from noyau.kernels.programs.generate import PRINTED, SCHEDULES, printed
+from noyau.kernels.programs.program import program
+
+FILE = Path(__file__).resolve().parent.parent / "docs" / "semantics.md"
+PROBES = [dtype for dtype in DType if dtype.kind in ("float", "int", "uint", "bool") and not dtype.is_half]
 
 _INTRODUCTION = """\
 # What every value means
 
 This file is generated from the tables of `noyau/ir`: change those, then run
-`python -m noyau.jobs.report.semantics > docs/semantics.md`. Every front end, language and interpreter keeps to it.
+`python tools/semantics.py`. Every front end, language and interpreter keeps to it.
 
 The graph never promotes, broadcasts or guesses: the operands of a scalar function have one shape and one dtype, and a
 front end writes the casts and the expansions of its own rules into the graph. Functions that differ in meaning have
@@ -78,6 +90,9 @@ def document() -> str:
             "\n## Scalar functions\n",
             _FUNCTIONS,
             *_table(("function", "takes", "gives", "meaning", "flops", "ulp", "in C", "notes"), _functions()),
+            "\n## Support\n",
+            _SUPPORT,
+            *_table(("function", "NumPy", "torch", "ONNX", *PRINTED, "as NumPy", "as ONNX"), _support()),
             "\n## Undefined\n",
             "No language promises anything for these, and checks leave out the cells that they reach:\n",
             *(f"- {case}" for case in UNDEFINED),
@@ -105,6 +120,12 @@ _FUNCTIONS = """\
 Cell by cell. `flops` is the cost in float32 additions, by which groups are cut. `ulp` is the error that every language
 must keep to, in float32 and float64, over the whole range; 0 is exact or correctly rounded. "In C" is what the text of
 language `c` promises, float32 then float64; `benchmarks/ulp_sweep.py` measures it.
+"""
+_SUPPORT = """\
+The front ends read the functions of these names; more are composed (docs/numpy.md lists NumPy's). The languages print
+kernels of operands of these kinds: float is float32 and float64, integer is 8 to 64 bits of either sign; a kernel runs
+on arrays of NumPy and tensors of torch (c and numba on the CPU, triton on a GPU) and, of language c, in onnxruntime.
+"as NumPy" and "as ONNX": whether a graph is written back with the function, as text and as nodes.
 """
 _MONOIDS = """\
 Reduce, Scan and Scatter, and the merges of lanes, threads and chunks, share these. The state is shown for operands of
@@ -147,6 +168,52 @@ def _functions() -> Iterator[tuple[str, ...]]:
         takes, gives, note = _takes(operator), _gives(operator), _literal(operator.note)
         meaning = _literal(operator.meaning)
         yield signature, takes, gives, meaning, str(operator.flops), f"{operator.ulp:g}", _in_c(operator.name), note
+
+
+def _support() -> Iterator[tuple[str, ...]]:
+    own = {function: name for name, function in OF_TABLE.items()}
+    for name, operator in OPERATORS.items():
+        numpy = operator.names.numpy or (f"noyau.functions.{own[name]}" if name in own else "")
+        names = (_literal(", ".join(each.split())) for each in (numpy, operator.names.torch, operator.names.onnx))
+        texts = (_kinds_taken(operator, write) for write in (*map(_in, PRINTED), _as_numpy, _as_onnx))
+        yield f"`{name}`", *names, *texts
+
+
+def _kinds_taken(operator: Operator, write: Callable[[Graph], object]) -> str:
+    """The kinds of dtypes that a function of arrays is written for; single dtypes where it is not for all of a kind."""
+    written = [dtype for dtype in PROBES if dtype.kind in operator.accepts and _is_written(operator, dtype, write)]
+    kinds = []
+    for kind, accepted in (("float", FLOAT), ("integer", INTEGER), ("bool", BOOL)):
+        members = [dtype for dtype in PROBES if dtype.kind in accepted]
+        found = [dtype.value for dtype in written if dtype in members]
+        kinds += [kind] if len(found) == len(members) else found
+    return ", ".join(kinds)
+
+
+def _is_written(operator: Operator, dtype: DType, write: Callable[[Graph], object]) -> bool:
+    dtypes = (DType.BOOL, dtype, dtype) if operator.name == "where" else (dtype,) * operator.arity
+    shape = shape_of(["n"])
+    inputs = [Node(letter, Input(), (), each, shape) for letter, each in zip("abc", dtypes, strict=False)]
+    result = dtype if operator.name == "cast" else dtype_of(operator.name, dtypes)
+    node = Node("y", Map(operator.name), tuple(each.output for each in inputs), result, shape)
+    try:
+        write(Graph((*inputs, node), ("y",)))
+    except UnsupportedError:
+        return False
+    return True
+
+
+def _in(language: str) -> Callable[[Graph], object]:
+    return lambda graph: printed(program(graph, "kernel", None, SCHEDULES[language]), language, "")
+
+
+def _as_numpy(graph: Graph) -> object:
+    return numpy_printer.write(graph, "function")
+
+
+def _as_onnx(graph: Graph) -> object:
+    names = {name: name for name in (*(node.output for node in graph.inputs), *graph.outputs)}
+    return onnx_printer.spell(graph, Writer(), names)
 
 
 def _derivatives() -> Iterator[tuple[str, ...]]:
@@ -219,4 +286,4 @@ def _table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[s
 
 
 if __name__ == "__main__":
-    sys.stdout.write(document())
+    FILE.write_text(document(), encoding="utf-8")

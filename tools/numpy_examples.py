@@ -1,4 +1,4 @@
-# ruff: noqa: PLW0108, T201  an example names its arguments by those of a lambda
+# ruff: noqa: PLW0108  an example names its arguments by those of a lambda
 """Examples of NumPy: docs/numpy.md lists those that give, when traced, what NumPy gives, and why others do not.
 
 `a` and `b` are f32[3, 4], `v` is f32[4], `k` is i64[5] of places, `m` is f32[4, 4]."""
