@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 from noyau.codegen import cmath
+from noyau.codegen.language import GENERATIONS
 from noyau.codegen.numpy import printer as numpy_printer
 from noyau.codegen.onnx import printer as onnx_printer
 from noyau.codegen.onnx.emitter import Writer
@@ -26,7 +27,7 @@ from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Kind, Map, Node
 from noyau.ir.monoids import MONOIDS, Monoid
 from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Fact, Operator, dtype_of
-from noyau.kernels.programs.generate import PRINTED, SCHEDULES, printed
+from noyau.kernels.programs.generate import printed
 from noyau.kernels.programs.program import program
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "semantics.md"
@@ -92,7 +93,7 @@ def document() -> str:
             *_table(("function", "takes", "gives", "meaning", "flops", "ulp", "in C", "notes"), _functions()),
             "\n## Support\n",
             _SUPPORT,
-            *_table(("function", "NumPy", "torch", "ONNX", *PRINTED, "as NumPy", "as ONNX"), _support()),
+            *_table(("function", "NumPy", "torch", "ONNX", *GENERATIONS, "as NumPy", "as ONNX"), _support()),
             "\n## Undefined\n",
             "No language promises anything for these, and checks leave out the cells that they reach:\n",
             *(f"- {case}" for case in UNDEFINED),
@@ -175,7 +176,7 @@ def _support() -> Iterator[tuple[str, ...]]:
     for name, operator in OPERATORS.items():
         numpy = operator.names.numpy or (f"noyau.functions.{own[name]}" if name in own else "")
         names = (_literal(", ".join(each.split())) for each in (numpy, operator.names.torch, operator.names.onnx))
-        texts = (_kinds_taken(operator, write) for write in (*map(_in, PRINTED), _as_numpy, _as_onnx))
+        texts = (_kinds_taken(operator, write) for write in (*map(_in, GENERATIONS), _as_numpy, _as_onnx))
         yield f"`{name}`", *names, *texts
 
 
@@ -204,7 +205,7 @@ def _is_written(operator: Operator, dtype: DType, write: Callable[[Graph], objec
 
 
 def _in(language: str) -> Callable[[Graph], object]:
-    return lambda graph: printed(program(graph, "kernel", None, SCHEDULES[language]), language, "")
+    return lambda graph: printed(program(graph, "kernel", None, GENERATIONS[language].schedule), language, "")
 
 
 def _as_numpy(graph: Graph) -> object:

@@ -78,6 +78,12 @@ def power_by_exponent(a: Term, b: Term, y: Term, g: Term) -> Term:
     return g * where(flat, 0.0, y * a.call("log"))
 
 
+def inverse_square_length(a: Term, b: Term) -> Term:
+    """1 / (a * a + b * b), but 0 of the origin, as torch has it."""
+    square = a * a + b * b
+    return where(square.call("equal", 0.0), 0.0, square.call("reciprocal"))
+
+
 def shared_by_ties(beaten: str) -> tuple[Rule, Rule]:
     """Derive maximum or minimum: nothing goes to the operand that is beaten, half to each of a tie, as in torch."""
 

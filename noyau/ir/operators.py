@@ -15,7 +15,15 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.ir.formulas import Rule, first_of_ties, power_by_base, power_by_exponent, shared_by_ties, where
+from noyau.ir.formulas import (
+    Rule,
+    first_of_ties,
+    inverse_square_length,
+    power_by_base,
+    power_by_exponent,
+    shared_by_ties,
+    where,
+)
 
 Array = np.ndarray
 FLOAT, INTEGER, BOOL = frozenset({"float"}), frozenset({"int", "uint"}), frozenset({"bool"})
@@ -276,6 +284,9 @@ _TABLE = (
         lambda x, y, g: -g * (1.0 - x * x).call("rsqrt")),
     _smooth("atan", "the arc tangent of x", np.arctan, (16, 2.0), ("arctan", "atan", "Atan"),
         lambda x, y, g: g / (x * x + 1.0)),
+    Operator("atan2", "the angle of the point (b, a)", 2, FLOAT, "same", np.arctan2, Names("arctan2", "atan2"),
+        Fact.NONE, (lambda a, b, y, g: g * b * inverse_square_length(a, b),
+            lambda a, b, y, g: -g * a * inverse_square_length(a, b)), 20, 2.0, "zeros and infinities as in C"),
     _smooth("sinh", "the hyperbolic sine of x", np.sinh, (20, 2.0), ("sinh", "sinh", "Sinh"),
         lambda x, y, g: g * x.call("cosh")),
     _smooth("cosh", "the hyperbolic cosine of x", np.cosh, (20, 2.0), ("cosh", "cosh", "Cosh"),

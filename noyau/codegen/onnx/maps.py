@@ -235,6 +235,22 @@ def _atanh(cells: Cells, x: Term) -> Term:
     return cells("Mul", cells.log1p(twice), cells.number(0.5, x))
 
 
+def _atan2(cells: Cells, y: Term, x: Term) -> Term:
+    """The angle in the first octants by Atan, then mirrored by the signs of x and of y, which zeros have too."""
+    height, width, zero = cells("Abs", y), cells("Abs", x), cells.number(0, y)
+    corner = cells.where(cells("Equal", height, zero), height, cells.number(math.pi / 4, y))
+    first = cells.where(cells("Equal", height, width), corner, cells("Atan", cells("Div", height, width)))
+    turned = cells.where(_is_negative(cells, x), cells("Sub", cells.number(math.pi, y), first), first)
+    return cells.where(_is_negative(cells, y), cells("Neg", turned), turned)
+
+
+def _is_negative(cells: Cells, x: Term) -> Term:
+    """Whether x is below 0, or -0.0, whose reciprocal is -inf."""
+    zero = cells.number(0, x)
+    below = cells("And", cells("Equal", x, zero), cells("Less", cells("Reciprocal", x), zero))
+    return cells("Or", cells("Less", x, zero), below)
+
+
 def _exchanged(chosen: Spelling, otherwise: Spelling) -> Spelling:
     """One spelling in float64, where onnxruntime lacks the operator, and another one in float32."""
     return lambda cells, x: (chosen if x.dtype is DType.F64 else otherwise)(cells, x)
@@ -274,6 +290,7 @@ SPELLINGS: dict[str, Spelling] = {
     "log10": _logarithm(10),
     "log1p": _log1p,
     "rsqrt": _rsqrt,
+    "atan2": _atan2,
     "tan": _exchanged(_tan, _plain("Tan")),
     "sinh": _exchanged(_sinh, _plain("Sinh")),
     "cosh": _exchanged(_cosh, _plain("Cosh")),
@@ -289,7 +306,7 @@ SPELLINGS: dict[str, Spelling] = {
     "fmin": _fmax("Min"),
     "not_equal": _not_equal,
 }
-_IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "erf"})
+_IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "atan2", "erf"})
 _OF_NO_SIGN = {"abs": _identity, "sign": _is_any}
 
 

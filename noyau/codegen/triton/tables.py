@@ -120,6 +120,7 @@ FLOATS = {
     "is_inf": '(tl.abs({0}) == float("inf"))',
 }
 _IN_DOUBLE = ("exp2", "log10", "tan", "sinh", "cosh", "asinh", "acosh", "atanh")
+_OF_TWO = {"power": "pow", "atan2": "atan2"}
 _AS_IT_IS_NEAR_0 = ("expm1", "log1p", "sin", "asin", "atan")  # where libdevice takes a denormal for 0
 OF_F32 = {
     "divide": "tl.div_rn({0}, {1})",
@@ -130,7 +131,10 @@ OF_F32 = {
     "erf": "tl.where(tl.abs({0}) < 2.0**-60, 1.1283792 * {0}, libdevice.erf({0}))",
     "floor": "tl.where(({0} < 0) & ({0} > -(2.0**-60)), -1.0, tl.floor({0}))",
     "ceil": "tl.where(({0} > 0) & ({0} < 2.0**-60), 1.0, tl.ceil({0}))",
-    "power": "libdevice.pow({0}.to(tl.float64), {1}.to(tl.float64)).to(tl.float32)",
+    **{
+        name: f"libdevice.{word}({{0}}.to(tl.float64), {{1}}.to(tl.float64)).to(tl.float32)"
+        for name, word in _OF_TWO.items()
+    },
 }
 OF_F64 = {
     "divide": "({0} / {1})",
@@ -139,7 +143,7 @@ OF_F64 = {
     **{name: f"libdevice.{name}({{0}})" for name in (*_IN_DOUBLE, *_AS_IT_IS_NEAR_0, "erf", "rsqrt", "tanh")},
     "floor": "tl.floor({0})",
     "ceil": "tl.ceil({0})",
-    "power": "libdevice.pow({0}, {1})",
+    **{name: f"libdevice.{word}({{0}}, {{1}})" for name, word in _OF_TWO.items()},
 }
 # Within 2**-17 of the value, where halves are made of it.
 LOOSE = {"exp": "tl.exp({0})", "divide": "({0} / {1})", "reciprocal": "(1.0 / {0})"}

@@ -109,18 +109,6 @@ def heaviside(tape: Tape, x: Node, at_zero: Node) -> Node:
     return of.choose(of("is_nan", x), x, of.choose(of("less", x, 0), 0.0, above))
 
 
-def arctan2(tape: Tape, y: Node, x: Node) -> Node:
-    """The angle of (x, y), by quadrants; zeros and infinities have the signs and the quarters of C's atan2."""
-    of = Terms(tape)
-    height, width = of("abs", y), of("abs", x)
-    same = of.choose(of("equal", height, 0), height, pi / 4)
-    first = of.choose(of("equal", height, width), same, of("atan", of("divide", height, width)))
-    turned = of.choose(signbit(tape, x), of("subtract", pi, first), first)
-    made = copysign(tape, turned, y)
-    missing = of("logical_or", of("is_nan", x), of("is_nan", y))
-    return of.choose(missing, np.nan, made)
-
-
 def scaled(factor: float, tape: Tape, x: Node) -> Node:
     return Terms(tape)("multiply", x, factor)
 
@@ -160,7 +148,6 @@ COMPOSED: dict[str, Make] = {
     "logaddexp": partial(logaddexp, False),
     "logaddexp2": partial(logaddexp, True),
     "heaviside": heaviside,
-    "arctan2": arctan2,
     "deg2rad": partial(scaled, pi / 180),
     "radians": partial(scaled, pi / 180),
     "rad2deg": partial(scaled, 180 / pi),
