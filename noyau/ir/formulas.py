@@ -67,12 +67,12 @@ def where(condition: Term, this: Term | float, other: Term | float) -> Term:
     return condition.call("where", Term(like.algebra, like.like(this)), Term(like.algebra, like.like(other)))
 
 
-def power_by_base(a: Term, b: Term, y: Term, g: Term) -> Term:
+def power_by_first(a: Term, b: Term, y: Term, g: Term) -> Term:
     """Derive a ** b by a: 0 where the exponent is 0, whatever the base is."""
     return where(b.call("equal", 0.0), 0.0, g * (b * a.call("power", b - 1.0)))
 
 
-def power_by_exponent(a: Term, b: Term, y: Term, g: Term) -> Term:
+def power_by_second(a: Term, b: Term, y: Term, g: Term) -> Term:
     """Derive a ** b by b: 0, the limit, where the base is 0 and the exponent is not below 0."""
     flat = a.call("equal", 0.0).call("logical_and", b.call("greater_equal", 0.0))
     return g * where(flat, 0.0, y * a.call("log"))
