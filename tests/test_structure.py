@@ -37,6 +37,7 @@ OPTIONAL = {
     "onnxscript": (),
     "ziglang": (),
     "elftools": ("debug_info",),
+    **dict.fromkeys(("tree_sitter", "tree_sitter_c", "tree_sitter_cpp"), ("syntax",)),
 }
 
 # Test files that are about no single file of the package.

@@ -145,7 +145,7 @@ def _require_taken(kernel: HandKernel) -> None:
 
 def _only_function(written: Written, target: Target) -> str:
     """The function named like the op, or the only one that is not static."""
-    found = functions_of(written.text)
+    found = functions_of(written.text, written.language)
     if target.op in found:
         return target.op
     if len(found) != 1:

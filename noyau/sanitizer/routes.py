@@ -39,7 +39,8 @@ class Sanitizer:
     packages: Mapping[str, str]
 
 
-_C = Sanitizer("noyau.sanitizer.c.kernel", "noyau.sanitizer.c.bare_call", "check-c", {"elftools": "pyelftools"})
+_C_PACKAGES = {"elftools": "pyelftools", "tree_sitter": "tree-sitter", "tree_sitter_cpp": "tree-sitter-cpp"}
+_C = Sanitizer("noyau.sanitizer.c.kernel", "noyau.sanitizer.c.bare_call", "check-c", _C_PACKAGES)
 SANITIZERS: Mapping[str, Sanitizer] = {
     "numba": Sanitizer(*("noyau.sanitizer.numba.kernel",) * 2, "numba", {"numba": "numba"}),
     "numba_cuda": Sanitizer(*("noyau.sanitizer.numba_cuda.kernel",) * 2, "numba", {"numba": "numba"}),

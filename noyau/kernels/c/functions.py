@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +9,8 @@ from typing import Any
 from noyau.codegen.language import BY_SUFFIX
 from noyau.errors import InputError
 from noyau.kernels.c.prototypes import Prototype, prototype_of
+from noyau.kernels.c.syntax import plain_name, syntax
 from noyau.kernels.user_kernel import HandKernel
-
-_SKIPPED = re.compile(
-    r"__launch_bounds__\s*\([^)]*\)|\b__(?:global|device|host|forceinline|noinline)__\b|\btemplate\s*<[^>]*>"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +27,17 @@ class TextFunction:
 
     @property
     def name(self) -> str:
-        return re.sub(r"<.*>$", "", self.entry)
+        return plain_name(self.entry)
+
+    def prototype(self) -> Prototype:
+        """What it takes and returns. SignatureError where its text defines no such function."""
+        return prototype_of(self.text, self.name, str(self.path), self.language)
 
     @property
     def line(self) -> int:
-        """Where its name is first followed by parentheses; 1 where it is not."""
-        found = re.search(rf"\b{re.escape(self.name)}\s*\(", self.text)
-        return self.text.count("\n", 0, found.start()) + 1 if found else 1
+        """The line that it is defined on; 1 where it is not."""
+        functions = syntax(self.text, self.language).functions
+        return next((each.line for each in functions if each.name == self.name), 1)
 
 
 def is_named(target: Any) -> bool:
@@ -55,17 +55,11 @@ def text_function(target: str) -> TextFunction:
     return TextFunction(Path(file), entry, text)
 
 
-def prototype_in(text: str, entry: str, called: str) -> Prototype:
-    """The parameters of a function of a text. SignatureError where it defines none of this name."""
-    plain = _SKIPPED.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
-    return prototype_of(plain, re.sub(r"<.*>$", "", entry), called)
-
-
 def parameters(function: TextFunction) -> tuple[str, ...]:
     """The names of what it takes. SignatureError where its text defines no such function."""
-    return tuple(each.name for each in prototype_in(function.text, function.entry, str(function.path)).parameters)
+    return tuple(each.name for each in function.prototype().parameters)
 
 
 def prototype(kernel: HandKernel) -> Prototype:
     """The parameters of a kernel in C, C++ or CUDA C++."""
-    return kernel.prototype or prototype_in(kernel.text, kernel.entry, kernel.called)
+    return kernel.prototype or prototype_of(kernel.text, plain_name(kernel.entry), kernel.called, kernel.language)

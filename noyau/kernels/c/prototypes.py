@@ -1,26 +1,25 @@
 """The parameters of a C function, read from its text.
 
-A small reader of declarations: what it does not know (a typedef, a macro) it leaves to the compiler, who checks the
-call that noyau writes.
+What is not known here (a typedef, a macro) is left to the compiler, who checks the call that noyau writes.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from noyau.dtypes import HALVES, DType
 from noyau.errors import SignatureError
+from noyau.kernels.c.syntax import FunctionSyntax, blanked, syntax, words
 
-_NOISE = re.compile(
-    r"""/\*.*?\*/ | //[^\n]* | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' | ^[ \t]*\#(?:\\\n|[^\n])*""",
-    re.DOTALL | re.MULTILINE | re.VERBOSE,
+if TYPE_CHECKING:
+    from tree_sitter import Node
+
+_QUALIFIERS = frozenset(
+    "const restrict __restrict __restrict__ volatile register static inline __inline__ __inline extern".split()
 )
-_CALLED = re.compile(r"\b([A-Za-z_]\w*)\s*\(")
-_BODY = re.compile(r"\s*(?:__attribute__\s*\(\(.*?\)\)\s*)?\{")
-_QUALIFIERS = frozenset("const restrict __restrict __restrict__ volatile register static inline extern".split())
-_KEYWORDS = frozenset("if for while switch return sizeof do else defined".split())
 _WORDS = frozenset("void char short int long float double signed unsigned bool _Bool _Float16 __bf16".split())
 
 # C's types, their words sorted, and the dtypes whose cells they hold; `char` and `void` hold any.
@@ -48,7 +47,7 @@ _TYPES = {
 
 @dataclass(frozen=True, slots=True)
 class Parameter:
-    """A parameter of a C function: `dtypes` are those that its type holds, none where the reader does not know it."""
+    """A parameter of a C function: `dtypes` are those that its type holds, none where that is not known."""
 
     name: str
     type: str
@@ -81,95 +80,71 @@ class Prototype:
         return _TYPES.get(self.returns, ())
 
 
-def prototype_of(text: str, entry: str, called: str) -> Prototype:
-    """The prototype of a function that a text defines. SignatureError where it does not, or cannot be read."""
-    found = [each for each in _definitions(text) if each[1] == entry]
-    if not found:
-        known = ", ".join(name for _, name, _ in _definitions(text)) or "none"
+def prototype_of(text: str, entry: str, called: str, language: str = "c") -> Prototype:
+    """Read the prototype of a function that a text defines. SignatureError where it does not, or cannot be read."""
+    defined = _defined(text, language)
+    function = next((each for each in defined if each.name == entry), None)
+    if function is None:
+        known = ", ".join(each.name for each in defined) or "none"
         raise SignatureError(f"{called} defines no function {entry}; those it defines: {known}")
-    head, _, inside = found[0]
-    words = [word for word in re.findall(r"\w+|\*", head) if word not in _QUALIFIERS]
-    if "*" in words:
+    if "*" in function.head:
         raise SignatureError(
             f"{called}: {entry} returns a pointer; it may return nothing, a status, or a scalar result"
         )
-    parts = [part.strip() for part in _split(inside)]
-    parameters = () if parts in ([""], ["void"]) else tuple(_parameter(part, called, k) for k, part in enumerate(parts))
-    return Prototype(entry, _spell(words), parameters)
+    groups = [(_words(group), _plain(text, group)) for group in _groups(function.parameters)]
+    parameters = [
+        _parameter(group, f"{called}: the parameter {plain!r}", number)
+        for number, (group, plain) in enumerate(groups, 1)
+        if plain != "void"
+    ]
+    return Prototype(entry, _type(function.head), tuple(parameters))
 
 
-def functions_of(text: str) -> list[str]:
-    """The functions that a text defines, but for static ones."""
-    return [name for head, name, _ in _definitions(text) if "static" not in head.split()]
+def functions_of(text: str, language: str = "c") -> list[str]:
+    """List the functions that a text defines, but for static ones."""
+    return [each.name for each in _defined(text, language) if "static" not in each.head]
 
 
-def _definitions(text: str) -> Iterator[tuple[str, str, str]]:
-    """Of each function that is defined: what stands before its name, the name, what stands in its parentheses."""
-    clean = _NOISE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
-    at = 0
-    while match := _CALLED.search(clean, at):
-        start = max(at, *(clean.rfind(mark, at, match.start()) + 1 for mark in ";{}()"))
-        head = clean[start : match.start()].strip()
-        end = _closing(clean, match.end() - 1)
-        after = _BODY.match(clean, end)
-        if after is None:
-            at = end
-            continue
-        if head and match[1] not in _KEYWORDS:
-            yield head, match[1], clean[match.end() : end - 1]
-        at = _closing(clean, after.end() - 1)
+def _defined(text: str, language: str) -> list[FunctionSyntax]:
+    """The functions of a text that return something: others are macros, or constructors."""
+    return [each for each in syntax(text, language).functions if each.head]
 
 
-def _closing(text: str, at: int) -> int:
-    """The place after what closes the parenthesis or brace at a place; the end where nothing does."""
-    depth = 0
-    for place in range(at, len(text)):
-        depth += (text[place] in "({") - (text[place] in ")}")
-        if depth == 0:
-            return place + 1
-    return len(text)
+def _groups(parameters: Node) -> Iterator[list[Node]]:
+    """The nodes of each parameter, between the parentheses and the commas of their list."""
+    group: list[Node] = []
+    for node in parameters.children[1:]:
+        if node.type not in (",", ")"):
+            group.append(node)
+        elif group or node.type == ",":
+            yield group
+            group = []
 
 
-def _split(text: str) -> list[str]:
-    """At the commas that are in no parentheses."""
-    parts, depth = [""], 0
-    for char in text:
-        depth += (char in "([") - (char in ")]")
-        if char == "," and not depth:
-            parts.append("")
-        else:
-            parts[-1] += char
-    return parts
+def _words(group: Sequence[Node]) -> list[str]:
+    return [word for node in group for word in words(node)]
 
 
-def _parameter(text: str, called: str, position: int) -> Parameter:
-    where = f"{called}: the parameter {' '.join(text.split())!r}"
-    if "(" in text or text.endswith("..."):
+def _plain(text: str, group: Sequence[Node]) -> str:
+    """A parameter as it is written, on one line."""
+    return " ".join(blanked(text[group[0].start_byte : group[-1].end_byte]).split()) if group else ""
+
+
+def _parameter(group: list[str], where: str, number: int) -> Parameter:
+    """A parameter by its words, some of which the grammar may not know, such as macros."""
+    if "(" in group or group[-1:] == ["..."]:
         raise SignatureError(f"{where} is no pointer to cells and no number")
-    arrays = text.count("[")
-    plain = re.sub(r"\[[^\]]*\]", " ", text)
-    words = re.findall(r"\w+|\*", plain)
-    stars = words.count("*")
-    kinds = [word for word in words if word not in _QUALIFIERS and word != "*"]
-    if stars + bool(arrays) > 1:
+    end = next((at for at, word in enumerate(group) if word in ("[", "=")), len(group))
+    is_array, plain = "[" in group, group[:end]
+    stars = plain.count("*")
+    if stars + is_array > 1:
         raise SignatureError(f"{where} points to pointers; arrays come packed, as one pointer each")
-    if len(kinds) > 1 and kinds[-1] not in _WORDS:
-        name, kinds = kinds[-1], kinds[:-1]
-    else:
-        raise SignatureError(f"{where}, number {position + 1}, has no name")
-    return Parameter(
-        name, _spell(kinds), bool(stars or arrays), "const" in words[: words.index("*")] if stars else "const" in words
-    )
+    kinds = [word for word in plain if word not in _QUALIFIERS and re.fullmatch(r"\w+", word)]
+    if len(kinds) < 2 or kinds[-1] in _WORDS:
+        raise SignatureError(f"{where}, number {number}, has no name")
+    is_const = "const" in (plain[: plain.index("*")] if stars else plain)
+    return Parameter(kinds[-1], _type(kinds[:-1]), bool(stars or is_array), is_const)
 
 
-def _spell(words: list[str]) -> str:
-    kinds = [word for word in words if word not in _QUALIFIERS and word != "__attribute__"]
-    return " ".join(sorted(kinds))
-
-
-_COMMENTS = re.compile(r"""/\*.*?\*/ | //[^\n]* | "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*'""", re.DOTALL | re.VERBOSE)
-
-
-def blanked(text: str) -> str:
-    """The text without comments and strings; what is left stays where it was."""
-    return _COMMENTS.sub(lambda found: re.sub(r"[^\n]", " ", found[0]), text)
+def _type(kinds: Sequence[str]) -> str:
+    return " ".join(sorted(kind for kind in kinds if kind not in _QUALIFIERS))

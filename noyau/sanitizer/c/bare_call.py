@@ -11,7 +11,7 @@ from noyau.codegen.c.tables import TYPES
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import from_numpy
 from noyau.errors import SignatureError
-from noyau.kernels.c.functions import TextFunction, prototype_in
+from noyau.kernels.c.functions import TextFunction
 from noyau.kernels.c.prototypes import Parameter, Prototype
 from noyau.sanitizer.c.build import Source, built
 from noyau.sanitizer.c.calls import Call, call_line, entry_text, is_global, launch_of, with_calls
@@ -49,7 +49,7 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, ca
 
 
 def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> Call:
-    known = prototype_in(function.text, function.entry, str(function.path))
+    known = function.prototype()
     names = ", ".join(each.name for each in known.parameters)
     if len(args) != len(known.parameters):
         raise SignatureError(f"{function.name} takes {names or 'nothing'}; it was given {len(args)} arguments")

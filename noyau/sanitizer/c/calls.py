@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,6 +15,7 @@ from noyau.errors import SignatureError
 from noyau.kernels.buffers import CPU, GPU, Buffer, ask
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.parameters import RANGE, Roles, roles_of
+from noyau.kernels.c.syntax import plain_name, syntax
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import HandKernel, number_text
@@ -70,8 +70,8 @@ def is_grid(kernel: HandKernel) -> bool:
 
 def is_global(text: str, entry: str) -> bool:
     """Whether a function of a text is one of `__global__`."""
-    name = re.escape(re.sub(r"<.*>$", "", entry))
-    return bool(re.search(rf"__global__[^;{{}}]*\b{name}\s*\(", text))
+    name = plain_name(entry)
+    return any(each.name == name and "__global__" in each.marks for each in syntax(text, "cuda").functions)
 
 
 def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str:

@@ -15,6 +15,7 @@ from itertools import chain
 import numpy as np
 
 from noyau.errors import FindingKind
+from noyau.kernels.c.syntax import syntax
 from noyau.sanitizer.access_map import Map, Owner, Writes, mapped, thread_owner
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import Lines
@@ -161,6 +162,11 @@ def site_of(found: tuple[str, int], told: Told) -> Site | None:
     return Site(told.place, line, texts[line - 1].strip() if line <= len(texts) else "")
 
 
+def source_of(site: Site, told: Told) -> str:
+    """The text of the file of a line."""
+    return told.text if site.file == told.place else "".join(linecache.getlines(site.file))
+
+
 def memory_of(name: str, size: int, unit: int, made: Site | None, told: Told) -> Memory:
     """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
     if name == "the stack":
@@ -223,7 +229,6 @@ def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
 
 
 _BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace_back|push_back)\b")
-LAUNCHED = re.compile(r"([A-Za-z_]\w*)\s*(?:<[^<>]*>)?\s*<<<")
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,8 +249,8 @@ def maps_of(ran: Ran, lines: Lines, told: Told) -> tuple[Map, ...]:
         if region.launch is None:
             label, owner = (told.kernel, at), _thread
         else:
-            names = set(LAUNCHED.findall(site.text)) if site else set()
-            label = (names.pop() if len(names) == 1 else told.kernel, str(region.launch))
+            written = syntax(source_of(site, told), "cuda").launch_on(site.line) if site else None
+            label = (written.name if written else told.kernel, str(region.launch))
             owner = partial(thread_owner, grid=region.launch.grid, block=region.launch.block)
         is_cut = cut is not None and number >= cut
         drawn = mapped(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)

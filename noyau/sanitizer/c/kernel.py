@@ -14,7 +14,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import FindingKind
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.parameters import roles_of
-from noyau.kernels.c.prototypes import blanked
+from noyau.kernels.c.syntax import blanked
 from noyau.kernels.user_kernel import HandKernel, number_text
 from noyau.sanitizer.access_map import Map
 from noyau.sanitizer.c.build import Program, Source, built

@@ -8,15 +8,12 @@ threads.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import UnsupportedError
-from noyau.kernels.c.prototypes import blanked
+from noyau.kernels.c.syntax import blanked, syntax
 
-_DYNAMIC = re.compile(
-    r"\bextern\s+(?P<a>__align__\s*\(\s*\d+\s*\)\s*)?__shared__\s+(?P<b>__align__\s*\(\s*\d+\s*\)\s*)?"
-    r"(?P<type>(?:const\s+)?[\w:<>\s]+?)\s+(?P<name>\w+)\s*\[\s*\]"
-)
 _FOR = re.compile(r"^[ \t]*#[ \t]*pragma[ \t]+omp[ \t]+(?:parallel[ \t]+)?for\b(?:\\\n|[^\n])*", re.MULTILINE)
 _UNSEEN = '__attribute__((no_sanitize("thread")))'
 
@@ -53,52 +50,45 @@ def require_known(text: str, called: str) -> None:
 
 def with_pointers(text: str) -> str:
     """`extern __shared__ float s[];` as a pointer."""
-    return _DYNAMIC.sub(
-        lambda found: f"{found['type']} *const {found['name']} = ({found['type']} *)noyau_dynamic_shared()", text
-    )
+    spans = [
+        (each.start, each.end, f"{each.type} *const {each.name} = ({each.type} *)noyau_dynamic_shared()")
+        for each in syntax(text, "cuda").dynamic_arrays
+    ]
+    return _replaced(text, spans)
 
 
 def with_calls(text: str, called: str) -> str:
-    """`f<<<1, 64>>>(x, n)` as a call of noyau_grid."""
-    clean = blanked(text)
-    pieces, at = [], 0
-    for opening in re.finditer("<<<", clean):
-        start = _name_before(clean, opening.start())
-        closing = clean.find(">>>", opening.end())
-        paren = re.compile(r"\s*\(").match(clean, closing + 3) if closing >= 0 else None
-        if start is None or paren is None:
-            line = clean.count("\n", 0, opening.start()) + 1
-            told = f"{called}: the launch on line {line} is not read"
-            raise UnsupportedError(f"{told}; write kernel<<<grid, block>>>(...)")
-        name, config = text[start : opening.start()].strip(), text[opening.end() : closing]
-        empty = clean[paren.end() :].lstrip().startswith(")")
-        call = f"[](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{'' if empty else ', '}"
-        pieces += [text[at:start], f"noyau_grid({config}).call({call}"]
-        at = paren.end()
-    return "".join([*pieces, text[at:]])
+    """`f<<<1, 64>>>(x, n)` as a call of noyau_grid. UnsupportedError, with the line, for a launch that is not read."""
+    tree = syntax(text, "cuda")
+    if len(tree.launches) < len(tree.launch_places):
+        read = {each.place for each in tree.launches}
+        place = next(place for place in tree.launch_places if place not in read)
+        told = f"{called}: the launch on line {text.count(chr(10), 0, place) + 1} is not read"
+        raise UnsupportedError(f"{told}; write kernel<<<grid, block>>>(...)")
+    spans = []
+    for launch in tree.launches:
+        name, is_empty = tree.source(launch.callee), launch.arguments.named_child_count == 0
+        call = f"[](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{'' if is_empty else ', '}"
+        end = launch.arguments.start_byte + 1
+        spans.append((launch.callee.start_byte, end, f"noyau_grid({launch.grid}).call({call}"))
+    return _replaced(text, spans)
 
 
-def _name_before(clean: str, at: int) -> int | None:
-    """Where the name of a kernel begins that ends before a place, with its template arguments."""
-    place = len(clean[:at].rstrip())
-    if clean[place - 1 : place] == ">":
-        depth = 0
-        while place > 0:
-            place -= 1
-            depth += (clean[place] == ">") - (clean[place] == "<")
-            if depth == 0:
-                break
-    found = re.search(r"[A-Za-z_][\w:]*\s*$", clean[:place])
-    return found.start() if found else None
+def _replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
+    """The text with others in the place of some spans, in order."""
+    pieces, place = [], 0
+    for start, end, other in spans:
+        pieces += [text[place:start], other]
+        place = end
+    return "".join([*pieces, text[place:]])
 
 
 def dealt(text: str) -> str:
     """Loops of OpenMP whose schedule nobody names get that of the plan; none where threads may rely on theirs."""
     if re.search(r"\bnowait\b", text):
         return text
-    pieces, at = [], 0
-    for found in _FOR.finditer(blanked(text)):
-        end = found.start() + len(found[0].rstrip())
-        pieces += [text[at:end], "" if "schedule" in found[0] else " schedule(runtime)"]
-        at = end
-    return "".join([*pieces, text[at:]])
+    spans = []
+    for loop in _FOR.finditer(blanked(text)):
+        end = loop.start() + len(loop[0].rstrip())
+        spans.append((end, end, "" if "schedule" in loop[0] else " schedule(runtime)"))
+    return _replaced(text, spans)

@@ -15,9 +15,11 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Language
 from noyau.errors import FindingKind, UnsupportedError
+from noyau.kernels.c.functions import prototype
+from noyau.kernels.c.syntax import plain_name
 from noyau.kernels.user_kernel import HandKernel, python_function
 from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
-from noyau.sanitizer.lint.c_text import statements, types_of
+from noyau.sanitizer.lint.c_text import statements
 from noyau.sanitizer.lint.diagnostics import Remark
 from noyau.sanitizer.lint.dialects import Numba, Triton, as_type, dialect_of
 from noyau.sanitizer.lint.kernel_sizes import Situation, Three
@@ -66,9 +68,9 @@ def _names(function: Any) -> dict[str, Any]:
 
 
 def _in_c(kernel: HandKernel) -> Text:
-    body = statements(kernel.text, kernel.entry.partition("<")[0])
-    entry = kernel.entry.partition("<")[0]
-    return Text(tuple(body), kernel.place, body[0].lineno if body else 1, {}, types_of(kernel.text, entry))
+    body = statements(kernel.text, plain_name(kernel.entry), kernel.language)
+    types = {each.name: f"{each.type}{' *' if each.is_pointer else ''}" for each in prototype(kernel).parameters}
+    return Text(tuple(body), kernel.place, body[0].lineno if body else 1, {}, types)
 
 
 def walked(text: Text, situation: Situation) -> Walk:

@@ -13,7 +13,7 @@ from time import monotonic
 
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
-from noyau.kernels.c.prototypes import blanked
+from noyau.kernels.c.syntax import blanked
 from noyau.sanitizer.c.build import OWN, Program, Source, built
 from noyau.sanitizer.c.findings import Told, findings, maps_of
 from noyau.sanitizer.c.kernel import plans_for

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from noyau.sanitizer.c.launch_lint import kernel_at, text_of
+from noyau.kernels.c.syntax import syntax
+from noyau.sanitizer.c.launch_lint import text_of
 from noyau.sanitizer.scripts.programs import check_program
 
 TEXT = """\
@@ -25,12 +26,17 @@ int main() {
 """
 
 
+def launch_on(text, line):
+    launch = syntax(text, "cuda").launch_on(line)
+    return launch and (launch.name, launch.line)
+
+
 def test_the_kernel_of_a_launch_is_read_from_its_line():
-    assert [kernel_at(TEXT, line) for line in (9, 10, 11, 12, 13)] == [
+    assert [launch_on(TEXT, line) for line in (9, 10, 11, 12, 13)] == [
         *(("rows", 9), ("ones", 10), ("ones", 10), ("ones", 12), ("ones", 13))
     ]
-    assert [kernel_at(TEXT, line) for line in (8, 14)] == [("", 8), ("", 14)]
-    assert kernel_at("a<<<1, 2>>>(); b<<<1, 2>>>();", 1) == ("", 1)
+    assert [launch_on(TEXT, line) for line in (8, 14)] == [None, None]
+    assert launch_on("a<<<1, 2>>>(); b<<<1, 2>>>();", 1) is None
 
 
 def test_the_text_of_a_kernel_has_the_functions_that_it_names():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.kernels.c.prototypes import blanked
 from noyau.sanitizer.c.rewrite import rewritten
 
 
@@ -48,11 +47,6 @@ def test_launches_and_dynamic_memory_are_written_anew(text, becomes):
 )
 def test_loops_that_nobody_deals_are_dealt_by_the_plan(text, becomes):
     assert rewritten(text, "c", "op[f]") == becomes
-
-
-def test_what_is_blanked_keeps_its_place():
-    text = 'a /* b\n c */ "d" // e\nf'
-    assert blanked(text) == "a     \n" + 14 * " " + "\nf"
 
 
 @pytest.mark.parametrize("text", ["x = 1;\n<<<1, 2>>>(x);", "x;\nf<<<1, 2;", "\nf<<<1, 2>>>;"])

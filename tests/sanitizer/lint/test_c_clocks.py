@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from noyau.sanitizer.lint.c_clocks import functions_in, unwaited
+from noyau.sanitizer.lint.c_clocks import unwaited
 
 HEAD = """
 #include "common.h"
@@ -105,23 +105,3 @@ def test_a_clock_that_does_not_wait_is_told(name):
 @pytest.mark.parametrize("name", SILENT)
 def test_nothing_is_said_where_something_waits_or_may(name):
     assert told(SILENT[name])[0] == []
-
-
-def test_functions_and_macros_are_found_with_their_lines():
-    found = {each.name: each for each in functions_in(HEAD + "struct T { T() : a(1) {} int a; };\nint f(")}
-    assert {name for name, each in found.items() if each.is_on_device} == {"add", "twice"}
-    assert found.keys() == {
-        "CHECK",
-        "WAITED",
-        "add",
-        "twice",
-        "seconds",
-        "read_into",
-        "run",
-        "run_and_wait",
-        "finish",
-        "T",
-    }
-    assert found["run"].line == HEAD.splitlines().index("void run(float *x) {") + 1
-    assert functions_in("void f() { if (x) {") != []  # cut off
-    assert functions_in("f(" * 20_000) == []

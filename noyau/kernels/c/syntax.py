@@ -1,0 +1,300 @@
+"""The syntax of a text in C, C++ or CUDA C++, as tree-sitter reads it: its functions, macros and launches.
+
+The words that CUDA adds to C++ are blanks to the grammar, and `f<<<grid, block>>>(x)` is `f(((grid, block)))(x)` to it:
+each place of a tree is one of the text. A text that is not whole is read as far as it goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from noyau.codegen.language import LANGUAGES
+from noyau.errors import MissingExtraError
+
+if TYPE_CHECKING:
+    from tree_sitter import Language, Node, Query
+
+_COMMENT = r"/\*.*?\*/ | //[^\n]*"
+_STRING = r""" "(?:\\.|[^"\\\n])*" | '(?:\\.|[^'\\\n])*' """
+_LEXICAL = re.compile(rf"(?P<comment>{_COMMENT}) | {_STRING}", re.DOTALL | re.VERBOSE)
+
+# What CUDA has and C++ does not; they may stand anywhere among the words of a declaration.
+_CUDA = re.compile(
+    r"\b__(?:global|device|host|shared|constant|managed|grid_constant|forceinline|noinline)__\b|\b__restrict(?:__)?\b"
+    r"|\b__(?:launch_bounds|cluster_dims|maxnreg|align)__\s*\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)"
+)
+# A call of a macro at the margin, on lines of its own: what follows is a declaration by itself.
+_MARGIN = re.compile(r"^[A-Z]\w*[ \t]*\((?:[^(){};]|\([^(){};]*\))*\)[ \t]*$(?!\s*\{)", re.MULTILINE)
+_LAUNCH = re.compile(r"<<<(?P<grid>.*?)>>>(?=\s*\()", re.DOTALL)
+_ENDS = frozenset(";{}()")  # before which no word is of the head of a function
+_QUERY = """
+(function_definition) @function
+(ERROR (function_declarator) @cut)
+[(preproc_def value: (preproc_arg)) (preproc_function_def value: (preproc_arg))] @macro
+(call_expression) @call
+(declaration (storage_class_specifier) declarator: (array_declarator !size)) @array
+"""
+
+
+def blanked(text: str) -> str:
+    """The text without comments and strings; the rest stays in its place."""
+    return _LEXICAL.sub(_blank, text)
+
+
+def _blank(match: re.Match[str]) -> str:
+    return re.sub(r"[^\n]", " ", match[0])
+
+
+@cache
+def _grammar(language: str) -> Language:
+    try:
+        import tree_sitter
+        import tree_sitter_c
+        import tree_sitter_cpp
+    except ImportError as error:
+        told = f"a kernel in {language} is read by tree-sitter, which is not installed"
+        raise MissingExtraError(f"{told}; run: pip install 'noyau[check-c]'") from error
+    return tree_sitter.Language((tree_sitter_cpp if LANGUAGES[language].is_cpp else tree_sitter_c).language())
+
+
+@cache
+def _query(language: str) -> Query:
+    import tree_sitter
+
+    return tree_sitter.Query(_grammar(language), _QUERY)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FunctionSyntax:
+    """A function of a text: the words before its name, `__global__` and its like in `marks`, its parameters, its body.
+
+    `body` is None where the text ends in it. The line is that of the name."""
+
+    name: str
+    head: tuple[str, ...]
+    marks: frozenset[str]
+    parameters: Node
+    body: Node | None
+    line: int
+
+    @property
+    def is_on_device(self) -> bool:
+        """Whether it is a kernel, or runs on a GPU alone."""
+        return "__global__" in self.marks or ("__device__" in self.marks and "__host__" not in self.marks)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MacroSyntax:
+    """A macro of a text, and the tree of its body."""
+
+    name: str
+    body: Node
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LaunchSyntax:
+    """A launch of a text: its kernel by the plain name, the place of `<<<`, and `grid, block` as text.
+
+    `callee` is the name with its template arguments, `arguments` begins at the parenthesis behind `>>>`."""
+
+    name: str
+    place: int
+    callee: Node
+    call: Node
+    grid: str
+    arguments: Node
+
+    @property
+    def line(self) -> int:
+        return self.call.start_point.row + 1
+
+    @property
+    def last_line(self) -> int:
+        """The last line of its statement."""
+        node = self.call
+        while node.parent is not None and not node.type.endswith(("statement", "declaration")):
+            node = node.parent
+        return (node if node.parent is not None else self.call).end_point.row + 1
+
+
+@dataclass(frozen=True, slots=True)
+class DynamicArray:
+    """`extern __shared__ TYPE NAME[]`: memory that a launch asks for, and its place in the text."""
+
+    type: str
+    name: str
+    start: int
+    end: int
+
+
+@lru_cache(maxsize=16)
+def syntax(text: str, language: str) -> Syntax:
+    """The syntax of a text. MissingExtraError without tree-sitter."""
+    return Syntax(text, language)
+
+
+class Syntax:
+    """A text, and the tree of it. Places in the tree are places in the text, for what is no ASCII is one byte there."""
+
+    def __init__(self, text: str, language: str) -> None:
+        self.text, self._language, self._grammar = text, language, _grammar(language)
+        plain = _LEXICAL.sub(lambda match: _blank(match) if match["comment"] else match[0], text)
+        plain = re.sub(r"[^\x00-\x7f]", "_", plain)
+        plain = _MARGIN.sub(_blank, plain)
+        if LANGUAGES[language].is_cpp:
+            plain = _CUDA.sub(_blank, plain)
+        bare = blanked(plain)
+        self._openings = {match.start(): match for match in _LAUNCH.finditer(bare)}
+        for match in self._openings.values():
+            start, end = match.span()
+            plain = f"{plain[:start]}((({plain[start + 3 : end - 3]}))){plain[end:]}"
+        self.launch_places = [match.start() for match in re.finditer("<<<", bare)]
+        self._plain = plain.encode("ascii")
+        self.root = self._parsed(None)
+
+    def _parsed(self, inside: Node | None) -> Node:
+        """The tree of the text, or of what is inside of a node alone."""
+        import tree_sitter
+
+        parser = tree_sitter.Parser(self._grammar)
+        if inside is not None:
+            span = tree_sitter.Range(inside.start_point, inside.end_point, inside.start_byte, inside.end_byte)
+            parser.included_ranges = [span]
+        return parser.parse(self._plain).root_node
+
+    def source(self, node: Node) -> str:
+        """The text of a node."""
+        return self.text[node.start_byte : node.end_byte]
+
+    def _captured(self, root: Node, name: str) -> list[Node]:
+        import tree_sitter
+
+        nodes = tree_sitter.QueryCursor(_query(self._language)).captures(root).get(name, [])
+        return sorted(nodes, key=lambda node: node.start_byte)
+
+    @cached_property
+    def functions(self) -> tuple[FunctionSyntax, ...]:
+        """The functions that the text defines, but for those inside of others."""
+        functions, end = list[FunctionSyntax](), 0
+        nodes = [*self._captured(self.root, "function"), *self._captured(self.root, "cut")]
+        for node in sorted(nodes, key=lambda node: node.start_byte):
+            function = self._function(node) if node.start_byte >= end else None
+            if function is not None:
+                functions.append(function)
+                end = function.body.end_byte if function.body else end
+        return tuple(functions)
+
+    def _function(self, node: Node) -> FunctionSyntax | None:
+        """A function by its definition, or by its declarator where the text ends in its body."""
+        body = node.child_by_field_name("body")
+        outer = declarator = node.child_by_field_name("declarator") if body else node
+        while declarator is not None and declarator.type != "function_declarator":
+            declarator = next(iter(declarator.named_children[-1:]), None)  # of a pointer, a reference, in parentheses
+        name = declarator.child_by_field_name("declarator") if declarator else None
+        parameters = declarator.child_by_field_name("parameters") if declarator else None
+        if outer is None or declarator is None or name is None or parameters is None:
+            return None
+        behind = outer.next_sibling
+        if behind is None or behind.type == "declaration" or (body is None and behind.type != "{"):
+            return None  # declares its parameters behind its name, as C once did, or is no definition
+        words = re.findall(r"\w+", re.sub(r"<.*", "", self.source(name), flags=re.DOTALL))
+        head = [*_head(outer), *("*" for _ in range(outer.type == "pointer_declarator"))]
+        before = self.text[_end_before(node) : declarator.start_byte]
+        marks = frozenset(re.findall(r"\b__\w+__\b", before))
+        return FunctionSyntax(words[-1], tuple(head), marks, parameters, body, name.start_point.row + 1)
+
+    @cached_property
+    def macros(self) -> tuple[MacroSyntax, ...]:
+        """The macros that the text defines, but for empty ones."""
+        macros = []
+        for node in self._captured(self.root, "macro"):
+            name, value = node.child_by_field_name("name"), node.child_by_field_name("value")
+            if name is not None and value is not None:
+                macros.append(MacroSyntax(self.source(name), self._parsed(value)))
+        return tuple(macros)
+
+    @cached_property
+    def launches(self) -> tuple[LaunchSyntax, ...]:
+        """The launches of the text, those in macros among them, by their places."""
+        launches = map(self.launch, self._everywhere("call") if self._openings else [])
+        return tuple(launch for launch in launches if launch is not None)
+
+    def launch_on(self, line: int) -> LaunchSyntax | None:
+        """The launch that is written on a line, or over it; None where there is none, or those of several kernels."""
+        launches = {(each.name, each.line): each for each in self.launches if each.line <= line <= each.last_line}
+        return launches.popitem()[1] if len(launches) == 1 else None
+
+    @cached_property
+    def dynamic_arrays(self) -> tuple[DynamicArray, ...]:
+        """The arrays of the memory that a launch asks for."""
+        arrays = []
+        for node in self._everywhere("array"):
+            declarator = node.child_by_field_name("declarator")
+            name = declarator.child_by_field_name("declarator") if declarator else None
+            if declarator is None or name is None or "__shared__" not in self.source(node):
+                continue
+            kinds = [each for each in node.children if each.end_byte <= declarator.start_byte]
+            kind = " ".join(word for each in kinds for word in words(each) if word != "extern")
+            arrays.append(DynamicArray(kind, self.source(name), node.start_byte, declarator.end_byte))
+        return tuple(arrays)
+
+    def _everywhere(self, name: str) -> list[Node]:
+        """The nodes that are captured in the text and in its macros, by their places."""
+        roots = [self.root, *(macro.body for macro in self.macros)]
+        nodes = (node for root in roots for node in self._captured(root, name))
+        return sorted(nodes, key=lambda node: node.start_byte)
+
+    def launch(self, call: Node) -> LaunchSyntax | None:
+        """The launch that a call is, or None."""
+        inner, arguments = call.child_by_field_name("function"), call.child_by_field_name("arguments")
+        config = inner.child_by_field_name("arguments") if inner and inner.type == "call_expression" else None
+        callee = inner.child_by_field_name("function") if inner else None
+        opening = self._openings.get(config.start_byte) if config else None
+        if opening is None or callee is None or arguments is None:
+            return None
+        grid = self.text[opening.start("grid") : opening.end("grid")]
+        return LaunchSyntax(plain_name(self.source(callee)), opening.start(), callee, call, grid, arguments)
+
+
+def plain_name(name: str) -> str:
+    """A name without what it is in and without template arguments: of `a::f<int>` f."""
+    return re.sub(r"\s*<.*", "", name, flags=re.DOTALL).rpartition(":")[2].strip()
+
+
+def leaves(node: Node) -> Iterator[Node]:
+    """The tokens of a node, in order."""
+    waiting = [node]
+    while waiting:
+        each = waiting.pop()
+        if each.child_count:
+            waiting += reversed(each.children)
+        else:
+            yield each
+
+
+def words(node: Node) -> Iterator[str]:
+    """The texts of the tokens of a node, in order; a word of CUDA is none."""
+    return ((each.text or b"").decode("ascii") for each in leaves(node))
+
+
+def _head(declarator: Node) -> list[str]:
+    """The words before the declarator of a function that are of it: none of what ends before."""
+    head: list[str] = []
+    node = declarator.prev_sibling
+    while node is not None:
+        inner = list(words(node))
+        at = next((at for at in reversed(range(len(inner))) if inner[at] in _ENDS), -1)
+        head[:0] = inner[at + 1 :]
+        node = node.prev_sibling if at < 0 else None
+    return head
+
+
+def _end_before(node: Node) -> int:
+    """The end of what stands before a node."""
+    while node.prev_sibling is None and node.parent is not None:
+        node = node.parent
+    return node.prev_sibling.end_byte if node.prev_sibling else 0
