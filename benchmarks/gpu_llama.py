@@ -178,7 +178,7 @@ def clocked() -> dict[str, float]:
     spent: dict[str, float] = {}
     for module, name in (
         (modules_sites, "traced"),
-        (forked_selection.Copied, "result"),
+        (forked_selection.ForkedPlanner, "result"),
         (cuda_host, "plan_for_triton"),
         (cuda_host, "certify_all"),
         (cuda_host.CudaBench, "timing"),

@@ -26,10 +26,10 @@ from record import write as write_record
 
 from noyau.errors import NoyauError
 from noyau.hosts.onnxruntime.install import library, put_back
-from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.optimize.onnx.options import Wishes
-from noyau.jobs.optimize.onnx.run import Optimized, optimize
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
+from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
@@ -44,7 +44,7 @@ class Subject:
     """One exported model, opened, with the arrays that it is checked on."""
 
     path: Path
-    original: Original
+    original: SourceModel
     arrays: dict[str, np.ndarray]
 
     @staticmethod
@@ -82,7 +82,7 @@ class Whole:
     library: Path | None
 
     @staticmethod
-    def of(subject: Subject, won: Optimized) -> Whole:
+    def of(subject: Subject, won: OptimizedModel) -> Whole:
         kernels = [one.planned for one in won.candidates if one.certificate is not None and one.certificate.ok]
         options = c_compiler.Options(target=c_compiler.resolve_target("native"), export=True)
         original = subject.original
@@ -104,14 +104,14 @@ def row(path: Path, budget_s: float) -> dict[str, Any]:
     found: dict[str, Any] = {"model": path.stem, "exporter": exporter, "opset": int(opset)}
     try:
         subject = Subject.of(path)
-        won = optimize(path, Wishes(dims=subject.sizes, budget_s=budget_s), say=lambda step: None)
+        won = optimize(path, OptimizeOptions(dims=subject.sizes, budget_s=budget_s), say=lambda step: None)
     except NoyauError as error:
         return {**found, "refused": str(error)}
     whole = Whole.of(subject, won)
     return {**found, **counts(subject, won, whole), **rightness(subject, won, whole), **speed(won)}
 
 
-def counts(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
+def counts(subject: Subject, won: OptimizedModel, whole: Whole) -> dict[str, Any]:
     before, after = subject.floats(subject.original.model), subject.floats(whole.model)
     folded = {subject.original.model.graph.node[place].output[0] for place in subject.original.imported.folded}
     once = Counter(node.op_type for node in whole.model.graph.node if node.output and node.output[0] in folded)
@@ -129,7 +129,7 @@ def counts(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
     }
 
 
-def rightness(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
+def rightness(subject: Subject, won: OptimizedModel, whole: Whole) -> dict[str, Any]:
     """The kernels that a certificate refuses, and the errors of the whole model with all kernels and with none."""
     wrong = {
         one.planned.operator: one.reason for one in won.candidates if one.certificate is None or not one.certificate.ok
@@ -149,7 +149,7 @@ def rightness(subject: Subject, won: Optimized, whole: Whole) -> dict[str, Any]:
     }
 
 
-def speed(won: Optimized) -> dict[str, Any]:
+def speed(won: OptimizedModel) -> dict[str, Any]:
     told = won.report.to_json()
     return {"kept": len(won.report.kept), "ceiling": told["ceiling"], "end_to_end": told["end_to_end"]}
 

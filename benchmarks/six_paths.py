@@ -27,9 +27,9 @@ from record import write as write_record
 
 from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.costs import bytes_moved
-from noyau.hosts.onnxruntime.install import fitting, library, put_back
+from noyau.hosts.onnxruntime.install import installable, library, put_back
 from noyau.hosts.onnxruntime.session_workers import Job, Workers
-from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.ir.graph import Constant
 from noyau.timing.comparison import Comparison, compare
 from noyau.timing.conditions import conditions
@@ -152,7 +152,7 @@ PATHS: dict[str, tuple[str, dict[str, int]]] = {
 class Fused:
     """A path's model as it is, and with the one kernel that noyau makes of it."""
 
-    original: Original
+    original: SourceModel
     fused: onnx.ModelProto
     library: Path
     planned: codegen_plan.Planned
@@ -169,7 +169,7 @@ def fuse(text: str, folder: Path) -> Fused:
     onnx.save(parsed(text), path)
     original, options = open_model(path), c_compiler.Options(export=True)
     target = c_compiler.resolve_target(options.target)
-    plan = fitting(
+    plan = installable(
         codegen_plan.plan(original.cut().groups, original.operators, target), original.model, original.folder
     )
     (planned,) = plan.kernels

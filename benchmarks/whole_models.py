@@ -28,9 +28,9 @@ from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.provenance import provenance_of, sha256_of
 from noyau.hosts.onnxruntime.session_workers import Feed, Job, Told, Workers
 from noyau.hosts.onnxruntime.size_bindings import inputs_at, spell
-from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.jobs.command_line import sizes_of
-from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.profile import run as profile_run
 from noyau.timing.comparison import Comparison, Verdict, spell_s
@@ -47,7 +47,7 @@ class Subject:
     """A model as it was, and the one fused file that was made of it; `optimised_s`: in how long, where this run made
     it."""
 
-    original: Original
+    original: SourceModel
     fused: Path
     optimised_s: float | None = None
 
@@ -76,7 +76,7 @@ class Subject:
 def optimised(path: Path, folder: Path) -> Subject:
     """A model optimised as the command does it, with nothing that an earlier run found out about its times."""
     start_s = time.perf_counter()
-    made = optimize(path, Wishes(fresh=True), lambda step: None)
+    made = optimize(path, OptimizeOptions(fresh=True), lambda step: None)
     if made.library is None:
         raise SystemExit(f"{path.stem}: no kernel wins, and the fused file is the model itself")
     made.save(folder / "fused.onnx")

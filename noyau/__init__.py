@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from noyau.jobs.bench.autotune import tune
     from noyau.jobs.bench.run import bench
     from noyau.jobs.check.run import check
-    from noyau.jobs.extract.run import Extracted
+    from noyau.jobs.extract.run import Extraction
     from noyau.jobs.optimize.keywords import HostedKeywords, ModelKeywords, ModuleKeywords
-    from noyau.jobs.optimize.onnx.run import Optimized
-    from noyau.jobs.optimize.torch.explain import Explained
-    from noyau.jobs.optimize.torch.onnx_model import Hosted
-    from noyau.jobs.optimize.torch.run import Optimized as OptimizedModule
+    from noyau.jobs.optimize.onnx.run import OptimizedModel
+    from noyau.jobs.optimize.torch.explain import Explanation
+    from noyau.jobs.optimize.torch.onnx_model import HostedModel
+    from noyau.jobs.optimize.torch.run import OptimizedModule as OptimizedModule
     from noyau.jobs.profile.record import Profile
     from noyau.jobs.profile.run import ProfileKeywords
-    from noyau.jobs.show.model import Shown
+    from noyau.jobs.show.model import ShownModel
     from noyau.kernels.buffers import Buffer
     from noyau.kernels.reference import reference
     from noyau.nn.torch.patch import Patched
@@ -84,13 +84,13 @@ def __getattr__(name: str) -> Any:
 @overload
 def optimize(
     model: str | Path, inputs: str | Path | None = None, *, device: None = None, **options: Unpack[ModelKeywords]
-) -> Optimized: ...
+) -> OptimizedModel: ...
 
 
 @overload
 def optimize(
     model: str | Path, inputs: str | Path | None = None, *, device: str, **options: Unpack[HostedKeywords]
-) -> Hosted: ...
+) -> HostedModel: ...
 
 
 @overload
@@ -105,15 +105,14 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **optio
     noyau.jobs.optimize.torch.run.optimize takes them (dynamic=, rest=, against=, budget_s=, keep=); the result is
     called as the module, and has `.report` and `.save(path)`, which `noyau.load` reads. For a file:
 
-    `options` are the fields of `noyau.jobs.optimize.onnx.options.Wishes`: keep="faster", "not-slower" or "all";
-    dims={"sequence": 128};
-    inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1; only=[...], drop=[...] of kernels;
-    between=(["A", "B"], ["C"]), the ends of the path to work on.
-    The result has `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with
-    kernels in Triton: `options` are then dims, inputs, seed and those of a module, and the result is called with the
-    model's inputs, tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model,
-    InputError for what is no path and for inputs that do not fit, BuildError where there is no compiler,
-    MissingExtraError without onnx or onnxruntime."""
+    `options` are the fields of `noyau.jobs.optimize.onnx.options.OptimizeOptions`: keep="faster", "not-slower" or
+    "all"; dims={"sequence": 128}; inputs="arrays.npz"; target="native" or a level such as "x86-64-v3"; threads=1;
+    only=[...], drop=[...] of kernels; between=(["A", "B"], ["C"]), the ends of the path to work on. The result has
+    `.report`, `.save(path)` and `.session()`. With device="cuda" torch hosts the model instead, with kernels in Triton:
+    `options` are then dims, inputs, seed and those of a module, and the result is called with the model's inputs,
+    tensors or arrays, and gives a list of tensors. Raises ModelError for a file that is no model, InputError for what
+    is no path and for inputs that do not fit, BuildError where there is no compiler, MissingExtraError without onnx or
+    onnxruntime."""
     if callable(model):
         return _of_torch("run").optimize(model, inputs, **options)
     path = _path(model, "noyau.optimize takes a torch.nn.Module or")
@@ -125,7 +124,7 @@ def optimize(model: str | Path | Callable[..., Any], inputs: Any = None, **optio
     from noyau.jobs.optimize.onnx import run as onnx_run
 
     options.pop("device", None)
-    return onnx_run.optimize(path, onnx_options.Wishes(**options))
+    return onnx_run.optimize(path, onnx_options.OptimizeOptions(**options))
 
 
 def load(path: str | Path) -> Callable[..., Any]:
@@ -134,7 +133,7 @@ def load(path: str | Path) -> Callable[..., Any]:
     return _of_torch("saved_module").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
 
 
-def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explained:
+def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explanation:
     """What noyau sees in a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
     operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `dynamic`: as torch.compile
     has it."""
@@ -180,7 +179,7 @@ def _patching() -> Any:
     return importlib.import_module("noyau.nn.torch.patch")
 
 
-def show(model: str | Path, *, between: Between | None = None) -> Shown:
+def show(model: str | Path, *, between: Between | None = None) -> ShownModel:
     """What noyau sees in an ONNX model: its groups, why it is cut where it is, and `.source(kernel)`, each text.
 
     `between`: only the path from some values to others, (["A", "B"], ["C"]). Raises ModelError for a file that is no
@@ -197,7 +196,7 @@ def extract(
     dims: Mapping[str, int] | None = None,
     inputs: str | Path | None = None,
     seed: int = 0,
-) -> Extracted:
+) -> Extraction:
     """The path between some values of an ONNX model, (["A", "B"], ["C"]), as an op: `.save("path.py")` writes its
     reference in NumPy, what it reads in one run of the model beside it, and a C kernel to begin with.
 

@@ -9,20 +9,20 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Planned
-from noyau.hosts.onnxruntime.inputs import Feeds, Seen, feeds_for, look
+from noyau.hosts.onnxruntime.inputs import Activations, ModelInputs, capture_twice, model_inputs
 from noyau.hosts.onnxruntime.install import library, put_back
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.source_model import Original, open_model
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
+from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
+from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import compared, twice, written
 
 OPTIONS = c_compiler.Options(export=True)
-Scene = tuple[Original, Sequence[Planned], Seen]
+Scene = tuple[SourceModel, Sequence[Planned], Activations]
 
 
-def fed(original: Original, kernels: Sequence[Planned], rows: int = 9) -> Feeds:
-    return feeds_for(original.imported, [kernel.groups[0].original for kernel in kernels], {"rows": rows}, None, 0)
+def fed(original: SourceModel, kernels: Sequence[Planned], rows: int = 9) -> ModelInputs:
+    return model_inputs(original.imported, [kernel.groups[0].original for kernel in kernels], {"rows": rows}, None, 0)
 
 
 @pytest.fixture
@@ -30,7 +30,7 @@ def scene(tmp_path: Path) -> Scene:
     """The model, its kernels, what they read."""
     original = open_model(written(twice(), tmp_path))
     kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
-    return original, kernels, look(original, kernels, fed(original, kernels))[0]
+    return original, kernels, capture_twice(original, kernels, fed(original, kernels))[0]
 
 
 @pytest.fixture(scope="module")
@@ -53,14 +53,14 @@ def clear(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 
 @pytest.fixture
-def bench(scene: Scene, workers: Workers) -> Callable[..., Bench]:
+def bench(scene: Scene, workers: Workers) -> Callable[..., OnnxBench]:
     """A bench of the scene's kernels, or of others."""
 
-    def made(kernels: Sequence[Planned] | None = None, scene: Scene = scene, **given: object) -> Bench:
+    def made(kernels: Sequence[Planned] | None = None, scene: Scene = scene, **given: object) -> OnnxBench:
         original, planned, seen = scene
         kernels = planned if kernels is None else kernels
         fused = put_back(original.model, kernels, original.folder)
         settings = {"workers": workers, "budget_s": 0.01, "sizes": {"rows": 9}, **given}
-        return Bench(original, fused, library(kernels, OPTIONS), seen, **settings)
+        return OnnxBench(original, fused, library(kernels, OPTIONS), seen, **settings)
 
     return made

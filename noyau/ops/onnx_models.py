@@ -21,7 +21,7 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.onnx import onnx
 from noyau.hosts.onnxruntime.custom_ops import cached_library, open_session
-from noyau.hosts.onnxruntime.function_bodies import DOMAIN, Fused
+from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FusedNode
 from noyau.hosts.onnxruntime.install import value_type
 from noyau.hosts.onnxruntime.model_files import save
 from noyau.hosts.onnxruntime.provenance import sign
@@ -78,7 +78,7 @@ class OnnxOp(Printed):
 class Kernel:
     """A kernel for some nodes of the model that is being made; what the certificate judges it by, if it does."""
 
-    fused: Fused
+    fused: FusedNode
     text: str
     original: Graph | None = None
     graph: Graph | None = None
@@ -292,10 +292,10 @@ class _Maker:
         text = c_printer.source(replace(step.kernel, name=operator), comment)
         return Kernel(self.fused(operator, positions, inputs, step.graph), text, original, step.graph)
 
-    def fused(self, operator: str, positions: range, inputs: Sequence[str], graph: Graph) -> Fused:
+    def fused(self, operator: str, positions: range, inputs: Sequence[str], graph: Graph) -> FusedNode:
         types = tuple(value_type(graph[name]) for name in graph.outputs)
         outputs = tuple(self.called[name] for name in graph.outputs)
-        return Fused(operator, tuple(positions), tuple(inputs), outputs, types)
+        return FusedNode(operator, tuple(positions), tuple(inputs), outputs, types)
 
 
 def _finished(

@@ -63,13 +63,13 @@ def fault(given: Case) -> str:
 
     from noyau.dtypes import DType
     from noyau.frontends.torch.dtypes import TO_TORCH
-    from noyau.hosts.torch.cuda.launch import foretold, function_of
+    from noyau.hosts.torch.cuda.launch import foretell, function_of
     from noyau.ir.loops import Launch
     from noyau.toolchain.triton.parallel_compile import task_of
 
     function = function_of(given.text, Kernel(given.name, (), (), (Launch(()),) * given.launches))
     called = [[torch.empty(shape, dtype=TO_TORCH[DType[dtype]]) for dtype, shape in call] for call in given.calls]
-    launches = {launch[0].__name__: launch for tensors in called for launch in foretold(function, tensors)}  # each once
+    launches = {launch[0].__name__: launch for tensors in called for launch in foretell(function, tensors)}  # each once
     for name, launch in launches.items():
         task = task_of(*launch)
         target = GPUTarget(*task.target)

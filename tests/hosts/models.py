@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.function_bodies import Fused, Values, reads, recomputed, subgraphs
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, Values, reads, recompute, subgraphs
 from tests.hosts.kernels import F32, Arrays, model_of
 
 NODE = helper.make_node
@@ -96,10 +96,10 @@ def node_types(model: onnx.ModelProto) -> list[str]:
     return [node.op_type for node in model.graph.node]
 
 
-def random_parts(model: onnx.ModelProto, seed: int) -> list[Fused]:
+def random_parts(model: onnx.ModelProto, seed: int) -> list[FusedNode]:
     """Windows of consecutive nodes, some nodes in none; a window is always convex. Some inputs are left to be found."""
     rng, values, graph = random.Random(seed), Values.of(model), model.graph
-    at, parts = 0, list[Fused]()
+    at, parts = 0, list[FusedNode]()
     while at < len(graph.node):
         window = [
             number
@@ -111,8 +111,8 @@ def random_parts(model: onnx.ModelProto, seed: int) -> list[Fused]:
         outside = {name for number, node in enumerate(graph.node) if number not in window for name in reads(node)}
         outside.update(value.name for value in graph.output)
         inputs = sorted(set().union(*(reads(graph.node[number]) for number in window)) - made)
-        inputs = [name for name in inputs if recomputed(name, values) is None and rng.random() < 0.8]
+        inputs = [name for name in inputs if recompute(name, values) is None and rng.random() < 0.8]
         outputs = sorted(made & outside)
         if outputs:
-            parts.append(Fused(f"part{len(parts)}_{seed}", tuple(window), tuple(inputs), tuple(outputs)))
+            parts.append(FusedNode(f"part{len(parts)}_{seed}", tuple(window), tuple(inputs), tuple(outputs)))
     return parts

@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from onnx import TensorProto, helper
 
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.function_bodies import Fused
+from noyau.hosts.onnxruntime.function_bodies import FusedNode
 from noyau.hosts.onnxruntime.write_back import write_back
 from tests.hosts.kernels import STAND_INS, Arrays, kernel_text, model_of
 from tests.small_models import chain, llama, value
@@ -116,7 +116,9 @@ def extra() -> onnx.ModelProto:
     nodes.append(helper.make_node("Reshape", ["sum", "shape"], ["out"]))
     inputs, outputs = STAND_INS["scale_add"].types()
     inputs.append(helper.make_tensor_value_info("like", TensorProto.FLOAT, ["r", "c"]))
-    model = write_back(model_of(nodes, inputs, outputs), [Fused("scale_add_2e", (1, 2, 3), ("x", "w", "s"), ("out",))])
+    model = write_back(
+        model_of(nodes, inputs, outputs), [FusedNode("scale_add_2e", (1, 2, 3), ("x", "w", "s"), ("out",))]
+    )
     assert len(model.graph.node[1].input) == 4
     return model
 

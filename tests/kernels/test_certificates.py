@@ -10,7 +10,7 @@ import pytest
 
 from noyau.errors import CheckError
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.onnx.candidates import captured_cases, certify_candidate
+from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate
 from noyau.kernels import certificates, result_cache
 from noyau.kernels.certificates import Certifiers, Task, judge
 from noyau.toolchain.c import compiler as c_compiler
@@ -27,7 +27,7 @@ def task(scene):
 
     def made(planned=None, **changes) -> Task:
         planned, first, seen = planned or scene[1][0], scene[1][0].groups[0], scene[2]
-        captured, _ = captured_cases(planned, seen)
+        captured, _ = activation_cases(planned, seen)
         library = c_compiler.compile_library([planned.text], OPTIONS)
         sizes = seen.sizes_of(first.original)
         whole = Task(planned.operator, library, first.original, first.graph, captured, sizes, 0, True)

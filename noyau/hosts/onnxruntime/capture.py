@@ -29,11 +29,11 @@ def capture(
 
     Values that no node of the model makes (its inputs, initializers) are left out, and those that need a node at one of
     the positions `without`, or an input that is not given. ModelError or InputError if onnxruntime does not run it."""
-    return Capturing(model, folder, without).capture(inputs, wanted)
+    return ActivationCapture(model, folder, without).capture(inputs, wanted)
 
 
 @dataclass(slots=True)
-class Capturing:
+class ActivationCapture:
     """As `capture`, again and again: the session of one capture is that of the next, if it has what is wanted there."""
 
     model: onnx.ModelProto

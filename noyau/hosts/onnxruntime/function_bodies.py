@@ -44,7 +44,7 @@ class ValueType:
 
 
 @dataclass(frozen=True, slots=True)
-class Fused:
+class FusedNode:
     """A part of a model that one operator computes.
 
     `nodes` are the positions of its nodes in `model.graph.node`; `inputs` and `outputs` are values of the model, in the
@@ -112,7 +112,7 @@ def reads(node: onnx.NodeProto) -> set[str]:
     return found
 
 
-def refusal(fused: Fused, values: Values) -> str | None:
+def refusal(fused: FusedNode, values: Values) -> str | None:
     """Why this part cannot become one node, or None where it can."""
     if not fused.nodes or any(not 0 <= position < len(values.nodes) for position in fused.nodes):
         return "it has no nodes, or positions that the model does not have"
@@ -134,7 +134,7 @@ def refusal(fused: Fused, values: Values) -> str | None:
     return None
 
 
-def body_of(fused: Fused, values: Values) -> Body:
+def body_of(fused: FusedNode, values: Values) -> Body:
     """The nodes of a part, and the constants and shape arithmetic that they need. What else they read is an extra."""
     positions, extras, constants = set(fused.nodes), list[str](), list[str]()
     known = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
@@ -142,7 +142,7 @@ def body_of(fused: Fused, values: Values) -> Body:
     for name in wanted:
         if name in known:
             continue
-        found = recomputed(name, values, known)
+        found = recompute(name, values, known)
         if found is None:
             extras.append(name)
             continue
@@ -150,11 +150,11 @@ def body_of(fused: Fused, values: Values) -> Body:
         constants.extend(constant for constant in found[1] if constant not in constants)
     taken = {*known, *values.producers, *values.constants}
     nodes = [_constant_node(values, name) for name in constants]
-    nodes += [each for position in sorted(positions) for each in unfused(values.nodes[position], values, taken)]
+    nodes += [each for position in sorted(positions) for each in unfuse(values.nodes[position], values, taken)]
     return Body(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
 
 
-def recomputed(name: str, values: Values, known: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
+def recompute(name: str, values: Values, known: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
     """The nodes and small initializers that make a value of `known` ones by shape arithmetic alone; else None."""
     known, nodes, constants, pending = set(known), set[int](), list[str](), [name]
     while pending:
@@ -192,7 +192,7 @@ def function_of(body: Body, operator: str, model: onnx.ModelProto, renamed: Call
     return function
 
 
-def spelled_alike(first: Body, second: Body) -> bool:
+def same_text(first: Body, second: Body) -> bool:
     """Whether two bodies are equal up to the names of their values and the order of what is added or multiplied."""
     return _spelling(first) == _spelling(second)
 
@@ -226,7 +226,7 @@ def _clear(attribute: onnx.AttributeProto) -> None:
         attribute.t.ClearField("doc_string")
 
 
-def cleaned() -> Callable[[str], str]:
+def clean() -> Callable[[str], str]:
     """A renaming to identifiers: the same name always becomes the same identifier, two names never one."""
     given: dict[str, str] = {}
     taken: set[str] = set()
@@ -294,7 +294,7 @@ def is_foreign(node: onnx.NodeProto, values: Values) -> bool:
     return any(each.domain == DOMAIN or any(subgraphs(each)) for each in function.node)
 
 
-def unfused(node: onnx.NodeProto, values: Values, taken: set[str]) -> list[onnx.NodeProto]:
+def unfuse(node: onnx.NodeProto, values: Values, taken: set[str]) -> list[onnx.NodeProto]:
     """The node itself; of one that is fused already the nodes of its body, under names of their own."""
     if node.domain != DOMAIN:
         return [node]

@@ -17,9 +17,9 @@ from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.capture import Capturing
-from noyau.hosts.onnxruntime.sizing_rules import fitted
-from noyau.hosts.onnxruntime.source_model import Original, foreign
+from noyau.hosts.onnxruntime.capture import ActivationCapture
+from noyau.hosts.onnxruntime.sizing_rules import fit_sizes
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph, names_of
 from noyau.text import printable
@@ -34,7 +34,7 @@ CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, whe
 
 
 @dataclass(frozen=True, slots=True)
-class Feeds:
+class ModelInputs:
     """What a model is run with: `small` to check its kernels, `asked` to time them. A user's arrays are both.
 
     `missing`: inputs of types that cannot be made up."""
@@ -45,9 +45,9 @@ class Feeds:
     missing: tuple[str, ...] = ()
 
 
-def feeds_for(
+def model_inputs(
     imported: Imported, graphs: Sequence[Graph], dims: Mapping[str, int], file: str | Path | None, seed: int
-) -> Feeds:
+) -> ModelInputs:
     """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
 
     A size that is not given is 1 where it is the leading one of an input, else 128, or what fits the others; the small
@@ -59,17 +59,17 @@ def feeds_for(
         raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if file is not None:
         loaded = load_inputs(Path(file), imported.graph, given=given)
-        return Feeds(loaded, loaded, made_up=False)
+        return ModelInputs(loaded, loaded, made_up=False)
     called = {original: name for name, original in imported.sizes.items()}
-    asked = fitted(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
+    asked = fit_sizes(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
     inputs = [node for node in imported.graph.inputs if node.output not in given]
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
     left_out = {*given, *missing} if graphs else {node.output for node in imported.graph.inputs}
     small, large = (
         make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=left_out)
-        for sizes in (fitted(small_sizes(asked, graphs), imported), asked)
+        for sizes in (fit_sizes(small_sizes(asked, graphs), imported), asked)
     )
-    return Feeds(small, large, True, missing)
+    return ModelInputs(small, large, True, missing)
 
 
 def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:
@@ -115,7 +115,7 @@ def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class Activations:
     """What was seen in a run: arrays by the model's names, its inputs and tensors among them.
 
     `made_up`: the inputs of the model were. What could not be captured is not there."""
@@ -138,42 +138,42 @@ class Seen:
         return {name: size for name, size in found.items() if name in wanted}
 
 
-def look(
-    original: Original, kernels: Sequence[Planned], feeds: Feeds, capturing: Capturing | None = None
-) -> tuple[Seen, Seen]:
+def capture_twice(
+    original: SourceModel, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None = None
+) -> tuple[Activations, Activations]:
     """What kernels read with small inputs, in their first and last places, and with those asked for, in their first.
 
     A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
     InputError where it does not run."""
     try:
-        return _look_twice(original, kernels, feeds, capturing or capturing_of(original))
+        return _look_twice(original, kernels, feeds, capturing or capture_of(original))
     except InputError as error:
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
 
 
-def look_again(
-    original: Original,
+def capture_at(
+    original: SourceModel,
     kernels: Sequence[Planned],
     inputs: Inputs,
     made_up: bool,
-    capturing: Capturing | None = None,
-) -> Seen:
+    capturing: ActivationCapture | None = None,
+) -> Activations:
     """What kernels read in their first places, with other inputs. ModelError or InputError where it does not run."""
     first = [kernel.groups[0] for kernel in kernels]
-    return _look(original, first, inputs, capturing or capturing_of(original), made_up)
+    return _look(original, first, inputs, capturing or capture_of(original), made_up)
 
 
-def capturing_of(original: Original) -> Capturing:
+def capture_of(original: SourceModel) -> ActivationCapture:
     """What captures values of a model, but those that need operators which only a library of the user's own has."""
-    return Capturing(original.model, original.folder, foreign(original.model))
+    return ActivationCapture(original.model, original.folder, foreign_operators(original.model))
 
 
 def _look_twice(
-    original: Original, kernels: Sequence[Planned], feeds: Feeds, capturing: Capturing
-) -> tuple[Seen, Seen]:
+    original: SourceModel, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture
+) -> tuple[Activations, Activations]:
     first = [kernel.groups[0] for kernel in kernels]
-    ends = [group for kernel in kernels for group in ends_of(kernel)]
+    ends = [group for kernel in kernels for group in end_places(kernel)]
     if feeds.small.sizes != feeds.asked.sizes:
         try:
             small = _look(original, ends, feeds.small, capturing, feeds.made_up)
@@ -185,16 +185,18 @@ def _look_twice(
     return seen, seen
 
 
-def ends_of(kernel: Planned) -> tuple[Group, ...]:
+def end_places(kernel: Planned) -> tuple[Group, ...]:
     """The first and the last place of a kernel."""
     return kernel.groups if len(kernel.groups) < 2 else (kernel.groups[0], kernel.groups[-1])
 
 
-def _look(original: Original, groups: Sequence[Group], inputs: Inputs, capturing: Capturing, made_up: bool) -> Seen:
+def _look(
+    original: SourceModel, groups: Sequence[Group], inputs: Inputs, capturing: ActivationCapture, made_up: bool
+) -> Activations:
     """What some groups read: captured in a run on these inputs, or tensors of the model."""
     nodes, tensors = original.model.graph.node, original.imported.initializers
     wanted = {name for group in groups for name in group.inputs}
     wanted |= {name for group in groups for position in group.positions for name in nodes[position].input}
     captured = capturing.capture(inputs.arrays, sorted(wanted))
     stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
-    return Seen({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)
+    return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from noyau.codegen.plan import Plan, Planned, without
 from noyau.compiler.partition.cut import Group
 from noyau.hosts.onnxruntime.custom_ops import cached_library
-from noyau.hosts.onnxruntime.function_bodies import Fused, ValueType
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, ValueType
 from noyau.hosts.onnxruntime.write_back import refusals, write_back
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
@@ -22,24 +22,24 @@ if TYPE_CHECKING:
 def put_back(model: onnx.ModelProto, kernels: Iterable[Planned], folder: Path) -> onnx.ModelProto:
     """The model with a node in each place of each kernel; `folder` is where its external data lies."""
     kernels = list(kernels)
-    return write_back(measured_elsewhere(model, kernels), fused_of(kernels), folder)
+    return write_back(redirect_shape_reads(model, kernels), fused_of(kernels), folder)
 
 
-def fitting(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
+def installable(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
     """The plan without the places that cannot become nodes of the model, which are among the refused."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
-    found = refusals(measured_elsewhere(model, plan.kernels), fused_of(plan.kernels), folder)
+    found = refusals(redirect_shape_reads(model, plan.kernels), fused_of(plan.kernels), folder)
     return without(plan, [(places[number], reason) for number, reason in sorted(found.items())])
 
 
-def fused_of(kernels: Iterable[Planned]) -> list[Fused]:
+def fused_of(kernels: Iterable[Planned]) -> list[FusedNode]:
     """A Fused for each place of each kernel."""
     return [fused(kernel.operator, group) for kernel in kernels for group in kernel.groups]
 
 
-def fused(operator: str, group: Group) -> Fused:
+def fused(operator: str, group: Group) -> FusedNode:
     types = tuple(value_type(group.graph[name]) for name in group.outputs)
-    return Fused(operator, group.positions, group.inputs, group.outputs, types)
+    return FusedNode(operator, group.positions, group.inputs, group.outputs, types)
 
 
 def value_type(node: Node) -> ValueType:
@@ -53,7 +53,7 @@ def _extent(dim: Dim) -> int | str | None:
     return str(dim) if str(dim) in dim.names else None
 
 
-def measured_elsewhere(model: onnx.ModelProto, kernels: Iterable[Planned]) -> onnx.ModelProto:
+def redirect_shape_reads(model: onnx.ModelProto, kernels: Iterable[Planned]) -> onnx.ModelProto:
     """The model in which shape arithmetic reads no value that lives within a kernel, but one of the same shape."""
     stand_ins: Mapping[str, str] = {
         name: other for kernel in kernels for group in kernel.groups for name, other in group.stand_ins.items()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, DOMAIN, Values, is_foreign, subgraphs, unfused
+from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, DOMAIN, Values, is_foreign, subgraphs, unfuse
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.version import __version__
 
@@ -71,7 +71,7 @@ def library_state(path: Path, provenance: Provenance) -> str:
         return "missing"
 
 
-def taken_apart(model: onnx.ModelProto) -> onnx.ModelProto:
+def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
     where no node is fused. What it said of where it comes from goes."""
     values = Values.of(model)
@@ -85,7 +85,7 @@ def taken_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     del result.graph.node[:]
     shared: dict[bytes, str] = {}
     for node, apart in zip(model.graph.node, fused, strict=True):
-        body = _with_shared(unfused(node, values, taken), node, result.graph, shared) if apart else [node]
+        body = _with_shared(unfuse(node, values, taken), node, result.graph, shared) if apart else [node]
         result.graph.node.extend(body)
     _drop_functions(result)
     _write(result, {})

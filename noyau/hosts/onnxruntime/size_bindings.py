@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.inputs import sizes_for
-from noyau.hosts.onnxruntime.sizing_rules import fitted
+from noyau.hosts.onnxruntime.sizing_rules import fit_sizes
 from noyau.ir.graph import Graph
 from noyau.text import printable
 from noyau.verify.inputs import Inputs, make_inputs
@@ -40,9 +40,9 @@ def bindings(imported: Imported, dims: Dims) -> list[dict[str, int]]:
     if len(asked) > MOST_ASKED:
         raise InputError(f"{len(asked)} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer")
     fixed = {name for name, original in _originals(imported) if original in dims}
-    found = [fitted(sizes_for(imported, one), imported, fixed) for one in asked]
+    found = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in asked]
     if not dims:
-        found += [fitted(sizes, imported) for sizes in varied(found[0], leading(imported))]
+        found += [fit_sizes(sizes, imported) for sizes in vary(found[0], leading(imported))]
     return _distinct(found)[: MOST_ASKED if dims else MOST_OPEN]
 
 
@@ -51,7 +51,7 @@ def first_of(dims: Dims) -> dict[str, int]:
     return {name: next(iter(_numbers(value)), 0) for name, value in dims.items()}
 
 
-def varied(usual: Sizes, lead: Collection[str]) -> Iterator[dict[str, int]]:
+def vary(usual: Sizes, lead: Collection[str]) -> Iterator[dict[str, int]]:
     """All sizes at 1, then each large in turn, the leading ones last; a lone size at 128 too."""
     small = dict.fromkeys(usual, SMALLEST)
     yield small
@@ -83,7 +83,7 @@ def largest_bytes(graph: Graph, sizes: Sizes) -> int:
     return max(found, default=0)
 
 
-def called(imported: Imported, sizes: Sizes) -> dict[str, int]:
+def model_names(imported: Imported, sizes: Sizes) -> dict[str, int]:
     """The sizes by the model's own names."""
     return {imported.sizes.get(name, name): size for name, size in sizes.items()}
 

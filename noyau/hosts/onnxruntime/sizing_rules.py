@@ -17,7 +17,7 @@ Bound = tuple[Dim, Dim]  # the first is at most the second
 _MOST_MOVES = 64
 
 
-def fitted(sizes: Mapping[str, int], imported: Imported, fixed: Collection[str] = ()) -> dict[str, int]:
+def fit_sizes(sizes: Mapping[str, int], imported: Imported, fixed: Collection[str] = ()) -> dict[str, int]:
     """The sizes, of which those that are not fixed are moved until no view of the model reads beyond what it views and
     extents that must be equal are, as far as that can be."""
     found, bounds = (

@@ -13,7 +13,7 @@ from noyau.dtypes import from_onnx
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
-from noyau.hosts.onnxruntime.provenance import Provenance, provenance_of, taken_apart
+from noyau.hosts.onnxruntime.provenance import Provenance, provenance_of, take_apart
 
 if TYPE_CHECKING:
     import onnx
@@ -28,7 +28,7 @@ LARGE = 1 << 30  # bytes of external data from which weights are not copied into
 
 
 @dataclass(frozen=True, slots=True)
-class Original:
+class SourceModel:
     """A model that is to be optimised. `folder` is where its external data lies; `written` is what it says of where it
     comes from, where noyau has written it: its kernels were then taken apart, and it is as it was before them."""
 
@@ -68,13 +68,13 @@ class Original:
         return open_session(content, library, threads=threads, folder=self.folder, prepacked=self.prepacked)
 
 
-def open_model(path: Path) -> Original:
+def open_model(path: Path) -> SourceModel:
     """The model of a file, read and imported; ModelError where it is none that can be used."""
     model = frontend.read(path)
-    plain = taken_apart(model)
+    plain = take_apart(model)
     if plain is not model:
         frontend.verify(plain)
-    return Original(path.name, path.parent, plain, frontend.import_model(plain, path.parent), provenance_of(model))
+    return SourceModel(path.name, path.parent, plain, frontend.import_model(plain, path.parent), provenance_of(model))
 
 
 def external_bytes(model: onnx.ModelProto) -> int:
@@ -84,7 +84,7 @@ def external_bytes(model: onnx.ModelProto) -> int:
     return sum(count * dtype.bytes for count, dtype in sizes if dtype is not None)
 
 
-def foreign(model: onnx.ModelProto) -> dict[int, str]:
+def foreign_operators(model: onnx.ModelProto) -> dict[int, str]:
     """The operators that only a library of the user's own can run, by the positions of their nodes."""
     own = {(function.domain, function.name) for function in model.functions}
     found: dict[int, str] = {}
@@ -96,7 +96,7 @@ def foreign(model: onnx.ModelProto) -> dict[int, str]:
     return found
 
 
-def already_fused(model: onnx.ModelProto) -> dict[str, int]:
+def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
     """How many nodes there are of each operator that onnxruntime's optimizer made."""
     names = [node.op_type for node in model.graph.node if node.domain in OPTIMIZED or node.op_type in IN_DEFAULT_DOMAIN]
     return {name: names.count(name) for name in dict.fromkeys(names)}

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import Constant, Input, Iota, Node
 from noyau.text import printable
 
@@ -161,7 +161,7 @@ class Path:
     positions: frozenset[int]
 
 
-def path_between(original: Original, between: Between) -> Path:
+def path_between(original: SourceModel, between: Between) -> Path:
     """The path between some values of a model: what its results need, cut at its sources.
 
     Tensors of the model, what is computed of them alone, and integer arithmetic on shapes may enter anywhere: the first
@@ -180,7 +180,7 @@ def path_between(original: Original, between: Between) -> Path:
     return Path(ends, positions)
 
 
-def cut_of(original: Original, between: Between | None, taken: Collection[int] = ()) -> Partition:
+def cut_of(original: SourceModel, between: Between | None, taken: Collection[int] = ()) -> Partition:
     """The groups of a model, or of a path through it alone, without the operators at positions that are `taken`.
 
     InputError as `path_between` has it."""
@@ -190,7 +190,7 @@ def cut_of(original: Original, between: Between | None, taken: Collection[int] =
     return original.cut(set(everything).difference(taken))
 
 
-def names_of(original: Original) -> frozenset[str]:
+def names_of(original: SourceModel) -> frozenset[str]:
     """Every value of a model that a user can name."""
     graph = original.model.graph
     given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
@@ -202,7 +202,7 @@ class _Ways:
     """`needed` are the values that the results need, cut at the sources. Of all values, `reached` depend on a source,
     `counted` on sizes alone, and `alive` on an input of the model: the first one is told."""
 
-    original: Original
+    original: SourceModel
     ends: Ends
     by_name: Mapping[str, Node] = field(default_factory=dict)
     reached: set[str] = field(default_factory=set)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.hosts.onnxruntime.function_bodies import Values, ValueType, reads, recomputed, used_functions
+from noyau.hosts.onnxruntime.function_bodies import Values, ValueType, reads, recompute, used_functions
 from noyau.hosts.onnxruntime.write_back import value_info
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _closure(
     positions, initializers = set(nodes), set[str]()
     known = set(inputs).union(*(values.nodes[position].output for position in nodes))
     for name in sorted(_reads_of(values, nodes) - known):
-        found = None if name in stored else recomputed(name, values, known | stored)
+        found = None if name in stored else recompute(name, values, known | stored)
         if name in stored:
             initializers.add(name)
         elif found is not None:

@@ -19,15 +19,15 @@ from noyau.errors import GraphError, ModelError
 from noyau.hosts.onnxruntime.function_bodies import (
     DOMAIN,
     Body,
-    Fused,
+    FusedNode,
     Values,
     ValueType,
     body_of,
-    cleaned,
+    clean,
     function_of,
     reads,
     refusal,
-    spelled_alike,
+    same_text,
     subgraphs,
     unused,
 )
@@ -39,7 +39,7 @@ _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 
-def refusals(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None = None) -> dict[int, str]:
+def refusals(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> dict[int, str]:
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
     values = Values.of(model, folder)
     used = _used_operators(model, fused)
@@ -58,7 +58,7 @@ def refusals(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None
     return found
 
 
-def write_back(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | None = None) -> onnx.ModelProto:
+def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> onnx.ModelProto:
     """The model with one node in place of each part; `model` itself is unchanged.
 
     A covered node whose results something outside still reads stays beside the fused node. Constants and shape
@@ -79,13 +79,13 @@ def write_back(model: onnx.ModelProto, fused: Sequence[Fused], folder: Path | No
     return result
 
 
-def _name_refusal(part: Fused, used: set[str]) -> str | None:
+def _name_refusal(part: FusedNode, used: set[str]) -> str | None:
     if not _IDENTIFIER.fullmatch(part.operator):
         return "its operator's name is not made of letters, digits and _"
     return "the model has an operator of this name already" if part.operator in used else None
 
 
-def _used_operators(model: onnx.ModelProto, fused: Sequence[Fused]) -> set[str]:
+def _used_operators(model: onnx.ModelProto, fused: Sequence[FusedNode]) -> set[str]:
     """The operators of noyau's domain that no part covers."""
     covered = {position for part in fused for position in part.nodes}
     rest = [node for position, node in enumerate(model.graph.node) if position not in covered]
@@ -93,7 +93,7 @@ def _used_operators(model: onnx.ModelProto, fused: Sequence[Fused]) -> set[str]:
     return {node.op_type for node in _all_nodes(rest) if node.domain == DOMAIN}
 
 
-def _twice_made(fused: Sequence[Fused], right: Iterable[int]) -> dict[int, str]:
+def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, str]:
     """The parts with an output that an earlier one gives already."""
     made: set[str] = set()
     found: dict[int, str] = {}
@@ -117,11 +117,11 @@ def _chosen(operators: Mapping[int, str], bodies: Mapping[int, Body]) -> dict[st
 def _fits(body: Body, chosen: Body) -> bool:
     """Whether a place can call the function of another: it has the same inputs, and the extras where there are any."""
     alike = len(body.inputs) == len(chosen.inputs) and len(body.outputs) == len(chosen.outputs)
-    return alike and (not chosen.extras or body is chosen or spelled_alike(body, chosen))
+    return alike and (not chosen.extras or body is chosen or same_text(body, chosen))
 
 
 def _replace_nodes(
-    result: onnx.ModelProto, model: onnx.ModelProto, fused: Sequence[Fused], extras: Sequence[tuple[str, ...]]
+    result: onnx.ModelProto, model: onnx.ModelProto, fused: Sequence[FusedNode], extras: Sequence[tuple[str, ...]]
 ) -> None:
     graph = model.graph
     covered = {position for part in fused for position in part.nodes}
@@ -155,7 +155,7 @@ def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], made: int) -> 
             raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
 
 
-def _fused_node(part: Fused, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]) -> onnx.NodeProto:
+def _fused_node(part: FusedNode, extras: tuple[str, ...], graph: onnx.GraphProto, names: set[str]) -> onnx.NodeProto:
     name = unused(part.operator, names)
     names.add(name)
     node = type(graph)().node.add(op_type=part.operator, domain=DOMAIN, name=name)
@@ -234,7 +234,7 @@ def _drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
             del graph.value_info[number]
 
 
-def _write_types(graph: onnx.GraphProto, fused: Sequence[Fused]) -> None:
+def _write_types(graph: onnx.GraphProto, fused: Sequence[FusedNode]) -> None:
     typed = {value.name for value in (*graph.output, *graph.value_info) if value.HasField("type")}
     for part in fused:
         for name, kind in zip(part.outputs, part.output_types, strict=False):
@@ -262,7 +262,7 @@ def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, Body]) -> None:
         if result.functions[number].domain == DOMAIN and result.functions[number].name in bodies:
             del result.functions[number]
     for operator, body in bodies.items():
-        result.functions.append(function_of(body, operator, result, cleaned()))
+        result.functions.append(function_of(body, operator, result, clean()))
     if not any(entry.domain == DOMAIN for entry in result.opset_import):
         result.opset_import.add(domain=DOMAIN, version=1)
     result.ir_version = max(result.ir_version, _FUNCTIONS_SINCE)

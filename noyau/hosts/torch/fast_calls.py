@@ -106,7 +106,7 @@ class TensorDoor:
         called: str | None = None,
         large: Large | None = None,
     ) -> None:
-        self.path, self.symbol, self.large = path, symbol, large or pooled
+        self.path, self.symbol, self.large = path, symbol, large or pooled_memory
         self.native = Native(path, symbol)
         self.arguments = tuple(arguments)
         self.called = called or self.native.name
@@ -175,17 +175,17 @@ def is_plain(tensor: Any) -> bool:
     return dense and not tensor.is_neg() and not tensor._is_zerotensor() and tensor.dtype in TO_TORCH.values()
 
 
-def pooled(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def pooled_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """As torch.empty, for a large result: in memory that may have been used before. MemoryError as there."""
     del device  # that of the memory
     return tensor_of(memory.empty(shape, _NUMPY[dtype]))
 
 
-def mapped(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+def mapped_memory(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """As `pooled` from MAPPED_BYTES on, and else as torch.empty: what torch lets go of serves what it makes next."""
     if math.prod(shape) * dtype.itemsize < MAPPED_BYTES:
         return torch.empty(shape, dtype=dtype, device=device)
-    return pooled(shape, dtype, device)
+    return pooled_memory(shape, dtype, device)
 
 
 _NUMPY: dict[torch.dtype, np.dtype] = {spelling: dtype.numpy for dtype, spelling in TO_TORCH.items()}

@@ -65,7 +65,7 @@ def array_of(tensor: torch.Tensor) -> np.ndarray:
     return found
 
 
-def shown(tensor: torch.Tensor) -> np.ndarray:
+def array_like(tensor: torch.Tensor) -> np.ndarray:
     """An array of the dtype, the shape and the strides of a tensor, wherever that lies; its cells are all one zero."""
     dtype = from_torch(tensor.dtype)
     assert dtype is not None
@@ -73,14 +73,14 @@ def shown(tensor: torch.Tensor) -> np.ndarray:
     return as_strided(np.zeros((), dtype.numpy), tuple(tensor.shape), strides)
 
 
-def shown_or_number(each: Any) -> Any:
+def array_like_or_number(each: Any) -> Any:
     """`shown` of a tensor; a number stays."""
-    return shown(each) if isinstance(each, torch.Tensor) else each
+    return array_like(each) if isinstance(each, torch.Tensor) else each
 
 
-def seen(tensor: torch.Tensor) -> np.ndarray:
+def layout_array(tensor: torch.Tensor) -> np.ndarray:
     """`array_of` on the CPU, `shown` elsewhere: what tells how a tensor lies."""
-    return array_of(tensor) if tensor.device.type == "cpu" else shown(tensor)
+    return array_of(tensor) if tensor.device.type == "cpu" else array_like(tensor)
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
@@ -206,7 +206,7 @@ def dtype_of(tensor: torch.Tensor) -> DType:
     return found
 
 
-def promoted(signature: Signature, given: Sequence[Any]) -> list[Any]:
+def promote(signature: Signature, given: Sequence[Any]) -> list[Any]:
     """The arguments, those of the family float in the widest dtype that any of them has: what torch does under autocast
     with operators that want one dtype. Without a difference they are as they were."""
     from noyau.signatures.types import Family

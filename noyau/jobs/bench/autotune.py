@@ -124,10 +124,10 @@ class Timing:
 def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place: str, how: Timing) -> Tuned:
     """As `tune`, on a GPU. UnsupportedError while a CUDA graph is captured."""
     from noyau.hosts.torch.cuda.errors import require_free
-    from noyau.jobs.bench.torch_cuda import Wishes, bench_on_device, remember
+    from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
 
     require_free(op.name)
-    wishes, found, winners = Wishes(how.budget_s, None, None, how.seed, searches=True), [], []
+    wishes, found, winners = DeviceBenchOptions(how.budget_s, None, None, how.seed, searches=True), [], []
     left_out: dict[str, str] = {}
     for given, numbers in _wishes(op, args, sizes):
         tried, left = _with_variants(op, _bound(op, given, numbers, how.seed), how.say, place)

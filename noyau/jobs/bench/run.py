@@ -79,10 +79,10 @@ def _there(
     record: bool,
 ) -> Benched:
     """The same on a GPU."""
-    from noyau.jobs.bench.torch_cuda import Wishes, bench_on_device, remember
+    from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
 
     with _progress(say) as told:
-        timed = bench_on_device(what, args, place, Wishes(*wishes), peers=peers, sizes=numbers, say=told)
+        timed = bench_on_device(what, args, place, DeviceBenchOptions(*wishes), peers=peers, sizes=numbers, say=told)
     if record:
         remember(what, timed)
     return timed.benched

@@ -17,7 +17,7 @@ from noyau.hosts.torch.cuda.comparison_sides import (
     Tensors,
     TensorSide,
     alike,
-    returned,
+    result_tensors,
 )
 from noyau.hosts.torch.cuda.errors import require_free
 from noyau.hosts.torch.cuda.rates import measured_gpu
@@ -47,7 +47,7 @@ _FEW = 0.9  # the share of calls that must have been on the queue before they be
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class DeviceBenchOptions:
     """What a bench was asked for; `searches`: the generated kernel is tried with other sizes of tiles, too."""
 
     budget_s: float = 1.0
@@ -58,7 +58,7 @@ class Wishes:
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class DeviceBenched:
     """What came of it, and of an op what its kernels were made for at each of the sizes, and the largest array's
     cells."""
 
@@ -70,12 +70,12 @@ def bench_on_device(
     what: Op[..., Any] | Mapping[str, Function],
     args: Arguments | None,
     device: str,
-    wishes: Wishes,
+    wishes: DeviceBenchOptions,
     *,
     peers: Mapping[str, Function],
     sizes: Sequence[dict[str, int]],
     say: Say,
-) -> Timed:
+) -> DeviceBenched:
     """As `noyau.bench`, of tensors on a CUDA device: peers and plain functions are given tensors there."""
     require_free("noyau.bench")
     place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
@@ -93,10 +93,10 @@ def bench_on_device(
     after = conditions_of(number)
     told = gpu_told(number, card, (before, after))
     name = what.name if isinstance(what, Op) else ", ".join(what)
-    return Timed(Benched(name, this_machine(), {"cores": usable_cores()}, tuple(found), told), tuple(wanted))
+    return DeviceBenched(Benched(name, this_machine(), {"cores": usable_cores()}, tuple(found), told), tuple(wanted))
 
 
-def remember(what: object, timed: Timed) -> None:
+def remember(what: object, timed: DeviceBenched) -> None:
     """Record which kernel of an op won at each of the sizes."""
     if isinstance(what, Op):
         for at, (wanted, cells) in zip(timed.benched.at, timed.wanted, strict=True):
@@ -121,7 +121,7 @@ def _tasks(
     args: Arguments | None,
     peers: Mapping[str, Function],
     sizes: Sequence[dict[str, int]],
-    wishes: Wishes,
+    wishes: DeviceBenchOptions,
     place: torch.device,
 ) -> Iterator[tuple[Task, list[DeviceEntry]]]:
     """What is timed at each sizes, and by whom."""
@@ -144,7 +144,7 @@ def _function_task(
     functions: Mapping[str, Function],
     args: Arguments | None,
     numbers: dict[str, int],
-    wishes: Wishes,
+    wishes: DeviceBenchOptions,
     place: torch.device,
 ) -> Task:
     """Plain functions of tensors, judged by the first of them, which runs on the device as well."""
@@ -172,7 +172,7 @@ def _function_task(
 
 
 def _arrays(result: object) -> tuple[np.ndarray, ...]:
-    tensors, fault = returned(result)
+    tensors, fault = result_tensors(result)
     if fault:
         raise CheckError(fault)
     return tuple(array_of(each.cpu()) for each in tensors)
@@ -203,7 +203,7 @@ class CudaTrack:
         torch.cuda.reset_peak_memory_stats()
         held, begin_s = torch.cuda.memory_allocated(), seconds()
         try:
-            results, fault = returned(entry.run(*self.on.arguments(set_)))
+            results, fault = result_tensors(entry.run(*self.on.arguments(set_)))
             torch.cuda.synchronize()
             if fault:
                 raise CheckError(fault)

@@ -19,9 +19,9 @@ from noyau.hosts.onnxruntime.capture import lost_values, part_for
 from noyau.hosts.onnxruntime.custom_ops import open_session, run
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN
 from noyau.hosts.onnxruntime.model_files import library_path
-from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, called, inputs_at
+from noyau.hosts.onnxruntime.size_bindings import Dims, bindings, inputs_at, model_names
 from noyau.hosts.onnxruntime.size_bindings import spell as spell_sizes
-from noyau.hosts.onnxruntime.source_model import Original, foreign, open_model
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.report.text import Record, hanging
@@ -157,7 +157,7 @@ def apart(
     made, notes = list[Run](), list[str]()
     for arrays, sizes, told in _feeds(imported, dims or {}, inputs, seed):
         values = compared(one, other, names, arrays, seed)
-        made.append(Run(spell_sizes(called(imported, sizes)) or "its only sizes", values))
+        made.append(Run(spell_sizes(model_names(imported, sizes)) or "its only sizes", values))
         notes += told
     for side in (one, other):
         if has_kernels(side.model) and library_of(side) is None:
@@ -170,7 +170,7 @@ class Side:
     """A model as its file has it, and opened: where noyau has written it, the latter is without its kernels."""
 
     model: onnx.ModelProto
-    original: Original
+    original: SourceModel
 
     @property
     def name(self) -> str:
@@ -179,7 +179,7 @@ class Side:
     @property
     def made(self) -> list[str]:
         """The values that its operators make, in order, but those that onnxruntime cannot make."""
-        lost = lost_values(self.model, foreign(self.model), ())
+        lost = lost_values(self.model, foreign_operators(self.model), ())
         return [name for node in self.model.graph.node for name in node.output if name and name not in lost]
 
 

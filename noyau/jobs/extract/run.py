@@ -20,9 +20,9 @@ from noyau.dtypes import DType
 from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.capture import capture
-from noyau.hosts.onnxruntime.inputs import feeds_for
+from noyau.hosts.onnxruntime.inputs import model_inputs
 from noyau.hosts.onnxruntime.model_files import save_files
-from noyau.hosts.onnxruntime.source_model import Original, foreign, open_model
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, Path, path_between
 from noyau.ir.graph import Graph
 from noyau.jobs.extract.starter_kernel import Start, outputs_of, start_of
@@ -34,7 +34,7 @@ _WIDTH = 110  # of a line of the file
 
 
 @dataclass(frozen=True, slots=True)
-class Extracted:
+class Extraction:
     """A path as an op, before it is written. `graph`: what it computes; `written`: its reference; `arrays`: what it
     reads in the model, by parameter; `notes`: where these come from; `unfused`: why no kernel could be generated."""
 
@@ -157,7 +157,7 @@ def extract(
     dims: Mapping[str, int] | None = None,
     inputs: str | File | None = None,
     seed: int = 0,
-) -> Extracted:
+) -> Extraction:
     """The path between some values of an ONNX model as an op, with what it reads in one run of the model.
 
     `dims` are sizes to run it with, `inputs` an .npz file of arrays; else they are made up. ModelError where the file
@@ -169,13 +169,16 @@ def extract(
     strange = next((node.output for node in graph.inputs if node.dtype is DType.OTHER), None)
     if strange is not None:
         raise UnsupportedError(f"{printable(strange)} is of a type that no op takes")
-    feeds = feeds_for(original.imported, [graph], dims or {}, inputs, seed)
-    found = Extracted(original.name, path, graph, {}, ())
+    feeds = model_inputs(original.imported, [graph], dims or {}, inputs, seed)
+    found = Extraction(original.name, path, graph, {}, ())
     found.written("path")  # what has no text is refused before the model runs
     wanted = [node.output for node in graph.inputs]
     tensors = original.imported.initializers
     stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
-    seen = {**capture(original.model, original.folder, feeds.asked.arrays, wanted, foreign(original.model)), **stored}
+    seen = {
+        **capture(original.model, original.folder, feeds.asked.arrays, wanted, foreign_operators(original.model)),
+        **stored,
+    }
     arrays = {**{name: feeds.asked.arrays[name] for name in wanted if name in feeds.asked.arrays}, **seen}
     missing = [name for name in wanted if name not in arrays]
     if missing:
@@ -199,7 +202,7 @@ def require_room(file: File, *, force: bool) -> None:
         raise OutputError(f"{printable(str(file.parent))} is no folder: make it first")
 
 
-def wires_of(original: Original) -> Wires:
+def wires_of(original: SourceModel) -> Wires:
     return Wires(frontend.wired(original.model, original.imported))
 
 

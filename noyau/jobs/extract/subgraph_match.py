@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from noyau.compiler.passes.rewrite import nameless
 from noyau.errors import NoyauError
-from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import Ends, Path, path_between
 from noyau.ir.graph import Graph
 from noyau.jobs.extract.run import path_graph, wires_of
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Occurrence:
     """A path, and what it computes, its inputs in the order in which an op takes them."""
 
     path: Path
     graph: Graph
 
 
-def places_of(original: Original, path: Path) -> list[Place]:
+def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
     """The path itself, then every other place of the model that computes the same, in the model's order.
 
     Places do not overlap: of two that do, the earlier one is taken."""
     wires = wires_of(original)
     first = _ordered(path_graph(wires, path), path.ends.sources)
-    found, taken = [Place(path, first)], set(path.positions)
+    found, taken = [Occurrence(path, first)], set(path.positions)
     for ends in _candidates(original, path):
         try:
             other = path_between(original, ends)
@@ -39,7 +39,7 @@ def places_of(original: Original, path: Path) -> list[Place]:
         except NoyauError:
             continue
         if taken.isdisjoint(other.positions) and nameless(graph) == nameless(first):
-            found.append(Place(other, graph))
+            found.append(Occurrence(other, graph))
             taken |= other.positions
     return found
 
@@ -52,7 +52,7 @@ def _ordered(graph: Graph, sources: tuple[str, ...]) -> Graph:
     return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))
 
 
-def _candidates(original: Original, path: Path) -> Iterator[Ends]:
+def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
     """The ends of each place that hangs together as the path does."""
     walk = _Walk(original, path)
     result = max(path.ends.results, key=lambda name: walk.makers[name])
@@ -68,7 +68,7 @@ def _candidates(original: Original, path: Path) -> Iterator[Ends]:
 class _Walk:
     """A path beside another place: which value there is which value here."""
 
-    def __init__(self, original: Original, path: Path) -> None:
+    def __init__(self, original: SourceModel, path: Path) -> None:
         self.path, self.nodes = path, original.model.graph.node
         self.makers = {name: at for at, node in enumerate(self.nodes) for name in node.output if name}
         self.readers: dict[str, list[onnx.NodeProto]] = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from noyau.codegen.plan import Planned
 from noyau.errors import NoyauError
-from noyau.jobs.optimize.decision import Timing, deciding
+from noyau.jobs.optimize.decision import Timing, decisive
 from noyau.timing.comparison import Comparison
 from noyau.verify.certificate import Certificate
 
@@ -31,7 +31,7 @@ class Candidate:
     @property
     def comparison(self) -> Comparison | None:
         """The comparison that its verdict rests on, or None where it was not timed."""
-        decider = deciding(self.timings)
+        decider = decisive(self.timings)
         return None if decider is None else decider.comparison
 
     @property

@@ -88,12 +88,12 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
     """The main job from the command line; results on stdout, progress on stderr. `keep`: the files stay."""
     from rich.console import Console
 
-    from noyau.jobs.optimize.onnx.options import Wishes
+    from noyau.jobs.optimize.onnx.options import OptimizeOptions
     from noyau.jobs.optimize.onnx.run import optimize
 
     require_places(model, output, arguments.json)
     required = _required(arguments.require)
-    wishes = Wishes(
+    wishes = OptimizeOptions(
         keep=arguments.keep,
         dims=sizes_of(arguments.dim),
         inputs=arguments.inputs,

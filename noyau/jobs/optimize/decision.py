@@ -75,7 +75,7 @@ def overall(verdicts: Iterable[Verdict]) -> Verdict:
     return Verdict.SAME if found == {Verdict.SAME} else Verdict.AMBIGUOUS
 
 
-def deciding(timings: Sequence[Timing]) -> Timing | None:
+def decisive(timings: Sequence[Timing]) -> Timing | None:
     """The timing that the verdict of all of them rests on: the worst of those that are SLOWER; else, of those with the
     verdict, the one with the most to do."""
     verdict = overall(timing.verdict for timing in timings)
@@ -95,7 +95,7 @@ class Decision:
 
 def decide(timings: Sequence[Timing], keep: str) -> Decision:
     """Whether what was timed so stays, by one of KEEPS; the reason names the binding that it does not win at."""
-    decider = deciding(timings)
+    decider = decisive(timings)
     if decider is None:
         return Decision(keep == "all", "not timed")
     verdict = overall(timing.verdict for timing in timings)

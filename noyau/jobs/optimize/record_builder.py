@@ -9,13 +9,13 @@ from dataclasses import replace
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing, deciding, overall
+from noyau.jobs.optimize.decision import Timing, decisive, overall
 from noyau.jobs.optimize.record import BindingRecord, KernelRecord, NotFused
 
 
 def record(candidate: Candidate) -> KernelRecord:
     """One kernel's line; the numbers are of the binding that its verdict rests on."""
-    exact, decider = candidate.certificate, deciding(candidate.timings)
+    exact, decider = candidate.certificate, decisive(candidate.timings)
     made = KernelRecord(
         candidate.planned.operator,
         len(candidate.planned.groups),

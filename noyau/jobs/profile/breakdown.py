@@ -14,7 +14,7 @@ from noyau.codegen.plan import Plan
 from noyau.compiler.partition.costs import Traffic, traffic
 from noyau.compiler.partition.cut import Group
 from noyau.errors import BuildError, InputError
-from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import names_of
 from noyau.ir.sizes import bind
 from noyau.jobs.profile.node_attribution import Positions, Standing, standings
@@ -62,7 +62,7 @@ class BrokenDown:
 class Subject:
     """What is profiled: a model, and its kernels as `noyau optimize` would make them."""
 
-    original: Original
+    original: SourceModel
     plan: Plan
     free: Positions  # shape arithmetic
 
@@ -183,7 +183,7 @@ def least_s(moved: Traffic, threads: int) -> float:
         return moved.bytes / copy_rate(moved.bytes, threads)
 
 
-def known_shapes(original: Original, inputs: Inputs) -> dict[str, Sequence[int]]:
+def known_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:
     """The shapes of the values that the sizes of the inputs are enough for."""
     found: dict[str, Sequence[int]] = {}
     for node in original.imported.graph.nodes:
@@ -221,7 +221,7 @@ def largest_values(ran: Running) -> tuple[Value, ...]:
     return tuple(sorted(values, key=lambda value: -value.bytes)[:_MOST_VALUES])
 
 
-def removed(nodes: Iterable[Timed], original: Original) -> int:
+def removed(nodes: Iterable[Timed], original: SourceModel) -> int:
     """How many nodes of the file no node that ran stands for."""
     left = set(range(len(original.operators))).difference(*(node.positions for node in nodes))
     return len(left)

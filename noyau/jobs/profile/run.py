@@ -17,8 +17,8 @@ from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.custom_ops import version
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.inputs import sizes_for
-from noyau.hosts.onnxruntime.install import fitting
-from noyau.hosts.onnxruntime.source_model import Original, foreign, open_model
+from noyau.hosts.onnxruntime.install import installable
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of
 from noyau.jobs.profile.breakdown import Subject, broken_down, by_operator, largest_values, removed
 from noyau.jobs.profile.overheads import Overhead, measured_overhead
@@ -75,7 +75,7 @@ def profile(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) ->
     check(wishes)
     say(f"reading {Path(path).name}")
     original = open_model(Path(path))
-    for operator in foreign(original.model).values():
+    for operator in foreign_operators(original.model).values():
         raise ModelError(
             f"{original.name} cannot be profiled: {printable(operator)} is no operator of plain onnxruntime"
         )
@@ -102,10 +102,10 @@ def check(wishes: Wishes) -> None:
     version()
 
 
-def subject_of(original: Original, between: Between | None) -> Subject:
+def subject_of(original: SourceModel, between: Between | None) -> Subject:
     """The model with its kernels, as `noyau optimize` would make them, by the names that it would give them."""
     planned = plan(cut_of(original, between).groups, original.operators, c_compiler.resolve_target("native"))
-    fitted = fitting(planned, original.model, original.folder)
+    fitted = installable(planned, original.model, original.folder)
     return Subject(original, fitted, original.imported.arithmetic)
 
 
@@ -121,7 +121,7 @@ def bindings(dims: Dims) -> list[dict[str, int]]:
     return [{name: values[k if len(values) > 1 else 0] for name, values in lists.items()} for k in range(runs)]
 
 
-def inputs_for(original: Original, dims: Mapping[str, int], wishes: Wishes) -> Inputs:
+def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: Wishes) -> Inputs:
     """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
     imported, given = original.imported, frozenset(original.imported.initializers)
     if wishes.inputs is None:
@@ -132,7 +132,7 @@ def inputs_for(original: Original, dims: Mapping[str, int], wishes: Wishes) -> I
     return load_inputs(Path(wishes.inputs), imported.graph, given=given)
 
 
-def named(original: Original, sizes: Mapping[str, int]) -> dict[str, int]:
+def named(original: SourceModel, sizes: Mapping[str, int]) -> dict[str, int]:
     """The sizes by the names that the model has for them."""
     return {original.imported.sizes.get(name, name): size for name, size in sizes.items()}
 
@@ -171,7 +171,7 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
     )
 
 
-def history(original: Original) -> Iterator[str]:
+def history(original: SourceModel) -> Iterator[str]:
     """What there is to say of where the model comes from."""
     if original.written is not None:
         yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
@@ -196,7 +196,7 @@ def remarks(nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:
         yield f"the times are doubtful: {doubt}"
 
 
-def weights_bytes(original: Original) -> int:
+def weights_bytes(original: SourceModel) -> int:
     """What the tensors of the file take, those in other files too."""
     total = 0
     for tensor in original.model.graph.initializer:

@@ -52,7 +52,7 @@ def _show_python(arguments: argparse.Namespace) -> int:
     """An op or a torch module of a file."""
     from rich.console import Console
 
-    from noyau.jobs.show.op import shown
+    from noyau.jobs.show.op import show_op
     from noyau.ops.op import Op
     from noyau.ops.op_files import load_op_or_module
 
@@ -60,7 +60,7 @@ def _show_python(arguments: argparse.Namespace) -> int:
     if not isinstance(target, Op):
         return _show_module(arguments, *target)
     language = arguments.language if arguments.stage or arguments.diff else None
-    seen = shown(target.description, target.usual(), language or "c")
+    seen = show_op(target.description, target.usual(), language or "c")
     if _print_stages(seen, arguments):
         return 0
     if arguments.kernel is None and arguments.language is None:

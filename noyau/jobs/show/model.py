@@ -14,11 +14,11 @@ from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Plan, Planned, no_such, plan, spell
 from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
-from noyau.hosts.onnxruntime.inputs import Seen
-from noyau.hosts.onnxruntime.install import fitting
+from noyau.hosts.onnxruntime.inputs import Activations
+from noyau.hosts.onnxruntime.install import installable
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.hosts.onnxruntime.provenance import library_state
-from noyau.hosts.onnxruntime.source_model import Original, open_model
+from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
@@ -32,7 +32,7 @@ _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of th
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Shown(Staged, Printed):
+class ShownModel(Staged, Printed):
     """What noyau sees in a model, before anything is compiled; prints itself."""
 
     title: str
@@ -93,7 +93,7 @@ def _certificate(planned: Planned, target: str) -> str:
         judged = compile_kernels([planned], options)[0]
     except BuildError as error:
         judged = Candidate(planned, reason=f"not tried: {error}")
-    tried = certify_candidate(judged, Seen({}, {}, made_up=False), options, seed=0)
+    tried = certify_candidate(judged, Activations({}, {}, made_up=False), options, seed=0)
     return replace(tried, note=_TRIED if tried.certificate else "").evidence
 
 
@@ -125,17 +125,17 @@ def _few(names: Sequence[str]) -> str:
     return ", ".join(names[:_MOST_PLACES]) + more
 
 
-def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> Shown:
+def show(path: str | Path, *, target: str = "native", between: Between | None = None) -> ShownModel:
     """The groups, the reasons and the kernels of a model, or of the path `between` some of its values alone.
 
     ModelError where the file is no model, InputError where the ends of the path enclose no graph."""
     original = open_model(Path(path))
     cut, level = cut_of(original, between), c_compiler.resolve_target(target)
-    planned = fitting(plan(cut.groups, original.operators, level), original.model, original.folder)
-    return Shown(original.name, original.operators, cut, planned, level, origin(original))
+    planned = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
+    return ShownModel(original.name, original.operators, cut, planned, level, origin(original))
 
 
-def origin(original: Original) -> str:
+def origin(original: SourceModel) -> str:
     """Where a model comes from, where noyau has written it, and whether its library is beside it; else ""."""
     told, path = original.written, original.path
     if told is None:

@@ -75,7 +75,7 @@ class ShownOp(Staged):
             yield from hanging(printable(kernel.place), options.max_width, "  ", style="dim")
 
 
-def shown(description: Description, instance: Instance, language: str = "c") -> ShownOp:
+def show_op(description: Description, instance: Instance, language: str = "c") -> ShownOp:
     """What an op becomes for inputs of these dtypes and ranks, in a language."""
     try:
         wanted = Wanted(instance, description.reference.constants, sizes=usual_sizes(instance, {}))

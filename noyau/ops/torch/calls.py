@@ -20,15 +20,15 @@ from noyau.hosts.torch import require_torch
 from noyau.hosts.torch.fast_calls import library
 from noyau.hosts.torch.operator_registry import Operator, register
 from noyau.hosts.torch.tensors import (
+    array_like_or_number,
     arrays_of,
     device_of,
     in_memory,
     is_negated,
     is_recorded,
     is_unwatched,
-    promoted,
+    promote,
     require_taken,
-    shown_or_number,
     tensor_of,
 )
 from noyau.ir.graph import Graph
@@ -166,9 +166,9 @@ class TensorCalls:
     def on_device(self, given: tuple[Any, ...], constants: Constants, device: str) -> Any:
         """The whole way on a GPU, where the reference never runs: UnsupportedError where nothing else may, or while a
         CUDA graph is captured."""
-        from noyau.hosts.torch.cuda.errors import require_free, told
+        from noyau.hosts.torch.cuda.errors import device_errors, require_free
 
-        with told(self.called, device):
+        with device_errors(self.called, device):
             require_free(self.called)
             chosen, cells = self.chosen(given, constants, device)
             door, choice = self.door(chosen, constants), chosen.at(cells)
@@ -181,7 +181,7 @@ class TensorCalls:
         """What runs for tensors on a device, and how many cells the largest of them has."""
         sizing = sizing_integers(self.signature)
         pairs = zip(self.signature.inputs, given, strict=True)
-        shapes = [arrays_of([each])[0] if term.name in sizing else shown_or_number(each) for term, each in pairs]
+        shapes = [arrays_of([each])[0] if term.name in sizing else array_like_or_number(each) for term, each in pairs]
         bound = self.bound(shapes, constants)
         wanted = wanted_by(self.signature, bound, self.calls.all(constants), device)
         return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
@@ -225,7 +225,7 @@ class TensorCalls:
     def promoted(self, given: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""
         if torch.is_autocast_enabled("cuda" if device_of(given).startswith("cuda") else "cpu"):
-            return tuple(promoted(self.signature, given))
+            return tuple(promote(self.signature, given))
         return tuple(given)
 
     # ---- gradients
@@ -350,7 +350,7 @@ class TensorCalls:
             lambda *given, **constants: self.fake(given, known(constants)),
             record,
             partial(batched_by_loop, call),
-            partial(promoted, self.signature),
+            partial(promote, self.signature),
         )
 
     def fake(self, given: Given, constants: Constants) -> Any:

@@ -12,7 +12,7 @@ from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.tensors import array_of, shown
+from noyau.hosts.torch.tensors import array_like, array_of
 from noyau.kernels.programs.run import Built
 from noyau.ops.torch.program_runner import host
 
@@ -115,7 +115,7 @@ class DeviceDoor:
         is_there = each.device == self.device or not each.dim()
         if type(each) not in _PLAIN or each.is_neg() or each._is_zerotensor() or not is_there:
             return None
-        there = array_of(each.cpu()) if end.equals is not None else shown(each)
+        there = array_of(each.cpu()) if end.equals is not None else array_like(each)
         return None if python_calls.read(end, there) is None else each.detach().to(self.device)
 
     def scalar(self, end: Argument, number: Any) -> torch.Tensor | None:

@@ -21,7 +21,7 @@ from noyau.compiler.lowering.input_layouts import Layout, laid_out, layout_of, l
 from noyau.compiler.lowering.names import identifier
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, seen
+from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_array
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.kernels.description import Description
@@ -124,17 +124,17 @@ class GraphKernels:
             shapes = results_of_graph(self.graph, tensors)
             return shapes[0] if len(shapes) == 1 else tuple(shapes)
         if device != CPU:
-            from noyau.hosts.torch.cuda.errors import require_free, told
+            from noyau.hosts.torch.cuda.errors import device_errors, require_free
 
-            with told(self.called, device):
+            with device_errors(self.called, device):
                 require_free(self.called)
                 return self.through_door(tensors, device)
         return self.through_door(tensors, device)
 
     def through_door(self, tensors: Tensors, device: str) -> torch.Tensor | tuple[torch.Tensor, ...]:
         """The same, where that is."""
-        tensors = [(each if layout_of(seen(each)) is not None else each.clone()).to(device) for each in tensors]
-        layouts = tuple(layout_of(seen(each)) or Layout() for each in tensors)
+        tensors = [(each if layout_of(layout_array(each)) is not None else each.clone()).to(device) for each in tensors]
+        layouts = tuple(layout_of(layout_array(each)) or Layout() for each in tensors)
         built = self.built(layouts, device, self.graph.bind([each.shape for each in tensors]))
         pairs = zip(self.graph.inputs, layouts, strict=True)
         ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]

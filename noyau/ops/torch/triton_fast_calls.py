@@ -11,7 +11,7 @@ from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.cuda.errors import told
+from noyau.hosts.torch.cuda.errors import device_errors
 from noyau.kernels.programs.generate import Wanted
 from noyau.kernels.triton.calls import TritonKernel
 from noyau.kernels.user_kernel import HandKernel
@@ -38,7 +38,7 @@ class HandDoor(DeviceDoor):
 
     def launched(self, given: Sequence[Any]) -> Any:
         """The results, in new tensors."""
-        with told(self.called, self.device):
+        with device_errors(self.called, self.device):
             results = self.kernel(*given)
         return results[0] if len(results) == 1 else tuple(results)
 

@@ -5,7 +5,7 @@ import pytest
 
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime import capture as onnxruntime_capture
-from noyau.hosts.onnxruntime.capture import Capturing, capture, lost_values, part_for
+from noyau.hosts.onnxruntime.capture import ActivationCapture, capture, lost_values, part_for
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from tests.large_model import write_large_model
 from tests.small_models import (
@@ -33,7 +33,7 @@ def test_values_are_those_that_flow_through_the_model(tmp_path):
 def test_the_session_of_a_capture_is_that_of_the_next_if_it_has_what_is_wanted(tmp_path, monkeypatch):
     opened = []
     monkeypatch.setattr(onnxruntime_capture, "open_session", lambda *a, **k: opened.append(a) or open_session(*a, **k))
-    again = Capturing(twice(), tmp_path)
+    again = ActivationCapture(twice(), tmp_path)
     assert list(again.capture({"x": X}, ["a", "atanh"])) == ["a", "atanh"]
     np.testing.assert_array_equal(
         again.capture({"x": X[:1]}, ["a"])["a"], capture(twice(), tmp_path, {"x": X[:1]}, ["a"])["a"]

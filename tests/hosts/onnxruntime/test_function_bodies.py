@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from onnx import helper, numpy_helper
 
 from noyau.hosts.onnxruntime.function_bodies import (
-    Fused,
+    FusedNode,
     Values,
     body_of,
-    cleaned,
+    clean,
     function_of,
-    recomputed,
-    spelled_alike,
+    recompute,
+    same_text,
     unused,
 )
 from tests.hosts.kernels import F32, model_of
@@ -35,7 +35,7 @@ def model(nodes: list[onnx.NodeProto], *constants: tuple[str, np.ndarray]) -> on
 @settings(max_examples=40, deadline=None)
 @given(st.lists(st.text(max_size=90), unique=True, max_size=20))
 def test_cleaned_names_are_identifiers_and_different(names: list[str]) -> None:
-    renamed = cleaned()
+    renamed = clean()
     given = [renamed(name) for name in names]
     assert all(name.isascii() and name.isidentifier() and len(name) < 80 for name in given)
     assert len(set(given)) == len(names)
@@ -52,7 +52,7 @@ def test_cleaned_names_are_identifiers_and_different(names: list[str]) -> None:
     ],
 )
 def test_a_cleaned_name_can_be_recognised(name: str, wanted: str) -> None:
-    assert cleaned()(name) == wanted
+    assert clean()(name) == wanted
 
 
 def test_an_unused_name_is_numbered() -> None:
@@ -88,7 +88,7 @@ def shape_of_input() -> Values:
     ],
 )
 def test_shape_arithmetic_is_computed_anew(name: str, known: list[str], wanted: object) -> None:
-    assert recomputed(name, shape_of_input(), known) == wanted
+    assert recompute(name, shape_of_input(), known) == wanted
 
 
 def test_a_chain_that_is_too_long_is_not_repeated() -> None:
@@ -96,8 +96,8 @@ def test_a_chain_that_is_too_long_is_not_repeated() -> None:
     nodes = [NODE("Shape", ["x"], ["size"])]
     nodes += [NODE("Identity", [a], [b]) for a, b in pairwise(names)]
     values = Values.of(model(nodes))
-    assert recomputed("v10", values, ["x"]) is not None
-    assert recomputed("v99", values, ["x"]) is None
+    assert recompute("v10", values, ["x"]) is not None
+    assert recompute("v99", values, ["x"]) is None
 
 
 def test_bodies_are_compared_up_to_names() -> None:
@@ -107,9 +107,9 @@ def test_bodies_are_compared_up_to_names() -> None:
     whole = model(nodes)
     values = Values.of(whole)
     parts = [((0, 1), "x", "b"), ((2, 3), "b", "d"), ((4,), "d", "e"), ((5,), "d", "f")]
-    bodies = [body_of(Fused("a", part, (given,), (made,)), values) for part, given, made in parts]
-    assert spelled_alike(bodies[0], bodies[1])
-    assert not spelled_alike(bodies[2], bodies[3])
+    bodies = [body_of(FusedNode("a", part, (given,), (made,)), values) for part, given, made in parts]
+    assert same_text(bodies[0], bodies[1])
+    assert not same_text(bodies[2], bodies[3])
 
 
 def test_the_order_of_what_is_added_does_not_part_bodies() -> None:
@@ -121,14 +121,14 @@ def test_the_order_of_what_is_added_does_not_part_bodies() -> None:
         nodes.append(NODE("Sub", operands, [f"z{block}"]))
     values = Values.of(model(nodes))
     parts = [((2, 3), "y0"), ((5, 6), "y1"), ((2, 4), "z0"), ((5, 7), "z1")]
-    bodies = [body_of(Fused("a", part, ("x", "old"), (made,)), values) for part, made in parts]
+    bodies = [body_of(FusedNode("a", part, ("x", "old"), (made,)), values) for part, made in parts]
     assert [body.extras for body in bodies] == [("target",)] * 4
-    assert spelled_alike(bodies[0], bodies[1])
-    assert not spelled_alike(bodies[2], bodies[3])  # a - b is not b - a
+    assert same_text(bodies[0], bodies[1])
+    assert not same_text(bodies[2], bodies[3])  # a - b is not b - a
 
 
 def test_a_function_imports_what_its_nodes_use() -> None:
     whole = model([NODE("Exp", ["x"], ["y"])])
     whole.opset_import.add(domain="unused", version=3)
-    function = function_of(body_of(Fused("a", (0,), ("x",), ("y",)), Values.of(whole)), "a", whole, cleaned())
+    function = function_of(body_of(FusedNode("a", (0,), ("x",), ("y",)), Values.of(whole)), "a", whole, clean())
     assert [(entry.domain, entry.version) for entry in function.opset_import] == [("", 18)]

@@ -6,7 +6,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.inputs import CELLS, feeds_for, small_sizes
+from noyau.hosts.onnxruntime.inputs import CELLS, model_inputs, small_sizes
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph, Input, Map, Node
 from tests.small_models import BARE, FLOAT, INT64, KINDS, NODE, model_of, overridable, value
@@ -30,19 +30,19 @@ def sizes(feeds) -> tuple[dict[str, int], dict[str, int]]:
 
 def test_a_leading_size_is_1_and_others_are_128():
     model = imported({"x": ("batch", "length", 6), "mask": ("batch", "all"), "bias": ("length",)})
-    found = sizes(feeds_for(model, [graph(1)], {}, None, 0))
+    found = sizes(model_inputs(model, [graph(1)], {}, None, 0))
     assert found[1] == {"batch": 1, "length": 128, "all": 128}
     assert found[0] == {"batch": 1, "length": 64, "all": 64}
 
 
 def test_sizes_go_by_the_names_of_the_model():
     model = imported({"x": ("my batch", "a*b")})
-    feeds = feeds_for(model, [graph(1)], {"my batch": 3, "a*b": 5}, None, 0)
+    feeds = model_inputs(model, [graph(1)], {"my batch": 3, "a*b": 5}, None, 0)
     assert feeds.asked.arrays["x"].shape == feeds.small.arrays["x"].shape == (3, 5)
     with pytest.raises(InputError, match=r"no size c; its sizes are: a\*b, my batch"):
-        feeds_for(model, [graph(1)], {"c": 3}, None, 0)
+        model_inputs(model, [graph(1)], {"c": 3}, None, 0)
     with pytest.raises(InputError, match="cannot be -1"):
-        feeds_for(model, [graph(1)], {"a*b": -1}, None, 0)
+        model_inputs(model, [graph(1)], {"a*b": -1}, None, 0)
 
 
 def test_small_sizes_are_smaller_where_a_kernel_has_large_values():
@@ -57,39 +57,39 @@ def test_small_sizes_are_smaller_where_a_kernel_has_large_values():
 
 def test_made_up_inputs_are_the_same_each_time():
     model = imported({"x": ("n",)})
-    one, other = (feeds_for(model, [graph(1)], {}, None, 7) for _ in "ab")
+    one, other = (model_inputs(model, [graph(1)], {}, None, 7) for _ in "ab")
     assert one.made_up
     assert one.asked.arrays["x"].tobytes() == other.asked.arrays["x"].tobytes()
-    assert feeds_for(model, [graph(1)], {}, None, 8).asked.arrays["x"].tobytes() != one.asked.arrays["x"].tobytes()
+    assert model_inputs(model, [graph(1)], {}, None, 8).asked.arrays["x"].tobytes() != one.asked.arrays["x"].tobytes()
 
 
 def test_a_file_gives_the_arrays_of_both(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones(300, np.float32))
-    feeds = feeds_for(imported({"x": ("n",)}), [graph(1)], {}, str(tmp_path / "a.npz"), 0)
+    feeds = model_inputs(imported({"x": ("n",)}), [graph(1)], {}, str(tmp_path / "a.npz"), 0)
     assert feeds.small is feeds.asked
     assert (feeds.made_up, dict(feeds.asked.sizes), feeds.asked.arrays["x"].shape) == (False, {"n": 300}, (300,))
     with pytest.raises(InputError, match="leave out --dim n=N, or the arrays"):
-        feeds_for(imported({"x": ("n",)}), [], {"n": 3}, tmp_path / "a.npz", 0)
+        model_inputs(imported({"x": ("n",)}), [], {"n": 3}, tmp_path / "a.npz", 0)
 
 
 def test_initializers_keep_their_values():
-    feeds = feeds_for(import_model(overridable()), [graph(1)], {}, None, 0)
+    feeds = model_inputs(import_model(overridable()), [graph(1)], {}, None, 0)
     assert list(feeds.asked.arrays) == ["x"]
 
 
 def test_without_kernels_nothing_is_made():
     for model in BARE.values():
-        feeds = feeds_for(import_model(model), [], {}, None, 0)
+        feeds = model_inputs(import_model(model), [], {}, None, 0)
         assert (dict(feeds.asked.arrays), feeds.asked.notes, feeds.missing) == ({}, (), ())
 
 
 def test_what_cannot_be_made_up_is_missing():
-    feeds = feeds_for(import_model(KINDS["strings"]), [graph(1)], {}, None, 0)
+    feeds = model_inputs(import_model(KINDS["strings"]), [graph(1)], {}, None, 0)
     assert (list(feeds.asked.arrays), feeds.missing) == (["x"], ("s",))
 
 
 def test_integers_and_floats():
     nodes = [NODE("Gather", ["table", "ids"], ["y"])]
     model = model_of(nodes, [value("table", (7, 2)), value("ids", ("n",), INT64)], [value("y", ("n", 2), FLOAT)])
-    arrays = feeds_for(import_model(model), [graph(1)], {}, None, 0).asked.arrays
+    arrays = model_inputs(import_model(model), [graph(1)], {}, None, 0).asked.arrays
     assert 0 <= arrays["ids"].min() <= arrays["ids"].max() < 7

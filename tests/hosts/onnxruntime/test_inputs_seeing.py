@@ -5,8 +5,8 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.capture import Capturing
-from noyau.hosts.onnxruntime.inputs import Seen, ends_of, feeds_for, look
+from noyau.hosts.onnxruntime.capture import ActivationCapture
+from noyau.hosts.onnxruntime.inputs import Activations, capture_twice, end_places, model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import KINDS, overridable, twice, written
@@ -15,14 +15,14 @@ from tests.small_models import KINDS, overridable, twice, written
 def looked(model, folder, dims=None, **changes):
     original = open_model(written(model, folder))
     kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
-    feeds = feeds_for(original.imported, [kernels[0].groups[0].original], dims or {}, None, 0)
-    return original, kernels, look(original, kernels, feeds)
+    feeds = model_inputs(original.imported, [kernels[0].groups[0].original], dims or {}, None, 0)
+    return original, kernels, capture_twice(original, kernels, feeds)
 
 
 def test_small_inputs_show_both_ends_and_the_asked_ones_the_first_place(tmp_path):
     _, kernels, (small, asked) = looked(twice(), tmp_path, {"rows": 200})
-    first, last = ends_of(kernels[0])
-    assert ends_of(kernels[1]) == kernels[1].groups
+    first, last = end_places(kernels[0])
+    assert end_places(kernels[1]) == kernels[1].groups
     assert [seen.sizes["rows"] for seen in (small, asked)] == [64, 200]
     assert small.of(first.original)[0].shape == small.of(last.original)[0].shape == (64, 6)
     assert asked.of(first.original)[0].shape == (200, 6)
@@ -36,14 +36,14 @@ def test_one_look_is_enough_where_the_sizes_are_the_same(tmp_path):
 
 
 def test_a_model_that_takes_no_small_inputs_is_looked_at_as_asked(tmp_path, monkeypatch):
-    capture = Capturing.capture
+    capture = ActivationCapture.capture
 
     def refusing(capturing, inputs, wanted):
         if len(inputs["x"]) < 200:
             raise InputError("too few rows")
         return capture(capturing, inputs, wanted)
 
-    monkeypatch.setattr(Capturing, "capture", refusing)
+    monkeypatch.setattr(ActivationCapture, "capture", refusing)
     _, kernels, (small, asked) = looked(twice(), tmp_path, {"rows": 200})
     assert small is asked
     assert small.of(kernels[0].groups[-1].original)[0].shape == (200, 6)
@@ -67,7 +67,7 @@ def test_sizes_follow_from_what_was_seen(tmp_path):
     graph = kernels[0].groups[0].original
     (array,) = small.of(graph)
     assert list(small.sizes_of(graph).values()) == [array.shape[1]]
-    assert Seen({}, {}, made_up=True).sizes_of(graph) == {}
+    assert Activations({}, {}, made_up=True).sizes_of(graph) == {}
     wrong = {name: np.ones((2, 2, 2)) for name in (node.output for node in graph.inputs)}
     with pytest.raises(InputError, match="rank"):
-        Seen(wrong, {}, made_up=True).sizes_of(graph)
+        Activations(wrong, {}, made_up=True).sizes_of(graph)

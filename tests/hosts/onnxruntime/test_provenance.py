@@ -11,8 +11,8 @@ from onnx import helper
 
 import noyau
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.function_bodies import Fused
-from noyau.hosts.onnxruntime.provenance import Provenance, library_state, provenance_of, sha256_of, sign, taken_apart
+from noyau.hosts.onnxruntime.function_bodies import FusedNode
+from noyau.hosts.onnxruntime.provenance import Provenance, library_state, provenance_of, sha256_of, sign, take_apart
 from noyau.hosts.onnxruntime.write_back import write_back
 from tests.small_models import NODE, arrays_for, model_of, plain, twice, value
 
@@ -24,7 +24,7 @@ def fused_twice() -> onnx.ModelProto:
         ("chain_0_1f", (4, 5, 6), "b", "c"),
         ("minus_1_2e", (8, 9), "d", "y"),
     ]
-    return write_back(twice(), [Fused(name, nodes, (read,), (made,)) for name, nodes, read, made in places])
+    return write_back(twice(), [FusedNode(name, nodes, (read,), (made,)) for name, nodes, read, made in places])
 
 
 def sha256(content: bytes) -> str:
@@ -98,7 +98,7 @@ def test_a_digest_is_that_of_the_whole_file(tmp_path: Path) -> None:
 
 
 def test_taken_apart_it_is_the_model_that_it_was(signed: onnx.ModelProto) -> None:
-    apart = taken_apart(signed)
+    apart = take_apart(signed)
     onnx.checker.check_model(apart, full_check=True)
     assert [node.op_type for node in apart.graph.node] == [node.op_type for node in twice().graph.node]
     assert (list(apart.functions), provenance_of(apart)) == ([], None)
@@ -113,17 +113,17 @@ def test_taken_apart_it_is_the_model_that_it_was(signed: onnx.ModelProto) -> Non
 
 def test_a_model_without_fused_nodes_is_itself() -> None:
     model = twice()
-    assert taken_apart(model) is model
+    assert take_apart(model) is model
 
 
 def test_shapes_that_a_body_reads_besides_are_found_again() -> None:
     nodes = [NODE("Shape", ["like"], ["shape"]), NODE("Exp", ["x"], ["e"]), NODE("Neg", ["e"], ["n"])]
     nodes.append(NODE("Reshape", ["n", "shape"], ["y"]))
     model = model_of(nodes, [value("x", ("n",)), value("like", ("a", "b"))], [value("y", ("a", "b"))])
-    fused = write_back(model, [Fused("minus_0_1f", (1, 2, 3), ("x",), ("y",))])
+    fused = write_back(model, [FusedNode("minus_0_1f", (1, 2, 3), ("x",), ("y",))])
     assert len(fused.graph.node[-1].input) == 2
     feeds = {"x": np.arange(6, dtype=np.float32), "like": np.zeros((2, 3), np.float32)}
-    apart = taken_apart(fused)
+    apart = take_apart(fused)
     assert [node.op_type for node in apart.graph.node] == ["Shape", "Exp", "Neg", "Reshape"]
     assert_allclose(
         custom_ops.run(custom_ops.open_session(apart.SerializeToString()), feeds)["y"].ravel(), -np.exp(feeds["x"])
@@ -158,7 +158,7 @@ BRANCH = helper.make_graph([NODE("Neg", ["a"], ["c"])], "branch", [], [value("c"
     ],
 )
 def test_what_noyau_cannot_have_written_stays(model: onnx.ModelProto) -> None:
-    assert taken_apart(model) is model
+    assert take_apart(model) is model
 
 
 def test_a_function_that_a_branch_still_calls_stays() -> None:
@@ -167,7 +167,7 @@ def test_a_function_that_a_branch_still_calls_stays() -> None:
     other = helper.make_graph([NODE("Neg", ["x"], ["o"])], "other", [], [value("o", None)])
     model.graph.input.append(value("c", (), onnx.TensorProto.BOOL))
     model.graph.node.append(NODE("If", ["c"], ["z"], then_branch=then, else_branch=other))
-    apart = taken_apart(model)
+    apart = take_apart(model)
     assert [function.name for function in apart.functions] == ["minus_1_2e"]
     assert [entry.domain for entry in apart.opset_import] == ["", "noyau"]
 
@@ -175,7 +175,7 @@ def test_a_function_that_a_branch_still_calls_stays() -> None:
 def test_hostile_bodies_do_no_harm() -> None:
     """A body that reads what nothing makes, more values than it is given, and names that the model has already."""
     nodes = [NODE("Add", ["a", "nothing"], ["y"]), NODE("Neg", ["y"], ["x"]), NODE("Neg", ["x"], ["b"])]
-    apart = taken_apart(claimed(nodes=nodes))
+    apart = take_apart(claimed(nodes=nodes))
     names = [name for node in apart.graph.node for name in node.output]
     assert len({*names, "x"}) == 4
     assert names[-1] == "y"

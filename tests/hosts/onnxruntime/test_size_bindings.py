@@ -10,11 +10,11 @@ from noyau.hosts.onnxruntime.size_bindings import (
     MOST_ASKED,
     MOST_OPEN,
     bindings,
-    called,
     first_of,
     inputs_at,
     largest_bytes,
     leading,
+    model_names,
     spell,
 )
 from tests.small_models import NODE, model_of, value
@@ -70,7 +70,7 @@ def test_sizes_that_cannot_be_asked_for():
 def test_sizes_go_by_the_names_of_the_model():
     strange = model(x=("my batch", "a*b"))
     (found,) = bindings(strange, {"my batch": 3, "a*b": 4})
-    assert called(strange, found) == {"my batch": 3, "a*b": 4}
+    assert model_names(strange, found) == {"my batch": 3, "a*b": 4}
     assert spell({"my batch": 3, "a\x1bb": 4}) == "my batch=3, 'a\\x1bb'=4"
 
 

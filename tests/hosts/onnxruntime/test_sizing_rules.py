@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.frontends.onnx import import_model
-from noyau.hosts.onnxruntime.sizing_rules import fitted
+from noyau.hosts.onnxruntime.sizing_rules import fit_sizes
 from tests.frontends.onnx.models import model
 
 # Row i of the table for each of `now` tokens, and one cell of the mask for each of past and present.
@@ -27,12 +27,12 @@ CACHED = """(float[32, 4] table, float[all] mask, float[past] old, float[now] ne
     ],
 )
 def test_views_stay_within_what_they_view(sizes, fixed, wanted):
-    assert fitted(sizes, import_model(model(CACHED)), fixed) == wanted
+    assert fit_sizes(sizes, import_model(model(CACHED)), fixed) == wanted
 
 
 def test_extents_that_must_be_equal_are():
     found = import_model(model("(float[n, 3] x, float[m, 3] y) => (float z) { z = Add(x, y) }"))
-    assert fitted({"n": 5, "m": 5}, found) == {"n": 5, "m": 5}
-    assert len(set(fitted({"n": 5, "m": 9}, found).values())) == 1
-    assert fitted({"n": 5, "m": 9}, found, ("n",)) == {"n": 5, "m": 5}
-    assert fitted({"n": 5, "m": 9}, found, ("m",)) == {"n": 9, "m": 9}
+    assert fit_sizes({"n": 5, "m": 5}, found) == {"n": 5, "m": 5}
+    assert len(set(fit_sizes({"n": 5, "m": 9}, found).values())) == 1
+    assert fit_sizes({"n": 5, "m": 9}, found, ("n",)) == {"n": 5, "m": 5}
+    assert fit_sizes({"n": 5, "m": 9}, found, ("m",)) == {"n": 9, "m": 9}

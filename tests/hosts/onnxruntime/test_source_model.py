@@ -8,7 +8,7 @@ from onnx import helper
 from noyau.errors import ModelError
 from noyau.hosts.onnxruntime import source_model
 from noyau.hosts.onnxruntime.custom_ops import run
-from noyau.hosts.onnxruntime.source_model import already_fused, external_bytes, foreign, open_model
+from noyau.hosts.onnxruntime.source_model import external_bytes, foreign_operators, fused_operators, open_model
 from tests.large_model import write_large_model
 from tests.small_models import (
     KINDS,
@@ -52,13 +52,13 @@ def test_weights_that_are_large_are_not_copied(tmp_path, monkeypatch):
 
 
 def test_operators_that_only_a_library_of_the_user_has():
-    assert foreign(with_strange_operator()) == {3: "com.example::Strange"}
+    assert foreign_operators(with_strange_operator()) == {3: "com.example::Strange"}
     for model in (twice(), with_branches(), KINDS["function"], KINDS["loop"]):
-        assert foreign(model) == {}
+        assert foreign_operators(model) == {}
 
 
 def test_operators_that_onnxruntime_has_made():
-    assert already_fused(twice()) == {}
+    assert fused_operators(twice()) == {}
     nodes = [
         NODE("FusedMatMul", ["x", "x"], ["a"], domain="com.microsoft", transB=1),
         NODE("SimplifiedLayerNormalization", ["a", "g"], ["b"]),
@@ -67,7 +67,7 @@ def test_operators_that_onnxruntime_has_made():
         NODE("Tanh", ["d"], ["y"]),
     ]
     model = model_of(nodes, [value("x", ("n", 6)), value("g", ("n",))], [value("y", ("n", "n"))])
-    assert already_fused(model) == {"FusedMatMul": 1, "SimplifiedLayerNormalization": 1, "QuickGelu": 2}
+    assert fused_operators(model) == {"FusedMatMul": 1, "SimplifiedLayerNormalization": 1, "QuickGelu": 2}
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_operators_that_onnxruntime_has_made():
 )
 def test_domains_that_onnxruntime_brings(domain, found):
     model = model_of([NODE("Strange", ["x"], ["y"], domain=domain)], [value("x")], [value("y")])
-    assert bool(foreign(model)) == found
+    assert bool(foreign_operators(model)) == found
 
 
 def test_they_are_found_in_branches_too():
@@ -92,4 +92,4 @@ def test_they_are_found_in_branches_too():
     other = helper.make_graph(chain("x", "b"), "other", [], [value("b")])
     nodes = [*chain("x", "w"), NODE("If", ["c"], ["y"], then_branch=other, else_branch=inner)]
     model = model_of(nodes, [value("x"), value("c", (), onnx.TensorProto.BOOL)], [value("y")])
-    assert foreign(model) == {3: "com.example::Strange"}
+    assert foreign_operators(model) == {3: "com.example::Strange"}

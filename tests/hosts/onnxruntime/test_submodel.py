@@ -15,7 +15,7 @@ from onnx.external_data_helper import set_external_data
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.function_bodies import Fused, Values, ValueType, reads, recomputed
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, Values, ValueType, reads, recompute
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.write_back import write_back
 from tests.hosts.kernels import STAND_INS, Arrays, kernel_text, model_of
@@ -59,7 +59,7 @@ def test_a_part_of_a_llama_gives_what_it_gives_there(name: str, seed: int) -> No
         window = range(start, min(start + rng.randint(1, 12), len(model.graph.node)))
         made = {name for number in window for name in model.graph.node[number].output if name}
         needed = set().union(*(reads(model.graph.node[number]) for number in window)) - made
-        inputs = sorted(each for each in needed if recomputed(each, values) is None and each not in values.constants)
+        inputs = sorted(each for each in needed if recompute(each, values) is None and each not in values.constants)
         part = extract(model, window, inputs, sorted(made), {each: kind_of(known[each]) for each in inputs})
         found = run(part, {each: known[each] for each in inputs})
         assert found.keys() == made
@@ -129,7 +129,7 @@ def test_a_fused_node_comes_with_its_function(tmp_path: Path) -> None:
     inputs, outputs = stand_in.types()
     model = model_of([*stand_in.nodes, NODE("Abs", ["out"], ["last"])], inputs, [floats("last", "r", "c")])
     model.graph.value_info.extend(outputs)
-    fused = write_back(model, [Fused("scale_add_1f", (0, 1), ("x", "w", "s"), ("out",))])
+    fused = write_back(model, [FusedNode("scale_add_1f", (0, 1), ("x", "w", "s"), ("out",))])
     part = extract(fused, [0], ["x", "w", "s"], ["out"])
     assert [function.name for function in part.functions] == ["scale_add_1f"]
     assert not extract(fused, [1], ["out"], ["last"]).functions

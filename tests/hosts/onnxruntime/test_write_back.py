@@ -15,7 +15,7 @@ from onnx.external_data_helper import set_external_data
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.function_bodies import Fused, ValueType, reads
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, ValueType, reads
 from noyau.hosts.onnxruntime.write_back import refusals, write_back
 from tests.hosts.kernels import STAND_INS, Arrays, kernel_text, model_of
 from tests.hosts.models import (
@@ -35,8 +35,8 @@ from tests.hosts.models import (
 MODELS = Path(__file__).parents[3] / "noyau" / "jobs" / "demo" / "models"
 
 # The two norms of `two_norms`.
-FIRST = Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",))
-SECOND = Fused("norm_1f", tuple(range(7, 13)), ("t", "w"), ("z",))
+FIRST = FusedNode("norm_1f", tuple(range(6)), ("x", "w"), ("y",))
+SECOND = FusedNode("norm_1f", tuple(range(7, 13)), ("t", "w"), ("z",))
 
 
 def test_equal_parts_share_one_function() -> None:
@@ -67,7 +67,7 @@ def test_another_spelling_may_share_a_function() -> None:
     """A kernel does not ask how its part was spelt: the first body is right for both."""
     nodes = [NODE("Div", ["x", "s"], ["y"]), NODE("Reciprocal", ["s"], ["r"]), NODE("Mul", ["y", "r"], ["z"])]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("z", "n", 8)], [constant("s", np.float32(4))])
-    parts = [Fused("over_1f", (0,), ("x", "s"), ("y",)), Fused("over_1f", (1, 2), ("y", "s"), ("z",))]
+    parts = [FusedNode("over_1f", (0,), ("x", "s"), ("y",)), FusedNode("over_1f", (1, 2), ("y", "s"), ("z",))]
     found = write_back(model, parts)
     assert node_types(found) == ["over_1f", "over_1f"]
     assert len(found.functions[0].node) == 1
@@ -80,7 +80,7 @@ def feeds_of_shape() -> Arrays:
 
 def test_what_only_the_body_reads_becomes_an_extra_input() -> None:
     model = with_outer_shape(reshaped("b", "x", "z", "shape"), ["y", "z"])
-    parts = [Fused("tanh_1f", (2, 3), ("x",), ("y",)), Fused("tanh_1f", (4, 5), ("x",), ("z",))]
+    parts = [FusedNode("tanh_1f", (2, 3), ("x",), ("y",)), FusedNode("tanh_1f", (4, 5), ("x",), ("z",))]
     found = write_back(model, parts)
     assert [list(node.input) for node in found.graph.node[2:]] == [["x", "shape"], ["x", "shape"]]
     assert len(found.functions) == 1
@@ -92,7 +92,7 @@ def test_a_body_that_reads_what_the_kernel_reads_is_preferred() -> None:
     model = with_outer_shape(own_shape, [])
     model.graph.output.extend([floats("y", None, None), floats("z", None, None)])
     model.graph.initializer[0].CopyFrom(constant("rest", np.array([8])))
-    parts = [Fused("tanh_1f", (2, 3), ("x",), ("y",)), Fused("tanh_1f", (5, 6), ("x",), ("z",))]
+    parts = [FusedNode("tanh_1f", (2, 3), ("x",), ("y",)), FusedNode("tanh_1f", (5, 6), ("x",), ("z",))]
     found = write_back(model, parts)
     assert node_types(found) == ["tanh_1f", "tanh_1f"]
     assert [list(node.input) for node in found.graph.node] == [["x"], ["x"]]
@@ -106,7 +106,7 @@ def test_parts_that_cannot_share_a_body_are_refused() -> None:
         NODE("Tanh", ["bt"], ["z"]),
     ]
     model = with_outer_shape(other, ["y", "z"])
-    parts = [Fused("tanh_1f", (2, 3), ("x",), ("y",)), Fused("tanh_1f", (5, 6), ("x",), ("z",))]
+    parts = [FusedNode("tanh_1f", (2, 3), ("x",), ("y",)), FusedNode("tanh_1f", (5, 6), ("x",), ("z",))]
     assert list(refusals(model, parts)) == [1]
     with pytest.raises(GraphError, match=r"tanh_1f.*cannot share a body"):
         write_back(model, parts)
@@ -119,7 +119,7 @@ def test_shape_arithmetic_of_its_own_inputs_is_part_of_the_body() -> None:
     model = model_of(
         nodes, [floats("x", "n", 8)], [floats("y", None, None, None)], [constant("rest", np.array([2, 4]))]
     )
-    found = write_back(model, [Fused("tanh_1f", (2, 3), ("x",), ("y",))])
+    found = write_back(model, [FusedNode("tanh_1f", (2, 3), ("x",), ("y",))])
     assert node_types(found) == ["tanh_1f"]
     assert list(found.graph.node[0].input) == ["x"]
     assert same(model, found)
@@ -130,7 +130,7 @@ def test_a_large_constant_stays_an_input() -> None:
     model = model_of(
         nodes, [floats("x", "n", 8)], [floats("y", None, 8)], [constant("big", np.ones((1000, 8), np.float32))]
     )
-    found = write_back(model, [Fused("add_1f", (0,), ("x",), ("y",))])
+    found = write_back(model, [FusedNode("add_1f", (0,), ("x",), ("y",))])
     assert list(found.graph.node[0].input) == ["x", "big"]
     assert found.ByteSize() < model.ByteSize() + 500
     assert same(model, found, {"x": np.ones((1, 8), np.float32)})
@@ -144,10 +144,10 @@ def test_a_value_that_something_outside_still_reads_is_still_made() -> None:
         NODE("Sqrt", ["e"], ["z"]),
     ]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("y", "n", 8), floats("z", "n", 8)])
-    found = write_back(model, [Fused("both_1f", (0, 1, 2), ("x",), ("y",))])
+    found = write_back(model, [FusedNode("both_1f", (0, 1, 2), ("x",), ("y",))])
     assert node_types(found) == ["Exp", "both_1f", "Sqrt"]
     assert same(model, found)
-    exposed = write_back(model, [Fused("both_1f", (0, 1, 2), ("x",), ("y", "e"))])
+    exposed = write_back(model, [FusedNode("both_1f", (0, 1, 2), ("x",), ("y", "e"))])
     assert node_types(exposed) == ["both_1f", "Sqrt"]
     assert same(model, exposed)
 
@@ -156,7 +156,7 @@ def test_parts_may_overlap() -> None:
     """A producer that is cheap to compute again may be in two parts."""
     nodes = [NODE("Exp", ["x"], ["e"]), NODE("Neg", ["e"], ["y"]), NODE("Sqrt", ["e"], ["z"])]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("y", "n", 8), floats("z", "n", 8)])
-    found = write_back(model, [Fused("a_1f", (0, 1), ("x",), ("y",)), Fused("b_1f", (0, 2), ("x",), ("z",))])
+    found = write_back(model, [FusedNode("a_1f", (0, 1), ("x",), ("y",)), FusedNode("b_1f", (0, 2), ("x",), ("z",))])
     assert sorted(node_types(found)) == ["a_1f", "b_1f"]
     assert same(model, found)
 
@@ -170,7 +170,7 @@ def test_a_value_that_only_a_subgraph_reads_is_still_made() -> None:
     nodes.append(NODE("If", ["yes"], ["z"], then_branch=branches[0], else_branch=branches[1]))
     model = model_of(nodes, [floats("x", "n", 8)], [floats("y", "n", 8), floats("z", "n", 8)], [constant("yes", True)])
     assert reads(nodes[2]) == {"yes", "e"}
-    found = write_back(model, [Fused("both_1f", (0, 1), ("x",), ("y",))])
+    found = write_back(model, [FusedNode("both_1f", (0, 1), ("x",), ("y",))])
     assert sorted(node_types(found)) == ["Exp", "If", "both_1f"]
     assert same(model, found)
 
@@ -182,7 +182,7 @@ def test_one_output_of_a_node_may_be_given_and_another_kept() -> None:
         NODE("Exp", ["r"], ["z"]),
     ]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("y", "n", 4), floats("z", "n", 4), floats("l", "n", 4)])
-    found = write_back(model, [Fused("half_1f", (0, 1), ("x",), ("y", "l"))])
+    found = write_back(model, [FusedNode("half_1f", (0, 1), ("x",), ("y", "l"))])
     assert node_types(found) == ["Split", "half_1f", "Exp"] or node_types(found) == ["half_1f", "Split", "Exp"]
     assert same(model, found)
 
@@ -196,7 +196,7 @@ def test_nodes_are_put_where_order_allows() -> None:
     ]
     nodes.append(NODE("Add", ["o", "q"], ["z"]))
     model = model_of(nodes, [floats("x", "n", 8)], [floats("y", "n", 8), floats("z", "n", 8)])
-    found = write_back(model, [Fused("two_1f", (0, 2), ("x",), ("a", "y"))])
+    found = write_back(model, [FusedNode("two_1f", (0, 2), ("x",), ("a", "y"))])
     assert node_types(found) == ["two_1f", "Neg", "Abs", "Add"]
     assert same(model, found)
 
@@ -205,30 +205,30 @@ def test_a_part_that_is_not_convex_is_refused() -> None:
     nodes = [NODE("Exp", ["x"], ["a"]), NODE("Neg", ["a"], ["b"]), NODE("Add", ["a", "b"], ["y"])]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("y", "n", 8)])
     with pytest.raises(GraphError, match="'bad_1f' cannot be put back: a path leaves it and comes back"):
-        write_back(model, [Fused("bad_1f", (0, 2), ("x", "b"), ("a", "y"))])
+        write_back(model, [FusedNode("bad_1f", (0, 2), ("x", "b"), ("a", "y"))])
 
 
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        (Fused("a_1f", (), ("x",), ("y",)), "no nodes"),
-        (Fused("a_1f", (99,), ("x",), ("y",)), "no nodes"),
-        (Fused("a_1f", tuple(range(6)), ("x", "x"), ("y",)), "an input .* twice"),
-        (Fused("a_1f", tuple(range(6)), ("x", ""), ("y",)), "an input has no name"),
-        (Fused("a_1f", tuple(range(6)), ("x",), ()), "no outputs"),
-        (Fused("a_1f", tuple(range(6)), ("x",), ("z",)), "'z' is not made inside"),
-        (Fused("a_1f", tuple(range(6)), ("x", "a1"), ("y",)), "'a1' is made inside"),
-        (Fused("a_1f", (6,), ("y",), ("t",), (ValueType(DType.F32, ("n", 8)),) * 2), "one type for each output"),
-        (Fused("a*/", (6,), ("y",), ("t",)), "letters, digits and _"),
+        (FusedNode("a_1f", (), ("x",), ("y",)), "no nodes"),
+        (FusedNode("a_1f", (99,), ("x",), ("y",)), "no nodes"),
+        (FusedNode("a_1f", tuple(range(6)), ("x", "x"), ("y",)), "an input .* twice"),
+        (FusedNode("a_1f", tuple(range(6)), ("x", ""), ("y",)), "an input has no name"),
+        (FusedNode("a_1f", tuple(range(6)), ("x",), ()), "no outputs"),
+        (FusedNode("a_1f", tuple(range(6)), ("x",), ("z",)), "'z' is not made inside"),
+        (FusedNode("a_1f", tuple(range(6)), ("x", "a1"), ("y",)), "'a1' is made inside"),
+        (FusedNode("a_1f", (6,), ("y",), ("t",), (ValueType(DType.F32, ("n", 8)),) * 2), "one type for each output"),
+        (FusedNode("a*/", (6,), ("y",), ("t",)), "letters, digits and _"),
     ],
 )
-def test_a_wrong_part_is_refused(part: Fused, reason: str) -> None:
+def test_a_wrong_part_is_refused(part: FusedNode, reason: str) -> None:
     with pytest.raises(GraphError, match=reason):
         write_back(two_norms(), [part])
 
 
 def test_an_output_given_twice_is_refused() -> None:
-    parts = [Fused("a_1f", (6,), ("y",), ("t",)), Fused("b_1f", (6,), ("y",), ("t",))]
+    parts = [FusedNode("a_1f", (6,), ("y",), ("t",)), FusedNode("b_1f", (6,), ("y",), ("t",))]
     assert list(refusals(two_norms(), parts)) == [1]
 
 
@@ -237,7 +237,7 @@ def test_a_node_with_a_subgraph_is_refused() -> None:
     nodes = [NODE("If", ["yes"], ["z"], then_branch=branch, else_branch=branch)]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("z", "n", 8)], [constant("yes", True)])
     with pytest.raises(GraphError, match="has a subgraph"):
-        write_back(model, [Fused("a_1f", (0,), ("x", "yes"), ("z",))])
+        write_back(model, [FusedNode("a_1f", (0,), ("x", "yes"), ("z",))])
 
 
 def test_names_of_the_model_do_not_reach_the_function() -> None:
@@ -246,7 +246,7 @@ def test_names_of_the_model_do_not_reach_the_function() -> None:
     for node in nodes:
         node.doc_string = "*/ hostile"
     model = model_of(nodes, [floats("x", "n", 8)], [floats("z", "n", 8)])
-    found = write_back(model, [Fused("chain_1f", tuple(range(len(nodes))), ("x",), ("z", HOSTILE[0], HOSTILE[3]))])
+    found = write_back(model, [FusedNode("chain_1f", tuple(range(len(nodes))), ("x",), ("z", HOSTILE[0], HOSTILE[3]))])
     function = found.functions[0]
     assert not function.doc_string
     for node in function.node:
@@ -305,7 +305,7 @@ def test_the_models_own_functions_are_kept_and_may_be_called_from_a_body() -> No
     )
     nodes = [NODE("Double", ["x"], ["y"], domain="own"), NODE("Neg", ["y"], ["z"])]
     model = model_of(nodes, [floats("x", "n", 8)], [floats("z", "n", 8)], functions=[double])
-    found = write_back(model, [Fused("both_1f", (0, 1), ("x",), ("z",))])
+    found = write_back(model, [FusedNode("both_1f", (0, 1), ("x",), ("z",))])
     assert [(each.domain, each.name) for each in found.functions] == [("own", "Double"), ("noyau", "both_1f")]
     assert found.functions[0] == double
     assert same(model, found)
@@ -325,11 +325,13 @@ def test_a_model_may_be_written_back_again() -> None:
     """A part that holds nodes which are fused already has their bodies in its own."""
     parts = [FIRST, SECOND]
     once = write_back(two_norms(), parts)
-    more = write_back(once, [Fused("more_2e", (0, 1), ("x", "w"), ("t",))])
+    more = write_back(once, [FusedNode("more_2e", (0, 1), ("x", "w"), ("t",))])
     assert node_types(more) == ["more_2e", "norm_1f"]
     assert {node.op_type for node in more.functions[1].node} >= {"Pow", "Tanh"}
     assert same(two_norms(), more)
-    alike = write_back(once, [Fused("norm_1f", (0,), ("x", "w"), ("y",)), Fused("norm_1f", (2,), ("t", "w"), ("z",))])
+    alike = write_back(
+        once, [FusedNode("norm_1f", (0,), ("x", "w"), ("y",)), FusedNode("norm_1f", (2,), ("t", "w"), ("z",))]
+    )
     assert node_types(alike) == ["norm_1f", "Tanh", "norm_1f"]
     assert len(alike.functions) == 1
     assert same(two_norms(), alike)
@@ -338,8 +340,8 @@ def test_a_model_may_be_written_back_again() -> None:
 def test_a_name_that_the_model_uses_otherwise_is_refused() -> None:
     once = write_back(two_norms(), [FIRST])
     with pytest.raises(GraphError, match="the model has an operator of this name already"):
-        write_back(once, [Fused("norm_1f", (1,), ("y",), ("t",))])
-    replaced = write_back(once, [Fused("norm_1f", (0, 1), ("x", "w"), ("t",))])
+        write_back(once, [FusedNode("norm_1f", (1,), ("y",), ("t",))])
+    replaced = write_back(once, [FusedNode("norm_1f", (0, 1), ("x", "w"), ("t",))])
     assert len(replaced.functions) == 1
     assert same(two_norms(), replaced)
 
@@ -348,23 +350,23 @@ def test_a_fused_node_that_stays_does_not_get_the_function_of_another() -> None:
     once = write_back(two_norms(), [FIRST])
     once.graph.output.append(floats("y", "n", 8))
     with pytest.raises(GraphError, match="a node of the model has an operator of this name"):
-        write_back(once, [Fused("norm_1f", (0, 1), ("x", "w"), ("t",))])
+        write_back(once, [FusedNode("norm_1f", (0, 1), ("x", "w"), ("t",))])
 
 
 def test_a_fused_node_without_a_body_is_refused() -> None:
     once = write_back(two_norms(), [FIRST])
     del once.functions[:]
     with pytest.raises(GraphError, match="no body that noyau could have written"):
-        write_back(once, [Fused("more_2e", (0, 1), ("x", "w"), ("t",))])
+        write_back(once, [FusedNode("more_2e", (0, 1), ("x", "w"), ("t",))])
 
 
 def test_types_of_outputs_are_written() -> None:
     kinds = (ValueType(DType.F32, ("n", 8)),)
     model = two_norms()
-    found = write_back(model, [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",), kinds)])
+    found = write_back(model, [FusedNode("norm_1f", tuple(range(6)), ("x", "w"), ("y",), kinds)])
     assert list(found.graph.value_info) == [floats("y", "n", 8)]
     model.graph.value_info.append(floats("y", "rows", 8))
-    found = write_back(model, [Fused("norm_1f", tuple(range(6)), ("x", "w"), ("y",), kinds)])
+    found = write_back(model, [FusedNode("norm_1f", tuple(range(6)), ("x", "w"), ("y",), kinds)])
     assert list(found.graph.value_info) == [floats("y", "rows", 8)]
 
 
@@ -378,7 +380,7 @@ def test_the_kernel_replaces_the_body_in_a_written_model(tmp_path: Path) -> None
     ]
     inputs, outputs = stand_in.types()
     model = model_of(nodes, inputs, outputs)
-    found = write_back(model, [Fused("scale_add_1f", (1, 2), ("n", "w", "s"), ("q",))])
+    found = write_back(model, [FusedNode("scale_add_1f", (1, 2), ("n", "w", "s"), ("q",))])
     custom_ops.build_library({"scale_add_1f": kernel_text(stand_in.text, "scale_add_1f", 1000)}, tmp_path / "m.so")
     feeds = stand_in.feeds(np.random.default_rng(0), 4)
     wanted = run(model, feeds)["out"]

@@ -213,8 +213,8 @@ def test_arrays_that_torch_does_not_take_are_copied(array):
 
 def test_what_is_not_huge_may_come_from_torch(monkeypatch):
     asked = []
-    monkeypatch.setattr(fast_calls, "pooled", lambda *told: asked.append(told) or torch.zeros(1))
-    made = fast_calls.mapped((3, 4), torch.float32, torch.device("cpu"))
+    monkeypatch.setattr(fast_calls, "pooled_memory", lambda *told: asked.append(told) or torch.zeros(1))
+    made = fast_calls.mapped_memory((3, 4), torch.float32, torch.device("cpu"))
     assert made.shape == (3, 4) and made.dtype is torch.float32 and not asked
-    fast_calls.mapped((fast_calls.MAPPED_BYTES,), torch.int8, torch.device("cpu"))
+    fast_calls.mapped_memory((fast_calls.MAPPED_BYTES,), torch.int8, torch.device("cpu"))
     assert len(asked) == 1

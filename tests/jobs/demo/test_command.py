@@ -8,14 +8,14 @@ import pytest
 
 from noyau.jobs.cli import main
 from noyau.jobs.demo import command
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
+from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from tests.small_models import timed_as, twice, written
 
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch):
     """Every kernel is twice as fast as what it replaces."""
-    monkeypatch.setattr(Bench, "compare", timed_as(2.0))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(2.0))
 
 
 def files(folder) -> list[str]:

@@ -15,7 +15,7 @@ import pytest
 from noyau.errors import InputError, OutputError
 from noyau.jobs.cli import main
 from noyau.jobs.optimize import command as optimize_command
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
+from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from tests.small_models import BARE, plain, timed_as, twice, written
 
 pytestmark = pytest.mark.usefixtures("lasting_workers")
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("lasting_workers")
 def clock(monkeypatch):
     """The clock says what a test wants: everything is twice as fast. No test waits for it."""
     said = {"ratio": 2.0}
-    monkeypatch.setattr(Bench, "compare", lambda *given: timed_as(said["ratio"])(*given))
+    monkeypatch.setattr(OnnxBench, "compare", lambda *given: timed_as(said["ratio"])(*given))
     return said
 
 
@@ -167,7 +167,9 @@ def test_without_time_the_output_is_the_model_and_it_says_so(model, capsys):
 @pytest.mark.parametrize("given", [True, False])
 def test_times_are_made_anew_where_that_is_asked_for(given, model, monkeypatch):
     asked = []
-    monkeypatch.setattr(Bench, "compare", lambda bench, *rest: asked.append(bench.fresh) or timed_as(2)(bench, *rest))
+    monkeypatch.setattr(
+        OnnxBench, "compare", lambda bench, *rest: asked.append(bench.fresh) or timed_as(2)(bench, *rest)
+    )
     assert optimize(model, *(["--fresh"] if given else [])) == 0
     assert set(asked) == {given}
 

@@ -19,8 +19,8 @@ from onnx import helper, numpy_helper
 
 from noyau.hosts.onnxruntime import custom_ops
 from noyau.jobs.cli import main
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
-from noyau.jobs.optimize.onnx.run import Optimized
+from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
+from noyau.jobs.optimize.onnx.run import OptimizedModel
 from noyau.toolchain.c import compiler as c_compiler
 from tests.hosts.models import HOSTILE
 from tests.small_models import NODE, arrays_for, chain, llama, model_of, plain, timed_as, twice, value, written
@@ -32,7 +32,7 @@ ONNXRUNTIME_S_OWN = ".ses"  # onnxruntime 1.31 leaves an empty file of this name
 
 @pytest.fixture(autouse=True)
 def _clock(monkeypatch):
-    monkeypatch.setattr(Bench, "compare", timed_as(2))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
 
 
 def files(folder: Path) -> list[str]:
@@ -252,7 +252,7 @@ def test_hostile_file_names_are_only_names(name, tmp_path, monkeypatch, capsys):
 def test_an_output_folder_that_is_full(tmp_path, monkeypatch, capsys):
     """The limit on the size of files stands for a full disk: writing fails in the middle."""
     (tmp_path / "out").mkdir()
-    path, save = written(twice(), tmp_path), Optimized.save
+    path, save = written(twice(), tmp_path), OptimizedModel.save
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
 
     def full(made, output):
@@ -262,7 +262,7 @@ def test_an_output_folder_that_is_full(tmp_path, monkeypatch, capsys):
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    monkeypatch.setattr(Optimized, "save", full)
+    monkeypatch.setattr(OptimizedModel, "save", full)
     (tmp_path / "out" / "f.onnx").write_bytes(b"what was there")
     told = refusal(path, capsys, "-o", str(tmp_path / "out" / "f.onnx"))
     assert "f.onnx cannot be written: File too large; give a folder that exists, with room in it" in told

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.partition.costs import Traffic
-from noyau.jobs.optimize.decision import KEEPS, Timing, decide, deciding, overall
+from noyau.jobs.optimize.decision import KEEPS, Timing, decide, decisive, overall
 from noyau.timing.comparison import Comparison, Verdict
 from tests.small_models import compared
 
@@ -89,10 +89,10 @@ def test_cold_caches_count_as_much_as_hot_ones():
 
 
 def test_the_timing_that_decides():
-    assert deciding([]) is None
+    assert decisive([]) is None
     few, many = (Timing({}, Comparison((s * 2.0,) * 10, (s,) * 10)) for s in (1.0, 5.0))
-    assert deciding([few, many, at(1, 1)]) is many
-    assert deciding([at(1, 0.9), at(2, 0.8), many]).sizes == {"rows": 2}
+    assert decisive([few, many, at(1, 1)]) is many
+    assert decisive([at(1, 0.9), at(2, 0.8), many]).sizes == {"rows": 2}
 
 
 def test_the_floor_is_that_of_the_hot_runs():

@@ -14,7 +14,7 @@ from noyau.jobs.optimize.torch import options as torch_options
 
 @pytest.mark.parametrize(
     ("keywords", "options"),
-    [(ModelKeywords, onnx_options.Wishes), (CompileKeywords, torch_options.Wishes)],
+    [(ModelKeywords, onnx_options.OptimizeOptions), (CompileKeywords, torch_options.CompileOptions)],
 )
 def test_keywords_are_the_fields_of_options(keywords, options):
     types = get_type_hints(options)

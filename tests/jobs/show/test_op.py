@@ -8,13 +8,13 @@ from rich.console import Console
 
 import noyau
 from noyau.errors import InputError
-from noyau.jobs.show.op import shown
+from noyau.jobs.show.op import show_op
 from tests.ops.dispatch.ops import linear_op, softmax_op
 
 
 def printed(op, width=100):
     out = io.StringIO()
-    Console(file=out, width=width, color_system=None).print(shown(op.description, op.usual()))
+    Console(file=out, width=width, color_system=None).print(show_op(op.description, op.usual()))
     return out.getvalue()
 
 
@@ -39,13 +39,13 @@ def test_what_is_not_traced_says_why():
 
     assert "nothing is generated: ordered cannot be traced at line" in printed(ordered)
     with pytest.raises(InputError, match="nothing is generated: ordered cannot be traced"):
-        shown(ordered.description, ordered.usual()).source()
+        show_op(ordered.description, ordered.usual()).source()
 
 
 def test_texts():
     op = softmax_op()
     op.kernel(lambda x, out: None, name="by_hand")
-    seen = shown(op.description, op.usual())
+    seen = show_op(op.description, op.usual())
     assert seen.source() == seen.source("softmax") == op.source("c")
     assert "lambda x, out: None" in seen.source("by_hand")
     with pytest.raises(InputError, match="the op has no kernel other; its kernels are: by_hand, softmax"):

@@ -9,7 +9,7 @@ import noyau
 from noyau.errors import InputError
 from noyau.jobs.optimize.torch.explain import explain
 from noyau.jobs.show.model import show
-from noyau.jobs.show.op import shown
+from noyau.jobs.show.op import show_op
 from noyau.jobs.show.stages import STAGES, aligned
 from tests.small_models import twice, written
 
@@ -32,7 +32,7 @@ def model_stages(folder):
 
 
 def op_stages(_):
-    return shown(doubled_softmax.description, doubled_softmax.usual())
+    return show_op(doubled_softmax.description, doubled_softmax.usual())
 
 
 def module_stages(_):
@@ -94,4 +94,4 @@ def test_an_op_without_a_graph_has_no_stages():
         return x
 
     with pytest.raises(InputError, match="nothing is generated"):
-        shown(looping.description, looping.usual()).stage("graph")
+        show_op(looping.description, looping.usual()).stage("graph")

@@ -12,7 +12,7 @@ import torch
 
 from noyau.errors import BuildError, CheckError, FindingKind
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.torch.cuda.errors import lacking, told
+from noyau.hosts.torch.cuda.errors import device_errors, missing_device
 from noyau.hosts.torch.cuda.launch import TAPE, function_of, guard
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -34,7 +34,7 @@ class DeviceKernel:
     def __init__(self, text: str, kernel: Kernel, device: str = "cpu", tiles: Mapping[str, int] = NO_TILES) -> None:
         self.kernel, self.name, self.text = kernel, kernel.name, text
         self.device = torch.device(device if device != "cpu" or interprets() else "cuda")
-        if lacks := lacking(self.device):
+        if lacks := missing_device(self.device):
             raise BuildError(f"{lacks}; TRITON_INTERPRET=1, set before triton is imported, has kernels interpreted")
         self.outputs = kernel.of(Role.OUTPUT)
         self.function: Callable[..., Any] = partial(function_of(text, kernel), **tiles)
@@ -79,7 +79,7 @@ class DeviceKernel:
         """The results as arrays, in tensors that `empty` makes."""
         before, TAPE.empty = TAPE.empty, empty
         try:
-            with told(self.name, self.device), guard(self.device):
+            with device_errors(self.name, self.device), guard(self.device):
                 made = self.function(*tensors)
         finally:
             TAPE.empty = before

@@ -143,7 +143,7 @@ _AT_FIRST = {  # as they are when this is imported
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class KeptCall:
     """One timed call: its inputs and its results, copied where they lay; or what is wrong with how it went."""
 
     inputs: Tensors
@@ -173,7 +173,7 @@ class TensorSide(Timed):
     arguments: Callable[[Tensors], tuple[Any, ...]] = tuple
     verified: int = VERIFIED
     samples: list[Sample] = field(default_factory=list)
-    kept: list[Kept] = field(default_factory=list)
+    kept: list[KeptCall] = field(default_factory=list)
     hold: Hold = field(default_factory=Hold)
 
     def lasts(self, calls: int) -> float:
@@ -244,13 +244,13 @@ class _Look:
 
     def after(self, result: object) -> None:
         """Copy what it returned, right behind it on the queue."""
-        self.results, self.fault = returned(result)
+        self.results, self.fault = result_tensors(result)
         self.copies = tuple(map(alike, self.results))
 
-    def settled(self, rotation: TensorRotation) -> Kept:
+    def settled(self, rotation: TensorRotation) -> KeptCall:
         """What there is to judge, once the device is idle."""
         self.change.apply(self.inputs, rotation.sources)
-        return Kept(self.inputs, self.copies, self.fault or self._left_behind())
+        return KeptCall(self.inputs, self.copies, self.fault or self._left_behind())
 
     def _left_behind(self) -> str:
         for number, (now, before) in enumerate(zip(self.live, self.inputs, strict=True)):
@@ -267,7 +267,7 @@ class _Look:
         return ""
 
 
-def returned(result: object) -> tuple[Tensors, str]:
+def result_tensors(result: object) -> tuple[Tensors, str]:
     """The tensors that a call returned, or what it returned instead."""
     parts = tuple(result) if isinstance(result, tuple | list) else (result,)
     for part in parts:

@@ -25,7 +25,9 @@ _LEAST = (7, 0)  # the compute capability that Triton compiles for
 
 
 @contextmanager
-def told(called: str, device: object, results: Sequence[tuple[Sequence[int], torch.dtype]] = ()) -> Iterator[None]:
+def device_errors(
+    called: str, device: object, results: Sequence[tuple[Sequence[int], torch.dtype]] = ()
+) -> Iterator[None]:
     """Errors of torch, Triton and the driver as errors of an op that makes these results: torch.OutOfMemoryError with
     their bytes; DeviceError for a launch beyond a limit, and for a context that is lost."""
     try:
@@ -93,7 +95,7 @@ def require_free(called: str) -> None:
         )
 
 
-def lacking(device: torch.device) -> str:
+def missing_device(device: torch.device) -> str:
     """Why kernels cannot run on a device, or nothing."""
     if device.type != "cuda":
         return ""

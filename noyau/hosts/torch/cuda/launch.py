@@ -20,7 +20,7 @@ from triton import knobs
 
 from noyau.errors import InputError
 from noyau.hosts.torch.cuda.capture_guard import beside_captures
-from noyau.hosts.torch.cuda.errors import require_free, require_grid, told
+from noyau.hosts.torch.cuda.errors import device_errors, require_free, require_grid
 from noyau.ir.loops import Kernel
 from noyau.toolchain.triton.module import load
 
@@ -30,7 +30,7 @@ _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Launched:
+class LaunchRecord:
     """A compiled kernel, on what grid, with what: `arguments` has None where a tensor goes, and `places` where each of
     these is among inputs and allocations."""
 
@@ -41,7 +41,7 @@ class Launched:
 
 
 @dataclass(slots=True)
-class Noted:
+class CallRecord:
     """What a call did. `made`: shape and dtype of each allocation; `results`: where they are among inputs and
     allocations; `again`: whether doing that again is the same call."""
 
@@ -49,7 +49,7 @@ class Noted:
     called: str
     made: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
-    launched: list[Launched] = field(default_factory=list)
+    launched: list[LaunchRecord] = field(default_factory=list)
     results: tuple[int, ...] = ()
     again: bool = True
 
@@ -64,13 +64,13 @@ class Noted:
         self.again &= hasattr(kernel, "run") and all(place >= 0 for _, place in places)
         whole = tuple(None if isinstance(each, torch.Tensor) else each for each in arguments)
         x, y, z = (*grid, 1, 1)[:3]
-        self.launched.append(Launched(kernel, (x, y, z), whole, tuple(places)))
+        self.launched.append(LaunchRecord(kernel, (x, y, z), whole, tuple(places)))
 
 
 class _Tape(threading.local):
     """What is noted, what is launched later, and where results are made, in this thread."""
 
-    noted: Noted | None = None
+    noted: CallRecord | None = None
     foretold: list[tuple[Any, Sequence[Any], Mapping[str, Any]]] | None = None
     empty: Callable[..., Tensor] = torch.empty
 
@@ -78,7 +78,7 @@ class _Tape(threading.local):
 TAPE = _Tape()
 
 
-class Shown:
+class TextTorch:
     """The name `torch` in a text: its allocations are noted, or made by another function."""
 
     def __getattr__(self, name: str) -> Any:
@@ -121,7 +121,7 @@ class Launch:
 def namespace(text: str) -> Mapping[str, Any]:
     """The names of a text, whose allocations and launches are noted."""
     names = load(text)
-    names["torch"] = Shown()
+    names["torch"] = TextTorch()
     return names
 
 
@@ -146,14 +146,14 @@ class Launcher:
     def __init__(self, text: str, kernel: Kernel, called: str, tiles: Mapping[str, int]) -> None:
         self.function = function_of(text, kernel)
         self.called, self.tiles = called, tiles
-        self.plans: dict[Any, Plan] = {}
+        self.plans: dict[Any, ReplayPlan] = {}
 
     def __call__(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         key = kinds_of(tensors)
         plan = self.plans.get(key)
         return self.first(key, tensors) if plan is None else plan(tensors)
 
-    def known(self, tensors: Sequence[Tensor]) -> Plan | None:
+    def known(self, tensors: Sequence[Tensor]) -> ReplayPlan | None:
         """What was launched for tensors of such shapes."""
         return self.plans.get(kinds_of(tensors))
 
@@ -161,14 +161,14 @@ class Launcher:
         """The results for tensors of such shapes, noted."""
         device = tensors[0].device
         require_free(self.called)
-        noted = Noted(tensors, self.called)
-        with told(self.called, device, noted.made), guard(device), beside_captures():
-            made = noting(noted, self.function, tensors, self.tiles)
+        noted = CallRecord(tensors, self.called)
+        with device_errors(self.called, device, noted.made), guard(device), beside_captures():
+            made = record_call(noted, self.function, tensors, self.tiles)
         results = made if isinstance(made, tuple) else (made,)
         noted.results = tuple(map(noted.place, results))
         if noted.again and device.type == "cuda" and min(noted.results) >= 0:
             kept = self.plans if len(self.plans) < MOST_PLANS else {}
-            self.plans = {**kept, key: Plan(self.called, device, noted)}
+            self.plans = {**kept, key: ReplayPlan(self.called, device, noted)}
         return results
 
 
@@ -177,7 +177,9 @@ def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
     return tuple([(t.get_device(), t.dtype, t.shape, t.stride(), not t.data_ptr() & _ALIGNED) for t in tensors])
 
 
-def noting(noted: Noted, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]) -> Any:
+def record_call(
+    noted: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
+) -> Any:
     """What a function of a text gives, with what it did in `noted`."""
     before, TAPE.noted = TAPE.noted, noted
     try:
@@ -188,7 +190,7 @@ def noting(noted: Noted, function: Callable[..., Any], tensors: Sequence[Tensor]
         TAPE.noted = before
 
 
-def foretold(
+def foretell(
     function: Callable[..., Any], tensors: Sequence[Tensor]
 ) -> list[tuple[Any, Sequence[Any], Mapping[str, Any]]]:
     """What a function of a text would launch for tensors: functions of Triton's, their arguments and options."""
@@ -205,12 +207,12 @@ def guard(device: torch.device) -> Any:
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
-class Plan:
+class ReplayPlan:
     """A call that was noted, done again on other tensors of the same shapes. It holds no tensor."""
 
     __slots__ = ("called", "device", "index", "launched", "made", "results")
 
-    def __init__(self, called: str, device: torch.device, noted: Noted) -> None:
+    def __init__(self, called: str, device: torch.device, noted: CallRecord) -> None:
         self.called, self.device, self.index = called, device, device.index or 0
         self.made, self.results = tuple(noted.made), noted.results
         self.launched = [
@@ -225,7 +227,7 @@ class Plan:
         try:
             return self.launch(tensors)
         except RuntimeError:
-            with told(self.called, self.device, self.made):
+            with device_errors(self.called, self.device, self.made):
                 raise
 
     def launch(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -261,7 +263,7 @@ def direct(run: Any) -> tuple[Any, tuple[Any, ...]]:
     return run.launch, (run.launch_cooperative_grid, run.launch_pdl, None, None)
 
 
-def watched() -> bool:
+def is_hooked() -> bool:
     """Whether somebody has asked Triton to tell of launches."""
     hooks = knobs.runtime
     return _asked(hooks.launch_enter_hook) is not None or _asked(hooks.launch_exit_hook) is not None

@@ -103,7 +103,7 @@ def tensors_in(results: Any) -> list[Tensor]:
     return [each for each in (results if isinstance(results, tuple | list) else (results,)) if isinstance(each, Tensor)]
 
 
-class Replaying:
+class GraphReplay:
     """A function of a list of tensors on a GPU, which is recorded when it was called a few times. `changed`: the
     places of arguments that it changes, which are never copied."""
 
@@ -114,7 +114,7 @@ class Replaying:
         self.moving: set[int] = set()
         self.calls, self.tries, self.is_over = 0, 0, not self.places
         self.clock = Clock()
-        self.recorded: Recorded | None = None
+        self.recorded: GraphRecording | None = None
         self.lock = Lock()
 
     def __call__(self, arguments: list[Any]) -> Any:
@@ -162,7 +162,7 @@ class Replaying:
         fixed = {at: now for at, now in zip(self.places, lies, strict=True) if at not in self.moving}
         try:
             with beside_captures():
-                self.recorded = recording(self.known, arguments, sorted(self.moving), fixed, self.places)
+                self.recorded = record_graph(self.known, arguments, sorted(self.moving), fixed, self.places)
         except Exception as error:  # noqa: BLE001  of the driver, or of a function that is not for recordings
             self.drop(next(iter(str(error).splitlines()), type(error).__name__))
 
@@ -213,7 +213,7 @@ class Clock:
         return self.is_decided() and min(self.spans_s()) > SLOWER * self.host_s
 
 
-class Recorded:
+class GraphRecording:
     """A recording. `rooms`: by the place of an argument, where it is copied to; `fixed`: where each other one lay."""
 
     def __init__(self, graph: Any, rooms: dict[int, Tensor], fixed: dict[int, Place], places: list[int]) -> None:
@@ -253,9 +253,9 @@ class Recorded:
         return self.results.clone()
 
 
-def recording(
+def record_graph(
     known: Known, arguments: Sequence[Any], moving: Sequence[int], fixed: dict[int, Place], places: list[int]
-) -> Recorded:
+) -> GraphRecording:
     """A function as it was recorded with these arguments, those of `moving` copied. RuntimeError where they are not on
     the current GPU, where it gives memory of its arguments, or where it holds too much."""
     (device, *others) = {arguments[at].device for at in places}
@@ -265,10 +265,10 @@ def recording(
         rooms = {at: room_of(arguments[at]) for at in moving}
     given = [rooms.get(at, each) for at, each in enumerate(arguments)]
     own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
-    made = Recorded(torch.cuda.CUDAGraph(), rooms, fixed, places)
+    made = GraphRecording(torch.cuda.CUDAGraph(), rooms, fixed, places)
     held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
     try:
-        made.results = captured(made.graph, known, given, device)
+        made.results = capture_graph(made.graph, known, given, device)
         require_apart(tensors_in(made.results), own)
         held = torch.cuda.memory_reserved(device) - held
         if held > MOST_HELD:
@@ -303,7 +303,7 @@ def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
         raise RuntimeError("the cells of what it gives are not side by side")
 
 
-def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:
+def capture_graph(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:
     """What a function gives while a CUDA graph records it: nothing is run."""
     with _ONE:
         current, side = torch.cuda.current_stream(device), _side(device)
@@ -312,13 +312,13 @@ def captured(graph: Any, known: Known, given: list[Any], device: torch.device) -
         try:
             with without_collections(), torch.cuda.stream(side):  # what is let go of meanwhile may be of the driver
                 _forget_memory_of_blas()  # so that it is taken anew, where this recording has its memory
-                return between(graph, known, given)
+                return capture_body(graph, known, given)
         finally:
             _forget_memory_of_blas()  # so that no other recording writes there
             current.wait_stream(side)
 
 
-def between(graph: Any, known: Known, given: list[Any]) -> Any:
+def capture_body(graph: Any, known: Known, given: list[Any]) -> Any:
     """What a function gives between the beginning and the end of a recording. Its error is the one that is raised: the
     end of what went wrong is one more."""
     graph.capture_begin(capture_error_mode="thread_local")

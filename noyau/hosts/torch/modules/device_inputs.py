@@ -15,7 +15,7 @@ from torch import Tensor, fx
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import hinted
-from noyau.hosts.torch.modules.sites import Traced, alone, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.graph import Map, Node, Select, View
 from noyau.verify.inputs import Maker, Use, is_under_a_root
@@ -101,10 +101,10 @@ class Drawer:
     """What a group reads, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
     where these do not fit together."""
 
-    def __init__(self, group: Group, found: Traced, device: torch.device, sized: Sized = hinted) -> None:
+    def __init__(self, group: Group, found: TracedGraph, device: torch.device, sized: Sized = hinted) -> None:
         self.group, self.found, self.device, self.sized = group, found, device, sized
         self.maker = Maker(group.original, sizes_of(group, found, sized), np.random.default_rng(0), frozenset())
-        self.reads = alone(found, group)[1]
+        self.reads = isolate(found, group)[1]
 
     def drawn(self, pattern: str, seed: int) -> dict[str, Any]:
         """A value for each node that is read, by its name, and for each input of the graph, by its."""
@@ -171,7 +171,7 @@ def _stays_positive(use: Use) -> bool:
             return False
 
 
-def other_sizes(found: Traced) -> list[Sized]:
+def other_sizes(found: TracedGraph) -> list[Sized]:
     """Sizes that torch did not see, where sizes of its graph are names: about half of each, and primes above them; no
     two names have the same. None where a name stands in no size alone."""
     seen: dict[Any, int] = {}
@@ -209,7 +209,7 @@ def _size_at(numbers: Mapping[Any, int], size: Any) -> int:
     return int(told)
 
 
-def moved(value: Any, noise: torch.Generator) -> Any:
+def perturb(value: Any, noise: torch.Generator) -> Any:
     """A float tensor of which each cell is moved by -1, 0 or +1 ulp; anything else, and what is 0 or not finite, as it
     is."""
     if not isinstance(value, Tensor) or not value.dtype.is_floating_point or value.element_size() not in _BITS:

@@ -49,7 +49,7 @@ def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     """The updates of arguments that can be made where those lie, and the copies that they then need not."""
     order = {node: at for at, node in enumerate(graph.nodes)}
     found: dict[fx.Node, fx.Node] = {}
-    for back in copied_back(graph):
+    for back in copies_back(graph):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
         if is_update and _has_same_layout(argument, update) and _is_free(argument, update, back, order):
@@ -57,7 +57,7 @@ def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     return found
 
 
-def copied_back(graph: fx.Graph) -> Iterator[fx.Node]:
+def copies_back(graph: fx.Graph) -> Iterator[fx.Node]:
     """The nodes that copy something to an argument."""
     for node in graph.nodes:
         if node.target is aten.copy_.default and getattr(node.args[0], "op", "") == "placeholder":
@@ -100,7 +100,7 @@ def leaves(value: fx.Node, back: fx.Node | None = None) -> bool:
     return False
 
 
-def changed(graph: fx.Graph) -> frozenset[int]:
+def changed_arguments(graph: fx.Graph) -> frozenset[int]:
     """The places of the arguments that calls in a graph change, by themselves or through views."""
     found = memory_of((each for node in graph.nodes if may_change(node) for each in node.all_input_nodes), _shows)
     arguments = [node for node in graph.nodes if node.op == "placeholder"]
@@ -164,7 +164,7 @@ def _with_an_axis(graph: fx.Graph, node: fx.Node, number: fx.Node) -> fx.Node:
 def sink_updates(graph: fx.Graph) -> None:
     """An update of an argument by a number alone, which nothing else reads, is made at the end: then it can be made
     where the argument lies."""
-    for back in list(copied_back(graph)):
+    for back in list(copies_back(graph)):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.all_input_nodes == [argument]
         if is_update and set(update.users) == {back}:

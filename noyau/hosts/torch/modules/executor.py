@@ -52,7 +52,7 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     return _boxed(fx.GraphModule(module, graph).forward)
 
 
-def copied(graph: fx.Graph) -> fx.Graph:
+def copy_graph(graph: fx.Graph) -> fx.Graph:
     """A graph of the same nodes."""
     made = fx.Graph()
     made.output(made.graph_copy(graph, {}))
@@ -74,16 +74,16 @@ def is_symbolic(value: Any) -> bool:
     return isinstance(value, torch.SymInt | torch.SymFloat | torch.SymBool)
 
 
-def told_as(called: str, function: Boxed) -> Boxed:
+def with_device_errors(called: str, function: Boxed) -> Boxed:
     """A function on a GPU whose errors of memory and of the device are one line each."""
 
     def run(arguments: list[Any]) -> Any:
         try:
             return function(arguments)
         except Exception:
-            from noyau.hosts.torch.cuda.errors import told
+            from noyau.hosts.torch.cuda.errors import device_errors
 
-            with told(called, "the GPU"):
+            with device_errors(called, "the GPU"):
                 raise
 
     return _marked(run)

@@ -22,9 +22,9 @@ from torch import Tensor, fx
 
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.cuda_graph import Replaying, is_repeatable, is_small
-from noyau.hosts.torch.modules.device_simplification import changed, join_updates, update_in_place
-from noyau.hosts.torch.modules.executor import Boxed, copied, eager, is_static, told_as
+from noyau.hosts.torch.modules.cuda_graph import GraphReplay, is_repeatable, is_small
+from noyau.hosts.torch.modules.device_simplification import changed_arguments, join_updates, update_in_place
+from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, is_static, with_device_errors
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
 _GUARDS = getattr(torch._C._dynamo, "guards", None)
@@ -57,16 +57,16 @@ DIRECT: dict[Any, Callable[..., Any]] = {
 }
 
 
-def as_shown(tensor: Tensor, size: Sequence[int], stride: Sequence[int], begins: int) -> Tensor:
+def as_view(tensor: Tensor, size: Sequence[int], stride: Sequence[int], begins: int) -> Tensor:
     """A view that begins some cells after a tensor does."""
     return tensor.as_strided(size, stride, tensor.storage_offset() + begins)
 
 
-_SHOWS = getattr(_GUARDS, "_reinterpret_tensor", as_shown)
+_SHOWS = getattr(_GUARDS, "_reinterpret_tensor", as_view)
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ViewForm:
     """A value that shows the memory of another, `root`, or is all of it where `lies` is None: sizes, strides, and by
     how many cells it begins later; `cell` is bytes."""
 
@@ -94,7 +94,7 @@ class Text:
     given: Sequence[Any]
     lines: list[Line] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
-    made: dict[Shown, str] = field(default_factory=dict)
+    made: dict[ViewForm, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
     stands: dict[str, str | None] = field(default_factory=dict)
@@ -106,7 +106,7 @@ class Text:
 
     def __post_init__(self) -> None:
         for at, name in enumerate(self.placeholders):
-            self.values[name] = Shown(f"a{at}")
+            self.values[name] = ViewForm(f"a{at}")
         for at, each in enumerate(self.given):
             self.owners.setdefault(_memory(each), []).append(at)
 
@@ -126,7 +126,7 @@ class Text:
 
     def constant(self, node: fx.Node, value: Any) -> None:
         """A tensor that the graph holds."""
-        self.values[node.name] = Shown(self.held(value))
+        self.values[node.name] = ViewForm(self.held(value))
 
     def view(self, node: fx.Node, base: Tensor, made: Tensor) -> None:
         """A value that shows another one."""
@@ -135,7 +135,7 @@ class Text:
         begins = before + made.storage_offset() - base.storage_offset()
         lies = tuple(made.shape), tuple(made.stride()), begins
         same = source.lies is None and (tuple(base.shape), tuple(base.stride()), 0) == lies
-        self.values[node.name] = source if same else Shown(source.root, lies, made.element_size())
+        self.values[node.name] = source if same else ViewForm(source.root, lies, made.element_size())
 
     def noted(self, name: str, made: Any) -> None:
         """Note a result that lies in memory of an argument."""
@@ -157,7 +157,7 @@ class Text:
         name = self.fresh()
         self.lines.append(Line(f"{name} = {found.root}[{at!r}]", (found.root,), name))
         self.noted(name, made)
-        self.values[node.name] = Shown(name)
+        self.values[node.name] = ViewForm(name)
 
     def called(self, node: fx.Node, made: Any) -> None:
         """A call of a function of torch's, or of a kernel that is not launched by numbers."""
@@ -169,7 +169,7 @@ class Text:
         name = self.fresh()
         self.lines.append(Line(f"{name} = {function}({', '.join(words)})", tuple(reads), name))
         self.noted(name, made)
-        self.values[node.name] = Shown(name)
+        self.values[node.name] = ViewForm(name)
 
     def spelt(self, value: Any, reads: list[str]) -> str:
         """An argument."""
@@ -218,7 +218,7 @@ class Text:
             name = self.fresh("b")
             words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
             self.lines.append(Line(f"{name} = {words}", (), name))
-            places.append(Shown(name))
+            places.append(ViewForm(name))
         for run, grid, function, packed, _, arguments, at_places in plan.launched:
             where = {at: places[place] for at, place in at_places}
             given_to = [self.address(where[at]) if at in where else self.told(one) for at, one in enumerate(arguments)]
@@ -231,7 +231,7 @@ class Text:
         self.values[node.name] = made if isinstance(results, tuple) else made[0]
         return True
 
-    def begins_well(self, shown: Shown) -> bool:
+    def begins_well(self, shown: ViewForm) -> bool:
         """Whether the address of a value is known to be a multiple of 16 bytes; of an argument, that is asked in each
         call."""
         late = (shown.lies[2] if shown.lies else 0) * shown.cell
@@ -246,7 +246,7 @@ class Text:
             return False
         return not late & _ALIGNED
 
-    def address(self, shown: Shown) -> str:
+    def address(self, shown: ViewForm) -> str:
         late = (shown.lies[2] if shown.lies else 0) * shown.cell
         return f"{shown.root}.data_ptr(){f' + {late}' if late else ''}"
 
@@ -296,7 +296,7 @@ class Text:
 
     def function(self, slowly: Callable[[list[Any]], Any]) -> Callable[[list[Any]], Any]:
         """The function of the text; `slowly` is what it calls where arguments are otherwise."""
-        from noyau.hosts.torch.cuda.launch import current_device, raw_stream, watched
+        from noyau.hosts.torch.cuda.launch import current_device, is_hooked, raw_stream
 
         names = {
             **self.names,
@@ -304,7 +304,7 @@ class Text:
             "empty": getattr(_GUARDS, "_empty_strided_cuda", None),
             "raw_stream": raw_stream,
             "current_device": current_device,
-            "watched": watched,
+            "watched": is_hooked,
             "device": self.device,
             "below": torch._C._AutoDispatchBelowAutograd,
             "slowly": slowly,
@@ -328,7 +328,7 @@ def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) ->
     join_updates(module.graph)
     made = Flat(module, replays) if is_static(module.graph) else eager(module, inputs)
 
-    run = told_as("a compiled graph", made)
+    run = with_device_errors("a compiled graph", made)
     run.flat = made  # type: ignore[attr-defined]
     return run
 
@@ -340,7 +340,7 @@ class Flat:
     def __init__(self, module: fx.GraphModule, replays: bool = True) -> None:
         self.module: fx.GraphModule | None = module  # until it is known
         self.replays = replays and is_repeatable(module.graph)
-        self.slowly = eager(fx.GraphModule(module, copied(module.graph)), [])
+        self.slowly = eager(fx.GraphModule(module, copy_graph(module.graph)), [])
         self.known: Callable[[list[Any]], Any] | None = None
         self.text = ""
 
@@ -354,16 +354,18 @@ class Flat:
             return self.slowly(arguments)
         given = list(arguments)
         arguments.clear()
-        noting = Noting(module, given)
+        noting = NodeRecorder(module, given)
         results = noting.run(*given)
         self.text = noting.text.finished()
         known = noting.text.function(self.slowly)
-        self.known = Replaying(known, given, changed(module.graph)) if self.replays and is_small(results) else known
+        self.known = (
+            GraphReplay(known, given, changed_arguments(module.graph)) if self.replays and is_small(results) else known
+        )
         self.module = None
         return results
 
 
-class Noting(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
     """The nodes of a graph one by one, each noted in a text."""
 
     def __init__(self, module: fx.GraphModule, given: Sequence[Any]) -> None:

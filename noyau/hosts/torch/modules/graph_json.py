@@ -31,7 +31,7 @@ _FORMATS = {str(each): each for each in (torch.contiguous_format, torch.preserve
 _TABLES: Mapping[str, Mapping[str, Any]] = {"dtype": _DTYPES, "layout": _LAYOUTS, "format": _FORMATS}
 
 
-def spelt(graph: fx.Graph, kernels: Mapping[Any, str]) -> list[dict[str, Any]]:
+def to_json(graph: fx.Graph, kernels: Mapping[Any, str]) -> list[dict[str, Any]]:
     """The nodes of a graph as data; `kernels` has the names of functions that are kernels in places.
 
     UnsupportedError for an operator or an argument that the format has no word for."""

@@ -91,7 +91,7 @@ class Swap:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
-def rewritten(program: fx.Graph, swaps: Sequence[Swap]) -> fx.Graph:
+def rewrite(program: fx.Graph, swaps: Sequence[Swap]) -> fx.Graph:
     """The graph with calls of kernels; what nothing needs any more is gone. Values lie in memory as they did before."""
     return _Rewriting(program, swaps).made()
 

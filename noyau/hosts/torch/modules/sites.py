@@ -42,7 +42,7 @@ CPU = torch.device("cpu")
 
 
 @dataclass(frozen=True, slots=True)
-class Traced:
+class TracedGraph:
     """A graph of torch's and what noyau sees in it: `nodes` are torch's by position, `givers` torch's node of each
     value, by its name."""
 
@@ -59,12 +59,13 @@ class Traced:
         return tuple(place.operator for place in self.model.places)
 
 
-def traced(program: fx.Graph) -> Traced:
+def trace_graph(program: fx.Graph) -> TracedGraph:
     """A graph whose nodes carry fake tensors. UnsupportedError where an input is no dense tensor of noyau's dtypes."""
     imported, device = import_graph(program), device_of(program)
     nodes = tuple(node for node in program.nodes if _is_place(node))
     places = [
-        Place(at, told(node), tuple(_read(node, imported)), _made(node, imported)) for at, node in enumerate(nodes)
+        Place(at, operator_name(node), tuple(_read(node, imported)), _made(node, imported))
+        for at, node in enumerate(nodes)
     ]
     at = {node.name: position for position, node in enumerate(nodes) if node.op == "call_function"}
     made_at = {value: at[name] for value, name in imported.made_by.items() if name in at}
@@ -78,7 +79,7 @@ def traced(program: fx.Graph) -> Traced:
     givers = {value: node for node in program.nodes for value in imported.results.get(node.name, ())[:2]}
     givers = {value: node for value, node in givers.items() if imported.results[node.name] == (value,)}
     model = Model(imported.graph, places, made_at, arithmetic, opaque, demands)
-    return Traced(program, imported, model, nodes, givers, device)
+    return TracedGraph(program, imported, model, nodes, givers, device)
 
 
 def device_of(program: fx.Graph) -> torch.device:
@@ -89,7 +90,7 @@ def device_of(program: fx.Graph) -> torch.device:
     return next(gpus, CPU)
 
 
-def cut(found: Traced, spelt: Spelt | None = None, *, reasons: bool = True) -> Partition:
+def cut(found: TracedGraph, spelt: Spelt | None = None, *, reasons: bool = True) -> Partition:
     """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
     another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
     made = partition(found.model, spelt=spelt, reasons=reasons)
@@ -112,7 +113,7 @@ def cut(found: Traced, spelt: Spelt | None = None, *, reasons: bool = True) -> P
 class _Laying:
     """Groups as torch lays them out; one that is like another is made after that."""
 
-    def __init__(self, found: Traced, wires: Wires) -> None:
+    def __init__(self, found: TracedGraph, wires: Wires) -> None:
         self.found, self.wires, self.likeness = found, wires, Likeness(wires)
         self.made: dict[Hashable, tuple[Told, Group]] = {}
 
@@ -125,7 +126,9 @@ class _Laying:
         if told and key in self.made:
             (first, group), graph = self.made[key], self.found.model.graph
             names = dict(zip(first.names, told.names, strict=True))
-            made = group.at(positions, names | {laid(old): laid(new) for old, new in names.items()}, graph)
+            made = group.at(
+                positions, names | {memory_name(old): memory_name(new) for old, new in names.items()}, graph
+            )
             if made is not None:
                 return made
         if positions != frozenset(whole.positions):
@@ -138,7 +141,7 @@ class _Laying:
         return whole
 
 
-def as_torch_lays_it(group: Group, found: Traced) -> Group:
+def as_torch_lays_it(group: Group, found: TracedGraph) -> Group:
     """The group whose kernel writes its values in the order that they have in torch's memory: what reads them may
     depend on that. UnsupportedError where they are not side by side there, or no kernel writes so."""
     orders = {name: order_of(found.givers[name].meta["val"]) for name in group.outputs}
@@ -150,14 +153,14 @@ def as_torch_lays_it(group: Group, found: Traced) -> Group:
         if order is not None:
             index = tuple(Dim.of(index_name(order.index(axis))) for axis in range(len(order)))
             shape = tuple(node.shape[axis] for axis in order)
-            nodes.append(Node(laid(name), View(index), (name,), node.dtype, shape))
-        outputs.append(name if order is None else laid(name))
+            nodes.append(Node(memory_name(name), View(index), (name,), node.dtype, shape))
+        outputs.append(name if order is None else memory_name(name))
     turned = replace(group.original, nodes=tuple(nodes), outputs=tuple(outputs))
     graph = normalise(turned)
     return with_kernel(replace(group, original=replace(turned, outputs=graph.outputs), graph=graph))
 
 
-def laid(name: str) -> str:
+def memory_name(name: str) -> str:
     """What a value is called in the order of memory."""
     return f"{name}{_LAID}"
 
@@ -183,7 +186,7 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
     return order
 
 
-def trimmed(found: Traced, positions: frozenset[int], wires: Wires) -> frozenset[int]:
+def trimmed(found: TracedGraph, positions: frozenset[int], wires: Wires) -> frozenset[int]:
     """The positions of a group without the views at its ends: those that only what is outside reads, or that show what
     comes from outside to others too."""
     left = set(positions)
@@ -201,7 +204,7 @@ def _is_loose(wires: Wires, position: int, positions: set[int]) -> bool:
     return bool(readers - positions) and (not readers & positions or not makers & positions)
 
 
-def is_view(found: Traced, position: int) -> bool:
+def is_view(found: TracedGraph, position: int) -> bool:
     """Whether torch makes a view there, which takes no time."""
     target = found.nodes[position].target
     if not isinstance(target, torch._ops.OpOverload):
@@ -222,7 +225,7 @@ def is_size(node: fx.Node) -> bool:
     return node.op == "call_function" and isinstance(value, torch.SymInt | torch.SymBool | torch.SymFloat | int | float)
 
 
-def told(node: fx.Node) -> str:
+def operator_name(node: fx.Node) -> str:
     """What a node does, in torch's words: `aten.mul.Tensor`."""
     return (
         "the result"
@@ -261,7 +264,7 @@ def _apart(node: fx.Node, device: torch.device) -> str:
     return ELSEWHERE if devices - {device} else ""
 
 
-def alone(found: Traced, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:
+def isolate(found: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:
     """The nodes of a group as a module, and the nodes outside that it reads, in the order of its arguments."""
     inside = {found.nodes[position] for position in group.positions}
     inside |= {user for node in inside for user in node.users if user.op == "call_function" and _picks(user)}
@@ -284,7 +287,7 @@ def _picks(node: fx.Node) -> bool:
     return getattr(node.target, "__name__", "") == "getitem"
 
 
-def drawn(node: fx.Node) -> Any:
+def draw(node: fx.Node) -> Any:
     """A value for a node that no group tells the use of: numbers at random, zeros for integers; a size as it was."""
     fake = node.meta["val"]
     if not isinstance(fake, torch.Tensor):
@@ -294,13 +297,13 @@ def drawn(node: fx.Node) -> Any:
     return made.normal_() if fake.dtype.is_floating_point else made.zero_()
 
 
-def sizes_of(group: Group, found: Traced, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+def sizes_of(group: Group, found: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
     """The sizes of a group as torch saw them when it traced, or as `sized` has them. InputError where they do not fit
     together."""
     return sizes_in(group.original, found, sized)
 
 
-def sizes_in(graph: Graph, found: Traced, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+def sizes_in(graph: Graph, found: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
     """The sizes of a graph over values of torch's, as `sizes_of` has them."""
     inputs = [node for node in graph.inputs if node.output in found.givers]
     shapes = [[sized(extent) for extent in found.givers[node.output].meta["val"].shape] for node in inputs]

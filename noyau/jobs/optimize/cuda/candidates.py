@@ -21,7 +21,7 @@ from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import GraphError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.sites import Traced, order_of
+from noyau.hosts.torch.modules.sites import TracedGraph, order_of
 from noyau.ir.graph import Constant, Graph
 from noyau.ir.loops import Kernel
 from noyau.jobs.optimize.torch.candidates import input_names
@@ -31,7 +31,7 @@ Tensor: TypeAlias = torch.Tensor
 _LETTERS = 12  # of the digest in a kernel's name
 
 
-def spelt(kernel: Kernel) -> object:
+def triton_text(kernel: Kernel) -> object:
     """The text of a lowered kernel. UnsupportedError where no schedule takes it, or the language lacks a word."""
     return triton_printer.source(on_gpu(kernel))
 
@@ -49,7 +49,10 @@ class DeviceShelf:
         key = nameless(graph), layouts
         with self.lock:
             if key not in self.kernels:
-                made, letters = scheduled(graph, layouts), digest(triton_printer.source(scheduled(*key)))[:_LETTERS]
+                made, letters = (
+                    device_kernel(graph, layouts),
+                    digest(triton_printer.source(device_kernel(*key)))[:_LETTERS],
+                )
                 named = replace(made, name=f"{title(graph)}_{letters}")
                 self.kernels[key] = named, triton_printer.source(named)
             return self.kernels[key]
@@ -58,7 +61,7 @@ class DeviceShelf:
 SHELF = DeviceShelf()
 
 
-def scheduled(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
+def device_kernel(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
     """The kernel of a graph in normal form whose inputs lie so."""
     memory = laid_out(graph, layouts)
     return on_gpu(lower(memory, "kernel", strided_names(memory, layouts)))
@@ -73,7 +76,7 @@ def with_numbers(group: Group) -> Graph:
     return replace(group.graph, nodes=tuple(nodes))
 
 
-def plan(groups: Iterable[Group], found: Traced) -> Plan:
+def plan(groups: Iterable[Group], found: TracedGraph) -> Plan:
     """One kernel for each kind of group whose inputs lie alike, and the groups that the language cannot spell."""
 
     def spell(group: Group) -> tuple[Kernel, str]:
@@ -85,7 +88,7 @@ def plan(groups: Iterable[Group], found: Traced) -> Plan:
     return plan_by(groups, found.operators, spell, "triton", with_numbers)
 
 
-def layouts_of(group: Group, found: Traced) -> tuple[Layout, ...]:
+def layouts_of(group: Group, found: TracedGraph) -> tuple[Layout, ...]:
     """How the tensors that a group reads lie in torch's memory."""
     return tuple(layout_of(found.givers[name].meta["val"]) for name in input_names(group))
 

@@ -24,8 +24,8 @@ from noyau.errors import FindingKind, InputError
 from noyau.frontends.torch.dtypes import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
-from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, moved, other_sizes
-from noyau.hosts.torch.modules.sites import Traced, alone, order_of, plain, sizes_of
+from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb
+from noyau.hosts.torch.modules.sites import TracedGraph, isolate, order_of, plain, sizes_of
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
@@ -40,7 +40,7 @@ POISONS = (0, PLAIN)  # of the two runs of a case
 _HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
 
 
-class Widened(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
     """The nodes of a part on tensors in float64: casts to other floats are casts to float64."""
 
     def call_function(self, target: Any, args: Any, kwargs: Any) -> Any:
@@ -55,7 +55,7 @@ def _widened(value: Any) -> Any:
     return torch.float64 if isinstance(value, torch.dtype) and value.is_floating_point else value
 
 
-def widened(tensor: Any) -> Any:
+def widen(tensor: Any) -> Any:
     """A float tensor in float64; anything else as it is."""
     return tensor.double() if isinstance(tensor, Tensor) and tensor.dtype.is_floating_point else tensor
 
@@ -66,13 +66,13 @@ class DeviceTrial:
 
     call: DeviceCall
     group: Group
-    found: Traced
+    found: TracedGraph
     ready: Callable[[], None] = lambda: None
 
     @cached_property
     def part(self) -> tuple[fx.GraphModule, list[fx.Node]]:
         """Torch's nodes alone, and what they read."""
-        return alone(self.found, self.group)
+        return isolate(self.found, self.group)
 
     @cached_property
     def orders(self) -> list[list[int] | None]:
@@ -141,7 +141,7 @@ class DeviceTrial:
     def truth(self, given: Mapping[str, Any]) -> list[Tensor]:
         """What torch's nodes give in float64."""
         part, reads = self.part
-        made = Widened(part).run(*[widened(given[node.name]) for node in reads])
+        made = WideInterpreter(part).run(*[widen(given[node.name]) for node in reads])
         return self.in_order(made)
 
     def unfused(self, given: Mapping[str, Any]) -> list[Tensor]:
@@ -164,7 +164,7 @@ class DeviceTrial:
     ) -> Outcome:
         """Cells of each output by the rule of all certificates."""
         noise = torch.Generator(results[0].device).manual_seed(seed)
-        cells = [chosen(each.numel(), noise) for each in results]
+        cells = [sample_cells(each.numel(), noise) for each in results]
         graph = self.group.original
         steps = stepped(graph)
         first = 1 + first_runs(steps, graph.outputs)
@@ -184,7 +184,7 @@ class DeviceTrial:
         """Unfused runs, the first as it is, the others with their inputs moved."""
         yield self.unfused(given)
         while True:
-            yield self.unfused({name: moved(each, noise) for name, each in given.items()})
+            yield self.unfused({name: perturb(each, noise) for name, each in given.items()})
 
     def told(self, given: Mapping[str, Any]) -> str:
         """The inputs in words."""
@@ -221,7 +221,7 @@ def _brought(rows: Sequence[Sequence[Tensor]]) -> list[list[np.ndarray]]:
     return [list(islice(arrays, len(row))) for row in rows]
 
 
-def chosen(count: int, noise: torch.Generator) -> Tensor:
+def sample_cells(count: int, noise: torch.Generator) -> Tensor:
     """Places among so many cells: all where they are few, else the first, the last, and some between."""
     if count <= JUDGED:
         return torch.arange(count, device=noise.device)
@@ -230,14 +230,14 @@ def chosen(count: int, noise: torch.Generator) -> Tensor:
     return torch.cat([ends, between, count - 1 - ends])
 
 
-def picked(tensor: Tensor, where: Tensor) -> Tensor:
+def pick(tensor: Tensor, where: Tensor) -> Tensor:
     """Cells of a tensor, counted in the order of its axes."""
     return tensor.contiguous().reshape(-1)[where]
 
 
 def cells_of(made: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
     """What is picked of each result."""
-    return [picked(*each) for each in zip(made, cells, strict=True)]
+    return [pick(*each) for each in zip(made, cells, strict=True)]
 
 
 def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:

@@ -17,7 +17,7 @@ from noyau.codegen.plan import Planned
 from noyau.errors import BuildError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.device_inputs import Drawer
-from noyau.hosts.torch.modules.sites import Traced, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, sizes_of
 from noyau.jobs.optimize.candidate import Candidate, certify
 from noyau.jobs.optimize.cuda import parallel_compile
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
@@ -38,7 +38,7 @@ MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
 
 def certify_all(
     kernels: Sequence[Planned],
-    found: Traced,
+    found: TracedGraph,
     device: torch.device,
     say: Say,
     effort: Effort = FULL,
@@ -66,19 +66,19 @@ def certify_all(
 
 def require_device(device: torch.device) -> None:
     """BuildError where nothing in Triton runs on a device."""
-    from noyau.hosts.torch.cuda.errors import lacking
+    from noyau.hosts.torch.cuda.errors import missing_device
     from noyau.toolchain.triton.module import interprets
 
     if device.type == "cpu" and not interprets():
         raise BuildError(
             "kernels in Triton run on a GPU; TRITON_INTERPRET=1, set before triton is imported, has them interpreted"
         )
-    lacks = lacking(device)
+    lacks = missing_device(device)
     if lacks:
         raise BuildError(lacks)
 
 
-def _certified(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> tuple[Candidate, bool]:
+def _certified(kernel: Planned, found: TracedGraph, device: torch.device, effort: Effort) -> tuple[Candidate, bool]:
     """A kernel with its evidence, and whether that holds another time: memory may be there then."""
     candidate = Candidate(kernel)
     try:
@@ -93,7 +93,7 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _certificate(kernel: Planned, found: Traced, device: torch.device, effort: Effort) -> Certificate:
+def _certificate(kernel: Planned, found: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
     group, call = kernel.groups[0], kernel_of(kernel, found)
     sizes = sizes_of(group, found)
     key = certificate_key(
@@ -136,6 +136,6 @@ def on_device(device: torch.device) -> Any:
     return guard(device)
 
 
-def kernel_of(kernel: Planned, found: Traced) -> DeviceCall:
+def kernel_of(kernel: Planned, found: TracedGraph) -> DeviceCall:
     """A kernel as a function of the tensors that its group reads."""
     return call_of(kernel, layouts_of(kernel.groups[0], found))

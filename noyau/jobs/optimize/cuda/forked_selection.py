@@ -37,7 +37,7 @@ log = logging.getLogger("noyau")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ForkedPlan:
     """What a copy has found: groups, kernels, and how the launches of these are spelt as tasks."""
 
     cut: Partition
@@ -45,7 +45,7 @@ class Found:
     tasks: dict[str, list[bytes]]
 
 
-class Copied:
+class ForkedPlanner:
     """Some work done by a copy of this process; `then` is called with the result, in a thread of its own. Nothing comes
     of it where the copy fails."""
 
@@ -82,7 +82,7 @@ def _work(work: Callable[[], Any]) -> Any:
     return work()
 
 
-def begun(program: fx.Graph) -> Copied | None:
+def begin(program: fx.Graph) -> ForkedPlanner | None:
     """Begin with a graph whose sizes are numbers, and with its launches once its kernels are known. None where there
     are too few processors for that, or the GPU is not one of CUDA."""
     device = modules_sites.device_of(program)
@@ -93,15 +93,17 @@ def begun(program: fx.Graph) -> Copied | None:
         with contextlib.suppress(Exception):  # Triton is not there, and the work says so
             import_module(module)
     with contextlib.suppress(OSError):
-        return Copied(lambda: found_in(program, 10 * major + minor), lambda made: parallel_compile.give(made.tasks))
+        return ForkedPlanner(
+            lambda: plan_program(program, 10 * major + minor), lambda made: parallel_compile.give(made.tasks)
+        )
     return None
 
 
-def found_in(program: fx.Graph, capability: int) -> Found:
+def plan_program(program: fx.Graph, capability: int) -> ForkedPlan:
     """The groups of a graph, which is changed, and their kernels for a GPU of this compute capability. Only a copy of a
     process that has a GPU calls it: Triton's driver is another one afterwards."""
     simplify(program)
     with _disable_current_modes():
-        found = cuda_host.with_updates_apart(modules_sites.traced(program))
+        found = cuda_host.with_updates_apart(modules_sites.trace_graph(program))
         cut, plan = cuda_host.plan_for_triton(found, reasons=False)
-        return Found(cut, plan, parallel_compile.tasks_of(plan.kernels, found, capability))
+        return ForkedPlan(cut, plan, parallel_compile.tasks_of(plan.kernels, found, capability))

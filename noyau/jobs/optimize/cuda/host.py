@@ -19,7 +19,7 @@ from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
 from noyau.hosts.torch.modules.device_simplification import updates
 from noyau.hosts.torch.modules.rewrite import Swap
-from noyau.hosts.torch.modules.sites import Traced, alone, sizes_in, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_in, sizes_of
 from noyau.ir.loops import Kernel, Role
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
@@ -33,11 +33,11 @@ from noyau.jobs.optimize.cuda.certification import (
 )
 from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.host import Sizes
-from noyau.jobs.optimize.torch.aot import Ahead
+from noyau.jobs.optimize.torch.aot import AheadOfTime
 from noyau.jobs.optimize.torch.bench import Clock
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.jobs.optimize.torch.host import rounds_of, swaps_of
-from noyau.jobs.optimize.torch.options import CERTIFICATES, Wishes
+from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.result_cache import timing_key
 from noyau.timing.comparison import Comparison
 
@@ -50,10 +50,10 @@ ROUNDS = 6  # of a timing
 class CudaHost:
     """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already."""
 
-    found: Traced
+    found: TracedGraph
     device: torch.device
-    wishes: Wishes
-    ahead: Ahead | None = None
+    wishes: CompileOptions
+    ahead: AheadOfTime | None = None
     registered: bool = False
 
     def plan(self) -> tuple[Partition, Plan]:
@@ -93,7 +93,7 @@ class CudaHost:
 class CudaBench:
     """The clock of a graph on a device; `rival` runs torch's own nodes."""
 
-    found: Traced
+    found: TracedGraph
     device: torch.device
     rival: str
     clock: Clock
@@ -107,7 +107,7 @@ class CudaBench:
             raise CheckError(first_line(error)) from error
 
     def _timing(self, kernel: Planned) -> Timing:
-        part, reads = alone(self.found, kernel.groups[0])
+        part, reads = isolate(self.found, kernel.groups[0])
         fakes = [each.meta["val"] for each in reads]
         shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
         key = timing_key((kernel.text, self.rival, machine_on(self.device), part.code, *shapes), {}, 1)
@@ -120,10 +120,10 @@ class CudaBench:
         own, others = [given[name] for name in input_names(group)], [given[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
         with torch.no_grad(), on_device(self.device):
-            return compared(lambda: before(*others), lambda: call(*own))
+            return compare_on_device(lambda: before(*others), lambda: call(*own))
 
 
-def compared(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
+def compare_on_device(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
     """Two calls by the clock of a device: what they take there, and not what Python takes to launch them."""
     from noyau.hosts.torch.cuda.clock import time_calls
 
@@ -131,13 +131,13 @@ def compared(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
     return Comparison(times["before"].samples_s, times["after"].samples_s)
 
 
-def plan_for_triton(found: Traced, *, reasons: bool = True) -> tuple[Partition, Plan]:
+def plan_for_triton(found: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
     """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
     the cut, and at each step of another cut only where it takes one of them not, which is rare."""
     cut = modules_sites.cut(found, require_inputs, reasons=reasons)
     plan = cuda_candidates.plan(cut.groups, found)
     if plan.refused:
-        cut = modules_sites.cut(found, cuda_candidates.spelt, reasons=reasons)
+        cut = modules_sites.cut(found, cuda_candidates.triton_text, reasons=reasons)
         plan = cuda_candidates.plan(cut.groups, found)
     return cut, plan
 
@@ -148,7 +148,7 @@ def require_inputs(kernel: Kernel) -> None:
         raise UnsupportedError(f"{kernel.name} has no inputs: language triton takes the device of the first one")
 
 
-def with_updates_apart(found: Traced) -> Traced:
+def with_updates_apart(found: TracedGraph) -> TracedGraph:
     """The graph in which updates of arguments are in no group: they are made where they lie (device_simplification)."""
     names = {node.name for node in updates(found.program)}
     apart = {at: IN_PLACE for at, node in enumerate(found.nodes) if node.name in names}

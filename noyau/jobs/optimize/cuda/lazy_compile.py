@@ -15,20 +15,20 @@ from torch import fx
 
 from noyau.hosts.torch.cuda.capture_guard import beside_captures
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.executor import Boxed, copied, eager, told_as
-from noyau.jobs.optimize.torch.aot import triton_begun
+from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
+from noyau.jobs.optimize.torch.aot import begin_triton
 from noyau.toolchain.python_modules import without_collections
 
 _ONE = Lock()  # of graphs that are compiled in the second call: kernels of two would be timed beside each other
 
 
-class Prompt:
+class LazyCompile:
     """A function of a list of tensors, which it empties: the nodes of a graph one by one, by torch's kernels, in the
     first call and while another thread compiles, this graph or another one; from the second on what `compiled` gives.
     Nothing is compiled while a CUDA graph is captured: the capture has torch's kernels."""
 
     def __init__(self, module: fx.GraphModule, compiled: Callable[[], Boxed]) -> None:
-        self.plain: Boxed | None = eager(fx.GraphModule(module, copied(module.graph)), [])
+        self.plain: Boxed | None = eager(fx.GraphModule(module, copy_graph(module.graph)), [])
         self.compiled: Callable[[], Boxed] | None = compiled
         self.known: Boxed | None = None
         self.begun: Thread | None = None
@@ -50,7 +50,7 @@ class Prompt:
     def now(self) -> Boxed | None:
         """What was compiled, once; None in the first call, with which Triton begins."""
         if self.begun is None:
-            begun = Thread(target=triton_begun, daemon=True)  # beside what comes between the first two calls
+            begun = Thread(target=begin_triton, daemon=True)  # beside what comes between the first two calls
             begun.start()
             self.begun = begun
         elif self.known is None:
@@ -62,9 +62,9 @@ class Prompt:
         return self.known
 
 
-def prompt(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
-    """`Prompt` as AOTAutograd takes it."""
-    made = Prompt(module, compiled)
-    run = told_as("a compiled graph", made)
+def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
+    """`LazyCompile` as AOTAutograd takes it."""
+    made = LazyCompile(module, compiled)
+    run = with_device_errors("a compiled graph", made)
     run.prompt = made  # type: ignore[attr-defined]
     return run

@@ -14,7 +14,7 @@ import torch
 from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.input_layouts import Layout
 from noyau.frontends.torch.dtypes import hinted
-from noyau.hosts.torch.modules.sites import Traced
+from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.toolchain.triton.parallel_compile import COMPILER, stand_in, task_of
@@ -35,14 +35,14 @@ class FirstCall:
 
     def launches(self, device: torch.device) -> list[Launching]:
         """What it launches for tensors on a device that lie so; of their cells nothing is read."""
-        from noyau.hosts.torch.cuda.launch import foretold
+        from noyau.hosts.torch.cuda.launch import foretell
 
         call = call_of(self.kernel, self.layouts)
         made = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self.forms]
-        return foretold(call.launcher.function, call.in_memory(made))
+        return foretell(call.launcher.function, call.in_memory(made))
 
 
-def first_call(kernel: Planned, found: Traced) -> FirstCall:
+def first_call(kernel: Planned, found: TracedGraph) -> FirstCall:
     """The first call of a kernel of a graph."""
     group = kernel.groups[0]
     fakes = [found.givers[name].meta["val"] for name in input_names(group)]
@@ -50,7 +50,7 @@ def first_call(kernel: Planned, found: Traced) -> FirstCall:
     return FirstCall(kernel, layouts_of(group, found), tuple(forms))
 
 
-def tasks_of(kernels: Sequence[Planned], found: Traced, capability: int) -> dict[str, list[bytes]]:
+def tasks_of(kernels: Sequence[Planned], found: TracedGraph, capability: int) -> dict[str, list[bytes]]:
     """The launches of kernels as tasks, by the names of those, in a process that does not ask the GPU."""
     made: dict[str, list[bytes]] = {}
     for kernel in kernels:
@@ -67,7 +67,7 @@ def give(tasks: Mapping[str, Sequence[bytes]]) -> None:
         _begin(name, lambda each=each: [COMPILER.send(task) for task in each])  # type: ignore[misc]  # as it is now
 
 
-def begin(kernels: Sequence[Planned], found: Traced, device: torch.device) -> None:
+def begin(kernels: Sequence[Planned], found: TracedGraph, device: torch.device) -> None:
     """Begin with the launches of kernels that nothing is begun of."""
     for kernel in kernels if device.type == "cuda" else ():
 

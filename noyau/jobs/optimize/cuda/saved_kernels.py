@@ -16,7 +16,7 @@ from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.input_layouts import Layout, Order
 from noyau.errors import ModelError, NoyauError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.executor import Boxed, told_as
+from noyau.hosts.torch.modules.executor import Boxed, with_device_errors
 from noyau.hosts.torch.modules.flat_codegen import flat
 from noyau.ir.loops import Kernel, Launch
 from noyau.jobs.optimize.cuda.certification import require_device
@@ -27,7 +27,7 @@ Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]
 
 
 @dataclass(frozen=True, slots=True)
-class Calling:
+class CallForm:
     """How a kernel is called: how many launches it has, and of each input the axes in the order of memory, none where
     that is their own."""
 
@@ -35,14 +35,18 @@ class Calling:
     axes: tuple[tuple[int, ...], ...]
 
 
-def noted_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Boxed:
+def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Boxed:
     """A graph of a file, whose sizes are numbers, as a function of a list of tensors, which it empties. The first call
     goes node by node and finds what each of them makes; from the second on it is one flat function (device_running).
 
     `places`: which arguments are the caller's. Where one of them has other strides or another dtype than in the first
     call, `slowly` runs: what is noted are numbers, and nobody else asks. It runs in other threads until there is a flat
     function, too."""
-    module, lock, slowly = fx.GraphModule(torch.nn.Module(), program), Lock(), told_as("a compiled graph", slowly)
+    module, lock, slowly = (
+        fx.GraphModule(torch.nn.Module(), program),
+        Lock(),
+        with_device_errors("a compiled graph", slowly),
+    )
     known: list[tuple[list[Form], Boxed]] = []
 
     def run(arguments: list[Any]) -> Any:
@@ -56,7 +60,7 @@ def noted_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Boxe
             if not known:
                 given = list(arguments)
                 arguments.clear()
-                results = Measuring(module).run(*given)
+                results = ShapeRecorder(module).run(*given)
                 known.append((forms, flat(module, ())))
                 return results
         finally:
@@ -71,7 +75,7 @@ def form(tensor: torch.Tensor) -> Form:
     return tensor.dtype, tensor.stride()
 
 
-class Measuring(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
+class ShapeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
     """The nodes of a graph one by one, what each makes kept beside it, without its cells, as tracing would."""
 
     def __init__(self, module: fx.GraphModule) -> None:
@@ -85,12 +89,12 @@ class Measuring(fx.Interpreter):  # type: ignore[misc]  # torch's class has no t
         return made
 
 
-def calling_of(planned: Planned, call: DeviceCall) -> Calling:
+def call_form(planned: Planned, call: DeviceCall) -> CallForm:
     """How a kernel of this process is called."""
-    return Calling(len(planned.kernel.launches), call.axes)
+    return CallForm(len(planned.kernel.launches), call.axes)
 
 
-def reopened(told: Mapping[str, Any], text: str) -> Callable[..., Any]:
+def reopen(told: Mapping[str, Any], text: str) -> Callable[..., Any]:
     """A kernel of a file as a function of tensors. BuildError where there is no GPU, ModelError where the file says
     nothing that can be read. The text is executed."""
     try:

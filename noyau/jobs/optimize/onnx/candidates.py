@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from noyau.codegen.plan import Planned
-from noyau.hosts.onnxruntime.inputs import Seen, ends_of
+from noyau.hosts.onnxruntime.inputs import Activations, end_places
 from noyau.ir.graph import Graph, names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import Task, judge
@@ -47,7 +47,7 @@ def _compile(planned: Planned, options: c_compiler.Options) -> Candidate:
 
 def certify_candidate(
     candidate: Candidate,
-    seen: Seen,
+    seen: Activations,
     options: c_compiler.Options,
     seed: int,
     make: Callable[[Task], Certificate] = judge,
@@ -57,17 +57,17 @@ def certify_candidate(
     def certificate() -> tuple[Certificate, str]:
         planned, first = candidate.planned, candidate.planned.groups[0]
         library, sizes = c_compiler.compile_library([planned.text], options), seen.sizes_of(first.original)
-        captured, note = captured_cases(planned, seen)
+        captured, note = activation_cases(planned, seen)
         task = Task(planned.operator, library, first.original, first.graph, captured, sizes, seed, seen.made_up)
         return make(task), note
 
     return certify(candidate, certificate)
 
 
-def captured_cases(planned: Planned, seen: Seen) -> tuple[list[Case], str]:
+def activation_cases(planned: Planned, seen: Activations) -> tuple[list[Case], str]:
     """What a kernel reads in its first and in its last place, and a note where that is too much to be checked."""
     made, spent, note = list[Case](), 0, ""
-    for group in ends_of(planned):
+    for group in end_places(planned):
         arrays = seen.of(group.original)
         if arrays is None:
             note = "what it reads in the model could not be captured"

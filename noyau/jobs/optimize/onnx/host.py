@@ -9,22 +9,22 @@ from dataclasses import dataclass, field, replace
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
-from noyau.hosts.onnxruntime.inputs import Seen, capturing_of, feeds_for, look
-from noyau.hosts.onnxruntime.install import fitting
+from noyau.hosts.onnxruntime.inputs import Activations, capture_of, capture_twice, model_inputs
+from noyau.hosts.onnxruntime.install import installable
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.size_bindings import called, first_of, spell
-from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.size_bindings import first_of, model_names, spell
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
-from noyau.jobs.optimize.onnx.kernel_timing import Bench, Deadline, Scene, with_idle
-from noyau.jobs.optimize.onnx.options import Wishes
-from noyau.jobs.optimize.onnx.place_choice import chosen
-from noyau.jobs.optimize.onnx.schedule_tuning import recalled, tuned
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, Deadline, OnnxBench, with_idle
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
+from noyau.jobs.optimize.onnx.place_choice import choose_places
+from noyau.jobs.optimize.onnx.schedule_tuning import recall_options, tune
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
-from noyau.jobs.optimize.onnx.user_kernels import own_kernels, tried
-from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, Settled, settled, with_kernels
+from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
+from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, with_kernels
 from noyau.jobs.optimize.pipeline import Say, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
@@ -38,45 +38,45 @@ class OnnxHost:
     """An ONNX model in onnxruntime. `schedule`, `start` and `base` are known once its kernels are certified: the sizes
     to time at, the machine before any timing, and the bench of the model with every right kernel."""
 
-    original: Original
-    wishes: Wishes
+    original: SourceModel
+    wishes: OptimizeOptions
     options: c_compiler.Options
     workers: Workers
     deadline: Deadline
     say: Say
     schedule: SizeSchedule = field(init=False)
     start: Conditions = field(init=False)
-    base: Bench = field(init=False)
-    scenes: list[Scene] = field(default_factory=list)  # of the whole model, one for each round
+    base: OnnxBench = field(init=False)
+    scenes: list[BenchmarkCase] = field(default_factory=list)  # of the whole model, one for each round
 
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the model, and the kernels that are asked for: the user's, then those of the groups around
         them."""
         original, wishes, target = self.original, self.wishes, self.options.target
-        own = own_kernels(original, wishes.ops, target)
+        own = user_kernels_of(original, wishes.ops, target)
         cut = cut_of(original, wishes.between, own.positions)
         plan = codegen_plan.plan(cut.groups, original.operators, target)
         plan = replace(plan, kernels=(*own.kernels, *plan.kernels))
-        return cut, chosen(fitting(plan, original.model, original.folder), wishes.only, wishes.drop)
+        return cut, choose_places(installable(plan, original.model, original.folder), wishes.only, wishes.drop)
 
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled, and certified on what flows through the model with small inputs."""
         original, wishes = self.original, self.wishes
         graphs = [group.original for kernel in kernels for group in kernel.groups[:1]]
-        feeds = feeds_for(original.imported, graphs, first_of(wishes.dims), wishes.inputs, wishes.seed)
+        feeds = model_inputs(original.imported, graphs, first_of(wishes.dims), wishes.inputs, wishes.seed)
         places = several(sum(len(kernel.groups) for kernel in kernels), "place")
         self.say(f"compiling {several(len(kernels), 'kernel')} for {places}")
         candidates = compile_kernels(kernels, self.options)
         self.say("running the model on small inputs and on those asked for")
-        capturing = capturing_of(original) if original.prepacked else None  # a session of large weights is not kept
-        small, asked = look(original, kernels, feeds, capturing)
+        capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
+        small, asked = capture_twice(original, kernels, feeds, capturing)
         self.start = conditions()
         self.schedule = SizeSchedule(original, feeds, asked, wishes.dims, wishes.seed, capturing)
         candidates = self._certified(candidates, small)
         self.base = self._bench(asked, right(candidates))
         return candidates
 
-    def _certified(self, candidates: Sequence[Candidate], small: Seen) -> list[Candidate]:
+    def _certified(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
         """The candidates with the options that suit this machine, and with their certificates: several at once in
         processes of their own, while there is time. `small`: what they read with small inputs."""
         options, wishes, given = self.options, self.wishes, self.workers.workers
@@ -85,21 +85,21 @@ class OnnxHost:
             def certify(candidate: Candidate) -> Candidate:
                 if not candidate.reason and self.deadline.passed:
                     return replace(candidate, reason=f"not checked: {self.deadline.fault}")
-                safe = tried(candidate, small, options, wishes.seed)
+                safe = try_isolated(candidate, small, options, wishes.seed)
                 return certify_candidate(safe, small, options, wishes.seed, certifiers.certificate)
 
             if wishes.tune:
                 self.say("trying other options of the schedules")
                 sizes = self.schedule.bindings()
                 seens = [seen for each in sizes if (seen := self.schedule.seen(candidates, each)) is not None]
-                candidates = list(tuned(candidates, seens, options, self.workers, certify, wishes.threads))
+                candidates = list(tune(candidates, seens, options, self.workers, certify, wishes.threads))
             elif wishes.tune is None:
-                candidates = recalled(candidates, self.schedule.asked, options, wishes.threads)
+                candidates = recall_options(candidates, self.schedule.asked, options, wishes.threads)
             turn = announce("checking", len(candidates), self.say, certify)
             return list(certifiers.each(turn, enumerate(candidates, 1)))
 
-    def _bench(self, asked: Seen, kernels: Sequence[Planned]) -> Bench:
-        bench = Bench(
+    def _bench(self, asked: Activations, kernels: Sequence[Planned]) -> OnnxBench:
+        bench = OnnxBench(
             self.original,
             self.original.model,
             None,
@@ -116,9 +116,9 @@ class OnnxHost:
         """The sizes of each round."""
         return self.schedule.bindings()
 
-    def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> Bench | None:
+    def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> OnnxBench | None:
         """The clock at some sizes; with cold caches, too, in the first round."""
-        named = called(self.original.imported, sizes)
+        named = model_names(self.original.imported, sizes)
         if self.scenes:
             self.say(f"running the model at {spell(named)}")
         late = self.deadline.passed and self.scenes
@@ -129,14 +129,14 @@ class OnnxHost:
         self.scenes += _scene(self.original, seen, named)
         return bench
 
-    def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Settled]:
+    def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""
         bench = replace(self.base, budget_s=3 * self.wishes.budget_s, whole=True)
         limit_s = math.inf if self.wishes.dims else LIMIT_S
-        made = settled(bench, candidates, self.cases(), self.options, self.wishes.keep, limit_s, self.say)
+        made = settle(bench, candidates, self.cases(), self.options, self.wishes.keep, limit_s, self.say)
         return made.candidates, made
 
-    def cases(self) -> list[Scene]:
+    def cases(self) -> list[BenchmarkCase]:
         """The scenes to time the whole model in; none, and a note, where no time is left."""
         if not self.deadline.passed:
             return self.scenes
@@ -144,10 +144,10 @@ class OnnxHost:
         return []
 
 
-def _scene(original: Original, seen: Seen, sizes: Sizes) -> list[Scene]:
+def _scene(original: SourceModel, seen: Activations, sizes: Sizes) -> list[BenchmarkCase]:
     """What the whole model reads at a binding; nothing where an input is not known."""
     stored = original.imported.initializers
     names = [value.name for value in original.model.graph.input if value.name not in stored]
     if not seen.arrays.keys() >= set(names):
         return []
-    return [Scene(sizes, {name: seen.arrays[name] for name in names})]
+    return [BenchmarkCase(sizes, {name: seen.arrays[name] for name in names})]

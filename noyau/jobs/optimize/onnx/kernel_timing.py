@@ -17,10 +17,10 @@ from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError
 from noyau.hosts.onnxruntime.function_bodies import ValueType
-from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.hosts.onnxruntime.install import value_type
 from noyau.hosts.onnxruntime.session_workers import MOST_BINDINGS, Feed, Job, Workers
-from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import Candidate
@@ -56,7 +56,7 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class BenchmarkCase:
     """What something is timed on: arrays by name, and the sizes that they stand for; `cold`: with cold caches too."""
 
     sizes: Mapping[str, int]
@@ -69,7 +69,7 @@ class Scene:
 
 
 @dataclass(frozen=True, slots=True)
-class Bench:
+class OnnxBench:
     """What kernels are timed on: the model as it is and with every right kernel in it, what flows through it, and for
     which sizes, by the model's own names.
 
@@ -77,10 +77,10 @@ class Bench:
     `whole`: the whole model is timed, of which the ratio itself is told, and an AMBIGUOUS one taken again. `cold`:
     kernels are timed with cold caches too, where that matters. `idle_s`: what a run takes that does nothing."""
 
-    original: Original
+    original: SourceModel
     fused: onnx.ModelProto
     library: Path | None
-    seen: Seen
+    seen: Activations
     workers: Workers | None = None
     threads: int = 1
     budget_s: float = 0.6
@@ -114,7 +114,7 @@ class Bench:
         sizes = self.seen.sizes_of(group.original)
         moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
         cold = self.cold and moved is not None and matters(moved.bytes)
-        (timing,) = self.compare(before, after, [Scene(self.sizes, read, cold)], planned.text)
+        (timing,) = self.compare(before, after, [BenchmarkCase(self.sizes, read, cold)], planned.text)
         assert timing is not None
         if moved is None:
             return timing
@@ -131,7 +131,7 @@ class Bench:
         self,
         before: onnx.ModelProto,
         after: onnx.ModelProto,
-        scenes: Sequence[Scene],
+        scenes: Sequence[BenchmarkCase],
         text: str,
         limit_s: float = math.inf,
     ) -> list[Timing | None]:
@@ -160,7 +160,7 @@ class Bench:
                 self.made.add(key)
         return known
 
-    def _recalled(self, scene: Scene, keys: Sequence[str]) -> Timing | None:
+    def _recalled(self, scene: BenchmarkCase, keys: Sequence[str]) -> Timing | None:
         """The timing of an earlier run, or of this one, where there is one at each temperature."""
         if self.fresh and not self.made.issuperset(keys):
             return None
@@ -172,7 +172,7 @@ class Bench:
         return Timing(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
     def _surely_measured(
-        self, contents: Sequence[bytes], scenes: Sequence[Scene], limit_s: float
+        self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
     ) -> list[Timing | float]:
         """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
         that would take too long, its seconds."""
@@ -183,7 +183,9 @@ class Bench:
             made[number] = timing
         return made
 
-    def _measured(self, contents: Sequence[bytes], scenes: Sequence[Scene], limit_s: float) -> list[Timing | float]:
+    def _measured(
+        self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
+    ) -> list[Timing | float]:
         if not scenes:
             return []
         first, *others = [feed for scene in scenes for feed in scene.feeds]
@@ -198,7 +200,7 @@ class Bench:
         return [_timing(scene, [next(comparisons) for _ in scene.feeds]) for scene in scenes]
 
 
-def _timing(scene: Scene, found: Sequence[Comparison | float]) -> Timing | float:
+def _timing(scene: BenchmarkCase, found: Sequence[Comparison | float]) -> Timing | float:
     hot, *others = found
     if isinstance(hot, float):
         return hot
@@ -219,12 +221,12 @@ def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
         yield f"{name} {status.st_size} {status.st_mtime_ns}"
 
 
-def with_idle(bench: Bench) -> Bench:
+def with_idle(bench: OnnxBench) -> OnnxBench:
     """The bench that knows what a run takes that does nothing: a kernel that is timed alone has it, one in a model has
     not. Where that cannot be timed, it is taken for nothing."""
     model, arrays = _idle(bench.original.model), {"x": np.zeros(1, np.float32)}
     try:
-        (timing,) = replace(bench, library=None).compare(model, model, [Scene({}, arrays)], "idle")
+        (timing,) = replace(bench, library=None).compare(model, model, [BenchmarkCase({}, arrays)], "idle")
     except NoyauError:
         return bench
     return bench if timing is None else replace(bench, idle_s=timing.hot.before_median_s)
@@ -244,7 +246,7 @@ def _idle(model: onnx.ModelProto) -> onnx.ModelProto:
     return made
 
 
-def parts(group: Group, bench: Bench) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
+def parts(group: Group, bench: OnnxBench) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
     """A group's operators as a model, its kernel as one, and what both read."""
     position = next(k for k, node in enumerate(bench.fused.graph.node) if set(group.outputs) <= set(node.output))
     tensors, arrays = bench.original.imported.initializers, bench.seen.arrays

@@ -17,7 +17,7 @@ from noyau.ops.op import Op
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class OptimizeOptions:
     """The options of one optimization. `keep`: "faster", "not-slower" or "all"; `dims` are sizes to time with, one
     number each or several, `inputs` an .npz file of arrays instead; `only` and `drop` name kernels, or values that a
     kernel writes, for that place alone; `between` are the ends of the path to work on, (["A", "B"], ["C"]) or "A,B:C";
@@ -41,10 +41,10 @@ class Wishes:
     ops: Sequence[str | Op[Any, Any]] = ()
 
 
-DEFAULTS = Wishes()
+DEFAULTS = OptimizeOptions()
 
 
-def check(wishes: Wishes) -> None:
+def check_options(wishes: OptimizeOptions) -> None:
     """InputError for an option that means nothing; MissingExtraError where onnxruntime is not there."""
     if wishes.keep not in KEEPS:
         raise InputError(f"keep={wishes.keep!r} is none of {', '.join(KEEPS)}")

@@ -9,18 +9,18 @@ from noyau.compiler.partition.cut import Group
 from noyau.hosts.onnxruntime.subgraph import closest
 
 
-def chosen(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
+def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
     """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
 
     A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
     left out is among the refused. InputError for a name that is neither."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
-    wanted = {group.positions for name in only for group in named(plan, name)} if only else _positions(places)
-    wanted -= {group.positions for name in drop for group in named(plan, name)}
+    wanted = {group.positions for name in only for group in places_by_name(plan, name)} if only else _positions(places)
+    wanted -= {group.positions for name in drop for group in places_by_name(plan, name)}
     return without(plan, [(group, "left out as asked") for group in places if group.positions not in wanted])
 
 
-def named(plan: Plan, name: str) -> list[Group]:
+def places_by_name(plan: Plan, name: str) -> list[Group]:
     """The places of a kernel, or the one that writes a value. InputError where there is none of that name."""
     for kernel in plan.kernels:
         if kernel.operator == name:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from noyau.hosts.onnxruntime.inputs import Feeds
+from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.hosts.onnxruntime.source_model import Original, already_fused, foreign
+from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing, deciding
+from noyau.jobs.optimize.decision import Timing, decisive
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
-from noyau.jobs.optimize.onnx.whole_model import Settled, Whole
+from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Outcome
 from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.jobs.optimize.record_builder import binding, left_alone, not_fused, record
@@ -24,14 +24,14 @@ from noyau.toolchain.c import compiler as c_compiler
 
 
 def report_of(
-    outcome: Outcome[Settled],
+    outcome: Outcome[FinalModel],
     schedule: SizeSchedule,
     options: c_compiler.Options,
     meanwhile: tuple[Conditions, Conditions],
 ) -> Report:
     """The report of one run: the kernels, the whole model, and why the rest is as it is."""
     bench, whole, candidates = outcome.installed.bench, outcome.installed.whole, outcome.candidates
-    original, feeds, decider = bench.original, schedule.feeds, deciding(whole.timings)
+    original, feeds, decider = bench.original, schedule.feeds, decisive(whole.timings)
     names = [f"{operator}#{position}" for position, operator in enumerate(original.operators)]
     return Report(
         this_machine(options),
@@ -47,23 +47,23 @@ def report_of(
     )
 
 
-def remarks(original: Original, feeds: Feeds, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
     """What else a reader has to know of the inputs, of the checks and of the clock."""
     if feeds.made_up and feeds.small.sizes != feeds.asked.sizes and candidates:
         called = original.imported.sizes
         sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())
         yield f"kernels are checked on smaller ones, of {', '.join(sizes)}"
     yield from (f"{one.planned.operator}: {one.note}" for one in candidates if one.note)
-    found = already_fused(original.model)
+    found = fused_operators(original.model)
     if found:
         names = ", ".join(printable(f"{count} {name}") for name, count in found.items())
         yield f"already fused by onnxruntime: {names}{'' if candidates else '; nothing else is left to fuse'}"
-    for operator in dict.fromkeys(foreign(original.model).values()):
+    for operator in dict.fromkeys(foreign_operators(original.model).values()):
         yield f"{printable(operator)} is no operator of plain onnxruntime: what needs it is neither captured nor timed"
     for name in feeds.missing:
         yield f"{printable(name)}: of a type that cannot be made up: what needs it is not timed; give --inputs F.npz"
     yield from whole.notes
-    yield from left_out(candidates, whole)
+    yield from missing_in_ceiling(candidates, whole)
     for timing in whole.timings:
         if timing.verdict is Verdict.AMBIGUOUS:
             yield f"the whole model, {timing}; {timing.comparison.advice}"
@@ -74,7 +74,7 @@ def remarks(original: Original, feeds: Feeds, candidates: Sequence[Candidate], w
         yield f"{some}times are of earlier runs: timed on {', '.join(days)}; --fresh times anew"
 
 
-def left_out(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
+def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
     """The kernels that are in no ceiling at some bindings, for they were dropped before they were timed there."""
     without: dict[str, list[str]] = {}
     for timing in whole.timings:

@@ -18,8 +18,8 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.host import OnnxHost
-from noyau.jobs.optimize.onnx.kernel_timing import Bench, Deadline
-from noyau.jobs.optimize.onnx.options import DEFAULTS, Wishes, check
+from noyau.jobs.optimize.onnx.kernel_timing import Deadline, OnnxBench
+from noyau.jobs.optimize.onnx.options import DEFAULTS, OptimizeOptions, check_options
 from noyau.jobs.optimize.onnx.report import report_of
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.record import Report
@@ -34,7 +34,7 @@ log = logging.getLogger("noyau")
 
 
 @dataclass(frozen=True, slots=True)
-class Optimized:
+class OptimizedModel:
     """A model with its winning kernels: what `optimize` returns. `candidates` has every kernel with its evidence."""
 
     model: onnx.ModelProto
@@ -63,12 +63,12 @@ class Optimized:
         raise codegen_plan.no_such(kernel, (one.planned for one in self.candidates))
 
 
-def optimize(path: str | Path, wishes: Wishes = DEFAULTS, say: Say = log.info) -> Optimized:
+def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = log.info) -> OptimizedModel:
     """Fuse what can be fused, keep the kernels that are right and win.
 
     `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
     wishes or inputs that do not fit; BuildError where there is no compiler; MissingExtraError without onnxruntime."""
-    check(wishes)
+    check_options(wishes)
     wishes = replace(wishes, budget_s=allowed_s(wishes.budget_s))
     deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
@@ -80,10 +80,10 @@ def optimize(path: str | Path, wishes: Wishes = DEFAULTS, say: Say = log.info) -
     bench = outcome.installed.bench
     sign(bench, outcome.candidates, options.target)
     report = report_of(outcome, host.schedule, options, (host.start, conditions()))
-    return Optimized(bench.fused, bench.library, original.folder, report, outcome.candidates)
+    return OptimizedModel(bench.fused, bench.library, original.folder, report, outcome.candidates)
 
 
-def sign(bench: Bench, candidates: Sequence[Candidate], target: str) -> None:
+def sign(bench: OnnxBench, candidates: Sequence[Candidate], target: str) -> None:
     """Write what each kernel is, and its certificate, into the function that stands for it in the fused model, and
     where all of it comes from into the metadata."""
     texts = {one.planned.operator: one.planned.text for one in candidates}

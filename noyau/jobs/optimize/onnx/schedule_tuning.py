@@ -21,7 +21,7 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.hosts.onnxruntime.session_workers import FEW_BINDINGS, Workers
 from noyau.ir.graph import Constant
 from noyau.jobs.optimize.candidate import Candidate
@@ -76,7 +76,7 @@ def variants(planned: Planned, target: str) -> dict[Options, Planned]:
     return found
 
 
-def tuned_key(planned: Planned, arrays: Sequence[np.ndarray], target: str, threads: int) -> str:
+def tuning_key(planned: Planned, arrays: Sequence[np.ndarray], target: str, threads: int) -> str:
     """What is found holds for: the kernel with its usual options, the machine, and shapes of the same class, of which
     each extent has the next power of two in common."""
     usual = digest(schedule(lower(nameless(planned.graph), "kernel")), target)
@@ -95,23 +95,25 @@ def recall(key: str) -> Options | None:
         return None
 
 
-def recalled(candidates: Sequence[Candidate], seen: Seen, options: c_compiler.Options, threads: int) -> list[Candidate]:
+def recall_options(
+    candidates: Sequence[Candidate], seen: Activations, options: c_compiler.Options, threads: int
+) -> list[Candidate]:
     """The kernels with the options that were found best before; where nothing was, as they are."""
     return [_recalled(one, seen, options, threads) for one in candidates]
 
 
-def _recalled(candidate: Candidate, seen: Seen, options: c_compiler.Options, threads: int) -> Candidate:
+def _recalled(candidate: Candidate, seen: Activations, options: c_compiler.Options, threads: int) -> Candidate:
     arrays = _arrays(candidate, seen)
-    found = None if arrays is None else recall(tuned_key(candidate.planned, arrays, options.target, threads))
+    found = None if arrays is None else recall(tuning_key(candidate.planned, arrays, options.target, threads))
     if found is None or found == USUAL:
         return candidate
     (made,) = compile_kernels([variant(candidate.planned, found, options.target)], options)
     return candidate if made.reason else made
 
 
-def tuned(
+def tune(
     candidates: Sequence[Candidate],
-    seens: Sequence[Seen],
+    seens: Sequence[Activations],
     options: c_compiler.Options,
     workers: Workers,
     certify: Callable[[Candidate], Candidate],
@@ -132,7 +134,7 @@ def tuned(
             continue
         speedup, chosen, winner = _best(one, shapes, options, workers, certify)
         told = {"options": dataclasses.asdict(chosen), "speedup": speedup, "tuned_on": today()}
-        cached_records.keep(tuned_key(one.planned, shapes[0], options.target, threads), told)
+        cached_records.keep(tuning_key(one.planned, shapes[0], options.target, threads), told)
         yield winner
 
 
@@ -195,7 +197,7 @@ def _speedup(
 
 
 @dataclass(slots=True)
-class Direct:
+class DirectCalls:
     """In the worker: a kernel bound to several copies of its inputs, called in turn."""
 
     runs: Sequence[Callable[[], object]]
@@ -213,17 +215,17 @@ class Direct:
         return {"bindings": len(self.runs)}
 
 
-def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]]) -> Direct:
+def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]]) -> DirectCalls:
     """In the worker: the kernel, bound to memory that nothing else uses."""
     kernel, arrays = Native(library, symbol), list(read_arrays(inputs).values())
     count = min(hot_sets(sum(array.nbytes for array in arrays)), FEW_BINDINGS)
     runs = [kernel.bound(*(array.copy() for array in arrays)) for _ in range(count)]
     for run in runs:
         run()
-    return Direct(runs)
+    return DirectCalls(runs)
 
 
-def _arrays(candidate: Candidate, seen: Seen) -> tuple[np.ndarray, ...] | None:
+def _arrays(candidate: Candidate, seen: Activations) -> tuple[np.ndarray, ...] | None:
     """What a generated kernel reads; None for one that cannot be tuned."""
     if candidate.reason or candidate.planned.by_hand:
         return None

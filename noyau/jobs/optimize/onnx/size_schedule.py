@@ -6,10 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.capture import Capturing
-from noyau.hosts.onnxruntime.inputs import Feeds, Seen, look_again
-from noyau.hosts.onnxruntime.size_bindings import MOST_BYTES, Dims, bindings, called, inputs_at, largest_bytes, spell
-from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.capture import ActivationCapture
+from noyau.hosts.onnxruntime.inputs import Activations, ModelInputs, capture_at
+from noyau.hosts.onnxruntime.size_bindings import (
+    MOST_BYTES,
+    Dims,
+    bindings,
+    inputs_at,
+    largest_bytes,
+    model_names,
+    spell,
+)
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.timing.conditions import is_brief
 
@@ -22,12 +30,12 @@ class SizeSchedule:
 
     `capturing` may have a session that shows what flows through it with others."""
 
-    original: Original
-    feeds: Feeds
-    asked: Seen
+    original: SourceModel
+    feeds: ModelInputs
+    asked: Activations
     dims: Dims
     seed: int = 0
-    capturing: Capturing | None = None
+    capturing: ActivationCapture | None = None
     notes: list[str] = field(default_factory=list)
 
     def bindings(self) -> list[Sizes]:
@@ -43,19 +51,19 @@ class SizeSchedule:
         imported = self.original.imported
         largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
         if largest > MOST_BYTES:
-            at = spell(called(imported, sizes))
+            at = spell(model_names(imported, sizes))
             self.note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
         return largest <= MOST_BYTES
 
-    def seen(self, candidates: Sequence[Candidate], sizes: Sizes) -> Seen | None:
+    def seen(self, candidates: Sequence[Candidate], sizes: Sizes) -> Activations | None:
         """The values that right kernels read at some sizes; None, and a note, where the model does not run."""
         if sizes == dict(self.feeds.asked.sizes):
             return self.asked
         try:
             inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
-            return look_again(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
+            return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
         except (InputError, ModelError) as error:
-            self.note(f"not timed at {spell(called(self.original.imported, sizes))}: {error}")
+            self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")
             return None
 
     def note(self, text: str) -> None:

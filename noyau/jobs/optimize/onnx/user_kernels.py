@@ -20,16 +20,16 @@ from noyau.compiler.partition.cut import Group
 from noyau.compiler.partition.sites import Wires
 from noyau.dtypes import DType
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
-from noyau.hosts.onnxruntime.inputs import Seen
-from noyau.hosts.onnxruntime.source_model import Original
+from noyau.hosts.onnxruntime.inputs import Activations
+from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import path_between
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.ir.sizes import plan
 from noyau.jobs.extract.run import wires_of
-from noyau.jobs.extract.subgraph_match import Place, places_of
+from noyau.jobs.extract.subgraph_match import Occurrence, places_of
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.onnx.candidates import captured_cases
+from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.kernels.c.prototypes import functions_of
 from noyau.kernels.c.text import c_source
 from noyau.kernels.isolated_library import Isolated
@@ -45,14 +45,14 @@ WHERE = "BETWEEN"  # what a file calls the ends of its path
 
 
 @dataclass(frozen=True, slots=True)
-class Own:
+class UserKernels:
     """The kernels of one's own that are to go into a model, and the positions of the operators that they replace."""
 
     kernels: tuple[Planned, ...] = ()
     positions: frozenset[int] = frozenset()
 
 
-def own_kernels(original: Original, ops: Sequence[str | Op[Any, Any]], target: str) -> Own:
+def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> UserKernels:
     """A kernel for each op, in the place that its file names and in every other one that computes the same.
 
     An op is given as "path.py::op", or as it is; of several kernels in C the one that was attached last is taken.
@@ -70,7 +70,7 @@ def own_kernels(original: Original, ops: Sequence[str | Op[Any, Any]], target: s
                 taken[position] = op.name
         kernels.append(found)
     _require_linked(kernels, target)
-    return Own(tuple(kernels), frozenset(taken))
+    return UserKernels(tuple(kernels), frozenset(taken))
 
 
 def _require_linked(kernels: Sequence[Planned], target: str) -> None:
@@ -92,7 +92,7 @@ def _require_linked(kernels: Sequence[Planned], target: str) -> None:
         together.append(kernel)
 
 
-def _planned(original: Original, op: Op[Any, Any], target: str) -> Planned:
+def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
     path = path_between(original, ends_of_op(op))
     places, kernel = places_of(original, path), kernel_of(op)
     graph = places[0].graph
@@ -161,7 +161,7 @@ def _spell(dtype: DType, rank: int) -> str:
     return f"{dtype.value} of rank {rank}"
 
 
-def _group(wires: Wires, place: Place, operator: str) -> Group:
+def _group(wires: Wires, place: Occurrence, operator: str) -> Group:
     """A place as a group: what runtimes see of its kernel are its buffers, in the model's sizes."""
     graph = place.graph
     inputs = tuple(node.output for node in graph.inputs)
@@ -175,7 +175,7 @@ def _group(wires: Wires, place: Place, operator: str) -> Group:
     return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
 
 
-def _stand_ins(wires: Wires, place: Place) -> Mapping[str, str]:
+def _stand_ins(wires: Wires, place: Occurrence) -> Mapping[str, str]:
     """Of a value that others only measure, the result that has its shape."""
     try:
         found = wires.ends(place.path.positions)[1]
@@ -187,7 +187,7 @@ def _stand_ins(wires: Wires, place: Place) -> Mapping[str, str]:
 PATIENCE_S = 20.0  # for one call
 
 
-def tried(candidate: Candidate, seen: Seen, options: c_compiler.Options, seed: int) -> Candidate:
+def try_isolated(candidate: Candidate, seen: Activations, options: c_compiler.Options, seed: int) -> Candidate:
     """The kernel; with the reason where it crashes, hangs, or touches what it may not on one of the inputs that its
     certificate has. One that noyau generated is not tried."""
     if candidate.reason or not candidate.planned.by_hand:
@@ -205,7 +205,7 @@ def tried(candidate: Candidate, seen: Seen, options: c_compiler.Options, seed: i
     return candidate
 
 
-def _cases(candidate: Candidate, seen: Seen, seed: int) -> Iterator[Case]:
+def _cases(candidate: Candidate, seen: Activations, seed: int) -> Iterator[Case]:
     graph = candidate.planned.groups[0].original
-    yield from captured_cases(candidate.planned, seen)[0]
+    yield from activation_cases(candidate.planned, seen)[0]
     yield from cases(graph, seen.sizes_of(graph), np.random.default_rng(seed))

@@ -18,10 +18,10 @@ from noyau.hosts.onnxruntime.bound_sessions import BoundRun, PlainRun, ends_run
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.install import library, put_back
 from noyau.hosts.onnxruntime.size_bindings import spell
-from noyau.hosts.onnxruntime.source_model import foreign
+from noyau.hosts.onnxruntime.source_model import foreign_operators
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing, deciding, overall
-from noyau.jobs.optimize.onnx.kernel_timing import Arrays, Bench, Scene, stamps
+from noyau.jobs.optimize.decision import Timing, decisive, overall
+from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
 from noyau.kernels.result_cache import timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
 from noyau.toolchain import cached_records
@@ -54,7 +54,7 @@ class Whole:
     @property
     def comparison(self) -> Comparison | None:
         """The comparison that its verdict rests on, or None where it was not timed."""
-        decider = deciding(self.timings)
+        decider = decisive(self.timings)
         return None if decider is None else decider.comparison
 
     @property
@@ -63,23 +63,23 @@ class Whole:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class FinalModel:
     """What is handed back: a model with the kernels that stay, its library, all kernels, and how it does."""
 
-    bench: Bench
+    bench: OnnxBench
     candidates: tuple[Candidate, ...]
     whole: Whole
 
 
-def settled(
-    bench: Bench,
+def settle(
+    bench: OnnxBench,
     candidates: Sequence[Candidate],
-    scenes: Sequence[Scene],
+    scenes: Sequence[BenchmarkCase],
     options: c_compiler.Options,
     keep: str = "faster",
     limit_s: float = math.inf,
     say: Say = log.info,
-) -> Settled:
+) -> FinalModel:
     """The model with those kernels that stay, timed in some scenes; where it is slower in one, with fewer kernels, the
     worst there left out first, or as it was; so too where it does not run with them."""
     candidates = tuple(candidates)
@@ -88,33 +88,33 @@ def settled(
     for attempt in range(ATTEMPTS + 1):
         bench = with_kernels(bench, [one.planned for one in candidates if one.kept], options)
         say("timing the whole model" if not attempt else f"timing the whole model with fewer kernels, {attempt}")
-        whole = timed_whole(bench, scenes, limit_s)
-        reason = lost(whole)
+        whole = time_whole(bench, scenes, limit_s)
+        reason = loss_of(whole)
         if keep == "all" or not reason or bench.library is None:
             break
         count = 2**attempt if attempt < ATTEMPTS and not whole.fault else len(candidates)
         candidates = without_worst(candidates, count, whole, reason)
-    return Settled(bench, candidates, whole)
+    return FinalModel(bench, candidates, whole)
 
 
-def with_kernels(bench: Bench, kernels: Sequence[Planned], options: c_compiler.Options) -> Bench:
+def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.Options) -> OnnxBench:
     """The bench of the model with these kernels."""
     original = bench.original
     return replace(bench, fused=put_back(original.model, kernels, original.folder), library=library(kernels, options))
 
 
-def lost(whole: Whole) -> str:
+def loss_of(whole: Whole) -> str:
     """Why a model is not handed back so, or nothing."""
     if whole.fault:
         return f"the whole model does not run with it: {whole.fault}"
-    decider = deciding(whole.timings)
+    decider = decisive(whole.timings)
     slower = decider is not None and decider.verdict is Verdict.SLOWER
     return f"the whole model is {decider}" if slower else ""
 
 
 def without_worst(candidates: Sequence[Candidate], count: int, whole: Whole, reason: str) -> tuple[Candidate, ...]:
     """So many of the kept kernels dropped: those that gain least at the binding where the whole model loses."""
-    decider = deciding(whole.timings)
+    decider = decisive(whole.timings)
     sizes = {} if decider is None else decider.sizes
     kept = sorted((one for one in candidates if one.kept), key=lambda one: gain_s(one, sizes))
     gone = {one.planned.operator for one in kept[:count]}
@@ -129,11 +129,11 @@ def gain_s(candidate: Candidate, sizes: Mapping[str, int]) -> float:
     return 0.0
 
 
-def timed_whole(bench: Bench, scenes: Sequence[Scene], limit_s: float = math.inf) -> Whole:
+def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float = math.inf) -> Whole:
     """The model before and after, with all of onnxruntime's optimizations; scenes but the first are left out where they
     would not be done within `limit_s`. `fault`: why the fused model does not run."""
     original = bench.original
-    if bench.library is None or not scenes or foreign(original.model):
+    if bench.library is None or not scenes or foreign_operators(original.model):
         return Whole()
     slow = "" if original.prepacked else "the whole model is timed with its weights as they lie in the file, not copied"
     notes = tuple(filter(None, [slow]))
@@ -150,16 +150,16 @@ def timed_whole(bench: Bench, scenes: Sequence[Scene], limit_s: float = math.inf
     return Whole(tuple(timing for timing in found if timing is not None), moved, notes)
 
 
-def _timed_here(bench: Bench, scene: Scene) -> Whole:
-    """As `timed_whole`, in this process and in one scene."""
+def _timed_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
+    """As `time_whole`, in this process and in one scene."""
     original, arrays = bench.original, scene.arrays
     before = ends_run(original.session(original.model, threads=bench.threads), arrays)
     after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
-    moved, found = apart(before, after), compare(before, after, budget_s=bench.budget_s)
+    moved, found = output_distance(before, after), compare(before, after, budget_s=bench.budget_s)
     return Whole((Timing(scene.sizes, found, timed_on=today()),), moved)
 
 
-def _kept_apart(bench: Bench, arrays: Arrays) -> float | None:
+def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:
     """As `apart` of the model and its twin, in a process of its own; or what an earlier run found."""
     original, models = bench.original, (bench.original.model, bench.fused)
     contents = [model.SerializeToString() for model in models]
@@ -208,10 +208,10 @@ def models_apart(
         run_after = run_of(after, library)
     except NoyauError as error:
         raise CheckError(f"with its kernels, {error}") from error
-    return apart(run_before, run_after)
+    return output_distance(run_before, run_after)
 
 
-def apart(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:
+def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:
     """How far the outputs of two callables are from each other, as `Whole` has it."""
     before()
     after()

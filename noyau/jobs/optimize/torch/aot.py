@@ -20,18 +20,18 @@ from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.fast_calls import library
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.sites import Traced
+from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.ir import ranges
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch import candidates as torch_candidates
 from noyau.jobs.optimize.torch.certification import Certification
-from noyau.jobs.optimize.torch.options import CERTIFICATES, Wishes
+from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest
 
 if TYPE_CHECKING:
-    from noyau.jobs.optimize.cuda.forked_selection import Copied  # of a GPU alone
+    from noyau.jobs.optimize.cuda.forked_selection import ForkedPlanner  # of a GPU alone
 
 _BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
 
@@ -40,25 +40,25 @@ _BEGINNING = Lock()  # of Triton: what two threads find out at once they both wo
 class Sketch:
     """A graph cut into kernels."""
 
-    found: Traced
+    found: TracedGraph
     cut: Partition
     plan: Plan
 
 
-class Ahead:
+class AheadOfTime:
     """Graphs of one captured module, and the certificates of their kernels. Use it in a `with`, which ends what still
     runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
     are wanted at once; `copied`: what finds those of the one graph on a GPU."""
 
     def __init__(
         self,
-        wishes: Wishes,
+        wishes: CompileOptions,
         say: Say,
         *,
         reasons: bool = True,
         on_gpu: bool = False,
         waits: bool = True,
-        copied: Copied | None = None,
+        copied: ForkedPlanner | None = None,
     ) -> None:
         self.copied = copied
         self.certification, self.say = Certification(CERTIFICATES[wishes.certificate]), say
@@ -66,10 +66,10 @@ class Ahead:
         self.closed = False
         self._sketches: dict[str, Sketch] = {}
         # The C that calls kernels takes a compiler half a second; Triton, twice that for what calls the driver.
-        begun = (triton_begun if on_gpu else library) if waits else None
+        begun = (begin_triton if on_gpu else library) if waits else None
         self._doors = Thread(target=begun, daemon=True)
 
-    def __enter__(self) -> Ahead:
+    def __enter__(self) -> AheadOfTime:
         self._doors.start()
         return self
 
@@ -82,16 +82,16 @@ class Ahead:
         """Begin with a graph that will be compiled; what is wrong with it is said when it is."""
         with contextlib.suppress(UnsupportedError, BuildError), _disable_current_modes():
             if modules_sites.device_of(program) == modules_sites.CPU:
-                sketch = self.sketched(modules_sites.traced(program))
-                self._sketches[told(program)] = sketch
+                sketch = self.sketched(modules_sites.trace_graph(program))
+                self._sketches[program_key(program)] = sketch
                 self.certification.begin(sketch.plan.kernels, sketch.found, self.say)
         ranges.forget()
 
     def sketch(self, program: fx.Graph) -> Sketch | None:
         """The kernels of a graph that was begun with, which is forgotten here."""
-        return self._sketches.pop(told(program), None) if self._sketches else None
+        return self._sketches.pop(program_key(program), None) if self._sketches else None
 
-    def sketched(self, found: Traced) -> Sketch:
+    def sketched(self, found: TracedGraph) -> Sketch:
         """A graph cut into kernels; the reasons of the cuts where `reasons` is."""
         cut = modules_sites.cut(found, reasons=self.reasons)
         return Sketch(found, cut, torch_candidates.plan(cut.groups, found.operators, c_compiler.level()))
@@ -106,7 +106,7 @@ class Ahead:
         return self.certification.candidates(sketch.plan.kernels, sketch.found, self.say)
 
 
-def triton_begun() -> None:
+def begin_triton() -> None:
     """Triton's own beginnings, once; where they go wrong, the first kernel says so."""
     with _BEGINNING, contextlib.suppress(Exception):
         from noyau.toolchain.triton import module as triton_module
@@ -114,7 +114,7 @@ def triton_begun() -> None:
         triton_module.begin()
 
 
-def told(program: fx.Graph) -> str:
+def program_key(program: fx.Graph) -> str:
     """A digest of all that noyau sees in a graph: its nodes by name, their arguments, and what they make."""
     nodes = (f"{node.name} {node.op} {node.target} {node.args} {node.kwargs}" for node in program.nodes)
     return digest(*nodes, *(str(node.meta.get("val")) for node in program.nodes))

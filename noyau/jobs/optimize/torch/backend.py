@@ -20,9 +20,9 @@ from torch._functorch.partitioners import min_cut_rematerialization_partition
 
 from noyau.hosts.torch.modules.common_values import drop_detached, keep_compared, merge_equal
 from noyau.hosts.torch.modules.executor import is_symbolic
-from noyau.jobs.optimize.torch.aot import Ahead
-from noyau.jobs.optimize.torch.compile import Record, compile_graph, may_wait
-from noyau.jobs.optimize.torch.options import Wishes, wishes_from
+from noyau.jobs.optimize.torch.aot import AheadOfTime
+from noyau.jobs.optimize.torch.compile import GraphRecord, compile_graph, may_wait
+from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.toolchain.python_modules import without_collections
 from noyau.toolchain.triton.parallel_compile import COMPILER
 
@@ -35,12 +35,14 @@ def backend(
 ) -> Callable[..., Any]:
     """A graph that dynamo captured as a function that computes the same, gradients too.
 
-    `options` are the fields of noyau.jobs.optimize.torch.options.Wishes: rest="eager" or "inductor", against="eager" or
-    "inductor", budget_s=60, keep="faster". InputError for an option or a value that there is not."""
-    return through(module, inputs, wishes_from({**(options or {}), **others}), Record(forgets=True))
+    `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions: rest="eager" or "inductor",
+    against="eager" or "inductor", budget_s=60, keep="faster". InputError for an option or a value that there is not."""
+    return compile_captured(module, inputs, options_from({**(options or {}), **others}), GraphRecord(forgets=True))
 
 
-def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, record: Record) -> Callable[..., Any]:
+def compile_captured(
+    module: fx.GraphModule, inputs: Sequence[Any], wishes: CompileOptions, record: GraphRecord
+) -> Callable[..., Any]:
     """As `backend`; what becomes of each graph is told to `record`."""
 
     on_gpu = any(getattr(each, "is_cuda", False) for each in inputs)
@@ -48,7 +50,9 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
         COMPILER.start()
     waits = not (on_gpu and may_wait(wishes, record)) or is_symbolic(inputs)
     with contextlib.ExitStack() as stack:
-        ahead = stack.enter_context(Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits))
+        ahead = stack.enter_context(
+            AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, waits=waits)
+        )
         if on_gpu:  # there, memory of the host is not what is short
             stack.enter_context(without_collections())
 
@@ -56,17 +60,17 @@ def through(module: fx.GraphModule, inputs: Sequence[Any], wishes: Wishes, recor
             return compile_graph(graph, examples, kind, wishes, record, ahead)
 
         def partition(*args: Any, **kwargs: Any) -> tuple[fx.GraphModule, fx.GraphModule]:
-            forward, backward = in_two(*args, **kwargs)
+            forward, backward = cut_in_two(*args, **kwargs)
             if not on_gpu:
                 gc.collect()  # what was cut, and the network that said where, are in cycles
             for graph in (forward.graph, backward.graph):
                 ahead.begin(graph)
             return forward, backward
 
-        return captured(module, inputs, compiler, decompositions(wishes.rest), partition)
+        return trace_with_autograd(module, inputs, compiler, decompositions(wishes.rest), partition)
 
 
-def in_two(
+def cut_in_two(
     joint: fx.GraphModule, *args: Any, num_fwd_outputs: int, **kwargs: Any
 ) -> tuple[fx.GraphModule, fx.GraphModule]:
     """The graphs of forward and backward, cut where the least must be kept."""
@@ -78,12 +82,12 @@ def in_two(
     return forward, backward
 
 
-def captured(
+def trace_with_autograd(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     compiler: Callable[[fx.GraphModule, Sequence[Any], str], Callable[..., Any]],
     taken_apart: Mapping[Any, Any] | None = None,
-    partition: Partitioner = in_two,
+    partition: Partitioner = cut_in_two,
 ) -> Callable[..., Any]:
     """What dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given to
     `compiler` with its kind: inference, forward or backward."""

@@ -16,12 +16,12 @@ from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.frontends.torch.dtypes import hinted
 from noyau.hosts.torch.modules import executor
-from noyau.hosts.torch.modules.sites import Traced, alone, drawn, sizes_in, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, sizes_in, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.host import Sizes
-from noyau.jobs.optimize.torch.candidates import ends_of, input_names, opened
+from noyau.jobs.optimize.torch.candidates import ends_of, input_names, open_kernel
 from noyau.kernels.result_cache import keep_timing, recall_timing, timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
 from noyau.toolchain.cached_records import today
@@ -60,7 +60,7 @@ class Clock:
 class TorchBench:
     """The clock of a graph on the CPU; `rival` runs torch's own nodes, `left` kernels are still to be timed."""
 
-    found: Traced
+    found: TracedGraph
     rival: str
     clock: Clock
     left: int
@@ -71,7 +71,7 @@ class TorchBench:
         share_s = self.clock.share_s(self.left)
         self.left -= 1
         group = candidate.planned.groups[0]
-        part, reads = alone(self.found, group)
+        part, reads = isolate(self.found, group)
         sizes = sizes_of(group, self.found)
         shapes = (
             f"{node.output}: {node.dtype}{[each.evaluate(sizes) for each in node.shape]}"
@@ -90,15 +90,15 @@ class TorchBench:
     def _compared(self, candidate: Candidate, part: fx.GraphModule, reads: list[fx.Node], share_s: float) -> Comparison:
         group = candidate.planned.groups[0]
         arrays = make_inputs(group.original, sizes_of(group, self.found), np.random.default_rng(_SEED)).arrays
-        tensors = {name: laid_out(tensor_of(array), self.found.givers[name]) for name, array in arrays.items()}
-        given = [tensors[node.name] if node.name in tensors else drawn(node) for node in reads]
+        tensors = {name: lay_out(tensor_of(array), self.found.givers[name]) for name, array in arrays.items()}
+        given = [tensors[node.name] if node.name in tensors else draw(node) for node in reads]
         own = [tensors[name] for name in input_names(group)]
         before, after = executor.RIVALS[self.rival](part, given), kernel_of(candidate, group)
         with torch.no_grad():
-            return compared(lambda: before(*given), lambda: after(*own), share_s)
+            return compare_briefly(lambda: before(*given), lambda: after(*own), share_s)
 
 
-def compared(before: Callable[[], object], after: Callable[[], object], budget_s: float) -> Comparison:
+def compare_briefly(before: Callable[[], object], after: Callable[[], object], budget_s: float) -> Comparison:
     """Torch's nodes and a kernel, timed against each other: a moment is enough where the kernel is clearly faster."""
     glance = compare(before, after, budget_s=min(_GLANCE_S, budget_s))
     clear = glance.verdict is Verdict.FASTER and glance.low > _CLEARLY
@@ -110,10 +110,10 @@ def kernel_of(candidate: Candidate, group: Group) -> Callable[..., Any]:
     assert candidate.library is not None
     scalars = scalars_of(group)
     fixed = [scalars.get(node.output) for node in group.graph.inputs]
-    return opened(candidate.planned.operator, candidate.library, ends_of(group.graph), fixed)
+    return open_kernel(candidate.planned.operator, candidate.library, ends_of(group.graph), fixed)
 
 
-def laid_out(tensor: torch.Tensor, giver: fx.Node) -> torch.Tensor:
+def lay_out(tensor: torch.Tensor, giver: fx.Node) -> torch.Tensor:
     """A tensor that lies in memory as torch's node gives it."""
     fake = giver.meta["val"]
     if fake.is_contiguous():

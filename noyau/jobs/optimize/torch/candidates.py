@@ -14,7 +14,7 @@ from noyau.codegen.plan import Plan, Shelf, plan_by
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.hosts.torch.fast_calls import TensorDoor, mapped
+from noyau.hosts.torch.fast_calls import TensorDoor, mapped_memory
 from noyau.hosts.torch.tensors import array_of, in_memory, tensor_of
 from noyau.ir.graph import Graph
 from noyau.toolchain.c import compiler as c_compiler
@@ -37,25 +37,25 @@ def library_of(text: str) -> Path:
 
 
 @dataclass(frozen=True, slots=True)
-class Ends:
+class KernelEnds:
     """What a kernel reads and makes: dtypes and ranks of its inputs, and how many results it has."""
 
     inputs: tuple[Argument, ...]
     results: int
 
 
-def ends_of(graph: Graph) -> Ends:
+def ends_of(graph: Graph) -> KernelEnds:
     """The ends of the kernel of a graph in normal form."""
-    return Ends(tuple(Argument(node.dtype, len(node.shape), PACKED) for node in graph.inputs), len(graph.outputs))
+    return KernelEnds(tuple(Argument(node.dtype, len(node.shape), PACKED) for node in graph.inputs), len(graph.outputs))
 
 
-def opened(name: str, library: Path, ends: Ends, scalars: Sequence[np.ndarray | None]) -> Callable[..., Any]:
+def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np.ndarray | None]) -> Callable[..., Any]:
     """A built kernel as a function of tensors of the CPU, which gives a tensor, or a tuple of them: new ones, packed.
 
     `scalars` has the numbers that stand for inputs, in their order, None where a tensor is given; a tensor that is not
     packed is copied. BuildError where the library cannot be loaded; a call raises InputError where an index is out of
     bounds or shapes do not fit."""
-    door = TensorDoor(library, f"{name}_kernel", ends.inputs, name, mapped)
+    door = TensorDoor(library, f"{name}_kernel", ends.inputs, name, mapped_memory)
     fixed = [None if each is None else tensor_of(np.asarray(each)) for each in scalars]
     call = _filled(door.call, fixed) if any(each is not None for each in fixed) else door.call
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from noyau.codegen.plan import Planned
 from noyau.errors import InputError, NoyauError
-from noyau.hosts.torch.modules.sites import Traced, sizes_of
+from noyau.hosts.torch.modules.sites import TracedGraph, sizes_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.candidates import library_of
@@ -64,7 +64,7 @@ class Certification:
         self._certifiers = None
         self._begun.clear()
 
-    def begin(self, kernels: Sequence[Planned], found: Traced, say: Say) -> None:
+    def begin(self, kernels: Sequence[Planned], found: TracedGraph, say: Say) -> None:
         """Begin with the kernels of a graph that nothing is known of. BuildError where there is no compiler at all."""
         fresh = [
             each for each in kernels if self.memory.of(each, self.effort) is None and each.operator not in self._begun
@@ -85,7 +85,7 @@ class Certification:
         self._certifiers.start()
         return self._certifiers
 
-    def _task(self, kernel: Planned, found: Traced) -> Callable[[Path], Task]:
+    def _task(self, kernel: Planned, found: TracedGraph) -> Callable[[Path], Task]:
         group = kernel.groups[0]
         try:
             sizes = sizes_of(group, found)
@@ -102,7 +102,7 @@ class Certification:
         for name in list(self._begun):
             self.memory.keep(self._begun.pop(name).result(), self.effort)
 
-    def candidates(self, kernels: Sequence[Planned], found: Traced, say: Say) -> list[Candidate]:
+    def candidates(self, kernels: Sequence[Planned], found: TracedGraph, say: Say) -> list[Candidate]:
         """Each kernel of a graph with its certificate, or the reason that there is none."""
         self.begin(kernels, found, say)
         self.settle()

@@ -19,18 +19,18 @@ from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.rewrite import Swap, rewritten
-from noyau.hosts.torch.modules.sites import Traced
+from noyau.hosts.torch.modules.rewrite import Swap, rewrite
+from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.ir import ranges
 from noyau.jobs.optimize import pipeline
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.torch.aot import Ahead
+from noyau.jobs.optimize.torch.aot import AheadOfTime
 from noyau.jobs.optimize.torch.host import TorchHost
-from noyau.jobs.optimize.torch.options import Wishes
+from noyau.jobs.optimize.torch.options import CompileOptions
 from noyau.workers.resources import give_back
 
 if TYPE_CHECKING:
-    from noyau.jobs.optimize.cuda.forked_selection import Copied  # of a GPU alone
+    from noyau.jobs.optimize.cuda.forked_selection import ForkedPlanner  # of a GPU alone
     from noyau.jobs.optimize.cuda.host import CudaHost
 
 log = logging.getLogger("noyau")
@@ -38,12 +38,12 @@ Boxed = Callable[[list[Any]], Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Compiled:
+class CompiledGraph:
     """What became of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
     where it was."""
 
     kind: str
-    found: Traced | None
+    found: TracedGraph | None
     partition: Partition
     plan: Plan
     candidates: tuple[Candidate, ...] = ()
@@ -55,14 +55,14 @@ class Compiled:
 
 
 @dataclass(slots=True)
-class Record:
+class GraphRecord:
     """Every graph that was compiled for a module, in order; none where it `forgets`: they are large, and torch keeps
     what compiles them as long as the module."""
 
-    graphs: list[Compiled] = field(default_factory=list)
+    graphs: list[CompiledGraph] = field(default_factory=list)
     forgets: bool = False
 
-    def tell(self, graph: Compiled) -> None:
+    def tell(self, graph: CompiledGraph) -> None:
         """A graph that was compiled."""
         if not self.forgets:
             self.graphs.append(graph)
@@ -72,9 +72,9 @@ def compile_graph(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     kind: str,
-    wishes: Wishes,
-    record: Record,
-    ahead: Ahead | None = None,
+    wishes: CompileOptions,
+    record: GraphRecord,
+    ahead: AheadOfTime | None = None,
 ) -> Boxed:
     """A graph of ATen operators as a function of a list of tensors, which it empties: kernels of noyau's where they are
     right and win, and the rest as is wished. `ahead`: what is known of the graph already."""
@@ -83,39 +83,39 @@ def compile_graph(
     if is_prompt(module.graph, wishes, record):
         from noyau.jobs.optimize.cuda import forked_selection, lazy_compile
 
-        copied = forked_selection.begun(module.graph)
-        run = lazy_compile.prompt(module, lambda: compiled_now(module, (), kind, wishes, record, copied=copied))
+        copied = forked_selection.begin(module.graph)
+        run = lazy_compile.compile_lazily(module, lambda: compile_now(module, (), kind, wishes, record, copied=copied))
     else:
-        run = compiled_now(module, inputs, kind, wishes, record, ahead)
+        run = compile_now(module, inputs, kind, wishes, record, ahead)
     return executor.in_memory_at(tangents, run) if tangents else run
 
 
-def is_prompt(program: fx.Graph, wishes: Wishes, record: Record) -> bool:
+def is_prompt(program: fx.Graph, wishes: CompileOptions, record: GraphRecord) -> bool:
     """Whether the first result of a graph does not wait for its kernels: on a GPU, where nobody reads the record."""
     on_gpu = modules_sites.device_of(program) != modules_sites.CPU
     return on_gpu and may_wait(wishes, record) and executor.is_static(program)
 
 
-def may_wait(wishes: Wishes, record: Record) -> bool:
+def may_wait(wishes: CompileOptions, record: GraphRecord) -> bool:
     """Whether kernels of a GPU may come after a graph's first result."""
     return wishes.prompt and wishes.rest == "eager" and record.forgets
 
 
-def compiled_now(
+def compile_now(
     module: fx.GraphModule,
     inputs: Sequence[Any],
     kind: str,
-    wishes: Wishes,
-    record: Record,
-    ahead: Ahead | None = None,
-    copied: Copied | None = None,
+    wishes: CompileOptions,
+    record: GraphRecord,
+    ahead: AheadOfTime | None = None,
+    copied: ForkedPlanner | None = None,
 ) -> Boxed:
     """As `compile_graph`, its kernels made; `copied`: what finds them beside."""
     on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
     try:
         with contextlib.ExitStack() as stack:
             known = ahead or stack.enter_context(
-                Ahead(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, copied=copied)
+                AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, copied=copied)
             )
             if known.closed:  # torch may ask for a backward late: the processes that are started for it end here
                 stack.callback(known.certification.__exit__)
@@ -128,7 +128,12 @@ def compiled_now(
 
 
 def _compiled(
-    module: fx.GraphModule, inputs: Sequence[Any], kind: str, wishes: Wishes, record: Record, ahead: Ahead
+    module: fx.GraphModule,
+    inputs: Sequence[Any],
+    kind: str,
+    wishes: CompileOptions,
+    record: GraphRecord,
+    ahead: AheadOfTime,
 ) -> Boxed:
     if modules_sites.device_of(module.graph) != modules_sites.CPU:
         from noyau.hosts.torch.modules import device_simplification
@@ -140,15 +145,15 @@ def _compiled(
             compiled, swaps = optimize_graph(module.graph, kind, wishes, ahead, registered=wishes.rest == "inductor")
     except (UnsupportedError, BuildError) as reason:
         warnings.warn(f"noyau leaves this graph to torch: {reason}", RuntimeWarning, stacklevel=2)
-        record.tell(Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
+        record.tell(CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason)))
         return run(module, inputs)
     record.tell(compiled)
     if not swaps:
         return run(module, inputs)
-    return run(fx.GraphModule(module, rewritten(module.graph, swaps)), inputs)
+    return run(fx.GraphModule(module, rewrite(module.graph, swaps)), inputs)
 
 
-def runner(program: fx.Graph, wishes: Wishes) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
+def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
     """What runs a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
     if wishes.rest == "eager" and modules_sites.device_of(program) != modules_sites.CPU:
         from noyau.hosts.torch.modules import flat_codegen  # a hundred modules, which nobody needs without a GPU
@@ -158,19 +163,19 @@ def runner(program: fx.Graph, wishes: Wishes) -> Callable[[fx.GraphModule, Seque
 
 
 def optimize_graph(
-    program: fx.Graph, kind: str, wishes: Wishes, ahead: Ahead, *, registered: bool
-) -> tuple[Compiled, list[Swap]]:
+    program: fx.Graph, kind: str, wishes: CompileOptions, ahead: AheadOfTime, *, registered: bool
+) -> tuple[CompiledGraph, list[Swap]]:
     """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
     UnsupportedError where an input is nothing that noyau knows."""
     host = host_of(program, wishes, ahead, registered)
     outcome = pipeline.optimize(host, wishes.keep, log.debug)
-    return Compiled(kind, host.found, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
+    return CompiledGraph(kind, host.found, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
 
 
-def host_of(program: fx.Graph, wishes: Wishes, ahead: Ahead, registered: bool) -> TorchHost | CudaHost:
+def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, registered: bool) -> TorchHost | CudaHost:
     """The host that a graph runs on: the CPU, or the device of its tensors."""
     sketch = ahead.sketch(program)
-    found = sketch.found if sketch else modules_sites.traced(program)
+    found = sketch.found if sketch else modules_sites.trace_graph(program)
     if found.device == modules_sites.CPU:
         return TorchHost(sketch or ahead.sketched(found), wishes, ahead, registered)
     from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs

@@ -18,8 +18,8 @@ from noyau.errors import UnsupportedError
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
-from noyau.jobs.optimize.torch.backend import captured
-from noyau.jobs.optimize.torch.compile import Compiled
+from noyau.jobs.optimize.torch.backend import trace_with_autograd
+from noyau.jobs.optimize.torch.compile import CompiledGraph
 from noyau.jobs.optimize.torch.report import left
 from noyau.jobs.optimize.torch.run import as_inputs
 from noyau.jobs.report.text import Record, hanging
@@ -31,12 +31,12 @@ _MOST = 4  # names after one reason
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explained(Staged, Record):
+class Explanation(Staged, Record):
     """What noyau sees in a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
     where."""
 
     name: str
-    graphs: tuple[Compiled, ...]
+    graphs: tuple[CompiledGraph, ...]
     breaks: tuple[str, ...]
 
     @property
@@ -59,34 +59,36 @@ class Explained(Staged, Record):
             yield from hanging(f"graph break: {printable(reason)}", width, "", "  ")
 
 
-def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explained:
+def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explanation:
     """The groups of a module on some inputs, why it is cut where it is, and where dynamo breaks it. The module runs
     once or twice on torch's kernels; nothing is built. InputError for inputs that are none."""
-    given, found = as_inputs(inputs), list[Compiled]()
+    given, found = as_inputs(inputs), list[CompiledGraph]()
 
     def look(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
-        found.append(seen(graph.graph, kind))
+        found.append(explain_graph(graph.graph, kind))
         return eager(graph, examples)
 
     with torch.no_grad():
-        torch.compile(module, backend=lambda graph, examples: captured(graph, examples, look), dynamic=dynamic)(*given)
+        torch.compile(
+            module, backend=lambda graph, examples: trace_with_autograd(graph, examples, look), dynamic=dynamic
+        )(*given)
         told = torch._dynamo.explain(module)(*given)
     breaks = tuple(dict.fromkeys(str(each.reason) for each in told.break_reasons))
     name = type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
-    return Explained(name, tuple(found), breaks)
+    return Explanation(name, tuple(found), breaks)
 
 
-def seen(program: fx.Graph, kind: str) -> Compiled:
+def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:
     """The groups of one graph and the texts of their kernels, none built."""
     try:
-        found = modules_sites.traced(program)
+        found = modules_sites.trace_graph(program)
         cut = modules_sites.cut(found)
-        return Compiled(kind, found, cut, torch_candidates.plan(cut.groups, found.operators, c_compiler.level()))
+        return CompiledGraph(kind, found, cut, torch_candidates.plan(cut.groups, found.operators, c_compiler.level()))
     except UnsupportedError as reason:
-        return Compiled(kind, None, Partition((), ()), Plan(()), whole=str(reason))
+        return CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason))
 
 
-def _graph(graph: Compiled) -> dict[str, Any]:
+def _graph(graph: CompiledGraph) -> dict[str, Any]:
     return {
         "kind": graph.kind,
         "whole": graph.whole,
@@ -100,7 +102,7 @@ def _graph(graph: Compiled) -> dict[str, Any]:
     }
 
 
-def _cuts(graph: Compiled) -> Iterator[tuple[str, str, str]]:
+def _cuts(graph: CompiledGraph) -> Iterator[tuple[str, str, str]]:
     """Neighbours that are not one kernel, and why."""
     names = [node.name for node in graph.found.nodes] if graph.found else []
     for cut in graph.partition.cuts:
@@ -108,7 +110,7 @@ def _cuts(graph: Compiled) -> Iterator[tuple[str, str, str]]:
             yield names[cut.producer], names[cut.consumer], cut.reason
 
 
-def _shown(graph: Compiled, width: int) -> Iterator[RenderableType]:
+def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
     covered = sum(len(group.positions) for one in graph.plan.kernels for group in one.groups)
     count = len(graph.found.nodes) - 1 if graph.found else 0
     told = f"{covered} of {count} operators in {_counted(len(graph.plan.kernels), 'kernel')}"

@@ -12,13 +12,13 @@ from torch import fx
 from torch.utils import _pytree as pytree
 
 from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.torch.modules.executor import Boxed, copied, eager
+from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
 
 Tensors = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
-class Layout:
+class CallLayout:
     """How a graph is called. `inputs`: for each placeholder, the name of a tensor of the module, or None for the next
     argument; `outputs`: for each result, the name of the tensor of the module that it is the new value of, or None for
     one that is returned; `extents`: of each argument, None for what is no tensor or for a size that may differ;
@@ -34,15 +34,15 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True)
-class Exported:
+class ExportedModule:
     """A module's graph, with its own tensors."""
 
     program: fx.Graph
-    layout: Layout
+    layout: CallLayout
     tensors: Tensors
 
 
-def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> Exported:
+def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> ExportedModule:
     """The graph of a module for inference, operators as torch's kernels are. UnsupportedError where torch cannot export
     it, with torch's first line: data-dependent control flow, say."""
     shapes = pytree.tree_map(_free if dynamic else _fixed, tuple(args))
@@ -56,7 +56,7 @@ def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> Expor
         raise UnsupportedError(
             f"torch cannot export {type(module).__name__}, so it cannot be saved: {first}"
         ) from error
-    return Exported(found.graph_module.graph, _layout(found), _tensors(found))
+    return ExportedModule(found.graph_module.graph, _layout(found), _tensors(found))
 
 
 def _free(value: Any) -> Any:
@@ -67,7 +67,7 @@ def _fixed(value: Any) -> Any:
     del value
 
 
-def _layout(found: Any) -> Layout:
+def _layout(found: Any) -> CallLayout:
     signature, names = found.graph_signature, [spec.target for spec in found.graph_signature.input_specs]
     kinds = [spec.kind.name for spec in signature.input_specs]
     if any(kind in ("CUSTOM_OBJ", "TOKEN") for kind in kinds):
@@ -77,7 +77,7 @@ def _layout(found: Any) -> Layout:
     given = [node for node in found.graph.nodes if node.op == "placeholder"]
     fakes = [node.meta.get("val") for node, name in zip(given, inputs, strict=True) if name is None]
     takes, gives = (pytree.treespec_dumps(spec) for spec in (found.call_spec.in_spec, found.call_spec.out_spec))
-    return Layout(inputs, outputs, tuple(map(_extents, fakes)), takes, gives, tuple(map(_form, fakes)))
+    return CallLayout(inputs, outputs, tuple(map(_extents, fakes)), takes, gives, tuple(map(_form, fakes)))
 
 
 def _extents(fake: Any) -> tuple[int | None, ...] | None:
@@ -98,11 +98,11 @@ def _tensors(found: Any) -> dict[str, torch.Tensor]:
     return {str(name): every[name].detach() for name in names}
 
 
-def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..., Any]:
+def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callable[..., Any]:
     """The graph as a function that takes what the module took. It raises InputError for arguments of another form,
     shape or dtype, or on another kind of device; tensors of the module that it changes are changed."""
     forms = layout.forms or (None,) * len(layout.extents)
-    slowly, known = eager(fx.GraphModule(torch.nn.Module(), copied(program)), []), dict[torch.device, Boxed]()
+    slowly, known = eager(fx.GraphModule(torch.nn.Module(), copy_graph(program)), []), dict[torch.device, Boxed]()
     repeats = all(each is not None and None not in each for each in layout.extents)
     places = [at for at, name in enumerate(layout.inputs) if name is None]
 
@@ -113,9 +113,9 @@ def runnable(program: fx.Graph, layout: Layout, tensors: Tensors) -> Callable[..
         if device is None or device.type != "cuda" or not repeats:
             return slowly(arguments)
         if device not in known:
-            from noyau.jobs.optimize.cuda.saved_kernels import noted_later  # many modules, of a GPU alone
+            from noyau.jobs.optimize.cuda.saved_kernels import flatten_later  # many modules, of a GPU alone
 
-            known.setdefault(device, noted_later(copied(program), places, slowly))
+            known.setdefault(device, flatten_later(copy_graph(program), places, slowly))
         return known[device](arguments)
 
     takes, gives = pytree.treespec_loads(layout.takes), pytree.treespec_loads(layout.gives)

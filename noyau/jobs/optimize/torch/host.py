@@ -9,13 +9,13 @@ from typing import Any
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Group, Partition
 from noyau.hosts.torch.modules.rewrite import Swap, operator_of
-from noyau.hosts.torch.modules.sites import Traced, plain
+from noyau.hosts.torch.modules.sites import TracedGraph, plain
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.host import Sizes
-from noyau.jobs.optimize.torch.aot import Ahead, Sketch
+from noyau.jobs.optimize.torch.aot import AheadOfTime, Sketch
 from noyau.jobs.optimize.torch.bench import Clock, TorchBench, kernel_of
 from noyau.jobs.optimize.torch.candidates import input_names
-from noyau.jobs.optimize.torch.options import Wishes
+from noyau.jobs.optimize.torch.options import CompileOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +24,12 @@ class TorchHost:
     registry where they are `registered`, else functions."""
 
     sketch: Sketch
-    wishes: Wishes
-    ahead: Ahead
+    wishes: CompileOptions
+    ahead: AheadOfTime
     registered: bool
 
     @property
-    def found(self) -> Traced:
+    def found(self) -> TracedGraph:
         """The graph as noyau sees it."""
         return self.sketch.found
 
@@ -54,14 +54,14 @@ class TorchHost:
         return swaps_of(candidates, self.found, kernel_of, registered=self.registered)
 
 
-def rounds_of(wishes: Wishes) -> Sequence[Sizes]:
+def rounds_of(wishes: CompileOptions) -> Sequence[Sizes]:
     """One round, without names of sizes, for torch's graphs have one set; none where every right kernel is kept."""
     return () if wishes.keep == "all" else ({},)
 
 
 def swaps_of(
     candidates: Sequence[Candidate],
-    found: Traced,
+    found: TracedGraph,
     opening: Callable[[Candidate, Group], Callable[..., Any]],
     *,
     registered: bool,

@@ -16,12 +16,12 @@ from noyau.errors import InputError, UnsupportedError
 from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx.function_bodies import canonical, opsets_of
 from noyau.frontends.onnx.tensors import array_of
-from noyau.hosts.onnxruntime.inputs import Feeds, feeds_for
-from noyau.hosts.torch.cuda.errors import lacking
+from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
+from noyau.hosts.torch.cuda.errors import missing_device
 from noyau.hosts.torch.modules.onnx_operators import Call, Value, run
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.optimize.keywords import ModuleKeywords
-from noyau.jobs.optimize.torch.run import Optimized, optimize
+from noyau.jobs.optimize.torch.run import OptimizedModule, optimize
 from noyau.text import printable
 
 _OF_MICROSOFT = ("Gelu", "SimplifiedLayerNormalization")  # that mean what the tables have by their names
@@ -31,23 +31,23 @@ _SMALL = 256  # cells of integers that are taken for shapes, and never go to the
 
 
 @dataclass(slots=True)
-class Hosted:
+class HostedModel:
     """An ONNX model that runs on torch: called with its inputs, in their order or by name, as tensors or arrays; it
     gives a list of its outputs, tensors on the device. For inputs of other shapes it is made anew, and the last few are
     kept."""
 
-    host: Host
+    host: TorchModel
     device: torch.device
     options: ModuleKeywords
     notes: tuple[str, ...]
-    made: dict[tuple[Any, ...], Optimized] = field(default_factory=dict)
+    made: dict[tuple[Any, ...], OptimizedModule] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
     def __call__(self, *args: Any, **named: Any) -> list[torch.Tensor]:
         given = self.host.in_order(args, named, self.device)
         return list(self.of(given)(*given))
 
-    def of(self, given: Sequence[torch.Tensor]) -> Optimized:
+    def of(self, given: Sequence[torch.Tensor]) -> OptimizedModule:
         """The model with its kernels for inputs of these shapes."""
         key = tuple((tuple(each.shape), each.dtype) for each in given)
         with self.lock:
@@ -64,7 +64,7 @@ class Hosted:
         return made
 
     @property
-    def first(self) -> Optimized:
+    def first(self) -> OptimizedModule:
         """For the inputs that it was optimised with."""
         return next(iter(self.made.values()))
 
@@ -74,7 +74,7 @@ class Hosted:
         return self.first.report
 
     def source(self, kernel: str) -> str:
-        """The text of a kernel, as noyau.jobs.optimize.torch.run.Optimized.source."""
+        """The text of a kernel, as noyau.jobs.optimize.torch.run.OptimizedModule.source."""
         return self.first.source(kernel)
 
     def save(self, path: str | Path) -> None:
@@ -83,7 +83,7 @@ class Hosted:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class TorchModel:
     """A model, its nodes and its tensors: floats on the device, small integers as arrays."""
 
     name: str
@@ -178,21 +178,21 @@ def optimize_model(
     inputs: str | Path | None = None,
     seed: int = 0,
     **options: Unpack[ModuleKeywords],
-) -> Hosted:
+) -> HostedModel:
     """An ONNX model hosted by torch on a device, with kernels where they are right and win.
 
-    `dims` and `inputs` as noyau.jobs.optimize.onnx.options.Wishes has them: one number a size, or an .npz file;
-    `options` are those of modules. ModelError for a file that is no model, InputError for inputs that do not fit or a
-    device that is not there, UnsupportedError for a node that torch has nothing for."""
-    where = device_named(device)
+    `dims` and `inputs` as noyau.jobs.optimize.onnx.options.OptimizeOptions has them: one number a size, or an .npz
+    file; `options` are those of modules. ModelError for a file that is no model, InputError for inputs that do not fit
+    or a device that is not there, UnsupportedError for a node that torch has nothing for."""
+    where = device_of_name(device)
     path = Path(path)
-    host, feeds = hosted(path, where, dims or {}, inputs, seed)
-    made = Hosted(host, where, options, feeds.asked.notes)
+    host, feeds = host_model(path, where, dims or {}, inputs, seed)
+    made = HostedModel(host, where, options, feeds.asked.notes)
     made.of(host.in_order((), feeds.asked.arrays, where))
     return made
 
 
-def device_named(device: str) -> torch.device:
+def device_of_name(device: str) -> torch.device:
     """A device by its name. InputError where there is none of that name."""
     try:
         found = torch.device(device)
@@ -200,27 +200,27 @@ def device_named(device: str) -> torch.device:
         raise InputError(f"device={printable(device)} is no device of torch's: cuda, cuda:1 and cpu are") from error
     if found.type == "cuda" and found.index is None:
         found = torch.device("cuda", 0)
-    lacks = lacking(found)
+    lacks = missing_device(found)
     if lacks:
         raise InputError(f"device={printable(device)}: {lacks}")
     return found
 
 
-def hosted(
+def host_model(
     path: Path, device: torch.device, dims: Mapping[str, int], inputs: str | Path | None, seed: int
-) -> tuple[Host, Feeds]:
+) -> tuple[TorchModel, ModelInputs]:
     """A model as torch runs it, and what it is run with."""
     model = frontend.read(path)
     imported = frontend.import_model(model, path.parent)
-    feeds = feeds_for(imported, [imported.graph], dims, inputs, seed)
-    tensors = {each.name: placed(each, path.parent, device) for each in model.graph.initializer}
+    feeds = model_inputs(imported, [imported.graph], dims, inputs, seed)
+    tensors = {each.name: place_tensor(each, path.parent, device) for each in model.graph.initializer}
     names = tuple(each.name for each in model.graph.input if each.name not in tensors)
     outputs = tuple(each.name for each in model.graph.output)
     opsets = opsets_of(list(model.opset_import))
-    return Host(path.name, tuple(model.graph.node), names, outputs, tensors, opsets, device), feeds
+    return TorchModel(path.name, tuple(model.graph.node), names, outputs, tensors, opsets, device), feeds
 
 
-def placed(tensor: Any, folder: Path, device: torch.device) -> Value:
+def place_tensor(tensor: Any, folder: Path, device: torch.device) -> Value:
     """A tensor of the model where it is used: what may be a shape stays an array. UnsupportedError for one of a type
     that noyau does not have."""
     array = array_of(tensor, folder)

@@ -16,7 +16,7 @@ CERTIFICATES: Mapping[str, Effort] = {"smoke": SMOKE, "full": FULL}
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class CompileOptions:
     """`rest`: who runs what no kernel of noyau's covers, "eager" (torch's own kernels, nothing is built) or "inductor";
     `against`: what kernels are timed against; as `rest` where it is None. `budget_s`: seconds for the clock, of all
     kernels of one graph. `keep`: "faster", "not-slower" or "all" of the kernels that are right. `certificate`: "smoke"
@@ -39,13 +39,13 @@ class Wishes:
         return self.against or self.rest
 
 
-def wishes_from(options: Mapping[str, Any]) -> Wishes:
+def options_from(options: Mapping[str, Any]) -> CompileOptions:
     """The wishes that options of `torch.compile` spell. InputError for an option or a value that there is not."""
-    known = [field.name for field in fields(Wishes)]
+    known = [field.name for field in fields(CompileOptions)]
     for name in options:
         if name not in known:
             raise InputError(f"noyau has no option {printable(str(name))}; its options are: {', '.join(known)}")
-    wishes = Wishes(**options)
+    wishes = CompileOptions(**options)
     for name, value, allowed in (
         ("rest", wishes.rest, RESTS),
         ("against", wishes.rival, RESTS),

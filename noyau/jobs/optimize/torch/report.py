@@ -10,13 +10,13 @@ import torch
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.jobs.optimize.record_builder import left_alone, not_fused, record
-from noyau.jobs.optimize.torch.compile import Compiled
+from noyau.jobs.optimize.torch.compile import CompiledGraph
 from noyau.timing.comparison import Comparison
 from noyau.timing.machine import Machine, this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 
-def report_of(name: str, graphs: Sequence[Compiled], whole: Comparison | None, notes: Iterable[str]) -> Report:
+def report_of(name: str, graphs: Sequence[CompiledGraph], whole: Comparison | None, notes: Iterable[str]) -> Report:
     """The report on a module; `whole`: torch's own run of it against the compiled one, where they were timed."""
     before = sum(len(graph.found.nodes) - 1 for graph in graphs if graph.found)
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
@@ -38,7 +38,7 @@ def machine() -> Machine:
     return replace(found, versions={**found.versions, "torch": torch.__version__})
 
 
-def distinct(graphs: Iterable[Compiled]) -> list[Candidate]:
+def distinct(graphs: Iterable[CompiledGraph]) -> list[Candidate]:
     """Each kernel once, with all its places; kept where one graph has kept it."""
     found: dict[str, Candidate] = {}
     for graph in graphs:
@@ -58,14 +58,14 @@ def end_to_end(whole: Comparison) -> EndToEnd:
     return EndToEnd(whole.before_median_s, whole.after_median_s, whole.verdict, whole.speedup)
 
 
-def left(graph: Compiled) -> Iterator[tuple[str, str]]:
+def left(graph: CompiledGraph) -> Iterator[tuple[str, str]]:
     """The nodes of a graph that are in no kernel, with the reasons."""
     if graph.found is not None:
         names = [node.name for node in graph.found.nodes[:-1]]  # the last is what the graph returns
         yield from left_alone(names, graph.partition, graph.plan)
 
 
-def _left_to_torch(graphs: Iterable[Compiled]) -> Iterator[tuple[str, str]]:
+def _left_to_torch(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[str, str]]:
     for graph in graphs:
         if graph.whole:
             yield f"the whole {graph.kind} graph", graph.whole

@@ -19,18 +19,18 @@ from noyau.codegen.plan import no_such
 from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.rewrite import Swap, rewritten
+from noyau.hosts.torch.modules.rewrite import Swap, rewrite
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.cuda.saved_kernels import calling_of
+from noyau.jobs.optimize.cuda.saved_kernels import call_form
 from noyau.jobs.optimize.keywords import CompileKeywords
 from noyau.jobs.optimize.record import Report
 from noyau.jobs.optimize.torch import saved_module
-from noyau.jobs.optimize.torch.aot import Ahead
-from noyau.jobs.optimize.torch.backend import through
+from noyau.jobs.optimize.torch.aot import AheadOfTime
+from noyau.jobs.optimize.torch.backend import compile_captured
 from noyau.jobs.optimize.torch.candidates import ends_of
-from noyau.jobs.optimize.torch.compile import Record, optimize_graph
+from noyau.jobs.optimize.torch.compile import GraphRecord, optimize_graph
 from noyau.jobs.optimize.torch.export import export
-from noyau.jobs.optimize.torch.options import Wishes, wishes_from
+from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 from noyau.jobs.optimize.torch.report import distinct, report_of
 from noyau.text import path_of
 from noyau.timing.comparison import Comparison, Verdict, compare
@@ -42,15 +42,15 @@ _APART = re.compile(r"same device|different devices|Device Propagation|not on th
 
 
 @dataclass(slots=True, repr=False)
-class Optimized:
+class OptimizedModule:
     """A module with its winning kernels: call it as the module, also where gradients are wanted. `wins`: whether it is
     not slower than torch's own run of it; where it is not, calls run the module as it was."""
 
     module: Callable[..., Any]
     compiled: Callable[..., Any]
     inputs: tuple[Any, ...]
-    wishes: Wishes
-    record: Record
+    wishes: CompileOptions
+    record: GraphRecord
     dynamic: bool
     whole: Comparison | None = None
     notes: tuple[str, ...] = field(default=())
@@ -64,7 +64,7 @@ class Optimized:
         return self.whole is None or self.whole.verdict is not Verdict.SLOWER
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        with devices_told(self.module, (args, kwargs)):
+        with explain_devices(self.module, (args, kwargs)):
             return (self.compiled if self.wins else self.module)(*args, **kwargs)
 
     @property
@@ -94,60 +94,60 @@ class Optimized:
             raise UnsupportedError("a function is not saved; make it the forward of a torch.nn.Module")
         exported = export(self.module, self.inputs, self.dynamic)
         try:
-            with _disable_current_modes(), Ahead(self.wishes, log.info) as ahead:
+            with _disable_current_modes(), AheadOfTime(self.wishes, log.info) as ahead:
                 found, swaps = optimize_graph(exported.program, "inference", self.wishes, ahead, registered=False)
         except (UnsupportedError, BuildError) as reason:
             log.info("the module is saved without kernels: %s", reason)
             swaps, pieces, program = [], {}, exported.program
         else:
-            program = rewritten(exported.program, swaps)
+            program = rewrite(exported.program, swaps)
             places = [(one, group) for one in found.kept for group in one.planned.groups]
             pieces = {swap.target: _piece(swap, *place) for swap, place in zip(swaps, places, strict=True)}
         saved_module.save(place, exported, program, pieces)
 
 
-def _piece(swap: Swap, candidate: Candidate, group: Group) -> saved_module.Piece:
+def _piece(swap: Swap, candidate: Candidate, group: Group) -> saved_module.SavedKernel:
     if isinstance(swap.target, DeviceCall):
-        calling = calling_of(candidate.planned, swap.target)
-        return saved_module.Piece(
+        calling = call_form(candidate.planned, swap.target)
+        return saved_module.SavedKernel(
             candidate.planned.operator, candidate.planned.text, None, ends_of(group.graph), (), device=calling
         )
     assert candidate.library is not None
     scalars: Mapping[str, np.ndarray] = scalars_of(group)
     fixed = tuple(scalars.get(node.output) for node in group.graph.inputs)
     planned = candidate.planned
-    return saved_module.Piece(planned.operator, planned.text, candidate.library, ends_of(group.graph), fixed)
+    return saved_module.SavedKernel(planned.operator, planned.text, candidate.library, ends_of(group.graph), fixed)
 
 
 def optimize(
     module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None, **options: Unpack[CompileKeywords]
-) -> Optimized:
+) -> OptimizedModule:
     """A module, or a function of tensors, with kernels where they are right and win, on these inputs: a tensor, or a
     tuple of them.
 
-    `dynamic`: as torch.compile has it. `options` are the fields of noyau.jobs.optimize.torch.options.Wishes;
+    `dynamic`: as torch.compile has it. `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions;
     certificates are full ones unless that says otherwise. InputError for options or inputs that mean nothing; what the
     module itself raises is not caught."""
-    wanted, given = wishes_from({"certificate": "full", **options}), as_inputs(inputs)
-    record = Record()
+    wanted, given = options_from({"certificate": "full", **options}), as_inputs(inputs)
+    record = GraphRecord()
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return through(graph, examples, wanted, record)
+        return compile_captured(graph, examples, wanted, record)
 
     compiled = torch.compile(module, backend=backend, dynamic=dynamic)
     with torch.no_grad():
-        with devices_told(module, given):
+        with explain_devices(module, given):
             compiled(*given)
         whole = None
         if any(graph.kept for graph in record.graphs):
             budget_s = min(WHOLE_S, wanted.budget_s)
-            whole = compare(to_its_end(module, given), to_its_end(compiled, given), budget_s=budget_s)
+            whole = compare(until_done(module, given), until_done(compiled, given), budget_s=budget_s)
     notes = [_described(at, each) for at, each in enumerate(given)]
-    return Optimized(module, compiled, given, wanted, record, bool(dynamic), whole, tuple(notes))
+    return OptimizedModule(module, compiled, given, wanted, record, bool(dynamic), whole, tuple(notes))
 
 
 @contextmanager
-def devices_told(module: Callable[..., Any], given: Any) -> Iterator[None]:
+def explain_devices(module: Callable[..., Any], given: Any) -> Iterator[None]:
     """InputError in place of torch's error where a module and what it is given are on devices that do not go
     together."""
     try:
@@ -169,7 +169,7 @@ def _devices(nested: Any) -> set[str]:
     return {str(each.device) for each in leaves if isinstance(each, torch.Tensor)}
 
 
-def to_its_end(run: Callable[..., Any], given: Sequence[Any]) -> Callable[[], Any]:
+def until_done(run: Callable[..., Any], given: Sequence[Any]) -> Callable[[], Any]:
     """A call that is over when it returns: what it has put on a GPU's queue is done."""
     tensors = (each for each in torch.utils._pytree.tree_leaves(tuple(given)) if isinstance(each, torch.Tensor))
     if not any(each.is_cuda for each in tensors):

@@ -29,9 +29,9 @@ from noyau.errors import BuildError, ModelError, NoyauError, OutputError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules import graph_json
-from noyau.jobs.optimize.cuda.saved_kernels import Calling, reopened
-from noyau.jobs.optimize.torch.candidates import Ends, library_of, opened
-from noyau.jobs.optimize.torch.export import Exported, Layout, runnable
+from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen
+from noyau.jobs.optimize.torch.candidates import KernelEnds, library_of, open_kernel
+from noyau.jobs.optimize.torch.export import CallLayout, ExportedModule, runnable
 from noyau.text import printable
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
@@ -45,19 +45,19 @@ _MOST_KERNELS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SavedKernel:
     """A kernel in places that give it the same numbers: its name, text and library, what it reads and makes. On a GPU
     it has no library, its numbers stand in the text, and `device` says how it is called."""
 
     name: str
     text: str
     library: Path | None
-    ends: Ends
+    ends: KernelEnds
     scalars: tuple[np.ndarray | None, ...]
-    device: Calling | None = None
+    device: CallForm | None = None
 
 
-def save(path: Path, exported: Exported, program: fx.Graph, fused: Mapping[Any, Piece]) -> None:
+def save(path: Path, exported: ExportedModule, program: fx.Graph, fused: Mapping[Any, SavedKernel]) -> None:
     """Write a module, whole or not at all: the graph without kernels and the one with them, `fused` having what each
     function in the latter is. OutputError where the file cannot be written, UnsupportedError where the graph has what
     the format does not."""
@@ -69,8 +69,8 @@ def save(path: Path, exported: Exported, program: fx.Graph, fused: Mapping[Any, 
         "torch": torch.__version__,
         "level": this_machine().level,
         "layout": asdict(exported.layout),
-        "plain": graph_json.spelt(exported.program, {}),
-        "fused": graph_json.spelt(program, places),
+        "plain": graph_json.to_json(exported.program, {}),
+        "fused": graph_json.to_json(program, places),
         "kernels": {name: _told(piece) for name, piece in kernels.items()},
         "tensors": {name: _form(tensor) for name, tensor in exported.tensors.items()},
     }
@@ -93,7 +93,7 @@ def save(path: Path, exported: Exported, program: fx.Graph, fused: Mapping[Any, 
             fresh.unlink(missing_ok=True)
 
 
-def _told(piece: Piece) -> dict[str, Any]:
+def _told(piece: SavedKernel) -> dict[str, Any]:
     if piece.library is None:
         assert piece.device is not None
         text = hashlib.sha256(piece.text.encode()).hexdigest()
@@ -161,7 +161,7 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
     here = manifest.get("level") == this_machine().level
     try:
         kernels = {
-            name: reopened(each, texts[name])
+            name: reopen(each, texts[name])
             if name in on_gpu
             else _kernel(each, texts[name], libraries[name] if here else None)
             for name, each in told.items()
@@ -200,13 +200,13 @@ def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:
     return found
 
 
-def _layout(told: Mapping[str, Any]) -> Layout:
+def _layout(told: Mapping[str, Any]) -> CallLayout:
     extents = tuple(None if each is None else tuple(each) for each in told["extents"])
     inputs, outputs, forms = tuple(told["inputs"]), tuple(told["outputs"]), told.get("forms", ())
     if forms and len(forms) != len(extents):
         raise ValueError(f"{len(forms)} dtypes are not those of {len(extents)} arguments")
     pairs = tuple(None if each is None else (str(each[0]), str(each[1])) for each in forms)
-    return Layout(inputs, outputs, extents, str(told["takes"]), str(told["gives"]), pairs)
+    return CallLayout(inputs, outputs, extents, str(told["takes"]), str(told["gives"]), pairs)
 
 
 def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
@@ -220,15 +220,17 @@ def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
 def _kernel(told: Mapping[str, Any], text: str, library: bytes | None) -> Callable[..., Any]:
     """A kernel of the file, by its library, or built from its text. BuildError where neither goes."""
     try:
-        ends = Ends(tuple(Argument(DType(dtype), int(rank)) for dtype, rank in told["inputs"]), int(told["results"]))
+        ends = KernelEnds(
+            tuple(Argument(DType(dtype), int(rank)) for dtype, rank in told["inputs"]), int(told["results"])
+        )
         scalars = [None if each is None else _scalar(*each) for each in told["scalars"]]
         name = str(told["name"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"a kernel of the file cannot be read: {printable(repr(error))}") from error
     if library is not None:
         with contextlib.suppress(BuildError):
-            return opened(name, _on_disk(library), ends, scalars)
-    return opened(name, library_of(text), ends, scalars)
+            return open_kernel(name, _on_disk(library), ends, scalars)
+    return open_kernel(name, library_of(text), ends, scalars)
 
 
 def _scalar(dtype: str, content: str) -> np.ndarray:

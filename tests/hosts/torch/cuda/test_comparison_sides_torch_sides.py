@@ -12,7 +12,7 @@ from noyau.hosts.torch.cuda import comparison_sides  # noqa: E402
 from noyau.hosts.torch.cuda.comparison_sides import (  # noqa: E402
     TensorRotation,
     TensorSide,
-    returned,
+    result_tensors,
 )
 from noyau.timing.comparison import Verdict, compare_all  # noqa: E402
 from noyau.timing.queue_clock import BlockedClock  # noqa: E402
@@ -123,7 +123,7 @@ class Lazy(torch.Tensor):
 def test_a_result_that_computes_itself_later_is_found():
     with pytest.raises(CheckError, match="it returned Lazy, not a tensor: what is left to do later is not timed"):
         timed(side_of(lambda x, y: (x + y).as_subclass(Lazy)))
-    assert returned(torch.nn.Parameter(torch.ones(1)))[1] == ""
+    assert result_tensors(torch.nn.Parameter(torch.ones(1)))[1] == ""
 
 
 def test_work_that_goes_on_after_the_call_is_found(monkeypatch):

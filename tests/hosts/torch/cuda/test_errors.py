@@ -27,15 +27,15 @@ class OutOfResources(Exception):
 def test_out_of_memory_names_the_op_and_its_bytes():
     made = [((1 << 20, 1 << 10), torch.float32), ((7,), torch.bool)]
     want = r"softmax needs 4 GiB \(4294967303 bytes\) on cuda:0 for float32\[1048576, 1024\], bool\[7\], and they "
-    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.told("softmax", CUDA, made):
+    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.device_errors("softmax", CUDA, made):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
 
 
 def test_out_of_memory_is_told_once_by_what_asked_for_it():
     with (
         pytest.raises(torch.OutOfMemoryError) as caught,
-        cuda_errors.told("a compiled graph", CUDA),
-        cuda_errors.told("softmax", CUDA),
+        cuda_errors.device_errors("a compiled graph", CUDA),
+        cuda_errors.device_errors("softmax", CUDA),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
     assert str(caught.value) == (
@@ -46,7 +46,7 @@ def test_out_of_memory_is_told_once_by_what_asked_for_it():
 
 def test_another_allocators_words_are_told_up_to_their_first_end():
     want = r"cuda:0 has \(nothing is left\); free tensors"
-    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.told("softmax", CUDA):
+    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.device_errors("softmax", CUDA):
         raise torch.OutOfMemoryError("nothing is left. Ask again.")
 
 
@@ -74,12 +74,12 @@ def test_another_allocators_words_are_told_up_to_their_first_end():
     ],
 )
 def test_limits_and_lost_contexts(error, want):
-    with pytest.raises(DeviceError, match=want), cuda_errors.told("f", CUDA):
+    with pytest.raises(DeviceError, match=want), cuda_errors.device_errors("f", CUDA):
         raise error
 
 
 def test_other_errors_stay_as_they_are():
-    with pytest.raises(RuntimeError, match=r"^something else$"), cuda_errors.told("f", CUDA):
+    with pytest.raises(RuntimeError, match=r"^something else$"), cuda_errors.device_errors("f", CUDA):
         raise RuntimeError("something else")
 
 
@@ -116,7 +116,7 @@ def test_a_lost_context_is_told_where_a_gradient_is_first_asked_for(monkeypatch)
 
 
 def test_errors_of_noyaus_own_stay_as_they_are():
-    with pytest.raises(UnsupportedError, match=r"^illegal memory access$"), cuda_errors.told("f", CUDA):
+    with pytest.raises(UnsupportedError, match=r"^illegal memory access$"), cuda_errors.device_errors("f", CUDA):
         raise UnsupportedError("illegal memory access")
 
 
@@ -143,7 +143,7 @@ def test_without_a_device_one_line_says_why():
         assert re.fullmatch(
             "this torch .* is built without CUDA.*|no CUDA device can be used by .*", cuda_errors.absence()
         )
-        assert cuda_errors.lacking(CUDA) == cuda_errors.absence()
+        assert cuda_errors.missing_device(CUDA) == cuda_errors.absence()
 
 
 REASONS = {
@@ -173,7 +173,7 @@ def test_torchs_own_reason_is_told_in_one_line_and_its_warning_is_not(reason, mo
     monkeypatch.setattr(torch.cuda, "is_available", warns)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        told = cuda_errors.lacking(CUDA)
+        told = cuda_errors.missing_device(CUDA)
     assert told == f"no CUDA device can be used by torch {torch.__version__}: {REASONS[reason]}"
 
 
@@ -182,7 +182,7 @@ def test_a_device_of_a_number_that_there_is_not_is_named(monkeypatch):
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     assert cuda_errors.absence() == cuda_errors.absence(1) == ""
-    assert cuda_errors.lacking(torch.device("cuda:2")) == "there is no cuda:2: the last one is cuda:1"
+    assert cuda_errors.missing_device(torch.device("cuda:2")) == "there is no cuda:2: the last one is cuda:1"
 
 
 def test_a_torch_without_cuda_is_named(monkeypatch):
@@ -195,7 +195,7 @@ def test_a_gpu_that_triton_does_not_compile_for(monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     properties = type("Properties", (), {"name": "NVIDIA P40"})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    told = cuda_errors.lacking(CUDA)
+    told = cuda_errors.missing_device(CUDA)
     assert told == "cuda:0 is an NVIDIA P40 of compute capability 6.1, and Triton compiles for 7.0 and later"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    assert not cuda_errors.lacking(CUDA)
+    assert not cuda_errors.missing_device(CUDA)

@@ -16,7 +16,7 @@ from noyau.dtypes import DType  # noqa: E402
 from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
 from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel, Room  # noqa: E402
-from noyau.hosts.torch.cuda.launch import Launcher, Noted, Plan, Shown, noting  # noqa: E402
+from noyau.hosts.torch.cuda.launch import CallRecord, Launcher, ReplayPlan, TextTorch, record_call  # noqa: E402
 from noyau.kernels.programs.run import build  # noqa: E402
 from noyau.ops.torch.cuda_fast_calls import DeviceDoor  # noqa: E402
 from noyau.ops.torch.program_runner import host  # noqa: E402
@@ -38,19 +38,19 @@ class Compiled:
 
 def test_what_was_noted_is_done_again(monkeypatch):
     kernel, (x, y) = Compiled(), (torch.ones(3), torch.zeros(3))
-    noted = Noted([x], "f")
+    noted = CallRecord([x], "f")
 
     def function(x):
-        made = Shown.empty((3,), dtype=x.dtype, device=x.device)
+        made = TextTorch.empty((3,), dtype=x.dtype, device=x.device)
         noted.note(kernel, (4,), (x, made, 3, "INDEX"))
         return made
 
-    made = noting(noted, function, [x], {})
+    made = record_call(noted, function, [x], {})
     noted.results = (noted.place(made),)
     assert noted.again
     monkeypatch.setattr(cuda_launch, "current_device", lambda: 0)
     monkeypatch.setattr(cuda_launch, "raw_stream", lambda index: 11)
-    (again,) = Plan("f", torch.device("cpu"), noted)([y])
+    (again,) = ReplayPlan("f", torch.device("cpu"), noted)([y])
     (call,) = kernel.calls
     assert call[:5] == (4, 1, 1, 11, 7)
     assert call[9] == y.data_ptr()
@@ -60,7 +60,7 @@ def test_what_was_noted_is_done_again(monkeypatch):
 
 
 def test_a_copy_in_between_is_not_done_again():
-    noted = Noted([torch.ones(3)], "f")
+    noted = CallRecord([torch.ones(3)], "f")
     noted.note(Compiled(), (1,), (torch.ones(3),))
     assert not noted.again
 
@@ -68,11 +68,11 @@ def test_a_copy_in_between_is_not_done_again():
 def test_errors_of_a_launch_are_told(monkeypatch):
     kernel = Compiled()
     kernel.run = lambda *_: (_ for _ in ()).throw(RuntimeError("an illegal memory access was encountered"))
-    noted = Noted([], "f")
+    noted = CallRecord([], "f")
     noted.note(kernel, (1,), ())
     monkeypatch.setattr(cuda_launch, "current_device", lambda: 0)
     with pytest.raises(DeviceError, match="the context of this process is lost"):
-        Plan("f", torch.device("cuda:0"), noted)([])
+        ReplayPlan("f", torch.device("cuda:0"), noted)([])
 
 
 def test_programs_run_on_tensors_where_triton_interprets():

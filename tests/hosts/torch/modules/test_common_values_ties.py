@@ -9,7 +9,7 @@ from torch._functorch.aot_autograd import make_boxed_func  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 
 from noyau.hosts.torch.modules.common_values import keep_compared  # noqa: E402
-from noyau.jobs.optimize.torch.backend import captured  # noqa: E402
+from noyau.jobs.optimize.torch.backend import trace_with_autograd  # noqa: E402
 
 
 def again(function, x):
@@ -35,7 +35,7 @@ def gradients(function, x):
         return make_boxed_func(graph.forward)
 
     torch._dynamo.reset()
-    compiled = torch.compile(function, backend=lambda module, inputs: captured(module, inputs, compiler))
+    compiled = torch.compile(function, backend=lambda module, inputs: trace_with_autograd(module, inputs, compiler))
     want, got = (torch.autograd.grad(run(x).sin().sum(), x)[0] for run in (function, compiled))
     return want, got, len(repeated)
 

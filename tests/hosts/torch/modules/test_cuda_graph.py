@@ -16,9 +16,9 @@ from noyau.hosts.torch.modules.cuda_graph import (  # noqa: E402
     MOST_COPIED,
     MOST_TRIES,
     WARM,
-    Recorded,
-    Replaying,
-    between,
+    GraphRecording,
+    GraphReplay,
+    capture_body,
     is_repeatable,
     lies_at,
     require_apart,
@@ -58,7 +58,7 @@ def recorded(monkeypatch):
     def recording(known, arguments, moving, fixed, places):
         rooms = {at: arguments[at].clone() for at in moving}
         graph = Graph(known, [rooms.get(at, each) for at, each in enumerate(arguments)])
-        made = Recorded(graph, rooms, fixed, places)
+        made = GraphRecording(graph, rooms, fixed, places)
         made.results = graph.results = (torch.empty(3),)
         found.append((moving, graph))
         return made
@@ -73,7 +73,7 @@ def recorded(monkeypatch):
         def spans_s(self):
             return [0.0]
 
-    monkeypatch.setattr(cuda_graph, "recording", recording)
+    monkeypatch.setattr(cuda_graph, "record_graph", recording)
     monkeypatch.setattr(cuda_graph, "Clock", Clock)
     monkeypatch.setattr(cuda_graph, "is_capturing", lambda: False)
     monkeypatch.setattr(cuda_graph, "stream_now", lambda: (0, 7))
@@ -90,7 +90,7 @@ def calls(run, rooms, count):
 
 
 def test_what_lies_still_is_read_there_and_tokens_are_copied(recorded):
-    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     rooms = [torch.empty(3) for _ in range(2)]
     calls(run, rooms, 9)
     ((moving, graph),) = recorded
@@ -99,14 +99,14 @@ def test_what_lies_still_is_read_there_and_tokens_are_copied(recorded):
 
 
 def test_results_are_not_overwritten_by_the_next_call(recorded):
-    run, cache = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2})), CACHE.clone()
+    run, cache = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2})), CACHE.clone()
     made = [run([WEIGHT, WEIGHT, cache])[0] for _ in range(7)]
     assert recorded
     assert [each[0].item() for each in made] == [5.0, 6.0, 7.0, 8.0, 9.0, 10.0, 11.0]
 
 
 def test_a_cache_that_lies_elsewhere_each_time_is_never_copied(recorded):
-    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     kept = [torch.zeros(3) for _ in range(3 * MOST_TRIES)]
     for cache in kept:
         assert run([WEIGHT, WEIGHT, cache])[0].tolist() == [5.0] * 3
@@ -118,8 +118,8 @@ def test_what_goes_wrong_is_launched_as_before(recorded, monkeypatch):
     def recording(*_):
         raise RuntimeError("operation not permitted when stream is capturing\nmore")
 
-    monkeypatch.setattr(cuda_graph, "recording", recording)
-    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    monkeypatch.setattr(cuda_graph, "record_graph", recording)
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     calls(run, [torch.empty(3)], 9)
     assert run.is_over
 
@@ -128,13 +128,13 @@ def test_what_goes_wrong_is_launched_as_before(recorded, monkeypatch):
 def test_results_of_a_file_are_a_list(kind, recorded):
     x = torch.ones(3)
     assert tensors_in(kind([x, None])) == [x]
-    made = Recorded(Graph(lambda given: given, [x]), {}, {}, [])
+    made = GraphRecording(Graph(lambda given: given, [x]), {}, {}, [])
     made.graph.results, made.results = (torch.empty(3),), kind([x, None])
     assert made.again([])[1] is None
 
 
 def test_a_recording_that_is_dropped_is_taken_apart(recorded):
-    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     calls(run, [torch.empty(3)], 9)
     ((_, graph),) = recorded
     run.drop("it is tried")
@@ -142,7 +142,7 @@ def test_a_recording_that_is_dropped_is_taken_apart(recorded):
 
 
 def test_nothing_is_recorded_where_the_gpu_takes_longer_or_a_capture_runs(recorded, monkeypatch):
-    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     monkeypatch.setattr(cuda_graph, "is_capturing", lambda: True)
     calls(run, [torch.empty(3)], 9)
     assert not run.calls
@@ -154,7 +154,7 @@ def test_nothing_is_recorded_where_the_gpu_takes_longer_or_a_capture_runs(record
 
 
 def test_on_another_stream_it_is_launched(recorded, monkeypatch):
-    run, cache = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2})), CACHE.clone()
+    run, cache = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2})), CACHE.clone()
     for _ in range(WARM + 1):
         run([WEIGHT, WEIGHT, cache])
     ((_, graph),) = recorded
@@ -171,7 +171,7 @@ def test_a_parameter_that_lies_otherwise_from_the_same_place_on(recorded):
         (x,) = arguments
         return (x[0].clone(),)
 
-    run = Replaying(known, [square], frozenset({0}))
+    run = GraphReplay(known, [square], frozenset({0}))
     for _ in range(WARM + 1):
         run([square])
     assert run.recorded is not None
@@ -216,7 +216,7 @@ def test_what_takes_the_time_is_decided_by_two_calls_that_the_gpu_has_ended():
 
 
 def test_nothing_is_recorded_until_that_is_decided(recorded):
-    run = Replaying(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
+    run = GraphReplay(known, [CACHE, WEIGHT, CACHE], frozenset({2}))
     run.clock.is_decided = lambda: False
     calls(run, [torch.empty(3)], 9)
     assert not recorded
@@ -240,12 +240,12 @@ def test_rooms_lie_as_arguments_do():
 def test_arguments_on_the_host_are_not_recorded(monkeypatch):
     monkeypatch.setattr(cuda_graph, "stream_now", lambda: (None, 7))
     with pytest.raises(RuntimeError, match="current GPU"):
-        cuda_graph.recording(known, [WEIGHT], [], {0: lies_at(WEIGHT)}, [0])
+        cuda_graph.record_graph(known, [WEIGHT], [], {0: lies_at(WEIGHT)}, [0])
 
 
 def test_arguments_are_let_go_of_after_the_recording_is_launched(recorded):
     graph = Graph(known, [WEIGHT, WEIGHT, CACHE.clone()])
-    made, given = Recorded(graph, {0: torch.empty(3)}, {}, [0]), [WEIGHT]
+    made, given = GraphRecording(graph, {0: torch.empty(3)}, {}, [0]), [WEIGHT]
     made.results = graph.results = (torch.empty(3),)
     replay, seen = graph.replay, []
     graph.replay = lambda: seen.append(len(given)) or replay()
@@ -270,7 +270,7 @@ def test_the_first_error_of_a_recording_is_told():
 
     broken = Broken()
     with pytest.raises(ValueError, match="the first"):
-        between(broken, wrong, [])
+        capture_body(broken, wrong, [])
     assert broken.ended == 1
 
 
@@ -298,7 +298,7 @@ def test_each_recording_has_its_own_memory_of_blas_and_all_one_stream(monkeypatc
     monkeypatch.setattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: seen.append("forget"), raising=False)
     monkeypatch.setattr(cuda_graph, "_SIDES", {})
     for _ in range(2):
-        assert cuda_graph.captured(Graph(), lambda _: gc.isenabled(), [], CACHE.device) is False
+        assert cuda_graph.capture_graph(Graph(), lambda _: gc.isenabled(), [], CACHE.device) is False
     assert seen == ["wait", "forget", "begin", "end", "forget", "wait"] * 2
     assert made.count(CACHE.device) == 1
     assert gc.isenabled()

@@ -9,7 +9,7 @@ torch = pytest.importorskip("torch")
 from functorch.compile import make_boxed_func  # noqa: E402
 from torch._dynamo.backends.common import aot_autograd  # noqa: E402
 
-from noyau.hosts.torch.modules.device_simplification import changed, join_updates, simplify, update_in_place  # noqa: E402  # noqa: E402
+from noyau.hosts.torch.modules.device_simplification import changed_arguments, join_updates, simplify, update_in_place  # noqa: E402  # noqa: E402
 
 
 def run(function, *args):
@@ -24,7 +24,7 @@ def run(function, *args):
         graph.recompile()
         calls = (node for node in graph.graph.nodes if node.op == "call_function")
         called.extend(str(node.target).removeprefix("aten.") for node in calls)
-        places.append(changed(graph.graph))
+        places.append(changed_arguments(graph.graph))
         return make_boxed_func(graph.forward)
 
     torch._dynamo.reset()

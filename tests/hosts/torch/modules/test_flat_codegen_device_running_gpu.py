@@ -13,7 +13,7 @@ torch = pytest.importorskip("torch")
 import noyau  # noqa: E402
 from noyau.errors import InputError  # noqa: E402
 from noyau.hosts.torch.modules import cuda_graph, flat_codegen  # noqa: E402
-from noyau.hosts.torch.modules.cuda_graph import Replaying  # noqa: E402
+from noyau.hosts.torch.modules.cuda_graph import GraphReplay  # noqa: E402
 from noyau.jobs.optimize.cuda import lazy_compile, saved_kernels  # noqa: E402
 from noyau.jobs.optimize.torch.backend import backend  # noqa: E402
 from tests.jobs.optimize.torch.modules import ALL, Block, compiled  # noqa: E402
@@ -168,7 +168,7 @@ def recordings_of(function, *given, calls=8):
 def recorded_product(x):
     """A function that was recorded."""
     w = torch.ones_like(x)
-    run = Replaying(lambda given: (torch.tanh(given[0] @ given[1]) @ given[1],), [x, w])
+    run = GraphReplay(lambda given: (torch.tanh(given[0] @ given[1]) @ given[1],), [x, w])
     with torch.no_grad():
         for _ in range(8):
             run([x, w])
@@ -226,9 +226,9 @@ def pools():
 def test_a_first_result_does_not_wait_for_kernels():
     torch._dynamo.reset()
     module, x = Block(64).cuda(), torch.randn(3, 17, 64, device="cuda", requires_grad=True)
-    made, prompt = [], lazy_compile.prompt
+    made, prompt = [], lazy_compile.compile_lazily
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy_compile, "prompt", lambda *given: made.append(prompt(*given)) or made[-1])
+        patch.setattr(lazy_compile, "compile_lazily", lambda *given: made.append(prompt(*given)) or made[-1])
         run = torch.compile(module, backend=backend, options={"keep": "all"})
         for call in range(4):
             module.zero_grad()

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.hosts.torch.modules.flat_codegen import Shown, Text, as_shown  # noqa: E402
+from noyau.hosts.torch.modules.flat_codegen import Text, ViewForm, as_view  # noqa: E402
 
 
 def test_what_begins_where_an_argument_does_is_asked_there():
@@ -44,5 +44,5 @@ def test_strides_are_asked_of_what_a_backward_is_given():
 
 def test_a_view_begins_later_than_what_it_shows():
     x = torch.arange(10)
-    assert as_shown(x[2:], (2, 2), (3, 1), 1).tolist() == [[3, 4], [6, 7]]
-    assert Shown("a0").lies is None
+    assert as_view(x[2:], (2, 2), (3, 1), 1).tolist() == [[3, 4], [6, 7]]
+    assert ViewForm("a0").lies is None

@@ -7,13 +7,13 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.errors import DeviceError, ModelError, UnsupportedError  # noqa: E402
-from noyau.hosts.torch.modules.graph_json import device_here, read, spelt  # noqa: E402
+from noyau.hosts.torch.modules.graph_json import device_here, read, to_json  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 
 def there_and_back(graph, kernels=None):
     kernels = kernels or {}
-    told = json.loads(json.dumps(spelt(graph, {function: name for name, function in kernels.items()})))
+    told = json.loads(json.dumps(to_json(graph, {function: name for name, function in kernels.items()})))
     return torch.fx.GraphModule({}, read(told, kernels))
 
 
@@ -42,15 +42,15 @@ def test_what_cannot_be_saved_is_named():
     graph = torch.fx.Graph()
     graph.output((graph.call_function(print, ("x",)),))
     with pytest.raises(UnsupportedError, match="print> cannot be saved: operators of ATen and kernels"):
-        spelt(graph, {})
+        to_json(graph, {})
     graph = torch.fx.Graph()
     graph.output((graph.call_function(torch.ops.aten.neg.default, (object(),)),))
     with pytest.raises(UnsupportedError, match="of an operator cannot be saved"):
-        spelt(graph, {})
+        to_json(graph, {})
     graph = torch.fx.Graph()
     graph.output((graph.get_attr("weight"),))
     with pytest.raises(UnsupportedError, match="has no get_attr in its graph"):
-        spelt(graph, {})
+        to_json(graph, {})
 
 
 OUTPUT = {"name": "o", "op": "output", "target": "output", "args": [[]], "kwargs": {}}

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.hosts.torch.modules.rewrite import Swap, rewritten  # noqa: E402
+from noyau.hosts.torch.modules.rewrite import Swap, rewrite  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 
@@ -25,7 +25,7 @@ def test_a_kernel_stands_before_what_needs_it_and_after_what_it_reads():
     swap = Swap(
         lambda x: (x.exp() + 1, x.exp() * 2), (names[0], names[1], *names[3:]), (given(graph),), (names[1], names[4])
     )
-    made = rewritten(graph, [swap])
+    made = rewrite(graph, [swap])
     assert [str(node.target) for node in made.nodes if node.op == "call_function"][3:] == ["aten.mm.default"]
     got = torch.fx.GraphModule({}, made).forward(x, y)
     assert torch.allclose(got[0], (x.exp() + 1) @ y)
@@ -37,7 +37,7 @@ def test_values_lie_in_memory_as_they_did():
     graph = graph_of(lambda x: x.permute(2, 0, 1) * 2, (x,))
     permute, mul = named(graph, "aten.permute.default"), named(graph, "aten.mul.Tensor")
     swap = Swap(lambda x: x * 2, (permute, mul), (given(graph),), (mul,))  # it writes in the order of memory
-    (got,) = torch.fx.GraphModule({}, rewritten(graph, [swap])).forward(x)
+    (got,) = torch.fx.GraphModule({}, rewrite(graph, [swap])).forward(x)
     want = x.permute(2, 0, 1) * 2
     assert torch.equal(got, want)
     assert got.stride() == want.stride()
@@ -58,7 +58,7 @@ def test_a_shape_is_asked_of_a_stand_in():
         node.meta["val"] = fake
     size.meta["val"], ones.meta["val"] = 5, fake
     swap = Swap(lambda x: -x.exp(), (inner.name, outer.name), ("x",), (outer.name,), {inner.name: outer.name})
-    got = torch.fx.GraphModule({}, rewritten(graph, [swap])).forward(x)
+    got = torch.fx.GraphModule({}, rewrite(graph, [swap])).forward(x)
     assert torch.equal(got[0], -x.exp())
     assert got[1].shape == (5,)
 
@@ -74,6 +74,6 @@ def test_a_size_that_only_a_kernel_asks_for_is_gone():
     graph.output((outer,))
     for node, value in ((given, x), (inner, x), (size, 4), (double, 8), (row, x[0]), (outer, x)):
         node.meta["val"] = value
-    made = rewritten(graph, [Swap(lambda x: x + 1, (inner.name, row.name, outer.name), ("x",), (outer.name,))])
+    made = rewrite(graph, [Swap(lambda x: x + 1, (inner.name, row.name, outer.name), ("x",), (outer.name,))])
     assert [node.op for node in made.nodes] == ["placeholder", "call_function", "output"]
     assert torch.equal(torch.fx.GraphModule({}, made).forward(x)[0], x + 1)

@@ -4,13 +4,13 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.hosts.torch.modules.sites import cut, traced  # noqa: E402
+from noyau.hosts.torch.modules.sites import cut, trace_graph  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 from tests.jobs.optimize.torch.modules import F  # noqa: E402
 
 
 def seen(function, *args, dynamic=False):
-    found = traced(graph_of(function, args, dynamic=dynamic))
+    found = trace_graph(graph_of(function, args, dynamic=dynamic))
     made = cut(found)
     return found, [[found.operators[position] for position in group.positions] for group in made.groups], made
 
@@ -62,5 +62,5 @@ def test_a_size_that_the_graph_returns_is_asked_of_a_stand_in():
     graph.output((doubled, size))
     for node, made in ((x, value), (raised, value), (part, value[:, 1:]), (size, 4), (doubled, value[:, 1:] * 2)):
         node.meta["val"] = made
-    (group,) = cut(traced(graph)).groups
+    (group,) = cut(trace_graph(graph)).groups
     assert group.stand_ins == {part.name: doubled.name}

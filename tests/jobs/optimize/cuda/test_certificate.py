@@ -28,7 +28,7 @@ from noyau.verify.adversarial import SMOKE  # noqa: E402
 
 def trial_of(function, *args):
     """A group of a function whose sizes are names, before it has a kernel."""
-    found = modules_sites.traced(make_fx(function, tracing_mode="symbolic")(*args).graph)
+    found = modules_sites.trace_graph(make_fx(function, tracing_mode="symbolic")(*args).graph)
     (group,) = modules_sites.cut(found).groups
     kernel: Any = None
     return DeviceTrial(kernel, group, found)
@@ -69,7 +69,7 @@ def test_memory_that_runs_out_is_no_size_that_is_left_out(monkeypatch):
 
 
 def test_sizes_that_are_numbers_are_those_that_torch_saw():
-    found = modules_sites.traced(make_fx(lambda x: (x * 2.5).exp(), tracing_mode="fake")(torch.randn(4, 3)).graph)
+    found = modules_sites.trace_graph(make_fx(lambda x: (x * 2.5).exp(), tracing_mode="fake")(torch.randn(4, 3)).graph)
     (group,) = modules_sites.cut(found).groups
     kernel: Any = None
     assert not sizes_of(group, found)
@@ -122,7 +122,7 @@ KERNELS = {
 
 def certificate_of(kernel, monkeypatch):
     """Of a kernel that is a function of its input and its output."""
-    found = modules_sites.traced(
+    found = modules_sites.trace_graph(
         make_fx(lambda x: torch.softmax(x * 2.5, -1), tracing_mode="fake")(torch.randn(8, 30)).graph
     )
     (group,) = modules_sites.cut(found).groups

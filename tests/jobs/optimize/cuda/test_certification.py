@@ -34,7 +34,7 @@ def test_what_fails_is_a_reason(error, empty_cache, monkeypatch):
     monkeypatch.setattr(cuda_certification, "require_device", lambda _: None)
     monkeypatch.setattr(cuda_certification, "_certificate", fails)
     monkeypatch.setattr(cuda_host, "kernel_of", fails)
-    found = modules_sites.traced(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
+    found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     (planned,) = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
     memory = Memory()
     (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, FULL, memory)
@@ -51,7 +51,7 @@ def test_rows_that_programs_share_are_certified(monkeypatch):
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
     monkeypatch.setattr(shared_rows, "SHORT", 8)
-    found = modules_sites.traced(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
+    found = modules_sites.trace_graph(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
     (planned,) = cuda_candidates.plan(modules_sites.cut(found).groups, found).kernels
     assert "_of_piece" in planned.text
     (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, SMOKE, Memory())
@@ -67,7 +67,7 @@ def test_a_kernel_is_judged_on_each_kind_of_device(monkeypatch):
         cuda_certification, "_certified", lambda kernel, *_: (asked.append(kernel) or Candidate(kernel), True)
     )
     monkeypatch.setattr(cuda_certification, "certificate_key", lambda *_: "")
-    found = modules_sites.traced(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
+    found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     planned = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
     for count in (1, 2, 2):
         cuda_certification.certify_all(planned, found, modules_sites.CPU, print)

@@ -15,7 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.cuda import forked_selection  # noqa: E402
-from noyau.jobs.optimize.cuda.forked_selection import Copied, found_in  # noqa: E402
+from noyau.jobs.optimize.cuda.forked_selection import ForkedPlanner, plan_program  # noqa: E402
 from noyau.jobs.optimize.cuda.host import plan_for_triton  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there are no copies of processes here")
@@ -34,8 +34,8 @@ def graph():
 
 def test_a_copy_finds_what_is_found_here():
     told = []
-    copied = Copied(lambda: found_in(graph(), 90), told.append)
-    made, (cut, plan) = copied.result(), plan_for_triton(modules_sites.traced(graph()), reasons=False)
+    copied = ForkedPlanner(lambda: plan_program(graph(), 90), told.append)
+    made, (cut, plan) = copied.result(), plan_for_triton(modules_sites.trace_graph(graph()), reasons=False)
     assert made is not None, "the copy of this process gave nothing"
     assert [each.positions for each in made.cut.groups] == [each.positions for each in cut.groups]
     assert [(each.operator, each.text) for each in made.plan.kernels] == [
@@ -47,7 +47,7 @@ def test_a_copy_finds_what_is_found_here():
 
 
 def test_what_fails_in_a_copy_gives_nothing(capfd):
-    copied = Copied(lambda: os.write(1, b"it is not heard") / 0, pytest.fail)
+    copied = ForkedPlanner(lambda: os.write(1, b"it is not heard") / 0, pytest.fail)
     assert copied.result() is None
     assert capfd.readouterr() == ("", "")
 
@@ -55,7 +55,7 @@ def test_what_fails_in_a_copy_gives_nothing(capfd):
 def test_a_copy_that_takes_too_long_is_ended(monkeypatch, caplog):
     caplog.set_level("INFO", "noyau")
     monkeypatch.setattr(forked_selection, "PATIENCE_S", 0.1)
-    copied = Copied(lambda: time.sleep(60), pytest.fail)
+    copied = ForkedPlanner(lambda: time.sleep(60), pytest.fail)
     assert copied.result() is None
     copied.thread.join(10)
     assert not copied.thread.is_alive()
@@ -71,9 +71,11 @@ def test_graphs_of_a_gpu_are_copied_but_with_hip(hip, monkeypatch):
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     monkeypatch.setattr(torch.version, "hip", hip)
     monkeypatch.setattr(forked_selection, "import_module", imported.append)
-    monkeypatch.setattr(forked_selection, "Copied", lambda work, then: made if imported else pytest.fail("too early"))
-    assert forked_selection.begun(graph()) is (made if hip is None else None)
+    monkeypatch.setattr(
+        forked_selection, "ForkedPlanner", lambda work, then: made if imported else pytest.fail("too early")
+    )
+    assert forked_selection.begin(graph()) is (made if hip is None else None)
 
 
 def test_graphs_of_the_cpu_are_not_copied():
-    assert forked_selection.begun(graph()) is None
+    assert forked_selection.begin(graph()) is None

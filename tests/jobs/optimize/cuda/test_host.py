@@ -10,12 +10,12 @@ pytest.importorskip("triton")
 from noyau.errors import BuildError  # noqa: E402
 from noyau.hosts.torch.modules import flat_codegen  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.hosts.torch.modules.rewrite import rewritten  # noqa: E402
+from noyau.hosts.torch.modules.rewrite import rewrite  # noqa: E402
 from noyau.jobs.optimize import pipeline  # noqa: E402
 from noyau.jobs.optimize.cuda import certification as cuda_certification  # noqa: E402
 from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
-from noyau.jobs.optimize.torch.compile import Compiled  # noqa: E402
-from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.jobs.optimize.torch.compile import CompiledGraph  # noqa: E402
+from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from noyau.toolchain.triton.module import interprets  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 from tests.jobs.optimize.torch.modules import Block, same  # noqa: E402
@@ -26,11 +26,11 @@ pytestmark = pytest.mark.skipif(not interprets(), reason="Triton does not interp
 def compiled(function, args, **wishes):
     """A function as a flat one, and what became of its graph."""
     program = graph_of(function, args)
-    found = modules_sites.traced(program)
-    wishes = Wishes(keep="all", **wishes)
+    found = modules_sites.trace_graph(program)
+    wishes = CompileOptions(keep="all", **wishes)
     outcome = pipeline.optimize(CudaHost(found, modules_sites.CPU, wishes), wishes.keep, print)
-    record = Compiled("inference", found, outcome.partition, outcome.plan, outcome.candidates)
-    graph = rewritten(program, outcome.installed)
+    record = CompiledGraph("inference", found, outcome.partition, outcome.plan, outcome.candidates)
+    graph = rewrite(program, outcome.installed)
     return flat_codegen.flat(torch.fx.GraphModule(torch.nn.Module(), graph), []), record
 
 

@@ -12,10 +12,10 @@ torch = pytest.importorskip("torch")
 from noyau.errors import DeviceError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.cuda import lazy_compile  # noqa: E402
-from noyau.jobs.optimize.cuda.lazy_compile import prompt  # noqa: E402
+from noyau.jobs.optimize.cuda.lazy_compile import compile_lazily  # noqa: E402
 from noyau.jobs.optimize.torch import compile as torch_compile  # noqa: E402
-from noyau.jobs.optimize.torch.compile import Record  # noqa: E402
-from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.jobs.optimize.torch.compile import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 
 
 @pytest.fixture
@@ -23,12 +23,12 @@ def capturing(monkeypatch):
     """Whether a CUDA graph is captured."""
     found = []
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(found))
-    monkeypatch.setattr(lazy_compile, "triton_begun", lambda: None)
+    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: None)
     return found
 
 
 def made(compiled):
-    return prompt(torch.fx.symbolic_trace(lambda x: torch.relu(x)), compiled)
+    return compile_lazily(torch.fx.symbolic_trace(lambda x: torch.relu(x)), compiled)
 
 
 def test_kernels_are_made_in_the_second_call(capturing):
@@ -96,7 +96,7 @@ def test_nothing_is_made_during_a_capture_or_twice(capturing):
 
 def test_a_capture_begins_nothing(capturing, monkeypatch):
     begun = []
-    monkeypatch.setattr(lazy_compile, "triton_begun", lambda: begun.append(1))
+    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: begun.append(1))
     run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
     capturing.append(True)
     assert torch.equal(run([x]), x) and not begun
@@ -129,7 +129,7 @@ def test_kernels_are_made_when_the_gpu_is_done(capturing, monkeypatch):
     assert events == [gpu, "compiled"]
 
 
-class Late(lazy_compile.Prompt):
+class Late(lazy_compile.LazyCompile):
     """Whose kernels another thread makes as soon as one has looked for them and found none."""
 
     @property
@@ -172,13 +172,13 @@ def test_another_thread_may_come_before_the_first_call_has_begun(capturing, monk
 def test_what_is_read_or_has_sizes_that_are_names_is_compiled_at_once(monkeypatch):
     graph = torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph
     monkeypatch.setattr(modules_sites, "device_of", lambda program: torch.device("cuda", 0))
-    assert torch_compile.is_prompt(graph, Wishes(), Record(forgets=True))
-    assert not torch_compile.is_prompt(graph, Wishes(), Record())
-    assert not torch_compile.is_prompt(graph, Wishes(prompt=False), Record(forgets=True))
-    assert not torch_compile.is_prompt(graph, Wishes(rest="inductor"), Record(forgets=True))
+    assert torch_compile.is_prompt(graph, CompileOptions(), GraphRecord(forgets=True))
+    assert not torch_compile.is_prompt(graph, CompileOptions(), GraphRecord())
+    assert not torch_compile.is_prompt(graph, CompileOptions(prompt=False), GraphRecord(forgets=True))
+    assert not torch_compile.is_prompt(graph, CompileOptions(rest="inductor"), GraphRecord(forgets=True))
     next(iter(graph.nodes)).meta["val"] = torch.SymInt.__new__(torch.SymInt)
-    assert not torch_compile.is_prompt(graph, Wishes(), Record(forgets=True))
+    assert not torch_compile.is_prompt(graph, CompileOptions(), GraphRecord(forgets=True))
     monkeypatch.undo()
     assert not torch_compile.is_prompt(
-        torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph, Wishes(), Record(forgets=True)
+        torch.fx.symbolic_trace(lambda x: torch.relu(x)).graph, CompileOptions(), GraphRecord(forgets=True)
     )

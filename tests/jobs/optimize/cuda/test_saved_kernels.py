@@ -13,13 +13,13 @@ pytest.importorskip("triton")
 
 from noyau.errors import ModelError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.hosts.torch.modules.rewrite import rewritten  # noqa: E402
+from noyau.hosts.torch.modules.rewrite import rewrite  # noqa: E402
 from noyau.jobs.optimize import pipeline  # noqa: E402
 from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
-from noyau.jobs.optimize.cuda.saved_kernels import noted_later, reopened  # noqa: E402
+from noyau.jobs.optimize.cuda.saved_kernels import flatten_later, reopen  # noqa: E402
 from noyau.jobs.optimize.torch import saved_module  # noqa: E402
 from noyau.jobs.optimize.torch.export import export  # noqa: E402
-from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from noyau.jobs.optimize.torch.run import _piece  # noqa: E402
 from noyau.toolchain.triton.module import interprets  # noqa: E402
 
@@ -38,14 +38,14 @@ class Scaled(torch.nn.Module):
 def test_a_module_comes_back_with_its_kernels(tmp_path, monkeypatch):
     module, x = Scaled(), torch.randn(5, 3, 8).transpose(0, 1)
     exported = export(module, (x,), False)
-    found = modules_sites.traced(exported.program)
-    made = pipeline.optimize(CudaHost(found, modules_sites.CPU, Wishes(keep="all")), "all", print)
+    found = modules_sites.trace_graph(exported.program)
+    made = pipeline.optimize(CudaHost(found, modules_sites.CPU, CompileOptions(keep="all")), "all", print)
     swaps = made.installed
     assert swaps
     pairs = [(one, group) for one in made.candidates if one.kept for group in one.planned.groups]
     pieces = {swap.target: _piece(swap, *pair) for swap, pair in zip(swaps, pairs, strict=True)}
     path = tmp_path / "m.noyau"
-    saved_module.save(path, exported, rewritten(exported.program, swaps), pieces)
+    saved_module.save(path, exported, rewrite(exported.program, swaps), pieces)
     assert [name for name in zipfile.ZipFile(path).namelist() if name.startswith("kernels/")] == ["kernels/0.py"]
     with torch.no_grad():
         want = module(x)
@@ -63,7 +63,7 @@ def nowhere(arguments):
 
 
 def test_a_graph_of_a_file_is_flat_from_its_second_call_on():
-    run = noted_later(torch.fx.symbolic_trace(lambda x, w: (torch.relu(x @ w), x)).graph, [0], nowhere)
+    run = flatten_later(torch.fx.symbolic_trace(lambda x, w: (torch.relu(x @ w), x)).graph, [0], nowhere)
     for _ in range(3):
         x, w = torch.randn(2, 3), torch.randn(3, 3)
         given = [x, w]
@@ -77,7 +77,7 @@ def test_what_is_noted_is_not_done_to_tensors_that_lie_otherwise(noted):
         return x.transpose(0, 1).relu()
 
     program = torch.fx.symbolic_trace(lambda x: torch.relu(torch.ops.aten.transpose.int(x, 0, 1))).graph
-    run = noted_later(program, [0], lambda given: function(given.pop()))
+    run = flatten_later(program, [0], lambda given: function(given.pop()))
     x = torch.randn(4, 6)
     lying = [x, torch.randn(6, 4).t(), torch.randn(4, 12)[:, ::2], x.half(), x.double()]
     lying[0], lying[noted] = lying[noted], lying[0]
@@ -97,7 +97,7 @@ def test_a_thread_beside_the_first_call_goes_node_by_node():
 
     graph = torch.fx.Graph()
     graph.output(graph.call_function(meanwhile, (graph.placeholder("x"),)))
-    run = noted_later(graph, [0], lambda given: ("node by node", given.pop()))
+    run = flatten_later(graph, [0], lambda given: ("node by node", given.pop()))
     x = torch.ones(3)
     assert run([x]) is x
     assert beside[0][0] == "node by node" and torch.equal(beside[0][1], -x)
@@ -106,9 +106,9 @@ def test_a_thread_beside_the_first_call_goes_node_by_node():
 def test_what_cannot_be_read_is_said():
     for told, fault in (({}, "'name'"), ({"name": "a b", "launches": 1, "axes": []}, "a b is no name")):
         with pytest.raises(ModelError, match=f"a kernel of the file cannot be read: .*{fault}"):
-            reopened(told, "")
+            reopen(told, "")
     for text in ("x = 1", "1 / 0", "("):
         with pytest.raises(ModelError, match="f has a text that Triton does not read"):
-            reopened({"name": "f", "launches": 1, "axes": []}, text)
+            reopen({"name": "f", "launches": 1, "axes": []}, text)
     with pytest.raises(ModelError, match="it has 100000 launches"):
-        reopened({"name": "f", "launches": 100_000, "axes": []}, "")
+        reopen({"name": "f", "launches": 100_000, "axes": []}, "")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 from noyau.errors import BuildError
-from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
-from noyau.jobs.optimize.onnx.candidates import captured_cases, certify_candidate, compile_kernels
+from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate, compile_kernels
 from noyau.toolchain.c import compiler as c_compiler
 from tests.scenes import OPTIONS, scene
 from tests.small_models import WRONG, compared, spoilt
@@ -58,7 +58,7 @@ def test_a_wrong_kernel_has_a_reason(scene):
 
 def test_a_graph_that_does_not_fit_what_was_seen_is_a_reason(scene):
     _, kernels, _ = scene
-    strange = Seen({"x": np.ones((2, 7), np.float32)}, {}, made_up=True)
+    strange = Activations({"x": np.ones((2, 7), np.float32)}, {}, made_up=True)
     one = certify_candidate(Candidate(kernels[0]), strange, OPTIONS, 0)
     assert one.reason.startswith("cannot be checked: ")
     assert one.evidence == one.reason
@@ -66,15 +66,15 @@ def test_a_graph_that_does_not_fit_what_was_seen_is_a_reason(scene):
 
 def test_captured_cases_are_bounded(scene, monkeypatch):
     _, kernels, seen = scene
-    made, note = captured_cases(kernels[0], seen)
+    made, note = activation_cases(kernels[0], seen)
     assert ([case.captured for case in made], note) == ([True, True], "")
     monkeypatch.setattr(onnx_candidates, "MOST_CELLS", 60)
-    made, note = captured_cases(kernels[0], seen)
+    made, note = activation_cases(kernels[0], seen)
     assert (len(made), note) == (1, "")
     monkeypatch.setattr(onnx_candidates, "MOST_CELLS", 53)
-    made, note = captured_cases(kernels[0], seen)
+    made, note = activation_cases(kernels[0], seen)
     assert (made, note) == ([], "its activations, of 54 cells, are too large to be among the cases")
-    made, note = captured_cases(kernels[0], Seen({}, {}, made_up=True))
+    made, note = activation_cases(kernels[0], Activations({}, {}, made_up=True))
     assert (made, note) == ([], "what it reads in the model could not be captured")
 
 

@@ -10,12 +10,12 @@ import pytest
 
 from noyau.compiler.partition.costs import Traffic
 from noyau.errors import CheckError, UnsupportedError
-from noyau.hosts.onnxruntime.inputs import Seen
+from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx import kernel_timing
-from noyau.jobs.optimize.onnx.kernel_timing import Bench, Scene, matters, stamps
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, stamps
 from noyau.jobs.optimize.pipeline import decide_on, time_at
 from noyau.kernels import result_cache
 from noyau.timing import bandwidth
@@ -62,7 +62,7 @@ def test_a_kernel_is_timed_with_cold_caches_where_that_matters(scene, bench, mac
 def test_what_an_earlier_run_found_is_taken_and_told(cold, scene, bench, clear, empty_cache, monkeypatch):
     monkeypatch.setattr(kernel_timing, "last_level_bytes", lambda: 1000)
     first = timing_of(scene[1][0], bench(cold=cold))
-    monkeypatch.setattr(Bench, "processes", None)  # nothing is timed any more
+    monkeypatch.setattr(OnnxBench, "processes", None)  # nothing is timed any more
     again = timing_of(scene[1][0], bench(cold=cold))
     assert (again.hot, again.timed_on, again.recalled) == (first.hot, result_cache.today(), True)
     assert (again.cold == first.cold) and (again.cold is not None) is cold
@@ -109,7 +109,7 @@ def test_what_was_too_noisy_stands_where_nothing_hangs_on_it(scene, bench, empty
 def test_what_was_left_out_is_tried_again_where_it_would_be_done_in_time(scene, bench, empty_cache, monkeypatch):
     """It was left out since little was left of the limit, or since it takes longer than the whole of it."""
     asked, made = [], bench()
-    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 4), np.float32)}) for rows in (2, 3, 4)]
+    scenes = [BenchmarkCase({"rows": rows}, {"x": np.ones((rows, 4), np.float32)}) for rows in (2, 3, 4)]
 
     def compared_each(workers, before, after, others, **given):
         asked.append(1 + len(others))
@@ -131,7 +131,7 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
         kernel = dataclasses.replace(kernel, text=kernel.text + "\n")
     if change == "shape":
         x = {"x": np.ones((10, 6), np.float32)}
-        made = dataclasses.replace(made, seen=Seen({**made.seen.arrays, **x}, {"rows": 10}, made_up=True))
+        made = dataclasses.replace(made, seen=Activations({**made.seen.arrays, **x}, {"rows": 10}, made_up=True))
     if change == "date":
         monkeypatch.setattr(cached_records, "today", lambda: "2100-01-01")
     if change in ("machine", "version"):
@@ -139,8 +139,8 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
         other = {"cpu": "another"} if change == "machine" else {"versions": {**here.versions, "onnxruntime": "9"}}
         monkeypatch.setattr(result_cache, "this_machine", lambda: dataclasses.replace(here, **other))
     measured = []
-    whole = Bench._measured
-    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))
+    whole = OnnxBench._measured
+    monkeypatch.setattr(OnnxBench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))
     assert not timing_of(kernel, made).recalled
     assert len(measured[0]) == 1
 
@@ -166,7 +166,7 @@ def test_external_data_that_changed_is_another_model(tmp_path, scene):
 
 
 def test_who_is_slower_at_one_binding_is_not_timed_at_another(scene, bench, monkeypatch):
-    monkeypatch.setattr(Bench, "compare", timed_as(0.5))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(0.5))
     one = time_at(Candidate(scene[1][0]), bench(), "faster")
     assert one.reason == "SLOWER at rows=9: 0.50x"
     assert time_at(one, bench(), "faster") is one
@@ -177,7 +177,7 @@ def test_who_is_slower_at_one_binding_is_not_timed_at_another(scene, bench, monk
 
 
 def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(scene, bench):
-    blind = bench(scene=(*scene[:2], Seen({}, {}, made_up=True)))
+    blind = bench(scene=(*scene[:2], Activations({}, {}, made_up=True)))
     for keep, kept in (("faster", False), ("not-slower", False), ("all", True)):
         one = time_at(Candidate(scene[1][0]), blind, keep)
         assert (one.kept, one.reason) == (kept, "not timed: what it reads could not be captured")
@@ -185,7 +185,7 @@ def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(scene, bench):
 
 def test_a_binding_that_cannot_be_timed_says_nothing_against_a_kernel(scene, bench):
     before = Candidate(scene[1][0], timings=(Timing({"rows": 1}, compared(2)),))
-    assert time_at(before, bench(scene=(*scene[:2], Seen({}, {}, made_up=True))), "faster") is before
+    assert time_at(before, bench(scene=(*scene[:2], Activations({}, {}, made_up=True))), "faster") is before
 
 
 @pytest.mark.parametrize(
@@ -224,14 +224,14 @@ def test_a_kernel_that_is_wrong_only_when_it_is_timed_is_out(scene, bench, empty
 @pytest.mark.parametrize(("after_s", "caught"), [(8 * 54 / 1e9, False), (0.8 * 8 * 54 / 1e9, True)])
 def test_faster_than_the_machine_can_be_is_a_mistake(after_s, caught, scene, bench, machine, monkeypatch):
     found = Timing(ROWS, Comparison((1.0,) * 10, (after_s,) * 10))
-    monkeypatch.setattr(Bench, "compare", lambda *_: [found])
+    monkeypatch.setattr(OnnxBench, "compare", lambda *_: [found])
     one = decide_on(time_at(Candidate(scene[1][0]), bench(), "faster"), "faster")
     assert one.kept is not caught
     assert ("not timed: it took" in one.reason and "the clock or the kernel is wrong" in one.reason) is caught
 
 
 def test_a_time_without_known_bytes_is_not_doubted(scene, bench, monkeypatch):
-    monkeypatch.setattr(Bench, "compare", timed_as(1e9))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(1e9))
     monkeypatch.setattr(kernel_timing, "names_of", lambda graph: {"a size that nobody knows"})
     assert timing_of(scene[1][0], bench()).mistake == ""
 
@@ -239,11 +239,11 @@ def test_a_time_without_known_bytes_is_not_doubted(scene, bench, monkeypatch):
 def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empty_cache, monkeypatch):
     made = dataclasses.replace(bench(), whole=True)  # what noise made AMBIGUOUS is taken again too
     before, after, read = kernel_timing.parts(scene[1][0].groups[0], made)
-    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
+    scenes = [BenchmarkCase({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
     first, second = made.compare(before, after, scenes, "text", 0.0)
     assert first.hot.pairs >= 6 and second is None
     measured = []
-    monkeypatch.setattr(Bench, "_measured", lambda self, *given: measured.extend(given[1]) or [5.0] * len(given[1]))
+    monkeypatch.setattr(OnnxBench, "_measured", lambda self, *given: measured.extend(given[1]) or [5.0] * len(given[1]))
     assert made.compare(before, after, scenes, "text", 0.0)[1] is None and not measured  # that is known now
     made.compare(before, after, scenes, "text", 1e9)
     assert len(measured) == 1
@@ -252,7 +252,7 @@ def test_scenes_that_take_too_long_are_left_out_but_the_first(scene, bench, empt
 
 def test_scenes_of_an_earlier_run_are_taken_and_others_are_timed(scene, bench, clear, empty_cache):
     before, after, _ = kernel_timing.parts(scene[1][0].groups[0], bench())
-    scenes = [Scene({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
+    scenes = [BenchmarkCase({"rows": rows}, {"x": np.ones((rows, 6), np.float32)}) for rows in (3, 4)]
     bench().compare(before, after, scenes[:1], "text")
     recalled, second = bench().compare(before, after, scenes, "text")
     assert recalled.recalled and not second.recalled
@@ -268,11 +268,11 @@ def test_where_nothing_can_be_timed_a_run_takes_nothing(bench, monkeypatch):
     def crashed(*_):
         raise CheckError("it crashed")
 
-    monkeypatch.setattr(Bench, "compare", crashed)
+    monkeypatch.setattr(OnnxBench, "compare", crashed)
     assert kernel_timing.with_idle(bench()).idle_s == 0
 
 
 def test_strings_cannot_go_to_another_process(scene, bench, empty_cache):
     before, after, _ = kernel_timing.parts(scene[1][0].groups[0], bench())
     with pytest.raises(UnsupportedError, match="cannot go to another process"):
-        bench().compare(before, after, [Scene({}, {"x": np.array(["a"], object)})], "")
+        bench().compare(before, after, [BenchmarkCase({}, {"x": np.array(["a"], object)})], "")

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import InputError
-from noyau.jobs.optimize.onnx.place_choice import chosen
+from noyau.jobs.optimize.onnx.place_choice import choose_places
 from noyau.jobs.show.model import show
 from tests.small_models import llama, twice, written
 
@@ -15,7 +15,7 @@ def plan(tmp_path_factory):
 
 def left(plan, only=(), drop=()) -> list[list[str]]:
     """What each kernel that is left writes, in each of its places."""
-    return [[group.outputs[0] for group in kernel.groups] for kernel in chosen(plan, only, drop).kernels]
+    return [[group.outputs[0] for group in kernel.groups] for kernel in choose_places(plan, only, drop).kernels]
 
 
 def test_a_kernel_is_chosen_with_all_of_its_places(plan):
@@ -33,13 +33,13 @@ def test_one_place_is_chosen_by_the_value_that_it_writes(plan):
 
 
 def test_what_is_left_out_is_among_the_refused(plan):
-    refused = chosen(plan, [], ["c"]).refused
+    refused = choose_places(plan, [], ["c"]).refused
     assert [(group.outputs, reason) for group, reason in refused] == [(("c",), "left out as asked")]
 
 
 def test_a_name_that_is_neither_is_refused(plan):
     names = ", ".join(kernel.operator for kernel in plan.kernels)
     with pytest.raises(InputError, match=f"the model has no kernel nonsense; its kernels are: {names}$"):
-        chosen(plan, ["nonsense"], [])
+        choose_places(plan, ["nonsense"], [])
     with pytest.raises(InputError, match="values like it, of one place of a kernel: mul_98, "):
-        chosen(show(llama("dynamo")).plan, [], ["mul_99"])
+        choose_places(show(llama("dynamo")).plan, [], ["mul_99"])

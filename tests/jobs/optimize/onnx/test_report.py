@@ -7,14 +7,14 @@ import pytest
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.costs import Traffic
-from noyau.hosts.onnxruntime.inputs import feeds_for, look
+from noyau.hosts.onnxruntime.inputs import capture_twice, model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import Timing
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
+from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.report import ceiling, end_to_end, remarks, report_of
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
-from noyau.jobs.optimize.onnx.whole_model import Settled, Whole
+from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Outcome
 from noyau.jobs.optimize.record import EndToEnd
 from noyau.jobs.optimize.record_builder import left_alone, not_fused
@@ -44,8 +44,8 @@ def scene(tmp_path):
     original = open_model(written(twice(), tmp_path))
     cut = original.cut()
     plan = codegen_plan.plan(cut.groups, original.operators, c_compiler.level())
-    feeds = feeds_for(original.imported, [plan.kernels[0].groups[0].original], {"rows": 100}, None, 0)
-    return original, cut, plan, feeds, look(original, plan.kernels, feeds)[1]
+    feeds = model_inputs(original.imported, [plan.kernels[0].groups[0].original], {"rows": 100}, None, 0)
+    return original, cut, plan, feeds, capture_twice(original, plan.kernels, feeds)[1]
 
 
 def test_the_ceiling_is_every_place_at_its_floor(scene):
@@ -93,7 +93,7 @@ def test_what_no_kernel_replaces_is_told_by_reason(scene):
 def test_the_whole_report(scene):
     original, cut, plan, feeds, seen = scene
     judged = [Candidate(kernel, timings=(timing(2),), kept=True, note="left out") for kernel in plan.kernels]
-    settled = Settled(Bench(original, original.model, None, seen), tuple(judged), Whole(notes=("whole: no",)))
+    settled = FinalModel(OnnxBench(original, original.model, None, seen), tuple(judged), Whole(notes=("whole: no",)))
     schedule = SizeSchedule(original, feeds, seen, {}, notes=["and more"])
     slower = dataclasses.replace(CALM, pulse_s=1.5e-4)
     report = report_of(Outcome(cut, plan, tuple(judged), settled), schedule, c_compiler.DEFAULTS, (CALM, slower))
@@ -130,7 +130,7 @@ def test_times_of_an_earlier_run_are_told(recalled, some, scene):
 def test_remarks_name_what_does_not_run_and_what_is_missing(tmp_path):
     for kind, words in {"strange operator": "com.example::Strange is no operator", "strings": "s: of a type"}.items():
         original = open_model(written(KINDS[kind], tmp_path))
-        feeds = feeds_for(original.imported, [group.original for group in original.cut().groups], {"n": 3}, None, 0)
+        feeds = model_inputs(original.imported, [group.original for group in original.cut().groups], {"n": 3}, None, 0)
         (told,) = remarks(original, feeds, [], Whole())
         assert told.startswith(words)
 
@@ -140,7 +140,7 @@ def test_remarks_say_what_was_fused_already(tmp_path):
     model = model_of(nodes, [value("x", ("n", 6))], [value("y", ("n", "n"))])
     model.opset_import.add(domain="com.microsoft", version=1)
     original = open_model(written(model, tmp_path))
-    feeds = feeds_for(original.imported, [], {}, None, 0)
+    feeds = model_inputs(original.imported, [], {}, None, 0)
     assert list(remarks(original, feeds, [], Whole())) == [
         "already fused by onnxruntime: 1 FusedMatMul; nothing else is left to fuse"
     ]

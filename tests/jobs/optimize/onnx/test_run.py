@@ -16,9 +16,9 @@ from noyau.codegen import plan as codegen_plan
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime import custom_ops, install
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
-from noyau.jobs.optimize.onnx.options import Wishes
-from noyau.jobs.optimize.onnx.run import Optimized, optimize
+from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
+from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import (
     BARE,
@@ -36,7 +36,7 @@ from tests.small_models import (
 )
 
 pytestmark = pytest.mark.usefixtures("lasting_workers")
-QUICK = Wishes(keep="all", budget_s=0.01)  # with "all", rounds go on whoever loses
+QUICK = OptimizeOptions(keep="all", budget_s=0.01)  # with "all", rounds go on whoever loses
 SHAPES = [(1, 1), (1, 7), (2, 128), (1, 1024)]
 KERNEL_KEYS = (
     "name places replaces language verdict speedup speedup_low speedup_high bytes floor_ratio error error_unfused "
@@ -44,22 +44,22 @@ KERNEL_KEYS = (
 ).split()
 
 
-def quick(model: onnx.ModelProto, folder: Path, **wishes: object) -> Optimized:
+def quick(model: onnx.ModelProto, folder: Path, **wishes: object) -> OptimizedModel:
     return optimize(written(model, folder), dataclasses.replace(QUICK, **wishes))
 
 
-def told(made: Optimized) -> tuple[str, ...]:
+def told(made: OptimizedModel) -> tuple[str, ...]:
     """What a report says of inputs and checks; whether the clock finds the machine noisy is no matter of a test."""
     return tuple(line for line in made.report.inputs if "AMBIGUOUS" not in line and "--fresh" not in line)
 
 
 @cache
-def optimized_llama(exporter: str) -> Optimized:
+def optimized_llama(exporter: str) -> OptimizedModel:
     return optimize(llama(exporter), dataclasses.replace(QUICK, dims={"sequence": 128}))  # one binding: it is quicker
 
 
 @pytest.fixture(scope="module", params=[pytest.param("dynamo", marks=pytest.mark.as_shipped), "torchscript"])
-def either(request) -> tuple[Path, Optimized]:
+def either(request) -> tuple[Path, OptimizedModel]:
     return llama(request.param), optimized_llama(request.param)
 
 
@@ -239,7 +239,7 @@ def test_where_nothing_can_be_fused_the_output_is_the_input(kind, tmp_path):
 
 
 def test_where_nothing_wins_the_output_is_the_input(tmp_path, monkeypatch):
-    monkeypatch.setattr(Bench, "compare", timed_as(0.5))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(0.5))
     made = quick(twice(), tmp_path, keep="faster")
     made.save(tmp_path / "out.onnx")
     assert onnx.load(tmp_path / "out.onnx").graph.SerializeToString() == twice().graph.SerializeToString()
@@ -252,7 +252,7 @@ def test_where_nothing_wins_the_output_is_the_input(tmp_path, monkeypatch):
     ("keep", "ratio", "kept"), [("faster", 2, 2), ("faster", 1, 0), ("not-slower", 1, 2), ("all", 0.5, 2)]
 )
 def test_what_is_kept_follows_from_the_verdict(keep, ratio, kept, tmp_path, monkeypatch):
-    monkeypatch.setattr(Bench, "compare", timed_as(ratio))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(ratio))
     assert len(quick(twice(), tmp_path, keep=keep).report.kept) == kept
 
 
@@ -315,7 +315,7 @@ def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(tmp_path, monkeypat
     def failing(*_):
         raise ModelError("this part does not run")
 
-    monkeypatch.setattr(Bench, "compare", failing)
+    monkeypatch.setattr(OnnxBench, "compare", failing)
     kept = quick(twice(), tmp_path).report.kernels
     assert all(kernel.kept and kernel.reason == "not timed: this part does not run" for kernel in kept)
     assert not any(kernel.kept for kernel in quick(twice(), tmp_path, keep="not-slower").report.kernels)
@@ -369,7 +369,7 @@ def test_a_fused_model_is_fused_again(tmp_path):
 
 
 def test_the_same_model_gives_the_same_bytes(tmp_path, monkeypatch):
-    monkeypatch.setattr(Bench, "compare", timed_as(2))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
     one, other = (quick(twice(), tmp_path) for _ in "ab")
     assert one.model.SerializeToString(deterministic=True) == other.model.SerializeToString(deterministic=True)
     assert one.library.read_bytes() == other.library.read_bytes()

@@ -19,15 +19,15 @@ from noyau.errors import ModelError
 from noyau.hosts.onnxruntime import custom_ops
 from noyau.hosts.onnxruntime.provenance import provenance_of
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.onnx.options import Wishes
-from noyau.jobs.optimize.onnx.run import Optimized, optimize
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
+from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize
 from noyau.jobs.show.model import show
 from noyau.toolchain.c import compiler as c_compiler
 from tests.elf import needs
 from tests.small_models import NODE, arrays_for, llama, model_of, twice, value, written
 
 pytestmark = pytest.mark.usefixtures("lasting_workers")
-QUICK = Wishes(keep="all", budget_s=0.01)
+QUICK = OptimizeOptions(keep="all", budget_s=0.01)
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def first(folder: Path) -> Optimized:
+def first(folder: Path) -> OptimizedModel:
     made = optimize(written(twice(), folder), QUICK)
     made.save(folder / "fused.onnx")
     return made
@@ -91,7 +91,8 @@ def test_optimised_again_it_gives_the_same_kernels(tmp_path):
 
 def test_where_nothing_is_kept_the_model_is_the_one_before_it_was_fused(first, folder):
     made = optimize(
-        folder / "fused.onnx", Wishes(keep="all", budget_s=0.01, drop=[kernel.name for kernel in first.report.kernels])
+        folder / "fused.onnx",
+        OptimizeOptions(keep="all", budget_s=0.01, drop=[kernel.name for kernel in first.report.kernels]),
     )
     assert made.library is None
     assert provenance_of(made.model) is None

@@ -7,8 +7,8 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
-from noyau.jobs.optimize.onnx.kernel_timing import Bench
-from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import NODE, chain, model_of, timed_as, value, written
@@ -38,7 +38,7 @@ def built(monkeypatch):
         return compile_object(text, options)
 
     monkeypatch.setattr(onnx_candidates.c_compiler, "compile_object", compiling)
-    monkeypatch.setattr(Bench, "compare", timed_as(2))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
     return texts
 
 
@@ -47,7 +47,7 @@ def test_32_layers_compile_no_more_kernels_than_2(built, tmp_path):
     found = []
     for count in (2, 32):
         built.clear()
-        made = optimize(written(layers(count), tmp_path), Wishes(dims={"rows": 5}))
+        made = optimize(written(layers(count), tmp_path), OptimizeOptions(dims={"rows": 5}))
         kernels = {text for text in built if "noyau_kernel" in text and "RegisterCustomOps" not in text}
         found.append((len(kernels), len(made.candidates), sum(one.certificate is not None for one in made.candidates)))
         assert all(one.kept for one in made.candidates)

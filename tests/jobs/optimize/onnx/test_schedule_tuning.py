@@ -9,14 +9,22 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options
-from noyau.hosts.onnxruntime.inputs import feeds_for, look
+from noyau.hosts.onnxruntime.inputs import capture_twice, model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx import schedule_tuning
 from noyau.jobs.optimize.onnx.candidates import certify_candidate
-from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
-from noyau.jobs.optimize.onnx.schedule_tuning import SEARCHED, recall, recalled, tuned, tuned_key, variant, variants
+from noyau.jobs.optimize.onnx.schedule_tuning import (
+    SEARCHED,
+    recall,
+    recall_options,
+    tune,
+    tuning_key,
+    variant,
+    variants,
+)
 from noyau.kernels.certificates import judge
 from noyau.toolchain import cached_records
 from noyau.toolchain.c import compiler as c_compiler
@@ -41,8 +49,8 @@ def scene(tmp_path):
     """The kernel, and what it reads."""
     original = open_model(written(model(), tmp_path))
     (kernel,) = codegen_plan.plan(original.cut().groups, original.operators, LEVEL).kernels
-    feeds = feeds_for(original.imported, [kernel.groups[0].original], {"rows": 30}, None, 0)
-    return Candidate(kernel), look(original, [kernel], feeds)[1]
+    feeds = model_inputs(original.imported, [kernel.groups[0].original], {"rows": 30}, None, 0)
+    return Candidate(kernel), capture_twice(original, [kernel], feeds)[1]
 
 
 @pytest.fixture
@@ -64,7 +72,7 @@ def right(one: Candidate) -> Candidate:
 
 
 def run(scene, workers, certify=right, **given) -> Candidate:
-    (made,) = tuned([scene[0]], [scene[1]], OPTIONS, workers, certify, **given)
+    (made,) = tune([scene[0]], [scene[1]], OPTIONS, workers, certify, **given)
     return made
 
 
@@ -90,20 +98,20 @@ def test_the_fastest_wins_and_is_kept(scene, workers, clock, empty_cache):
     clock.update({first: 1.2, second: 1.4})
     winner = run(scene, workers)
     assert winner.planned == variant(scene[0].planned, second, LEVEL)
-    (again,) = recalled([scene[0]], scene[1], OPTIONS, 1)
+    (again,) = recall_options([scene[0]], scene[1], OPTIONS, 1)
     assert again.planned == winner.planned
 
 
 def test_what_is_hardly_faster_does_not_win(scene, workers, clock, empty_cache):
     clock.update(dict.fromkeys(variants(scene[0].planned, LEVEL), 1.02))
     assert run(scene, workers) is scene[0]
-    assert recalled([scene[0]], scene[1], OPTIONS, 1) == [scene[0]]
+    assert recall_options([scene[0]], scene[1], OPTIONS, 1) == [scene[0]]
 
 
 def test_what_is_slower_for_one_shape_does_not_win(scene, workers, monkeypatch, empty_cache):
     ratios = iter([3.0, 0.9] * len(SEARCHED))
     monkeypatch.setattr(schedule_tuning, "_speedup", lambda *_: next(ratios))
-    (made,) = tuned([scene[0]], [scene[1], scene[1]], OPTIONS, workers, right)
+    (made,) = tune([scene[0]], [scene[1], scene[1]], OPTIONS, workers, right)
     assert made is scene[0]
 
 
@@ -126,8 +134,8 @@ def test_without_time_nothing_is_tried(scene, workers, monkeypatch, empty_cache)
 def test_a_kernel_that_is_out_is_not_tuned(scene, workers, monkeypatch):
     monkeypatch.setattr(schedule_tuning, "_speedup", None)
     out = dataclasses.replace(scene[0], reason="no")
-    assert list(tuned([out], [scene[1]], OPTIONS, workers, right)) == [out]
-    assert recalled([out], scene[1], OPTIONS, 1) == [out]
+    assert list(tune([out], [scene[1]], OPTIONS, workers, right)) == [out]
+    assert recall_options([out], scene[1], OPTIONS, 1) == [out]
 
 
 def test_kernels_are_called_directly_in_processes_of_their_own(scene, workers):
@@ -142,13 +150,13 @@ def test_kernels_are_called_directly_in_processes_of_their_own(scene, workers):
 
 def test_what_was_found_holds_for_the_machine_and_for_shapes_of_the_class(scene, monkeypatch):
     planned, x = scene[0].planned, np.ones((30, 100), np.float32)
-    key = tuned_key(planned, [x], LEVEL, 1)
-    assert key == tuned_key(planned, [np.ones((17, 65))], LEVEL, 1)
-    assert key != tuned_key(planned, [np.ones((33, 100))], LEVEL, 1)
-    assert key != tuned_key(planned, [x], LEVEL, 2)
+    key = tuning_key(planned, [x], LEVEL, 1)
+    assert key == tuning_key(planned, [np.ones((17, 65))], LEVEL, 1)
+    assert key != tuning_key(planned, [np.ones((33, 100))], LEVEL, 1)
+    assert key != tuning_key(planned, [x], LEVEL, 2)
     here = schedule_tuning.this_machine()
     monkeypatch.setattr(schedule_tuning, "this_machine", lambda: dataclasses.replace(here, cpu="another"))
-    assert key != tuned_key(planned, [x], LEVEL, 1)
+    assert key != tuning_key(planned, [x], LEVEL, 1)
 
 
 @pytest.mark.parametrize("told", [{}, {"options": {"nonsense": 3}}, {"options": 3}, []])
@@ -162,15 +170,15 @@ def test_without_a_record_and_where_none_is_wanted_the_options_are_the_usual_one
     planned = scene[0].planned
     if tune is False:
         chosen = next(iter(variants(planned, LEVEL)))
-        key = tuned_key(planned, [np.ones((3, 100))], LEVEL, 1)
+        key = tuning_key(planned, [np.ones((3, 100))], LEVEL, 1)
         cached_records.keep(key, {"options": dataclasses.asdict(chosen), "speedup": 2.0, "tuned_on": "2026-01-01"})
-    made = optimize(written(model(), tmp_path), Wishes(keep="all", budget_s=0.01, dims={"rows": 3}, tune=tune))
+    made = optimize(written(model(), tmp_path), OptimizeOptions(keep="all", budget_s=0.01, dims={"rows": 3}, tune=tune))
     assert [kernel.name for kernel in made.report.kernels] == [planned.operator]
 
 
 def test_the_main_job_tunes_and_uses_what_was_found(scene, tmp_path, monkeypatch, empty_cache):
     monkeypatch.setattr(schedule_tuning, "_speedup", lambda *_: 2.0)
-    wishes = Wishes(keep="all", budget_s=0.01, dims={"rows": 3}, tune=True)
+    wishes = OptimizeOptions(keep="all", budget_s=0.01, dims={"rows": 3}, tune=True)
     first = optimize(written(model(), tmp_path), wishes)
     (name,) = (kernel.name for kernel in first.report.kept)
     assert name in {made.operator for made in variants(scene[0].planned, LEVEL).values()}

@@ -11,12 +11,12 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime import size_bindings
-from noyau.hosts.onnxruntime.inputs import Feeds
+from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx import kernel_timing, size_schedule
 from noyau.jobs.optimize.onnx.host import OnnxHost
-from noyau.jobs.optimize.onnx.kernel_timing import Bench, Deadline, Scene
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, Deadline, OnnxBench
 from noyau.jobs.optimize.onnx.options import DEFAULTS
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.pipeline import announce, race
@@ -33,7 +33,7 @@ LONG, OVER = Deadline(math.inf), Deadline(0.0, -math.inf)
 @dataclass
 class Raced:
     judged: list[Candidate]
-    scenes: list[Scene]
+    scenes: list[BenchmarkCase]
 
 
 def raced(bench, judged, course, deadline, keep, say):
@@ -65,7 +65,7 @@ def asked(monkeypatch):
         found.append(dict(bench.sizes))
         return [Timing(bench.sizes, compared(0.5 if bench.sizes["rows"] in slow else 2))]
 
-    monkeypatch.setattr(Bench, "compare", compare)
+    monkeypatch.setattr(OnnxBench, "compare", compare)
     return found, slow
 
 
@@ -113,7 +113,7 @@ def test_a_user_s_arrays_are_one_round(scene, judged, bench, asked):
     raced(
         bench(),
         judged,
-        SizeSchedule(original, Feeds(given, given, made_up=False), seen, {}),
+        SizeSchedule(original, ModelInputs(given, given, made_up=False), seen, {}),
         LONG,
         "all",
         lambda _: None,
@@ -130,14 +130,14 @@ def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, as
 
 
 def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, asked, monkeypatch):
-    look = size_schedule.look_again
+    look = size_schedule.capture_at
 
     def refusing(original, kernels, inputs, made_up, capturing):
         if inputs.sizes["rows"] == 128:
             raise InputError("it must be odd")
         return look(original, kernels, inputs, made_up, capturing)
 
-    monkeypatch.setattr(size_schedule, "look_again", refusing)
+    monkeypatch.setattr(size_schedule, "capture_at", refusing)
     made = raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 1024, 1024]
     assert course.notes == ["not timed at rows=128: it must be odd"]
@@ -145,7 +145,7 @@ def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, 
 
 
 def test_without_time_nothing_is_timed_and_nothing_is_kept(course, judged, bench, monkeypatch):
-    monkeypatch.setattr(Bench, "compare", None)
+    monkeypatch.setattr(OnnxBench, "compare", None)
     made = raced(bench(), judged, course, OVER, "faster", lambda _: None)
     assert {(one.kept, one.reason) for one in made.judged} == {
         (False, "not timed: no time is left of the 0 s that were given")
@@ -160,7 +160,7 @@ def test_what_was_timed_before_the_time_was_over_counts(course, judged, bench, m
     clock = iter([0.0, 1.0, *[99.0] * 20])
     deadline = Deadline(10.0, 0.0)
     monkeypatch.setattr(kernel_timing.time, "monotonic", lambda: next(clock))
-    monkeypatch.setattr(Bench, "compare", timed_as(2))
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
     first, second = raced(bench(), judged, course, deadline, "faster", lambda _: None).judged
     assert first.kept and len(first.timings) == 1
     assert not second.kept and "no time is left of the 10 s" in second.reason

@@ -12,9 +12,9 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.hosts.onnxruntime.subgraph import cut_of
 from noyau.jobs.cli import main
 from noyau.jobs.optimize.onnx import kernel_timing, user_kernels
-from noyau.jobs.optimize.onnx.options import Wishes
+from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
-from noyau.jobs.optimize.onnx.user_kernels import own_kernels
+from noyau.jobs.optimize.onnx.user_kernels import user_kernels_of
 from noyau.ops.op_files import load_op
 from tests.jobs.extract.files import REFERENCE, RIGHT, embedded, normed, written
 from tests.small_models import arrays_for, timed_as
@@ -34,7 +34,7 @@ def patience(monkeypatch):
 
 
 def quick(model, *ops, **wishes):
-    return optimize(model, Wishes(ops=ops, keep="all", budget_s=0.01, dims={"rows": 3}, **wishes))
+    return optimize(model, OptimizeOptions(ops=ops, keep="all", budget_s=0.01, dims={"rows": 3}, **wishes))
 
 
 def answers(model):
@@ -67,14 +67,14 @@ def test_its_source_has_its_certificate_and_the_author_s_lines(model, tmp_path):
 def test_the_name_follows_the_text_and_the_target(model, tmp_path):
     original, names = open_model(model), []
     for body, target in ((RIGHT, "x86-64-v3"), (f"{RIGHT}\n", "x86-64-v3"), (RIGHT, "x86-64-v2"), (RIGHT, "x86-64-v3")):
-        names.append(own_kernels(original, [written(tmp_path, body)], target).kernels[0].operator)
+        names.append(user_kernels_of(original, [written(tmp_path, body)], target).kernels[0].operator)
     assert len(set(names)) == 3
     assert names[0] == names[3]
 
 
 def test_what_is_around_it_is_still_cut_into_groups(model, tmp_path):
     original = open_model(model)
-    own = own_kernels(original, [product(tmp_path, "product")], "x86-64-v3")
+    own = user_kernels_of(original, [product(tmp_path, "product")], "x86-64-v3")
     assert own.positions == {7}
     cut = cut_of(original, None, own.positions)
     assert own.positions.isdisjoint(position for group in cut.groups for position in group.positions)
@@ -116,7 +116,7 @@ def test_a_bad_kernel_is_left_out_and_told_and_the_model_is_unharmed(model, tmp_
 
 
 def test_a_slow_kernel_is_left_out_and_told(model, tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(kernel_timing.Bench, "compare", lambda *given: timed_as(0.5)(*given))
+    monkeypatch.setattr(kernel_timing.OnnxBench, "compare", lambda *given: timed_as(0.5)(*given))
     assert main(["optimize", str(model), "--with", written(tmp_path), "--dim", "rows=3"]) == 0
     told = capsys.readouterr().out
     assert "0 of 1 kernel kept" in told
@@ -177,7 +177,7 @@ def test_two_kernels_with_a_function_of_one_name_are_refused(model, tmp_path):
 def test_an_op_itself_is_taken_and_its_last_kernel(model, tmp_path):
     op = load_op(written(tmp_path))
     op.kernel(op.source("norm").replace("void norm(", "void again("), language="c", entry="again")
-    found = own_kernels(open_model(model), [op], "x86-64-v3")
+    found = user_kernels_of(open_model(model), [op], "x86-64-v3")
     assert "void again(" in found.kernels[0].text
     assert len(found.positions) == 14
 
@@ -252,5 +252,7 @@ int32_t look(const int64_t *ids, const float *table, float *out, int64_t batch, 
     written(tmp_path, reference=reference)
     (tmp_path / "norm.c").write_text(text)
     model = model_file(embedded(), tmp_path)
-    made = optimize(model, Wishes(ops=[f"{tmp_path / 'norm.py'}::look"], keep="all", budget_s=0.01, dims={"n": 9}))
+    made = optimize(
+        model, OptimizeOptions(ops=[f"{tmp_path / 'norm.py'}::look"], keep="all", budget_s=0.01, dims={"n": 9})
+    )
     assert made.candidates[0].kept, made.candidates[0].reason

@@ -10,20 +10,20 @@ import pytest
 
 from noyau.codegen import plan as codegen_plan
 from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
-from noyau.hosts.onnxruntime.inputs import feeds_for, look
+from noyau.hosts.onnxruntime.inputs import capture_twice, model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import Timing
 from noyau.jobs.optimize.onnx import whole_model
-from noyau.jobs.optimize.onnx.kernel_timing import Bench, Scene
+from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.whole_model import (
     ATTEMPTS,
     Whole,
-    apart,
     gain_s,
-    lost,
-    settled,
-    timed_whole,
+    loss_of,
+    output_distance,
+    settle,
+    time_whole,
     with_kernels,
     without_worst,
 )
@@ -35,7 +35,7 @@ from tests.small_models import CRASHES, KINDS, WRONG, compared, spoilt, timed_as
 __all__ = ["bench", "clear", "scene", "workers"]
 
 X = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32)
-SCENES = [Scene({"rows": 9}, {"x": X}), Scene({"rows": 3}, {"x": X[:3]})]
+SCENES = [BenchmarkCase({"rows": 9}, {"x": X}), BenchmarkCase({"rows": 3}, {"x": X[:3]})]
 
 
 def took(rows: int, before_s: float, after_s: float) -> Timing:
@@ -43,7 +43,7 @@ def took(rows: int, before_s: float, after_s: float) -> Timing:
 
 
 def test_the_whole_model_is_timed_at_each_binding_and_its_outputs_are_compared(bench, empty_cache):
-    found = timed_whole(bench(), SCENES)
+    found = time_whole(bench(), SCENES)
     assert [timing.sizes for timing in found.timings] == [{"rows": 9}, {"rows": 3}]
     assert all(timing.hot.pairs >= 6 for timing in found.timings)
     assert 0 <= found.apart < 1e-5
@@ -51,26 +51,26 @@ def test_the_whole_model_is_timed_at_each_binding_and_its_outputs_are_compared(b
 
 
 def test_what_an_earlier_run_found_of_the_whole_model_is_taken(bench, clear, empty_cache):
-    first, again = (timed_whole(bench(), SCENES) for _ in "ab")
+    first, again = (time_whole(bench(), SCENES) for _ in "ab")
     assert [[timing.recalled for timing in each.timings] for each in (first, again)] == [[False, False], [True, True]]
     assert again.apart == first.apart
 
 
 def test_without_kernels_or_inputs_there_is_nothing_to_time(bench):
-    assert timed_whole(bench([]), SCENES) == Whole()
-    assert timed_whole(bench(), []) == Whole()
+    assert time_whole(bench([]), SCENES) == Whole()
+    assert time_whole(bench(), []) == Whole()
     assert (Whole().verdict, Whole().comparison) == (None, None)
 
 
 def test_what_takes_too_long_is_told(bench, empty_cache):
-    found = timed_whole(bench(), SCENES, limit_s=0.0)
+    found = time_whole(bench(), SCENES, limit_s=0.0)
     assert len(found.timings) == 1
     assert found.notes == ("the whole model is not timed at rows=3: it takes long; --dim asks for that",)
 
 
 def test_the_whole_model_of_a_wrong_kernel_is_apart(scene, bench, monkeypatch):
-    monkeypatch.setattr(Bench, "compare", timed_as(2))
-    assert timed_whole(bench([spoilt(scene[1][1], WRONG)]), SCENES).apart > 1e-3
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
+    assert time_whole(bench([spoilt(scene[1][1], WRONG)]), SCENES).apart > 1e-3
 
 
 @pytest.mark.parametrize(("error", "fault"), [(InputError, ""), (ModelError, ""), (CheckError, "not with these")])
@@ -78,8 +78,8 @@ def test_a_whole_model_that_does_not_run_is_told(error, fault, bench, monkeypatc
     def fail(*_):
         raise error("not with these")
 
-    monkeypatch.setattr(Bench, "compare", fail)
-    found = timed_whole(bench(), SCENES)
+    monkeypatch.setattr(OnnxBench, "compare", fail)
+    found = time_whole(bench(), SCENES)
     assert (found.comparison, found.notes) == (None, ("the whole model is not timed: not with these",))
     assert found.fault == fault
 
@@ -87,7 +87,7 @@ def test_a_whole_model_that_does_not_run_is_told(error, fault, bench, monkeypatc
 def test_a_fused_model_that_does_not_open_is_no_secret(bench):
     broken = bench()
     broken.fused.graph.node[0].op_type = "nonsense"
-    found = timed_whole(broken, SCENES)
+    found = time_whole(broken, SCENES)
     assert "with its kernels, onnxruntime does not open the model: " in found.fault
     assert "nonsense" in found.fault
     assert found.timings == ()
@@ -95,16 +95,16 @@ def test_a_fused_model_that_does_not_open_is_no_secret(bench):
 
 def test_large_weights_are_timed_as_they_lie(bench, monkeypatch):
     monkeypatch.setattr("noyau.hosts.onnxruntime.source_model.LARGE", 0)
-    monkeypatch.setattr(Bench, "compare", timed_as(2))
-    assert "as they lie in the file" in timed_whole(bench(), SCENES).notes[0]
+    monkeypatch.setattr(OnnxBench, "compare", timed_as(2))
+    assert "as they lie in the file" in time_whole(bench(), SCENES).notes[0]
 
 
 def test_a_whole_model_with_ends_that_cannot_be_bound_is_timed(tmp_path, bench):
     original = open_model(written(KINDS["sequence out"], tmp_path))
     kernels = codegen_plan.plan(original.cut().groups, original.operators, c_compiler.level()).kernels
-    feeds = feeds_for(original.imported, [kernels[0].groups[0].original], {}, None, 0)
-    seen = look(original, kernels, feeds)[1]
-    made = timed_whole(bench(scene=(original, kernels, seen)), [Scene({"n": 1}, {"x": seen.arrays["x"]})])
+    feeds = model_inputs(original.imported, [kernels[0].groups[0].original], {}, None, 0)
+    seen = capture_twice(original, kernels, feeds)[1]
+    made = time_whole(bench(scene=(original, kernels, seen)), [BenchmarkCase({"n": 1}, {"x": seen.arrays["x"]})])
     assert made.comparison.pairs >= 6
     assert made.apart is None
 
@@ -125,7 +125,7 @@ def clock(monkeypatch):
         ratio = said[len(after.graph.node)]
         return [Timing(each.sizes, compared(2.0 if number == 0 else ratio)) for number, each in enumerate(scenes)]
 
-    monkeypatch.setattr(Bench, "compare", compare)
+    monkeypatch.setattr(OnnxBench, "compare", compare)
     return said
 
 
@@ -136,7 +136,7 @@ def test_what_a_kernel_gains_at_a_binding(judged):
 
 def test_a_model_that_is_not_slower_stays(judged, bench, clock):
     clock[5] = 1.0
-    made = settled(bench(), judged, SCENES, OPTIONS)
+    made = settle(bench(), judged, SCENES, OPTIONS)
     assert [one.kept for one in made.candidates] == [True, True]
     assert len(made.bench.fused.graph.node) == 5
     assert made.whole.verdict is Verdict.FASTER
@@ -145,7 +145,7 @@ def test_a_model_that_is_not_slower_stays(judged, bench, clock):
 def test_where_the_whole_model_is_slower_the_kernel_that_gains_least_there_goes(judged, bench, clock):
     clock.update({5: 0.9, 6: 1.0})
     said: list[str] = []
-    made = settled(bench(), judged, SCENES, OPTIONS, say=said.append)
+    made = settle(bench(), judged, SCENES, OPTIONS, say=said.append)
     assert [one.kept for one in made.candidates] == [True, False]
     assert made.candidates[1].reason == "the whole model is SLOWER at rows=3: 0.90x"
     assert len(made.bench.fused.graph.node) == 6
@@ -154,7 +154,7 @@ def test_where_the_whole_model_is_slower_the_kernel_that_gains_least_there_goes(
 
 def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, clock):
     clock.update({5: 0.9, 6: 0.9})
-    made = settled(bench(), judged, SCENES, OPTIONS)
+    made = settle(bench(), judged, SCENES, OPTIONS)
     assert [one.kept for one in made.candidates] == [False, False]
     assert made.bench.library is None
     assert made.whole == Whole()
@@ -163,7 +163,7 @@ def test_where_nothing_helps_the_model_is_handed_back_as_it_was(judged, bench, c
 
 def test_what_is_asked_for_stays_though_it_is_slower(judged, bench, clock):
     clock[5] = 0.5
-    made = settled(bench(), judged, SCENES, OPTIONS, keep="all")
+    made = settle(bench(), judged, SCENES, OPTIONS, keep="all")
     assert [one.kept for one in made.candidates] == [True, True]
     assert made.whole.verdict is Verdict.SLOWER
 
@@ -172,7 +172,7 @@ def test_a_whole_model_that_crashes_is_handed_back_as_it_was(scene, bench, empty
     """A kernel that was right and fast alone, and ends the process in the model."""
     spoiled = [spoilt(kernel, CRASHES) for kernel in scene[1]]
     judged = [Candidate(kernel, kept=True) for kernel in spoiled]
-    made = settled(bench(), judged, SCENES, OPTIONS)
+    made = settle(bench(), judged, SCENES, OPTIONS)
     assert not any(one.kept for one in made.candidates)
     assert all(
         "the whole model does not run with it: the first process crashed" in one.reason for one in made.candidates
@@ -182,8 +182,8 @@ def test_a_whole_model_that_crashes_is_handed_back_as_it_was(scene, bench, empty
 
 def test_the_worst_go_first_and_more_each_time(scene, judged):
     slower = Whole((took(9, 1.0, 2.0),))
-    assert lost(slower) == "the whole model is SLOWER at rows=9: 0.50x"
-    assert lost(Whole((took(9, 2.0, 1.0),))) == lost(Whole()) == ""
+    assert loss_of(slower) == "the whole model is SLOWER at rows=9: 0.50x"
+    assert loss_of(Whole((took(9, 2.0, 1.0),))) == loss_of(Whole()) == ""
     many = [dataclasses.replace(judged[0], planned=dataclasses.replace(scene[1][0], operator=f"k{k}")) for k in "abc"]
     assert [one.kept for one in without_worst([*many, judged[1]], 2, slower, "no")] == [False, True, True, False]
     assert ATTEMPTS >= 2
@@ -192,7 +192,7 @@ def test_the_worst_go_first_and_more_each_time(scene, judged):
 def test_a_large_model_may_take_long_to_open(judged, bench, clock):
     clock[5] = 2.0
     made = bench()
-    settled(made, judged, SCENES, OPTIONS)
+    settle(made, judged, SCENES, OPTIONS)
     assert all(worker.patience_s >= whole_model.PATIENCE_S for worker in made.workers.workers)
 
 
@@ -206,8 +206,8 @@ def test_what_cannot_be_timed_elsewhere_is_timed_here(bench, monkeypatch):
     def fail(*_):
         raise UnsupportedError("strings")
 
-    monkeypatch.setattr(Bench, "compare", fail)
-    found = timed_whole(bench(), SCENES)
+    monkeypatch.setattr(OnnxBench, "compare", fail)
+    found = time_whole(bench(), SCENES)
     assert len(found.timings) == 1 and found.timings[0].hot.pairs >= 6
     assert found.timings[0].timed_on == whole_model.today()
 
@@ -238,8 +238,8 @@ class Drawn:
     ],
 )
 def test_how_far_outputs_are_apart(before, after, found):
-    assert apart(Drawn(before), Drawn(after)) == found
+    assert output_distance(Drawn(before), Drawn(after)) == found
 
 
 def test_a_model_that_draws_numbers_is_apart_from_itself():
-    assert apart(Drawn([1.0], [2.0]), Drawn([3.0])) is None
+    assert output_distance(Drawn([1.0], [2.0]), Drawn([3.0])) is None

@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 
-from noyau.jobs.optimize.torch.backend import through
-from noyau.jobs.optimize.torch.compile import Record
-from noyau.jobs.optimize.torch.options import Wishes
+from noyau.jobs.optimize.torch.backend import compile_captured
+from noyau.jobs.optimize.torch.compile import GraphRecord
+from noyau.jobs.optimize.torch.options import CompileOptions
 
 F = torch.nn.functional
-ALL = Wishes(keep="all")
+ALL = CompileOptions(keep="all")
 
 
 class Block(torch.nn.Module):
@@ -29,13 +29,15 @@ class Block(torch.nn.Module):
         return v, F.softmax(x, -1).transpose(1, 2) * 2
 
 
-def compiled(function: Callable[..., Any], wishes: Wishes = ALL, **options: Any) -> tuple[Callable[..., Any], Record]:
+def compiled(
+    function: Callable[..., Any], wishes: CompileOptions = ALL, **options: Any
+) -> tuple[Callable[..., Any], GraphRecord]:
     """A function compiled with all kernels that are right, and the record of what was compiled."""
     torch._dynamo.reset()
-    record = Record()
+    record = GraphRecord()
 
     def backend(module: Any, inputs: Any) -> Any:
-        return through(module, inputs, wishes, record)
+        return compile_captured(module, inputs, wishes, record)
 
     return torch.compile(function, backend=backend, **options), record
 

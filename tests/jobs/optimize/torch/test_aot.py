@@ -7,9 +7,9 @@ torch = pytest.importorskip("torch")
 from noyau.errors import BuildError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.torch import certification as torch_certification  # noqa: E402
-from noyau.jobs.optimize.torch.aot import Ahead, told  # noqa: E402
-from noyau.jobs.optimize.torch.compile import Record, compile_graph  # noqa: E402
-from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.jobs.optimize.torch.aot import AheadOfTime, program_key  # noqa: E402
+from noyau.jobs.optimize.torch.compile import GraphRecord, compile_graph  # noqa: E402
+from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 from tests.jobs.optimize.torch.modules import compiled, same  # noqa: E402
@@ -43,8 +43,8 @@ def graph():
 
 def test_a_graph_is_known_by_what_is_in_it(graph):
     other = graph_of(gated, (torch.randn(3, 7), torch.randn(3, 7)))
-    assert told(graph) == told(graph) != told(other)
-    with Ahead(Wishes(), print) as ahead:
+    assert program_key(graph) == program_key(graph) != program_key(other)
+    with AheadOfTime(CompileOptions(), print) as ahead:
         ahead.begin(graph)
         assert ahead.sketch(other) is None
         sketch = ahead.sketch(graph)
@@ -58,22 +58,25 @@ def test_what_is_wrong_is_said_when_it_is_compiled(graph, monkeypatch):
 
     monkeypatch.setattr(torch_certification.MEMORY, "candidates", {})
     monkeypatch.setattr(c_compiler, "find_compiler", missing)
-    with Ahead(Wishes(), print) as ahead:
+    with AheadOfTime(CompileOptions(), print) as ahead:
         ahead.begin(graph)
         with pytest.raises(BuildError, match="no C compiler"):
             ahead.candidates(ahead.sketch(graph))
 
 
 def test_the_reasons_of_cuts_are_found_where_somebody_reads_them(graph):
-    with Ahead(Wishes(), print) as with_them, Ahead(Wishes(), print, reasons=False) as without:
-        found = modules_sites.traced(graph)
+    with (
+        AheadOfTime(CompileOptions(), print) as with_them,
+        AheadOfTime(CompileOptions(), print, reasons=False) as without,
+    ):
+        found = modules_sites.trace_graph(graph)
         assert len(with_them.sketched(found).cut.cuts) > len(without.sketched(found).cut.cuts)
 
 
 def test_what_was_left_ends_what_it_begins_again(graph, monkeypatch):
-    with Ahead(Wishes(), print) as ahead:
+    with AheadOfTime(CompileOptions(), print) as ahead:
         pass
     ended, end = [], torch_certification.Certification.__exit__
     monkeypatch.setattr(torch_certification.Certification, "__exit__", lambda self, *_: ended.append(self) or end(self))
-    compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(budget_s=0), Record(), ahead)
+    compile_graph(torch.fx.GraphModule({}, graph), [], "inference", CompileOptions(budget_s=0), GraphRecord(), ahead)
     assert ended == [ahead.certification]

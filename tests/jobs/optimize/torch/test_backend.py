@@ -13,9 +13,9 @@ from functorch.compile import make_boxed_func  # noqa: E402
 
 from noyau.hosts.torch.modules.common_values import shows  # noqa: E402
 from noyau.jobs.optimize.torch import certification as torch_certification  # noqa: E402
-from noyau.jobs.optimize.torch.backend import backend, captured, decompositions, through  # noqa: E402
-from noyau.jobs.optimize.torch.compile import Record  # noqa: E402
-from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.jobs.optimize.torch.backend import backend, compile_captured, decompositions, trace_with_autograd  # noqa: E402
+from noyau.jobs.optimize.torch.compile import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from tests.jobs.optimize.torch.modules import Block, compiled, same  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -45,11 +45,11 @@ def test_options_that_there_are_not(options):
 @pytest.mark.parametrize(
     ("wishes", "forgets", "is_named", "waits"),
     [
-        (Wishes(), True, False, False),
-        (Wishes(), True, True, True),
-        (Wishes(rest="inductor"), True, False, True),
-        (Wishes(prompt=False), True, False, True),
-        (Wishes(), False, False, True),
+        (CompileOptions(), True, False, False),
+        (CompileOptions(), True, True, True),
+        (CompileOptions(rest="inductor"), True, False, True),
+        (CompileOptions(prompt=False), True, False, True),
+        (CompileOptions(), False, False, True),
     ],
 )
 def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wishes, forgets, is_named, waits):
@@ -59,10 +59,10 @@ def test_triton_begins_at_once_where_kernels_are_wanted_at_once(monkeypatch, wis
     def ahead(*_, on_gpu, waits, **__):
         raise Stop(on_gpu, waits)
 
-    monkeypatch.setattr("noyau.jobs.optimize.torch.backend.Ahead", ahead)
+    monkeypatch.setattr("noyau.jobs.optimize.torch.backend.AheadOfTime", ahead)
     inputs = [SimpleNamespace(is_cuda=True), *([torch.SymInt.__new__(torch.SymInt)] if is_named else [])]
     with pytest.raises(Stop) as caught:
-        through(None, inputs, wishes, Record(forgets=forgets))
+        compile_captured(None, inputs, wishes, GraphRecord(forgets=forgets))
     assert caught.value.args == (True, waits)
 
 
@@ -110,7 +110,7 @@ def test_what_inductor_takes_apart_needs_nothing_else():
 def test_inductor_runs_the_rest():
     torch.manual_seed(0)
     block = Block()
-    function, record = compiled(block, Wishes(rest="inductor", against="eager", keep="all"), dynamic=True)
+    function, record = compiled(block, CompileOptions(rest="inductor", against="eager", keep="all"), dynamic=True)
     with torch.no_grad():
         for shape in ((2, 5, 32), (3, 9, 32)):
             x = torch.randn(shape)
@@ -131,7 +131,7 @@ def test_maps_are_computed_again_in_backward_and_not_kept():
 
     x, w = (torch.randn(8, 8, generator=torch.Generator().manual_seed(0), requires_grad=True) for _ in range(2))
     torch._dynamo.reset()
-    run = torch.compile(net, backend=lambda module, inputs: captured(module, inputs, compiler))
+    run = torch.compile(net, backend=lambda module, inputs: trace_with_autograd(module, inputs, compiler))
     run(x, w).backward()
     assert kept[0] == ("forward", 4 + 4 * 8 * 8)  # the sum, and what tanh is computed from
     got, (want, _) = x.grad, torch.autograd.grad(net(x, w), (x, w))

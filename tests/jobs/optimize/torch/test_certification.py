@@ -18,7 +18,9 @@ from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 @pytest.fixture(scope="module")
 def found():
-    return modules_sites.traced(graph_of(lambda x, y: (x.t() * 2.5 + y).exp(), (torch.randn(4, 3), torch.randn(3, 4))))
+    return modules_sites.trace_graph(
+        graph_of(lambda x, y: (x.t() * 2.5 + y).exp(), (torch.randn(4, 3), torch.randn(3, 4)))
+    )
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +36,7 @@ def certify(kernels, found, effort=FULL, memory=None):
 
 def test_a_wrong_kernel_is_dropped_with_its_first_cell(found, planned):
     args = torch.randn(4, 3), torch.randn(3, 4)
-    other = modules_sites.traced(graph_of(lambda x, y: (x.t() * 2.5 - y).exp(), args))
+    other = modules_sites.trace_graph(graph_of(lambda x, y: (x.t() * 2.5 - y).exp(), args))
     (another,) = torch_candidates.plan(modules_sites.cut(other).groups, other.operators, c_compiler.level()).kernels
     wrong = replace(another, groups=planned.groups, graph=planned.graph)
     (one,) = certify([wrong], found)

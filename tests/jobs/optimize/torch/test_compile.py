@@ -5,8 +5,8 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.hosts.torch.modules.sites import ELSEWHERE  # noqa: E402
-from noyau.jobs.optimize.torch.compile import Record, compile_graph  # noqa: E402
-from noyau.jobs.optimize.torch.options import Wishes  # noqa: E402
+from noyau.jobs.optimize.torch.compile import GraphRecord, compile_graph  # noqa: E402
+from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from tests.jobs.optimize.torch.modules import Block, F, compiled, same  # noqa: E402
 
 
@@ -213,7 +213,7 @@ def test_what_a_gradient_needs_is_changed_in_place():
 
 
 def test_a_kernel_that_loses_is_not_kept():
-    function, record = compiled(lambda x: (x * 2 + 1).relu(), Wishes(budget_s=0))
+    function, record = compiled(lambda x: (x * 2 + 1).relu(), CompileOptions(budget_s=0))
     x = torch.randn(7)
     assert torch.equal(function(x), (x * 2 + 1).relu())
     (one,) = record.graphs[0].candidates
@@ -226,9 +226,9 @@ def test_a_graph_without_inputs():
     made = graph.call_function(torch.ops.aten.full.default, ([2, 3], 1.5))
     made.meta["val"] = torch.full([2, 3], 1.5)
     graph.output((made,))
-    kept, forgotten = Record(), Record(forgets=True)
+    kept, forgotten = GraphRecord(), GraphRecord(forgets=True)
     for record in (kept, forgotten):
-        run = compile_graph(torch.fx.GraphModule({}, graph), [], "inference", Wishes(), record)
+        run = compile_graph(torch.fx.GraphModule({}, graph), [], "inference", CompileOptions(), record)
         assert torch.equal(run([])[0], torch.full([2, 3], 1.5))
     assert [graph.kind for graph in kept.graphs] == ["inference"]
     assert forgotten.graphs == []

@@ -20,7 +20,7 @@ import noyau  # noqa: E402
 from noyau.errors import InputError, UnsupportedError  # noqa: E402
 from noyau.jobs.cli import main  # noqa: E402
 from noyau.jobs.optimize.torch import onnx_model  # noqa: E402
-from noyau.jobs.optimize.torch.onnx_model import hosted, optimize_model  # noqa: E402
+from noyau.jobs.optimize.torch.onnx_model import host_model, optimize_model  # noqa: E402
 
 MODELS = sorted(
     path for path in Path(str(files("noyau") / "jobs" / "demo" / "models")).iterdir() if path.suffix == ".onnx"
@@ -30,7 +30,7 @@ CPU = torch.device("cpu")
 
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_a_model_gives_what_onnxruntime_gives(path):
-    host, feeds = hosted(path, CPU, {"batch": 2, "sequence": 5}, None, 0)
+    host, feeds = host_model(path, CPU, {"batch": 2, "sequence": 5}, None, 0)
     given = host.in_order((), feeds.asked.arrays, CPU)
     got = host.module(given)(*given)
     want = onnxruntime.InferenceSession(str(path)).run(None, dict(feeds.asked.arrays))
@@ -85,7 +85,7 @@ def test_the_command_names_what_does_not_fit(arguments, told, tmp_path, capsys):
 
 
 def test_what_does_not_fit_is_named():
-    host, feeds = hosted(MODELS[0], CPU, {"batch": 1, "sequence": 4}, None, 0)
+    host, feeds = host_model(MODELS[0], CPU, {"batch": 1, "sequence": 4}, None, 0)
     with pytest.raises(InputError, match=r"has the inputs .*, and nothing is missing or unknown"):
         host.in_order((), {**feeds.asked.arrays, "nothing": 1}, CPU)
     with pytest.raises(InputError, match="and 9 are given"):
@@ -100,7 +100,7 @@ def test_what_does_not_fit_is_named():
 def of_text(folder, body, before=""):
     head = '<ir_version: 9, opset_import: ["" : 18, "com.microsoft" : 1]> m (float[2] x) => (float[n] y)'
     onnx.save(onnx.parser.parse_model(f"{head} {before} {{ {body} }}"), folder / "m.onnx")
-    return hosted(folder / "m.onnx", CPU, {}, None, 0)[0]
+    return host_model(folder / "m.onnx", CPU, {}, None, 0)[0]
 
 
 def test_a_constant_of_floats_is_what_is_padded_with(tmp_path):
@@ -132,7 +132,7 @@ def test_shapes_that_were_used_last_are_kept_from_several_threads_too(monkeypatc
     made = []
     monkeypatch.setattr(onnx_model, "optimize", lambda size, *_: made.append(size) or size)
     monkeypatch.setattr(onnx_model, "MOST_SHAPES", 3)
-    model = onnx_model.Hosted(Host(), CPU, {}, ())
+    model = onnx_model.HostedModel(Host(), CPU, {}, ())
     for size in (1, 2, 3, 2, 4):
         assert model.of([torch.empty(size)]) == size
     assert list(model.made.values()) == [1, 2, 4]

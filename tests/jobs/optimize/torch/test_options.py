@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import InputError
-from noyau.jobs.optimize.torch.options import Wishes, wishes_from
+from noyau.jobs.optimize.torch.options import CompileOptions, options_from
 
 
 def test_wishes_are_options():
-    assert wishes_from({}) == Wishes()
-    assert wishes_from({"rest": "inductor"}).rival == "inductor"
-    assert wishes_from({"rest": "inductor", "against": "eager"}).rival == "eager"
+    assert options_from({}) == CompileOptions()
+    assert options_from({"rest": "inductor"}).rival == "inductor"
+    assert options_from({"rest": "inductor", "against": "eager"}).rival == "eager"
 
 
 @pytest.mark.parametrize(
@@ -29,4 +29,4 @@ def test_wishes_are_options():
 )
 def test_wishes_that_mean_nothing(options, told):
     with pytest.raises(InputError, match=told):
-        wishes_from(options)
+        options_from(options)

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
 from noyau.errors import DeviceError, InputError, UnsupportedError  # noqa: E402
-from noyau.jobs.optimize.torch.run import devices_told  # noqa: E402
+from noyau.jobs.optimize.torch.run import explain_devices  # noqa: E402
 from tests.jobs.optimize.torch.modules import Block, same  # noqa: E402
 
 
@@ -108,7 +108,7 @@ def test_devices_that_do_not_go_together():
     ],
 )
 def test_other_errors_that_name_a_device_stay_as_they_are(error):
-    with pytest.raises(type(error)) as caught, devices_told(torch.nn.LayerNorm(4, device="meta"), torch.ones(4)):
+    with pytest.raises(type(error)) as caught, explain_devices(torch.nn.LayerNorm(4, device="meta"), torch.ones(4)):
         raise error
     assert caught.value is error
 
