@@ -58,7 +58,7 @@ def _open_ends() -> None:
 
 
 def _drop_stdout() -> None:
-    """What is still to be printed goes nowhere: Python's own flush at exit would complain of it again."""
+    """Drop what is still to be printed: Python's own flush at exit would complain of it again."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

@@ -90,7 +90,7 @@ def require_place(record: Path, model: Path) -> None:
 
 @contextlib.contextmanager
 def progress() -> Iterator[Callable[[str], None]]:
-    """What tells of each step on stderr: one line that changes in a terminal, else a line a step."""
+    """Yield a function that tells of each step on stderr: one line that changes in a terminal, else a line a step."""
     from rich.console import Console
     from rich.text import Text
 

@@ -94,7 +94,7 @@ def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Array
 
 
 def first_outputs(session: onnxruntime.InferenceSession, arrays: Arrays) -> Arrays:
-    """What the session gives for these arrays. Errors as those of `bound_run`."""
+    """Outputs of the session for these arrays. Errors as those of `bound_run`."""
     _refuse(session, arrays)
     return run(session, arrays)
 

@@ -1,4 +1,4 @@
-"""What flows through a model: the values that kernels read, captured in one run of the model as it is."""
+"""Activations of a model: the values that kernels read, captured in one run of the model as it is."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def open_session(
 
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
-    """What this release of onnxruntime opens: before 1.22, it finds external data beside a file alone."""
+    """The model as this release of onnxruntime opens it: before 1.22, it finds external data beside a file alone."""
     if isinstance(model, bytes) and folder is not None and _minor(release) < 22:
         return beside_its_data(model, folder)
     return nullcontext(model)

@@ -60,7 +60,7 @@ class FusedNode:
 
 @dataclass(frozen=True, slots=True)
 class Values:
-    """Where the values of a model come from: the node that makes each, and the initializers that nothing overrides.
+    """Producers of a model's values: the node that makes each, and the initializers that nothing overrides.
 
     `fused` are the functions of nodes that are fused already; `folder` is where external data lies, None if not known.
     """

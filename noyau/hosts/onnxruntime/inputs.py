@@ -35,7 +35,7 @@ CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, whe
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """What a model is run with: `small` to check its kernels, `asked` to time them. A user's arrays are both.
+    """Inputs of a model: `small` to check its kernels, `asked` to time them. A user's arrays are both.
 
     `missing`: inputs of types that cannot be made up."""
 
@@ -103,7 +103,7 @@ def small_sizes(sizes: Mapping[str, int], graphs: Iterable[Graph]) -> dict[str, 
 
 
 def _extent(shape: Shape, sizes: Mapping[str, int]) -> int:
-    """How many cells a shape has; 0 where an extent would be divided by 0."""
+    """Number of cells of a shape; 0 where an extent would be divided by 0."""
     try:
         return math.prod(int(dim.evaluate(sizes)) for dim in shape)
     except ZeroDivisionError:
@@ -116,7 +116,7 @@ def _capped(sizes: Mapping[str, int], most: int) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Activations:
-    """What was seen in a run: arrays by the model's names, its inputs and tensors among them.
+    """Values of one run: arrays by the model's names, its inputs and tensors among them.
 
     `made_up`: the inputs of the model were. What could not be captured is not there."""
 
@@ -141,7 +141,8 @@ class Activations:
 def capture_twice(
     original: SourceModel, kernels: Sequence[Planned], feeds: ModelInputs, capturing: ActivationCapture | None = None
 ) -> tuple[Activations, Activations]:
-    """What kernels read with small inputs, in their first and last places, and with those asked for, in their first.
+    """Capture what kernels read with small inputs, in their first and last places, and with those asked for, in their
+    first.
 
     A model that does not run with small ones is looked at once; `capturing` may have a session of it. ModelError or
     InputError where it does not run."""
@@ -159,13 +160,14 @@ def capture_at(
     made_up: bool,
     capturing: ActivationCapture | None = None,
 ) -> Activations:
-    """What kernels read in their first places, with other inputs. ModelError or InputError where it does not run."""
+    """Capture what kernels read in their first places, with other inputs. ModelError or InputError where it does not
+    run."""
     first = [kernel.groups[0] for kernel in kernels]
     return _look(original, first, inputs, capturing or capture_of(original), made_up)
 
 
 def capture_of(original: SourceModel) -> ActivationCapture:
-    """What captures values of a model, but those that need operators which only a library of the user's own has."""
+    """Capture for the values of a model, but those that need operators which only a library of the user's own has."""
     return ActivationCapture(original.model, original.folder, foreign_operators(original.model))
 
 
@@ -193,7 +195,7 @@ def end_places(kernel: Planned) -> tuple[Group, ...]:
 def _look(
     original: SourceModel, groups: Sequence[Group], inputs: Inputs, capturing: ActivationCapture, made_up: bool
 ) -> Activations:
-    """What some groups read: captured in a run on these inputs, or tensors of the model."""
+    """Capture what some groups read: in a run on these inputs, or tensors of the model."""
     nodes, tensors = original.model.graph.node, original.imported.initializers
     wanted = {name for group in groups for name in group.inputs}
     wanted |= {name for group in groups for position in group.positions for name in nodes[position].input}

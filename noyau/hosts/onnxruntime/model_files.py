@@ -23,7 +23,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 def library_path(path: Path) -> Path:
-    """Where the library of a model file lies: beside it, with the same stem."""
+    """Path of the library of a model file: beside it, with the same stem."""
     try:
         return path.with_suffix(".so")
     except ValueError:

@@ -1,4 +1,4 @@
-"""What a model that noyau has written says of itself, and such a model with its fused nodes taken apart."""
+"""Metadata of a model that noyau has written, and such a model with its fused nodes taken apart."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CHUNK_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """Where a written model comes from: noyau's version, the CPU level that its kernels need, and digests (SHA-256, in
+    """Origin of a written model: noyau's version, the CPU level that its kernels need, and digests (SHA-256, in
     hexadecimal) of the file that was optimised and of the library; "" where it was not said."""
 
     version: str
@@ -47,7 +47,7 @@ def sign(
 
 
 def provenance_of(model: onnx.ModelProto) -> Provenance | None:
-    """What a model says of where it comes from; None where noyau has not written it."""
+    """Origin that a model states; None where noyau has not written it."""
     facts = _read(model)
     if "version" not in facts:
         return None
@@ -64,7 +64,7 @@ def sha256_of(path: Path) -> str:
 
 
 def library_state(path: Path, provenance: Provenance) -> str:
-    """What stands where the library of a written model belongs: "as written", "another one" or "missing"."""
+    """State of the library of a written model: "as written", "another one" or "missing"."""
     try:
         return "as written" if sha256_of(library_path(path)) == provenance.library_sha256 else "another one"
     except OSError:

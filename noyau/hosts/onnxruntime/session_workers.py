@@ -152,7 +152,7 @@ class Workers:
 
     @contextlib.contextmanager
     def _written(self, job: Job) -> Iterator[dict[str, Any]]:
-        """What a process is told to open a session."""
+        """Write what a process needs to open a session, and yield the request."""
         with self.written(job.arrays) as (folder, inputs):
             (folder / "model.onnx").write_bytes(job.content)
             yield {

@@ -74,7 +74,7 @@ def inputs_at(imported: Imported, sizes: Sizes, missing: Iterable[str], seed: in
 
 
 def largest_bytes(graph: Graph, sizes: Sizes) -> int:
-    """What the largest value of a graph takes, of those whose shapes the sizes tell."""
+    """Bytes of the largest value of a graph, of those whose shapes the sizes tell."""
     found = (
         math.prod(max(int(dim.evaluate(sizes)), 0) for dim in node.shape) * node.dtype.bytes
         for node in graph.nodes

@@ -54,7 +54,7 @@ def _excess(bound: Bound, sizes: Mapping[str, int]) -> int:
 
 
 def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> Iterator[tuple[str, int]]:
-    """What one size could be so that a bound holds, or nearly: a larger one before a smaller one, those that are large
+    """Candidates for one size so that a bound holds, or nearly: a larger one before a smaller one, those that are large
     first."""
     excess, names = _excess(bound, sizes), (bound[0] - bound[1]).names - set(fixed)
     for step in (1, -1):

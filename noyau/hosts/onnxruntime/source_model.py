@@ -78,7 +78,7 @@ def open_model(path: Path) -> SourceModel:
 
 
 def external_bytes(model: onnx.ModelProto) -> int:
-    """What the initializers that lie in other files take."""
+    """Bytes of the initializers that lie in other files."""
     outside = (tensor for tensor in model.graph.initializer if tensor.data_location == tensor.EXTERNAL)
     sizes = ((math.prod(tensor.dims), from_onnx(tensor.data_type)) for tensor in outside)
     return sum(count * dtype.bytes for count, dtype in sizes if dtype is not None)
@@ -97,7 +97,7 @@ def foreign_operators(model: onnx.ModelProto) -> dict[int, str]:
 
 
 def fused_operators(model: onnx.ModelProto) -> dict[str, int]:
-    """How many nodes there are of each operator that onnxruntime's optimizer made."""
+    """Count the nodes of each operator that onnxruntime's optimizer made."""
     names = [node.op_type for node in model.graph.node if node.domain in OPTIMIZED or node.op_type in IN_DEFAULT_DOMAIN]
     return {name: names.count(name) for name in dict.fromkeys(names)}
 

@@ -1,4 +1,4 @@
-"""What lies between the ends of a path: its operators, and whether they enclose a graph.
+"""Subgraph between the ends of a path: its operators, and whether they enclose a graph.
 
 The ends of a path: `A,B:C`, the values that it begins at and those that it leads to.
 """
@@ -102,7 +102,7 @@ def _parsed(text: str, known: frozenset[str]) -> Ends:
 
 
 def _places(letters: Sequence[Letter], separator: str) -> list[int]:
-    """Where a separator stands that no backslash makes a part of a name."""
+    """Positions of separators that no backslash makes a part of a name."""
     return [at for at, letter in enumerate(letters) if letter == (separator, False)]
 
 

@@ -8,7 +8,7 @@ from noyau.errors import MissingExtraError
 
 
 def require_torch(called: str) -> Any:
-    """What takes arrays on a GPU. MissingExtraError where torch is not installed."""
+    """Import torch, which takes arrays on a GPU. MissingExtraError where torch is not installed."""
     try:
         from noyau.hosts.torch.cuda import dlpack as cuda_dlpack
     except ImportError as error:

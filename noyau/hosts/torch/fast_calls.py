@@ -46,7 +46,7 @@ library = Loading("tensors", _opened)
 
 
 def reads_tensors() -> int:
-    """Where DLPack's function for reading a tensor is, or 0."""
+    """Address of DLPack's function for reading a tensor, or 0."""
     capsule = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
     if capsule is None:
         return 0
@@ -153,7 +153,7 @@ class _Waiting:
 
 
 def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
-    """What a door for arrays makes of tensors, as tensors; or MISS."""
+    """Results of a door for arrays on tensors, as tensors; or MISS."""
     if any(isinstance(each, torch.Tensor | np.ndarray | np.generic) and not is_plain(each) for each in arguments):
         return MISS
     made = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))

@@ -23,10 +23,10 @@ _DIGITS = 8
 
 @dataclass(frozen=True, slots=True)
 class Operator:
-    """What torch is told of an operator. `inputs` and `constants`: the type of each in the schema; constants are given
-    by keyword, as `c0`, `c1`..., for their own names need be none of torch's. `run`: on tensors of a device; `fake`: on
-    tensors without cells; `record`: on what autograd records; `batch`: under vmap, as torch.library.register_vmap has
-    it; `promote`: what autocast makes of the inputs."""
+    """Registration of an operator with torch. `inputs` and `constants`: the type of each in the schema; constants are
+    given by keyword, as `c0`, `c1`..., for their own names need be none of torch's. `run`: on tensors of a device;
+    `fake`: on tensors without cells; `record`: on what autograd records; `batch`: under vmap, as
+    torch.library.register_vmap has it; `promote`: what autocast makes of the inputs."""
 
     stem: str
     told: str  # what tells it from others of its stem

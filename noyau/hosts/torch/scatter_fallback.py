@@ -37,7 +37,7 @@ def scatter(kind: Scatter, operands: Sequence[torch.Tensor], dtype: DType, sizes
 
 
 def _rows(index: Sequence[Dim | Lookup], shape: Sequence[int], updates: Sequence[int]) -> int:
-    """How many of the last axes are the same in both, cell by cell."""
+    """Number of the last axes that are the same in both, cell by cell."""
     inner = 0
     while inner < min(len(shape), len(updates)):
         axis = len(updates) - 1 - inner

@@ -1,4 +1,4 @@
-"""What a call on tensors was given: whether it is plain memory of the CPU, and a clear error where it cannot be.
+"""Tensors of a call: whether each is plain memory of the CPU, and a clear error where it cannot be.
 
 Arrays as tensors of torch, for peers that take those: the same memory, so that both see what is new in it.
 
@@ -45,7 +45,7 @@ def from_torch(dtype: torch.dtype) -> DType | None:
 
 @cache
 def _numpy(dtype: torch.dtype) -> np.dtype | None:
-    """What NumPy calls a dtype that it has by ml_dtypes alone."""
+    """NumPy's name of a dtype that it has by ml_dtypes alone."""
     name = str(dtype).removeprefix("torch.")
     return np.dtype(getattr(ml_dtypes, name)) if hasattr(ml_dtypes, name) else None
 
@@ -170,7 +170,7 @@ def require_taken(called: str, names: Sequence[str], given: Sequence[Any]) -> No
 
 
 def device_of(given: Sequence[Any]) -> str:
-    """Where a call runs: on the device of its tensors; those without axes may lie on the CPU all the same."""
+    """Device of a call: that of its tensors; those without axes may lie on the CPU all the same."""
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
     first = next((each for each in tensors if each.dim()), None)
     if first is None:

@@ -56,7 +56,7 @@ class Extraction:
         return tuple(contents)
 
     def contents(self, file: File) -> dict[File, bytes]:
-        """What each file holds."""
+        """Contents of each file."""
         written = self.written(op_name(file))
         try:
             kernel, reason = start_of(self.graph, written), ""
@@ -130,7 +130,7 @@ class Extraction:
         return "\n".join([*lines, ""])
 
     def advice(self, name: str, file: File, unfused: str, launch: str) -> list[str]:
-        """How a kernel is attached, and what to do next, as lines."""
+        """Lines that say how a kernel is attached, and what to do next."""
         model, script, kernel = (_commented(each)[2:] for each in (self.model, file.name, file.stem + ".c"))
         far = f", launch={launch}" if launch else ""
         start = [f"# {kernel} has the kernel that noyau generates; change it, or attach another one."]
@@ -187,7 +187,7 @@ def extract(
 
 
 def op_name(file: File) -> str:
-    """What the op is called in a file: as the file is, as far as that is an identifier."""
+    """Name of the op in a file: that of the file, as far as that is an identifier."""
     return identifier(file.stem)
 
 
@@ -207,7 +207,7 @@ def wires_of(original: SourceModel) -> Wires:
 
 
 def path_graph(wires: Wires, path: Path) -> Graph:
-    """What a path computes, as the model spells it: from its sources, in its own sizes."""
+    """Graph of a path, as the model spells it: from its sources, in its own sizes."""
     read = frozenset(path.ends.sources)
     while True:
         collected = replace(wires.collect(path.positions, read), outputs=path.ends.results)

@@ -56,7 +56,7 @@ def start_of(graph: Graph, written: Written) -> Start:
 
 
 def _items(graph: Graph, kernel: Kernel, written: Written) -> str | None:
-    """How far pieces of the kernel go, as `launch=` has it, "" where that is the first dim of the first output; None
+    """Extent of the pieces of the kernel, as `launch=` has it, "" where that is the first dim of the first output; None
     for a kernel of several launches, of a fixed number of items, or of one that needs more than arithmetic."""
     extent, used = extent_of(kernel.launches[0]), set[str]()
     if len(kernel.launches) > 1 or extent.constant is not None or not extent.names <= written.sizes.keys():
@@ -72,7 +72,7 @@ def _items(graph: Graph, kernel: Kernel, written: Written) -> str | None:
 
 
 def outputs_of(written: Written) -> dict[str, str]:
-    """What the op calls its results, by their names in the graph."""
+    """Names that the op gives its results, by their names in the graph."""
     names = dict(written.outputs)
     return names if len(names) > 1 else dict.fromkeys(names, OUT)
 

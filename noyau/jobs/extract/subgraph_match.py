@@ -90,7 +90,7 @@ class _Walk:
         return Ends(sources, results)
 
     def backwards(self, known: dict[str, str]) -> dict[str, str] | None:
-        """What the operators read that make a value, one after the other, up to the sources."""
+        """Match what the operators read that make a value, one after the other, up to the sources."""
         waiting, done = list(known), set[str]()
         while waiting:
             name = waiting.pop()

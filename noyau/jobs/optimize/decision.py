@@ -19,7 +19,7 @@ BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is tim
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """What came of timing at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
+    """Timing of a kernel at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
     the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
     this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `timed_on`: a date, of an
     earlier run where it is `recalled`. `mistake`: why the time of the kernel cannot be."""

@@ -16,7 +16,7 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class BindingRecord:
-    """What came of timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, where it
+    """Timing at one binding of the sizes. `cold`: the speed-up with cold caches and its interval, where it
     was timed with them too; the verdict is of both. `ceiling`, of a whole model: the most that fusing could gain there.
     `timed_on`: the day, of an earlier run where it is `recalled`."""
 
@@ -139,7 +139,7 @@ class NotFused:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Report(Record):
-    """What became of a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
+    """Report on a model; prints itself. `ceiling`: the most that fusing could gain for the whole model, were each
     kernel at its floor (Amdahl). `inputs`: a line on each input, where it came from or how it was made up.
     `conditions`: how the machine was before and after."""
 
@@ -157,7 +157,7 @@ class Report(Record):
 
     @property
     def doubts(self) -> str:
-        """What happened to the machine that makes the times doubtful, and what to do; or nothing."""
+        """Change of the machine that makes the times doubtful, and what to do; or nothing."""
         timed = any(kernel.verdict is not None for kernel in self.kernels)
         told = unsteady(*self.conditions, self.machine.cores) if timed and self.conditions else ""
         advice = "end other work on this machine and run it again with --fresh"

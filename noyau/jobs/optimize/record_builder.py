@@ -43,7 +43,7 @@ def record(candidate: Candidate) -> KernelRecord:
 
 
 def binding(timing: Timing) -> BindingRecord:
-    """What came of one binding."""
+    """Record of one binding."""
     hot, cold = timing.hot, timing.cold
     return BindingRecord(
         timing.sizes,

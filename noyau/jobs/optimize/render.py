@@ -165,7 +165,7 @@ def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, 
 
 
 def _of_most(ceiling: float) -> str:
-    """What fusing was expected to gain at most, after what it gained, which may be more."""
+    """Gain that fusing was expected to bring at most, after what it gained, which may be more."""
     return f" of {_ratio(ceiling)} expected at most"
 
 

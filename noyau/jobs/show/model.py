@@ -33,7 +33,7 @@ _TRIED = "adversarial inputs alone: noyau optimize tries it on activations of th
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ShownModel(Staged, Printed):
-    """What noyau sees in a model, before anything is compiled; prints itself."""
+    """View of a model, before anything is compiled; prints itself."""
 
     title: str
     operators: tuple[str, ...]
@@ -87,7 +87,7 @@ class ShownModel(Staged, Printed):
 
 
 def _certificate(planned: Planned, target: str) -> str:
-    """What is known of a kernel without running the model."""
+    """Evidence on a kernel without a run of the model."""
     options = c_compiler.Options(target=target, export=True)
     try:
         judged = compile_kernels([planned], options)[0]
@@ -136,7 +136,7 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
 
 
 def origin(original: SourceModel) -> str:
-    """Where a model comes from, where noyau has written it, and whether its library is beside it; else ""."""
+    """Origin of a model, where noyau has written it, and whether its library is beside it; else ""."""
     told, path = original.written, original.path
     if told is None:
         return ""

@@ -25,7 +25,7 @@ from noyau.text import printable
 
 @dataclass(frozen=True, slots=True)
 class ShownOp(Staged):
-    """What noyau sees in an op, before anything is compiled; prints itself. `made`: its program for usual inputs, or
+    """View of an op, before anything is compiled; prints itself. `made`: its program for usual inputs, or
     why there is none."""
 
     description: Description
@@ -76,7 +76,7 @@ class ShownOp(Staged):
 
 
 def show_op(description: Description, instance: Instance, language: str = "c") -> ShownOp:
-    """What an op becomes for inputs of these dtypes and ranks, in a language."""
+    """View an op for inputs of these dtypes and ranks, in a language."""
     try:
         wanted = Wanted(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
         made: Generated | str = generate(description, wanted, language)

@@ -40,7 +40,7 @@ class KernelStages:
 
 
 class Staged(ABC):
-    """What has kernels whose stages can be seen."""
+    """Holder of kernels whose stages can be seen."""
 
     __slots__ = ()
 

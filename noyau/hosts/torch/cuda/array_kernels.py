@@ -97,7 +97,7 @@ class DeviceKernel:
 
 
 def _holds(array: Array, buffer: Buffer, poison: int) -> Array:
-    """Which cells of an output have the bits of one of its type's poisons."""
+    """Mask of the cells of an output that have the bits of one of its type's poisons."""
     cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, buffer.dtype.bytes)
     found: Array = (cells == np.frombuffer(poison_of(buffer.dtype, poison), np.uint8)).all(-1)
     return found

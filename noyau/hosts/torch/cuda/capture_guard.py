@@ -13,7 +13,7 @@ import torch
 
 @contextmanager
 def beside_captures() -> Iterator[None]:
-    """Where this thread is held to captures of its own alone. Nothing where there is no CUDA yet."""
+    """Hold this thread to captures of its own alone, in a `with`. Nothing where there is no CUDA yet."""
     exchange = _exchange() if torch.cuda.is_initialized() else None
     mode = ctypes.c_int(_OWN_ALONE)
     changed = exchange is not None and not exchange(ctypes.byref(mode))  # which has the mode of before then

@@ -81,7 +81,7 @@ def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True
 
 
 def conditions_of(device: int) -> GpuConditions:
-    """How a device is now; its clock from a kernel that spins for a fixed number of cycles."""
+    """Conditions of a device now; its clock from a kernel that spins for a fixed number of cycles."""
     assert SPIN is not None
     with torch.cuda.device(device):
         SYNCHRONIZE(device)
@@ -94,13 +94,13 @@ def conditions_of(device: int) -> GpuConditions:
 
 
 def uuid_of(device: int) -> str:
-    """What tells a GPU from others, or nothing where torch does not say."""
+    """Unique identifier of a GPU, or nothing where torch does not say."""
     return str(getattr(torch.cuda.get_device_properties(device), "uuid", ""))
 
 
 @cache
 def device_text(device: int = 0) -> str:
-    """What a record of times on a device depends on: the GPU, the driver, and who compiles for it."""
+    """Stamp of a record of times on a device: the GPU, the driver, and who compiles for it."""
     properties = torch.cuda.get_device_properties(device)
     versions = f"torch {torch.__version__}, CUDA {torch.version.cuda}, triton {triton_version()}"
     return f"{properties.name}, {properties.multi_processor_count} SMs, driver {driver_version()}, {versions}"

@@ -33,7 +33,7 @@ _STRETCH = 64  # the share of the cells that a change takes in: what it brings i
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is made new in one set: for each piece the tensor, where it begins, how many cells, and of which draw."""
+    """Renewal of one set: for each piece the tensor, where it begins, how many cells, and of which draw."""
 
     pieces: tuple[tuple[int, int, int, int], ...]
 
@@ -125,7 +125,7 @@ def _span(tensor: torch.Tensor) -> tuple[int, int]:
 
 
 def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    """What tensors hold, what is only repeated counted once."""
+    """Bytes that tensors hold, what is only repeated counted once."""
     axes = [[1 if step == 0 else n for n, step in zip(t.shape, t.stride(), strict=True)] for t in tensors]
     return sum(math.prod(shape) * t.element_size() for shape, t in zip(axes, tensors, strict=True))
 
@@ -151,7 +151,7 @@ class KeptCall:
     fault: str = ""
 
     def wrong(self, check: Check) -> str:
-        """What is wrong with it, or nothing."""
+        """Fault of the call, or nothing."""
         if self.fault:
             return self.fault
         given, made = (tuple(array_of(each.cpu()) for each in part) for part in (self.inputs, self.outputs))
@@ -185,7 +185,7 @@ class TensorSide(Timed):
         return self.samples[-1].took_s
 
     def _slot(self) -> int | None:
-        """Where this sample is kept, or None: of n samples, each is kept as likely as any other."""
+        """Slot of this sample, or None: of n samples, each is kept as likely as any other."""
         count = len(self.samples) + 1
         place = count - 1 if count <= self.verified else int(self.rng.integers(count))
         return place if place < self.verified else None
@@ -207,7 +207,7 @@ class TensorSide(Timed):
         return sample
 
     def _prepare(self, look: _Look | None) -> Callable[[], None]:
-        """What is done first, for a call that is kept: its inputs are copied, and memory that results may get is
+        """Prepare a call that is kept: its inputs are copied, and memory that results may get is
         poisoned."""
 
         def first() -> None:
@@ -219,7 +219,7 @@ class TensorSide(Timed):
 
     @property
     def unblocked(self) -> int:
-        """How many samples may hold some of what the host took."""
+        """Number of samples that may hold some of what the host took."""
         return sum(not sample.blocked for sample in self.samples)
 
     def refuse(self, check: Check) -> None:
@@ -248,7 +248,7 @@ class _Look:
         self.copies = tuple(map(alike, self.results))
 
     def settled(self, rotation: TensorRotation) -> KeptCall:
-        """What there is to judge, once the device is idle."""
+        """Call to judge, once the device is idle."""
         self.change.apply(self.inputs, rotation.sources)
         return KeptCall(self.inputs, self.copies, self.fault or self._left_behind())
 

@@ -1,4 +1,4 @@
-"""What goes wrong on a CUDA device, in one line each: what was asked for, what there is, and how to go on."""
+"""Errors of a CUDA device, in one line each: the demand, what there is, and how to go on."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def short_of_memory(
 
 
 def fault_of(error: Exception, called: str, device: object) -> str | None:
-    """What an error of the driver or of Triton means, or None where it is none of those that are known."""
+    """Meaning of an error of the driver or of Triton, or None where it is none of those that are known."""
     if type(error).__name__ == "OutOfResources":
         needed, limit, name = (getattr(error, each, "?") for each in ("required", "limit", "name"))
         what = {"threads": f"{needed} threads a program", "shared memory": f"{needed} bytes of shared memory a program"}

@@ -59,7 +59,7 @@ def brought(tensors: Sequence[Tensor]) -> list[np.ndarray]:
 
 
 def holds_poison(tensor: Tensor, which: int) -> Tensor:
-    """Which cells of a tensor, in the order of its axes, have the bits of a poison of its dtype."""
+    """Mask of the cells of a tensor, in the order of its axes, that have the bits of a poison of its dtype."""
     return bits_of(tensor) == _poison_bits(tensor.dtype, which)
 
 
@@ -84,7 +84,7 @@ class Room:
         return room[self.around : self.around + cells].view(shape)
 
     def flags(self) -> Iterator[Flag]:
-        """What may have been written beside what was asked for."""
+        """Flags of writes beside the memory that was asked for."""
         for room in self.rooms:
             bits, poison = bits_of(room), _poison_bits(room.dtype, self.poison)
             for side, ends in (("before", bits[: self.around]), ("behind", bits[-self.around :])):

@@ -42,7 +42,7 @@ class LaunchRecord:
 
 @dataclass(slots=True)
 class CallRecord:
-    """What a call did. `made`: shape and dtype of each allocation; `results`: where they are among inputs and
+    """Record of one call. `made`: shape and dtype of each allocation; `results`: where they are among inputs and
     allocations; `again`: whether doing that again is the same call."""
 
     inputs: Sequence[Tensor]
@@ -54,7 +54,7 @@ class CallRecord:
     again: bool = True
 
     def place(self, tensor: object) -> int:
-        """Where a tensor is among inputs and allocations; -1 where it is none of them."""
+        """Index of a tensor among inputs and allocations; -1 where it is none of them."""
         known = (*self.inputs, *self.tensors)
         return next((at for at, each in enumerate(known) if each is tensor), -1)
 
@@ -68,7 +68,7 @@ class CallRecord:
 
 
 class _Tape(threading.local):
-    """What is noted, what is launched later, and where results are made, in this thread."""
+    """State of this thread: the record that is written, launches for later, and the allocator of results."""
 
     noted: CallRecord | None = None
     foretold: list[tuple[Any, Sequence[Any], Mapping[str, Any]]] | None = None
@@ -154,7 +154,7 @@ class Launcher:
         return self.first(key, tensors) if plan is None else plan(tensors)
 
     def known(self, tensors: Sequence[Tensor]) -> ReplayPlan | None:
-        """What was launched for tensors of such shapes."""
+        """Launches that are known for tensors of such shapes."""
         return self.plans.get(kinds_of(tensors))
 
     def first(self, key: Any, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
@@ -173,14 +173,14 @@ class Launcher:
 
 
 def kinds_of(tensors: Sequence[Tensor]) -> tuple[Any, ...]:
-    """What a launch depends on of its tensors."""
+    """Facts of its tensors that a launch depends on."""
     return tuple([(t.get_device(), t.dtype, t.shape, t.stride(), not t.data_ptr() & _ALIGNED) for t in tensors])
 
 
 def record_call(
     noted: CallRecord, function: Callable[..., Any], tensors: Sequence[Tensor], tiles: Mapping[str, int]
 ) -> Any:
-    """What a function of a text gives, with what it did in `noted`."""
+    """Call a function of a text, and note what it does in `noted`."""
     before, TAPE.noted = TAPE.noted, noted
     try:
         return function(*tensors, **tiles)
@@ -193,7 +193,7 @@ def record_call(
 def foretell(
     function: Callable[..., Any], tensors: Sequence[Tensor]
 ) -> list[tuple[Any, Sequence[Any], Mapping[str, Any]]]:
-    """What a function of a text would launch for tensors: functions of Triton's, their arguments and options."""
+    """Launches that a function of a text would make for tensors: functions of Triton's, their arguments and options."""
     before, TAPE.foretold = TAPE.foretold, []
     try:
         function(*tensors)
@@ -203,7 +203,7 @@ def foretell(
 
 
 def guard(device: torch.device) -> Any:
-    """Where the current device is this one."""
+    """Make this device the current one, in a `with`."""
     return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
@@ -253,7 +253,7 @@ _HEAD = ("self", "gridX", "gridY", "gridZ", "stream", "function")
 
 
 def direct(run: Any) -> tuple[Any, tuple[Any, ...]]:
-    """What a compiled kernel is launched by, and what it is given behind the function: the C function below Triton's
+    """Launcher of a compiled kernel, and its arguments behind the function: the C function below Triton's
     launcher, where that would only add memory that the kernel does not ask for; else the launcher itself."""
     code = getattr(vars(type(run)).get("__call__"), "__code__", None)
     plain = code is not None and code.co_varnames[: code.co_argcount] == _HEAD and code.co_flags & 4

@@ -1,4 +1,4 @@
-"""What a CUDA device can do, measured with torch: copies, reads and fills by size, products by dtype, launches, and
+"""Rates of a CUDA device, measured with torch: copies, reads and fills by size, products by dtype, launches, and
 transfers between the host and it."""
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ def nothing(x):  # type: ignore[no-untyped-def]
 
 
 def reader(words: Any) -> Callable[[], object]:
-    """What reads a tensor of i32 once. On small ones more programs have less each to do."""
+    """Kernel that reads a tensor of i32 once. On small ones more programs have less each to do."""
     n = words.numel()
     cells, times = (_CELLS, _TIMES) if n > 1 << 21 else (512, 1)
     programs = triton.cdiv(n, cells * times)
@@ -43,5 +43,5 @@ def reader(words: Any) -> Callable[[], object]:
 
 
 def idler(words: Any) -> Callable[[], object]:
-    """What launches a kernel that does nothing."""
+    """Launch of a kernel that does nothing."""
     return lambda: nothing[(1,)](words)

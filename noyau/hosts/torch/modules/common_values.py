@@ -72,7 +72,7 @@ def _is_pure(node: fx.Node) -> bool:
 
 
 def _told(value: Any) -> Any:
-    """What an argument is, so that equal ones are the same: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
+    """Key of an argument, so that equal ones are the same: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
     match value:
         case fx.Node():
             return value
@@ -152,7 +152,7 @@ def _behind(nodes: Iterable[object]) -> set[fx.Node]:
 
 
 def _sources(node: fx.Node, forward: set[fx.Node]) -> set[fx.Node]:
-    """What forward computes and backward makes a value of, through views; nothing where it hangs on gradients."""
+    """Values of forward that backward makes a value of, through views; nothing where it hangs on gradients."""
     waiting, found = [node], set[fx.Node]()
     while waiting:
         each = waiting.pop()

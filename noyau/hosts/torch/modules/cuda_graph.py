@@ -52,7 +52,7 @@ def is_repeatable(graph: fx.Graph) -> bool:
 
 
 def _devices(node: fx.Node) -> Iterator[torch.device]:
-    """Where the tensors are that a node gives; that of the host for an argument that is none."""
+    """Devices of the tensors that a node gives; that of the host for an argument that is none."""
     value = node.meta.get("val")
     if node.op == "get_attr" and value is None and node.graph.owning_module is not None:
         value = operator.attrgetter(node.target)(node.graph.owning_module)
@@ -87,7 +87,7 @@ def _draws(node: fx.Node) -> bool:
 
 
 def lies_at(tensor: Tensor) -> Place:
-    """Where a tensor begins, and how it lies from there on."""
+    """Address of a tensor, and its strides."""
     return tensor.data_ptr(), tensor.stride()
 
 
@@ -181,7 +181,7 @@ class GraphReplay:
 
 
 class Clock:
-    """What the launches of a function take the host, and how long the GPU is at work for them: of the first calls."""
+    """Seconds that the launches of a function take the host, and the GPU: of the first calls."""
 
     def __init__(self) -> None:
         self.host_s = float("inf")
@@ -201,7 +201,7 @@ class Clock:
         return made
 
     def spans_s(self) -> list[float]:
-        """How long the GPU took between marks that it has passed."""
+        """Seconds of the GPU between marks that it has passed."""
         return [start.elapsed_time(end) / 1e3 for start, end in self.marks if end.query()]
 
     def is_decided(self) -> bool:
@@ -243,7 +243,7 @@ class GraphRecording:
                 self.close()
 
     def again(self, arguments: list[Any]) -> Any:
-        """What the function gives for these arguments."""
+        """Replay the recording for these arguments."""
         for at, room in self.rooms.items():
             room.copy_(arguments[at])
         self.graph.replay()
@@ -304,7 +304,7 @@ def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
 
 
 def capture_graph(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:
-    """What a function gives while a CUDA graph records it: nothing is run."""
+    """Results of a function while a CUDA graph records it: nothing is run."""
     with _ONE:
         current, side = torch.cuda.current_stream(device), _side(device)
         torch.cuda.synchronize(device)
@@ -319,7 +319,7 @@ def capture_graph(graph: Any, known: Known, given: list[Any], device: torch.devi
 
 
 def capture_body(graph: Any, known: Known, given: list[Any]) -> Any:
-    """What a function gives between the beginning and the end of a recording. Its error is the one that is raised: the
+    """Results of a function between the beginning and the end of a recording. Its error is the one that is raised: the
     end of what went wrong is one more."""
     graph.capture_begin(capture_error_mode="thread_local")
     try:

@@ -98,7 +98,7 @@ def _some(like: Tensor, noise: torch.Generator, one_in: int) -> Tensor:
 
 
 class Drawer:
-    """What a group reads, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
+    """Inputs of a group, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
     where these do not fit together."""
 
     def __init__(self, group: Group, found: TracedGraph, device: torch.device, sized: Sized = hinted) -> None:
@@ -124,7 +124,7 @@ class Drawer:
         return made
 
     def beside(self, read: fx.Node) -> Any:
-        """What a node gives that the graph of the group knows, as positions, or asks for its shape alone."""
+        """Value of a node that the graph of the group knows, as positions, or asks for its shape alone."""
         fake = read.meta["val"]
         if not isinstance(fake, Tensor):
             return self.sized(fake)

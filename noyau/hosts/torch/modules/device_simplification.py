@@ -78,7 +78,7 @@ def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.N
 
 
 def _readers(value: fx.Node) -> set[fx.Node]:
-    """What reads memory of a value, through views too."""
+    """Nodes that read memory of a value, through views too."""
     waiting, seen = [value], set[fx.Node]()
     while waiting:
         fresh = [user for user in waiting.pop().users if user not in seen]

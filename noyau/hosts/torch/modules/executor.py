@@ -1,4 +1,4 @@
-"""What runs a graph of torch's: its own kernels, node by node, or inductor."""
+"""Executors of a graph of torch's: its own kernels, node by node, or inductor."""
 
 from __future__ import annotations
 

@@ -86,9 +86,10 @@ class Line:
 
 @dataclass(slots=True)
 class Text:
-    """What is noted of a call. `values`: what stands for a node; `made`: views that were made, by name; `placed`: the
-    arguments whose address a kernel gets; `stands`: the argument where the result of a function of torch's begins, None
-    where it lies elsewhere in one; `mutates`: whether a function of torch's changes what it is given."""
+    """Text of a flat function, grown call by call. `values`: what stands for a node; `made`: views that were made, by
+    name; `placed`: the arguments whose address a kernel gets; `stands`: the argument where the result of a function of
+    torch's begins, None where it lies elsewhere in one; `mutates`: whether a function of torch's changes what it is
+    given."""
 
     placeholders: Sequence[str]
     given: Sequence[Any]
@@ -255,7 +256,7 @@ class Text:
         return repr(value) if type(value) in (int, bool, str) or value is None else self.held(value)
 
     def returned(self, results: Any) -> None:
-        """What the graph gives."""
+        """Text of the graph's results."""
         many = results if isinstance(results, tuple | list) else (results,)
         names = [self.there(self.values[each.name]) if isinstance(each, fx.Node) else repr(each) for each in many]
         self.results = f"({', '.join(names)}{',' if len(names) == 1 else ''})" if many is results else names[0]
@@ -283,7 +284,7 @@ class Text:
         return f"def call(arguments):\n{inner}\n"
 
     def asked(self) -> list[str]:
-        """What arguments must be like."""
+        """Text of the conditions on arguments."""
         placed = sorted(self.placed, key=lambda name: int(name[1:]))
         parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
         is_backward = any(name.startswith("tangents") for name in self.placeholders)
@@ -315,7 +316,7 @@ class Text:
 
 
 def _memory(value: Any) -> int:
-    """Where the memory of a tensor is; 0 for what has none."""
+    """Address of the memory of a tensor; 0 for what has none."""
     is_dense = isinstance(value, Tensor) and value.layout is torch.strided
     return value.untyped_storage().data_ptr() if is_dense else 0
 

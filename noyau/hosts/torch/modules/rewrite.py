@@ -53,7 +53,7 @@ def _registered(name: str, given: Sequence[bool], graph: Graph, kernel: Callable
 
 
 def fake_of(graph: Graph, given: Sequence[bool]) -> Callable[..., Any]:
-    """What a kernel makes of tensors without cells: new tensors, packed, of the shapes that follow from theirs. Inputs
+    """Fake kernel, on tensors without cells: new tensors, packed, of the shapes that follow from theirs. Inputs
     that are not `given` are numbers."""
     shapes = [node.shape for node in graph.inputs]
     bindings = plan(shapes)
@@ -156,7 +156,8 @@ class _Rewriting:
         return self.new[node]
 
     def shown(self, reader: fx.Node, read: fx.Node) -> fx.Node:
-        """What is read in the place of a node: where the shape is all that is asked for, one of the same shape."""
+        """Node that is read in the place of another: where the shape is all that is asked for, one of the same
+        shape."""
         swap = self.swap_of.get(read.name)
         if swap is None or read.name in swap.makes or not is_size(reader):
             return read
@@ -185,7 +186,7 @@ class _Rewriting:
             self.new[self.by_name[name]] = self.shown_as_before(part, name)
 
     def in_memory(self, node: fx.Node) -> fx.Node:
-        """What a kernel reads in the place of a node: of a view that negates, which it would not see, a copy."""
+        """Node that a kernel reads in the place of another: of a view that negates, which it would not see, a copy."""
         found, fake = self.require(node), node.meta.get("val")
         if not isinstance(fake, torch.Tensor) or not fake.is_neg():
             return found
@@ -195,7 +196,7 @@ class _Rewriting:
         return self.resolved[node]
 
     def shown_as_before(self, made: fx.Node, name: str) -> fx.Node:
-        """What a kernel wrote in the order of memory, its axes in the order that they had."""
+        """View of what a kernel wrote in the order of memory, its axes in the order that they had."""
         order = order_of(self.by_name[name].meta["val"])
         if order is None:
             return made
@@ -206,7 +207,7 @@ class _Rewriting:
 
 
 def _laid(fake: torch.Tensor) -> torch.Tensor:
-    """What a kernel makes of a result: new, its axes in the order of memory."""
+    """Fake result of a kernel: new, its axes in the order of memory."""
     order = order_of(fake)
     shape = fake.shape if order is None else [fake.shape[axis] for axis in order]
     with fake.fake_mode if hasattr(fake, "fake_mode") else torch.no_grad():

@@ -55,7 +55,7 @@ class TracedGraph:
 
     @property
     def operators(self) -> tuple[str, ...]:
-        """What torch calls each."""
+        """Torch's name of each operator."""
         return tuple(place.operator for place in self.model.places)
 
 
@@ -161,7 +161,7 @@ def as_torch_lays_it(group: Group, found: TracedGraph) -> Group:
 
 
 def memory_name(name: str) -> str:
-    """What a value is called in the order of memory."""
+    """Name of a value in the order of memory."""
     return f"{name}{_LAID}"
 
 
@@ -226,7 +226,7 @@ def is_size(node: fx.Node) -> bool:
 
 
 def operator_name(node: fx.Node) -> str:
-    """What a node does, in torch's words: `aten.mul.Tensor`."""
+    """Operator of a node, in torch's words: `aten.mul.Tensor`."""
     return (
         "the result"
         if node.op == "output"

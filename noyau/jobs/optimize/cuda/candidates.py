@@ -89,12 +89,12 @@ def plan(groups: Iterable[Group], found: TracedGraph) -> Plan:
 
 
 def layouts_of(group: Group, found: TracedGraph) -> tuple[Layout, ...]:
-    """How the tensors that a group reads lie in torch's memory."""
+    """Layouts of the tensors that a group reads, in torch's memory."""
     return tuple(layout_of(found.givers[name].meta["val"]) for name in input_names(group))
 
 
 def layout_of(fake: Tensor) -> Layout:
-    """How a tensor lies, as a kernel is made for it."""
+    """Layout of a tensor, as a kernel is made for it."""
     if fake.is_contiguous():
         return PACKED
     try:

@@ -76,11 +76,11 @@ class DeviceTrial:
 
     @cached_property
     def orders(self) -> list[list[int] | None]:
-        """Of each result, the order in which the kernel writes its axes."""
+        """Order in which the kernel writes the axes of each result."""
         return [order_of(self.found.givers[plain(name)].meta["val"]) for name in self.group.outputs]
 
     def certificate(self, drawer: Drawer, effort: Effort) -> Certificate:
-        """What comes of every pattern, or of the first few where somebody waits; and of the first at other sizes, where
+        """Try every pattern, or of the first few where somebody waits; and of the first at other sizes, where
         sizes are names."""
         patterns = PATTERNS if effort == FULL else PATTERNS[:2]
         outcomes, alike = list[Outcome](), True
@@ -139,13 +139,13 @@ class DeviceTrial:
         return made if isinstance(made, tuple) else (made,)
 
     def truth(self, given: Mapping[str, Any]) -> list[Tensor]:
-        """What torch's nodes give in float64."""
+        """Run torch's nodes in float64."""
         part, reads = self.part
         made = WideInterpreter(part).run(*[widen(given[node.name]) for node in reads])
         return self.in_order(made)
 
     def unfused(self, given: Mapping[str, Any]) -> list[Tensor]:
-        """What torch's nodes give as they are."""
+        """Run torch's nodes as they are."""
         part, reads = self.part
         return self.in_order(part(*[given[node.name] for node in reads]))
 
@@ -236,7 +236,7 @@ def pick(tensor: Tensor, where: Tensor) -> Tensor:
 
 
 def cells_of(made: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
-    """What is picked of each result."""
+    """Pick cells of each result."""
     return [pick(*each) for each in zip(made, cells, strict=True)]
 
 
@@ -246,7 +246,7 @@ def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:
 
 
 def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]:
-    """What shows that cells were left as they were, in two runs whose memory held other poisons: no right value has the
+    """Flags of cells that were left as they were, in two runs whose memory held other poisons: no right value has the
     bits of both."""
     for number, pair in enumerate(zip(one, other, strict=True)):
         first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))

@@ -110,7 +110,7 @@ def _certificate(kernel: Planned, found: TracedGraph, device: torch.device, effo
 
 
 def machine_on(device: torch.device) -> str:
-    """What a record depends on of a device."""
+    """Facts of a device that a record depends on."""
     return "; ".join(machine_of(str(device))) if device.type == "cuda" else "Triton's interpreter"
 
 

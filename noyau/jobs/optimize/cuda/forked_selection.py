@@ -38,7 +38,7 @@ log = logging.getLogger("noyau")
 
 @dataclass(frozen=True, slots=True)
 class ForkedPlan:
-    """What a copy has found: groups, kernels, and how the launches of these are spelt as tasks."""
+    """Plan that a copy of the process has made: groups, kernels, and their launches as tasks."""
 
     cut: Partition
     plan: Plan
@@ -65,7 +65,7 @@ class ForkedPlanner:
                 then(self.made)
 
     def result(self) -> Any:
-        """What the work gave; None where it failed, or takes too long, and is ended."""
+        """Plan of the copy; None where it failed, or takes too long, and is ended."""
         self.thread.join(PATIENCE_S)
         if self.thread.is_alive():
             log.info(

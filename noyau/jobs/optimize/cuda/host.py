@@ -124,7 +124,7 @@ class CudaBench:
 
 
 def compare_on_device(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
-    """Two calls by the clock of a device: what they take there, and not what Python takes to launch them."""
+    """Compare two calls by the clock of a device: their time there, and not what Python takes to launch them."""
     from noyau.hosts.torch.cuda.clock import time_calls
 
     times = time_calls({"before": before, "after": after}, rounds=ROUNDS, cold=False)

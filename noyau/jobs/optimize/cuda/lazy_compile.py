@@ -48,7 +48,7 @@ class LazyCompile:
         return run(arguments)
 
     def now(self) -> Boxed | None:
-        """What was compiled, once; None in the first call, with which Triton begins."""
+        """Compile once; None in the first call, with which Triton begins."""
         if self.begun is None:
             begun = Thread(target=begin_triton, daemon=True)  # beside what comes between the first two calls
             begun.start()

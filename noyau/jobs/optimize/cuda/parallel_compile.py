@@ -34,7 +34,7 @@ class FirstCall:
     forms: tuple[Form, ...]
 
     def launches(self, device: torch.device) -> list[Launching]:
-        """What it launches for tensors on a device that lie so; of their cells nothing is read."""
+        """Launches for tensors on a device that lie so; of their cells nothing is read."""
         from noyau.hosts.torch.cuda.launch import foretell
 
         call = call_of(self.kernel, self.layouts)

@@ -28,8 +28,8 @@ Form: TypeAlias = tuple[torch.dtype, tuple[int, ...]]
 
 @dataclass(frozen=True, slots=True)
 class CallForm:
-    """How a kernel is called: how many launches it has, and of each input the axes in the order of memory, none where
-    that is their own."""
+    """Form of a kernel's call: the number of its launches, and of each input the axes in the order of memory, none
+    where that is their own."""
 
     launches: int
     axes: tuple[tuple[int, ...], ...]
@@ -71,7 +71,7 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
 
 
 def form(tensor: torch.Tensor) -> Form:
-    """What a flat function takes for granted of a tensor of known sizes."""
+    """Facts that a flat function takes for granted of a tensor of known sizes."""
     return tensor.dtype, tensor.stride()
 
 
@@ -90,7 +90,7 @@ class ShapeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has 
 
 
 def call_form(planned: Planned, call: DeviceCall) -> CallForm:
-    """How a kernel of this process is called."""
+    """Form of a call of a kernel of this process."""
     return CallForm(len(planned.kernel.launches), call.axes)
 
 

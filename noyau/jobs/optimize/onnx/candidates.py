@@ -65,7 +65,8 @@ def certify_candidate(
 
 
 def activation_cases(planned: Planned, seen: Activations) -> tuple[list[Case], str]:
-    """What a kernel reads in its first and in its last place, and a note where that is too much to be checked."""
+    """Cases of what a kernel reads in its first and in its last place, and a note where that is too much to be
+    checked."""
     made, spent, note = list[Case](), 0, ""
     for group in end_places(planned):
         arrays = seen.of(group.original)
@@ -82,6 +83,6 @@ def activation_cases(planned: Planned, seen: Activations) -> tuple[list[Case], s
 
 
 def _cells(graph: Graph, sizes: dict[str, int], arrays: Sequence[np.ndarray]) -> int:
-    """How many cells the largest value has, as far as that is known."""
+    """Number of cells of the largest value, as far as that is known."""
     known = cells(graph, sizes) if names_of(graph) <= sizes.keys() else 0
     return max(known, *(array.size for array in arrays), 0)

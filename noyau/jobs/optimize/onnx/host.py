@@ -145,7 +145,7 @@ class OnnxHost:
 
 
 def _scene(original: SourceModel, seen: Activations, sizes: Sizes) -> list[BenchmarkCase]:
-    """What the whole model reads at a binding; nothing where an input is not known."""
+    """Benchmark case of the whole model at a binding; none where an input is not known."""
     stored = original.imported.initializers
     names = [value.name for value in original.model.graph.input if value.name not in stored]
     if not seen.arrays.keys() >= set(names):

@@ -57,7 +57,7 @@ class Deadline:
 
 @dataclass(frozen=True, slots=True)
 class BenchmarkCase:
-    """What something is timed on: arrays by name, and the sizes that they stand for; `cold`: with cold caches too."""
+    """Inputs of one timing: arrays by name, and the sizes that they stand for; `cold`: with cold caches too."""
 
     sizes: Mapping[str, int]
     arrays: Arrays
@@ -70,7 +70,7 @@ class BenchmarkCase:
 
 @dataclass(frozen=True, slots=True)
 class OnnxBench:
-    """What kernels are timed on: the model as it is and with every right kernel in it, what flows through it, and for
+    """Bench of a model: the model as it is and with every right kernel in it, what flows through it, and for
     which sizes, by the model's own names.
 
     `workers` are the processes that time it, where there are any yet. `fresh`: no timing of an earlier run is taken.

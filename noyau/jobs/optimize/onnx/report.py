@@ -48,7 +48,7 @@ def report_of(
 
 
 def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
-    """What else a reader has to know of the inputs, of the checks and of the clock."""
+    """Yield what else a reader has to know of the inputs, of the checks and of the clock."""
     if feeds.made_up and feeds.small.sizes != feeds.asked.sizes and candidates:
         called = original.imported.sizes
         sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())

@@ -1,4 +1,4 @@
-"""Which options of a schedule suit a kernel on this machine: a few are timed against the usual ones, the best is kept.
+"""Autotuning of a schedule's options on this machine: a few are timed against the usual ones, the best is kept.
 
 What was found is kept by kernel, machine and shape class. Without it, and wherever nothing was tuned, the usual options
 are taken; so text follows from the options that stand in its digest, and from nothing else.
@@ -77,7 +77,7 @@ def variants(planned: Planned, target: str) -> dict[Options, Planned]:
 
 
 def tuning_key(planned: Planned, arrays: Sequence[np.ndarray], target: str, threads: int) -> str:
-    """What is found holds for: the kernel with its usual options, the machine, and shapes of the same class, of which
+    """Key of a tuning: the kernel with its usual options, the machine, and shapes of the same class, of which
     each extent has the next power of two in common."""
     usual = digest(schedule(lower(nameless(planned.graph), "kernel")), target)
     machine = this_machine()
@@ -176,7 +176,7 @@ def _over_all(
 def _speedup(
     candidate: Candidate, other: Candidate, arrays: Sequence[np.ndarray], options: c_compiler.Options, workers: Workers
 ) -> float:
-    """How many times as fast another kernel is, surely; 0 where that cannot be told."""
+    """Factor by which another kernel is surely faster; 0 where that cannot be told."""
     if other.reason:  # it does not build
         return 0.0
     libraries = [c_compiler.compile_library([one.planned.text], options) for one in (candidate, other)]
@@ -226,7 +226,7 @@ def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]])
 
 
 def _arrays(candidate: Candidate, seen: Activations) -> tuple[np.ndarray, ...] | None:
-    """What a generated kernel reads; None for one that cannot be tuned."""
+    """Arrays that a generated kernel reads; None for one that cannot be tuned."""
     if candidate.reason or candidate.planned.by_hand:
         return None
     group = candidate.planned.groups[0]

@@ -176,7 +176,7 @@ def _group(wires: Wires, place: Occurrence, operator: str) -> Group:
 
 
 def _stand_ins(wires: Wires, place: Occurrence) -> Mapping[str, str]:
-    """Of a value that others only measure, the result that has its shape."""
+    """Results that have the shapes of values that others only measure."""
     try:
         found = wires.ends(place.path.positions)[1]
     except UnsupportedError:

@@ -64,7 +64,7 @@ class Whole:
 
 @dataclass(frozen=True, slots=True)
 class FinalModel:
-    """What is handed back: a model with the kernels that stay, its library, all kernels, and how it does."""
+    """Model that is handed back, with the kernels that stay, its library, all kernels, and how it does."""
 
     bench: OnnxBench
     candidates: tuple[Candidate, ...]
@@ -212,7 +212,7 @@ def models_apart(
 
 
 def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> float | None:
-    """How far the outputs of two callables are from each other, as `Whole` has it."""
+    """Distance of the outputs of two callables, as `Whole` has it."""
     before()
     after()
     first = {name: array.copy() for name, array in before.outputs.items()}

@@ -1,4 +1,4 @@
-"""What is known of graphs before they are compiled: their kernels are built and checked while torch goes on.
+"""Work on graphs ahead of their compilation: their kernels are built and checked while torch goes on.
 
 AOTAutograd hands over the graph of the forward, and that of the backward when a gradient is first asked for; it has
 both when it cuts them apart. From there on the second is cut into kernels while those of the first are built and

@@ -89,8 +89,8 @@ def trace_with_autograd(
     taken_apart: Mapping[Any, Any] | None = None,
     partition: Partitioner = cut_in_two,
 ) -> Callable[..., Any]:
-    """What dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given to
-    `compiler` with its kind: inference, forward or backward."""
+    """Trace what dynamo captured, functional and cut into the graphs of forward and backward by `partition`, each given
+    to `compiler` with its kind: inference, forward or backward."""
 
     def of_kind(kind: str) -> Callable[[fx.GraphModule, Sequence[Any]], Callable[..., Any]]:
         return lambda graph, examples: compiler(graph, examples, kind)
@@ -118,7 +118,7 @@ def trace_with_autograd(
 
 
 def decompositions(rest: str) -> Mapping[Any, Any]:
-    """What is taken apart before noyau sees it: for inductor, what it wants to; else nothing, so that what no kernel
+    """Decompositions before noyau sees a graph: for inductor, what it wants to; else nothing, so that what no kernel
     covers runs as one kernel of torch's. noyau imports composites through their bodies."""
     if rest == "eager":
         return {}

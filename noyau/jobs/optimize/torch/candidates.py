@@ -38,7 +38,7 @@ def library_of(text: str) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class KernelEnds:
-    """What a kernel reads and makes: dtypes and ranks of its inputs, and how many results it has."""
+    """Ends of a kernel: dtypes and ranks of its inputs, and the number of its results."""
 
     inputs: tuple[Argument, ...]
     results: int

@@ -39,7 +39,7 @@ Boxed = Callable[[list[Any]], Any]
 
 @dataclass(frozen=True, slots=True)
 class CompiledGraph:
-    """What became of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
+    """Outcome of one graph: `kind` is inference, forward or backward; `whole` says why all of it was left to torch,
     where it was."""
 
     kind: str
@@ -154,7 +154,7 @@ def _compiled(
 
 
 def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModule, Sequence[Any]], Boxed]:
-    """What runs a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
+    """Executor of a graph, its kernels and the rest: on a GPU in one flat function, where that is not inductor."""
     if wishes.rest == "eager" and modules_sites.device_of(program) != modules_sites.CPU:
         from noyau.hosts.torch.modules import flat_codegen  # a hundred modules, which nobody needs without a GPU
 

@@ -32,7 +32,7 @@ _MOST = 4  # names after one reason
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(Staged, Record):
-    """What noyau sees in a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
+    """View of a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
     where."""
 
     name: str

@@ -19,9 +19,9 @@ Tensors = Mapping[str, torch.Tensor]
 
 @dataclass(frozen=True, slots=True)
 class CallLayout:
-    """How a graph is called. `inputs`: for each placeholder, the name of a tensor of the module, or None for the next
-    argument; `outputs`: for each result, the name of the tensor of the module that it is the new value of, or None for
-    one that is returned; `extents`: of each argument, None for what is no tensor or for a size that may differ;
+    """Layout of a graph's call. `inputs`: for each placeholder, the name of a tensor of the module, or None for the
+    next argument; `outputs`: for each result, the name of the tensor of the module that it is the new value of, or None
+    for one that is returned; `extents`: of each argument, None for what is no tensor or for a size that may differ;
     `takes` and `gives`: how arguments and results nest, as torch spells it; `forms`: dtype and kind of device of each
     argument, None for what is no tensor, and none at all in files of before."""
 

@@ -70,7 +70,7 @@ class HostedModel:
 
     @property
     def report(self) -> Any:
-        """What became of the model for the inputs that it was optimised with."""
+        """Report on the model for the inputs that it was optimised with."""
         return self.first.report
 
     def source(self, kernel: str) -> str:
@@ -130,7 +130,7 @@ class TorchModel:
         raise UnsupportedError(f"{printable(name)}, a result of {giver}, is not made where torch hosts a model")
 
     def made(self, node: Any, inputs: list[Value]) -> Sequence[Value]:
-        """What a node gives: of shapes and numbers that are known, at once."""
+        """Evaluate a node: of shapes and numbers that are known, at once."""
         domain, numbers = canonical(node.domain), attributes(node)
         if node.op_type in _DRAWN or (domain == "com.microsoft" and node.op_type not in _OF_MICROSOFT):
             told = printable(f"{domain}::{node.op_type}" if domain else node.op_type)
@@ -155,7 +155,7 @@ def attributes(node: Any) -> dict[str, Any]:
 
 
 def on_host(node: Any, inputs: Sequence[Value], opsets: Mapping[str, int]) -> list[np.ndarray]:
-    """What a node gives of arrays, by ONNX's own evaluator."""
+    """Evaluate a node on arrays, by ONNX's own evaluator."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 

@@ -1,4 +1,4 @@
-"""What is asked of `torch.compile(module, backend="noyau", options=...)` and of `noyau.optimize(module, inputs)`."""
+"""Options of `torch.compile(module, backend="noyau", options=...)` and of `noyau.optimize(module, inputs)`."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class CompileOptions:
 
     @property
     def rival(self) -> str:
-        """What kernels are timed against."""
+        """Executor that kernels are timed against."""
         return self.against or self.rest
 
 

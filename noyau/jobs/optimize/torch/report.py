@@ -1,4 +1,4 @@
-"""What is told of an optimised module: the report, in the words of the report on ONNX models."""
+"""Report on an optimised module, in the words of the report on ONNX models."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def distinct(graphs: Iterable[CompiledGraph]) -> list[Candidate]:
 
 
 def end_to_end(whole: Comparison) -> EndToEnd:
-    """What came of timing the whole module."""
+    """Record of timing the whole module."""
     return EndToEnd(whole.before_median_s, whole.after_median_s, whole.verdict, whole.speedup)
 
 

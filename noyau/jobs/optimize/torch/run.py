@@ -69,7 +69,7 @@ class OptimizedModule:
 
     @property
     def report(self) -> Report:
-        """What became of the module so far; graphs that were compiled since, for gradients say, are in it."""
+        """Report on the module so far; graphs that were compiled since, for gradients say, are in it."""
         return report_of(_named(self.module), self.record.graphs, self.whole, self.notes)
 
     @property
@@ -164,7 +164,7 @@ def explain_devices(module: Callable[..., Any], given: Any) -> Iterator[None]:
 
 
 def _devices(nested: Any) -> set[str]:
-    """Where the tensors in something nested are."""
+    """Devices of the tensors in something nested."""
     leaves = torch.utils._pytree.tree_leaves(nested)
     return {str(each.device) for each in leaves if isinstance(each, torch.Tensor)}
 
