@@ -38,7 +38,7 @@ from noyau.codegen.language import generated_on
 from noyau.functions import erf
 from noyau.ir.graph import Graph, Map
 from noyau.jobs.bench.record import FILLING, RETURNING
-from noyau.kernels.programs.generate import traced, wanted_by
+from noyau.kernels.programs.generate import specialization_of, trace_reference
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 from noyau.timing.bandwidth import measure_around, measure_copy, measure_read
@@ -314,7 +314,7 @@ def graph_of(case: Case) -> Graph:
     signature = case.op.signature
     assert signature is not None
     bound = bind(signature, case.inputs(np.random.default_rng(0)), {}, case.op.name)
-    return traced(case.op.description.reference, wanted_by(signature, bound, {}))
+    return trace_reference(case.op.description.reference, specialization_of(signature, bound, {}))
 
 
 def ratios(record: Mapping[str, Any], ours: str, peer: str) -> Iterator[tuple[str, float]]:

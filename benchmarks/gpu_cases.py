@@ -14,7 +14,7 @@ import noyau
 from noyau import nn
 from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED
 from noyau.dtypes import DType
-from noyau.kernels.programs.generate import Generated, Wanted, generate
+from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate
 from noyau.ops.op import Op
 
 TORCH = {DType.F32: torch.float32, DType.BF16: torch.bfloat16, DType.F16: torch.float16, DType.I64: torch.int64}
@@ -103,12 +103,12 @@ class Case:
                 made.append(lying(random, self.lies) if len(shape) > 1 else random)
         return made
 
-    def generated(self) -> Generated:
+    def generated(self) -> GeneratedProgram:
         """Its kernels in language triton."""
         ranks = [len(shape) for shape in self.shapes]
         layouts = tuple(LAYOUTS.get(self.lies, PACKED) if rank > 1 else PACKED for rank in ranks)
         instance = self.op.usual(self.dtypes, ranks)
-        wanted = Wanted(instance, self.op.description.reference.constants, layouts=layouts)
+        wanted = Specialization(instance, self.op.description.reference.constants, layouts=layouts)
         return generate(self.op.description, wanted, "triton")
 
 

@@ -28,11 +28,11 @@ from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.errors import UnsupportedError
 from noyau.ir.graph import Constant, Graph
 from noyau.ir.loops import Kernel
-from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
 
 LIST = Path(__file__).parents[1] / "tests" / "frontends" / "onnx_cases_in_c.json"
-QUICK = Options(export=True, extra=("-O0",))
+QUICK = CompilerOptions(export=True, extra=("-O0",))
 
 
 class CollectedError(Exception):

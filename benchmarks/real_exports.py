@@ -84,7 +84,7 @@ class Whole:
     @staticmethod
     def of(subject: Subject, won: OptimizedModel) -> Whole:
         kernels = [one.planned for one in won.candidates if one.certificate is not None and one.certificate.ok]
-        options = c_compiler.Options(target=c_compiler.resolve_target("native"), export=True)
+        options = c_compiler.CompilerOptions(target=c_compiler.resolve_target("native"), export=True)
         original = subject.original
         return Whole(put_back(original.model, kernels, original.folder), library(kernels, options))
 

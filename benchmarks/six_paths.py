@@ -167,7 +167,7 @@ def fuse(text: str, folder: Path) -> Fused:
     """The whole model in one kernel; AssertionError where it takes more."""
     path = folder / "path.onnx"
     onnx.save(parsed(text), path)
-    original, options = open_model(path), c_compiler.Options(export=True)
+    original, options = open_model(path), c_compiler.CompilerOptions(export=True)
     target = c_compiler.resolve_target(options.target)
     plan = installable(
         codegen_plan.plan(original.cut().groups, original.operators, target), original.model, original.folder

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from noyau.jobs.show.model import ShownModel
     from noyau.kernels.buffers import Buffer
     from noyau.kernels.reference import reference
-    from noyau.nn.torch.patch import Patched
+    from noyau.nn.torch.patch import PatchRecord
     from noyau.ops.higher_order.ops import map, reduce, zip  # noqa: A004  as Python calls them
     from noyau.ops.op import Op, ReferenceWarning, op
 
@@ -154,7 +154,7 @@ def _of_torch(module: str) -> Any:
     return job(module)
 
 
-def patch(model: Any) -> Patched:
+def patch(model: Any) -> PatchRecord:
     """Make the modules of a torch model that compute what an op of `noyau.nn` does call that op, forward and backward:
     norms, gated MLPs, activations, rotary embedding (as transformers writes them), the cross-entropy of a loss.
 

@@ -8,19 +8,19 @@ from multiprocessing.connection import Connection
 
 from noyau.codegen.c.printer import Printed, printed, text_of
 from noyau.ir.loops import Kernel
-from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
 
-QUICK = Options(extra=("-O0",))  # the texts are the same as for -O3, and compile in a tenth of the time
+QUICK = CompilerOptions(extra=("-O0",))  # the texts are the same as for -O3, and compile in a tenth of the time
 Job = Callable[[], str | None]
 
 
-def build_many(kernels: Sequence[Kernel], options: Options = QUICK) -> list[Native]:
+def build_many(kernels: Sequence[Kernel], options: CompilerOptions = QUICK) -> list[Native]:
     """The kernels, built as one library; their names differ. BuildError where the compiler refuses the text."""
     return build_printed({kernel.name: printed(kernel) for kernel in kernels}, options)
 
 
-def build_printed(parts: Mapping[str, Printed], options: Options = QUICK) -> list[Native]:
+def build_printed(parts: Mapping[str, Printed], options: CompilerOptions = QUICK) -> list[Native]:
     """As build_many, of kernels that were printed, by their names."""
     library = compile_library([text_of(list(parts.values()))], options)
     return [Native(library, f"{name}_kernel") for name in parts]

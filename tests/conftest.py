@@ -213,13 +213,13 @@ def lasting_workers(_workers) -> Iterator[None]:
         pin([worker for worker in _workers.workers if worker.is_running], threads=0)
         return nullcontext(_workers)
 
-    def task(*given: Any, **named: Any) -> certificates.Task:
+    def task(*given: Any, **named: Any) -> certificates.CertificateTask:
         effort = certificates.FULL if c_compiler._FLAGS is SHIPPED else FEW
-        return certificates.Task(*given, **{"effort": effort, **named})
+        return certificates.CertificateTask(*given, **{"effort": effort, **named})
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("noyau.jobs.optimize.onnx.run.Workers", lasting)
-        patch.setattr(onnx_candidates, "Task", task)
+        patch.setattr(onnx_candidates, "CertificateTask", task)
         yield
 
 

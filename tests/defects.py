@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.kernels.programs.generate import wanted_by
+from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.op import Op
 from noyau.sanitizer.records import Watched
 from noyau.sanitizer.routes import Case, watch
@@ -72,4 +72,4 @@ def watch_on(op: Op[..., Any], kernel: Any, *arrays: np.ndarray) -> Watched:
     """A watched run of a kernel of an op on these arrays."""
     bound = bind(op.signature, arrays, {}, op.name)
     size = ", ".join(f"{name} = {value}" for name, value in bound.sizes.items())
-    return watch(Case(kernel, wanted_by(op.signature, bound, {}).instance, bound.arrays, {}, size))
+    return watch(Case(kernel, specialization_of(op.signature, bound, {}).instance, bound.arrays, {}, size))

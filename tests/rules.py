@@ -238,7 +238,7 @@ RULES: dict[Rule, tuple[str, ...]] = {
         "x = kernel.language not in CALLED",
         'x = language_of(f) != "python"',
         'match made.language:\n    case "c":\n        x',
-        'match made:\n    case HandKernel(language="c"):\n        x',
+        'match made:\n    case UserKernel(language="c"):\n        x',
     ),
     spelt_kinds: (
         'if finding.kind == "race": ...',

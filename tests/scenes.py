@@ -17,7 +17,7 @@ from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import compared, twice, written
 
-OPTIONS = c_compiler.Options(export=True)
+OPTIONS = c_compiler.CompilerOptions(export=True)
 Scene = tuple[SourceModel, Sequence[Planned], Activations]
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import noyau
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 
 Floats = NDArray[np.float32]
 Ints = NDArray[np.int32]
@@ -119,7 +119,7 @@ def types() -> None:
     assert_type(plain.reference(x), Floats)
     assert_type(sliced(x.reshape(1, 3), 2), Floats)
     assert_type(long_slope(x, x), Floats)
-    assert_type(text, HandKernel)
+    assert_type(text, UserKernel)
     assert_type(noyau.check(long_name).ok, bool)
 
 

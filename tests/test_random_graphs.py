@@ -20,7 +20,7 @@ from noyau.ir.graph import Kind
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import _simplify
-from noyau.toolchain.c.compiler import Options as Build
+from noyau.toolchain.c.compiler import CompilerOptions as Build
 from noyau.toolchain.c.library import Native
 from tests.batching import QUICK, build_printed, run_apart
 from tests.compiler.schedules.asking import unasked

@@ -27,7 +27,7 @@ from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Kind, Map, Node
 from noyau.ir.monoids import MONOIDS, Monoid
 from noyau.ir.operators import ANY, BOOL, FLOAT, INTEGER, MOVED, NUMBER, OPERATORS, UNDEFINED, Fact, Operator, dtype_of
-from noyau.kernels.programs.generate import printed
+from noyau.kernels.programs.generate import print_program
 from noyau.kernels.programs.program import program
 
 FILE = Path(__file__).resolve().parent.parent / "docs" / "semantics.md"
@@ -205,7 +205,7 @@ def _is_written(operator: Operator, dtype: DType, write: Callable[[Graph], objec
 
 
 def _in(language: str) -> Callable[[Graph], object]:
-    return lambda graph: printed(program(graph, "kernel", None, GENERATIONS[language].schedule), language, "")
+    return lambda graph: print_program(program(graph, "kernel", None, GENERATIONS[language].schedule), language, "")
 
 
 def _as_numpy(graph: Graph) -> object:

@@ -25,7 +25,7 @@ from noyau.toolchain.c import compiler as c_compiler
 Schedule: TypeAlias = Options | Callable[[Kernel], Kernel]  # options of the CPU's schedule, or a schedule of its own
 
 
-class Printer(Protocol):
+class TextPrinter(Protocol):
     """The text of several kernels, whose names differ, under a comment."""
 
     def __call__(self, kernels: Sequence[Kernel], comment: str = "") -> str: ...
@@ -43,7 +43,7 @@ class Grid(Enum):
 class Generation:
     """What generates kernels: `schedule` and `printer`; `reserved`: names that the printed text needs for itself."""
 
-    printer: Printer
+    printer: TextPrinter
     schedule: Schedule
     reserved: frozenset[str] = frozenset()
     has_float8: bool = True

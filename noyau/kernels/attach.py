@@ -1,4 +1,4 @@
-"""What a user attaches to an op, a function, a file or a text, as a HandKernel."""
+"""What a user attaches to an op, a function, a file or a text, as a UserKernel."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from noyau.errors import InputError, SignatureError
 from noyau.kernels.buffers import parameters_of
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.prototypes import functions_of, prototype_of
-from noyau.kernels.triton.parameters import meta_names, taken_by
+from noyau.kernels.triton.parameters import bind_parameters, meta_names
 from noyau.kernels.user_kernel import (
-    HandKernel,
     Target,
     Usage,
+    UserKernel,
     language_named,
     language_of,
     python_function,
@@ -30,7 +30,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class KernelText:
     """A text of a kernel: where it lies, its language, and the function that is meant, where that is said."""
 
     text: str
@@ -39,14 +39,14 @@ class Written:
     entry: str | None = None
 
 
-def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, called: str) -> Written:
+def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, called: str) -> KernelText:
     """A file, by its path from `folder`, or with a language a text. InputError where the file cannot be read."""
     if language is not None:
         if not language_named(language, called).is_text:
             texts = ", ".join(name for name, each in LANGUAGES.items() if each.is_text)
             raise SignatureError(f"{called}: a text is in {texts}; a {language} kernel is attached as a function")
         if isinstance(what, str) and ("{" in what or "\n" in what or not what.strip()):
-            return Written(what, language, "a text", entry)
+            return KernelText(what, language, "a text", entry)
     elif isinstance(what, str) and ("{" in what or "\n" in what):
         raise SignatureError(f'{called}: this is a text; say in which language: kernel(text, language="c", entry=...)')
     path = folder / what
@@ -62,12 +62,14 @@ def read_text(what: str | Path, language: str | None, entry: str | None, folder:
     if len(data) > _LARGEST_TEXT:
         raise InputError(f"{called}: {path} has {len(data)} bytes; a kernel has at most {_LARGEST_TEXT}")
     try:
-        return Written(data.decode("utf-8"), found, str(path), entry)
+        return KernelText(data.decode("utf-8"), found, str(path), entry)
     except UnicodeDecodeError as error:
         raise InputError(f"{called}: {path} is not UTF-8 (byte {error.start}); save it so") from error
 
 
-def attach_text(written: Written, usage: Usage, target: Target, name: str | None, taken: Iterable[str]) -> HandKernel:
+def attach_text(
+    written: KernelText, usage: Usage, target: Target, name: str | None, taken: Iterable[str]
+) -> UserKernel:
     """A kernel by its text. SignatureError where its function, or what is said of it, does not fit the op."""
     _require_signature(target)
     entry = written.entry or _only_function(written, target)
@@ -81,12 +83,12 @@ def attach_text(written: Written, usage: Usage, target: Target, name: str | None
         prototype = prototype_of(written.text, entry, called)
         roles_of(prototype, usage, target, called)
     place = written.place
-    return HandKernel(made, written.language, written.text, entry, place, target, usage, prototype=prototype)
+    return UserKernel(made, written.language, written.text, entry, place, target, usage, prototype=prototype)
 
 
 def attach_function(
     function: Callable[..., Any], usage: Usage, target: Target, name: str | None, taken: Iterable[str]
-) -> HandKernel:
+) -> UserKernel:
     """A kernel that Python calls. SignatureError where what is said of it does not fit the op."""
     plain, language = python_function(function), language_of(function)
     entry = getattr(plain, "__name__", type(plain).__name__)
@@ -99,7 +101,7 @@ def attach_function(
     validate(usage, target, called, meta_names(function) if has_programs else ())
     if has_programs:
         _require_signature(target)
-        taken_by(function, usage, target, called)
+        bind_parameters(function, usage, target, called)
         usage = replace(usage, returns=False)
     else:
         _require_of_use(usage, language, called)
@@ -107,11 +109,11 @@ def attach_function(
         usage = replace(usage, returns=_returns(plain, usage, target, called))
     if not usage.returns or usage.updates:
         _require_signature(target)
-    kernel = HandKernel(made, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
+    kernel = UserKernel(made, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
     return kernel if has_programs else _with_parameters(kernel, plain)
 
 
-def _with_parameters(kernel: HandKernel, plain: Callable[..., Any]) -> HandKernel:
+def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKernel:
     """The kernel with what its function takes by name. SignatureError where it asks for what nothing gives."""
     try:
         parameters = parameters_of(plain, kernel.called).values()
@@ -131,7 +133,7 @@ def _with_parameters(kernel: HandKernel, plain: Callable[..., Any]) -> HandKerne
     return made
 
 
-def _require_taken(kernel: HandKernel) -> None:
+def _require_taken(kernel: UserKernel) -> None:
     """SignatureError for a constant of its own that nobody asks for."""
     usage, called = kernel.usage, kernel.called
     functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
@@ -143,7 +145,7 @@ def _require_taken(kernel: HandKernel) -> None:
         )
 
 
-def _only_function(written: Written, target: Target) -> str:
+def _only_function(written: KernelText, target: Target) -> str:
     """The function named like the op, or the only one that is not static."""
     found = functions_of(written.text, written.language)
     if target.op in found:

@@ -19,7 +19,7 @@ from noyau.errors import SignatureError
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def asked_for(function: Callable[..., Any], offered: Iterable[str], called: str) -> tuple[str, ...]:
+def requested_names(function: Callable[..., Any], offered: Iterable[str], called: str) -> tuple[str, ...]:
     """The names that a function asks for. SignatureError for one that is not offered and has no default."""
     known, found = list(offered), []
     for name, parameter in parameters_of(function, called).items():
@@ -34,7 +34,7 @@ def asked_for(function: Callable[..., Any], offered: Iterable[str], called: str)
 
 def ask(function: Callable[..., Any], offered: Mapping[str, Any], called: str) -> Any:
     """What a function says, given what it asks for by name."""
-    return function(**{name: offered[name] for name in asked_for(function, offered, called)})
+    return function(**{name: offered[name] for name in requested_names(function, offered, called)})
 
 
 def parameters_of(function: Callable[..., Any], called: str) -> Mapping[str, inspect.Parameter]:
@@ -48,7 +48,7 @@ def parameters_of(function: Callable[..., Any], called: str) -> Mapping[str, ins
 
 
 @dataclass(frozen=True, slots=True)
-class Device:
+class DeviceProperties:
     """Where a kernel runs: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU. Of a GPU also
     its `model`, and the bytes of its L2, of the memory that the threads of a block may share, and of its own memory."""
 
@@ -66,10 +66,12 @@ class Device:
         return self.name
 
 
-CPU = Device("cpu", os.cpu_count() or 1)
+CPU = DeviceProperties("cpu", os.cpu_count() or 1)
 
 # What `device` is to a kernel for a GPU where there is none: by NVIDIA's data sheet of the H100 (SXM5).
-GPU = Device("cuda:0", 132, "NVIDIA H100 (assumed: there is no GPU here)", 50 << 20, 227 << 10, 80 << 30, (9, 0))
+GPU = DeviceProperties(
+    "cuda:0", 132, "NVIDIA H100 (assumed: there is no GPU here)", 50 << 20, 227 << 10, 80 << 30, (9, 0)
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +84,7 @@ class Buffer:
     shape: tuple[int, ...]
     strides: tuple[int, ...]
     dtype: np.dtype
-    device: Device = CPU
+    device: DeviceProperties = CPU
 
     @property
     def size(self) -> int:

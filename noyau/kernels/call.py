@@ -13,10 +13,10 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import CheckError, NoyauError, RaisedError, SignatureError, UnsupportedError
 from noyau.kernels.buffers import CPU, Buffer, ask, buffer_of, parameters_of
-from noyau.kernels.callers import CALLERS, Constants, built_once
-from noyau.kernels.guarded_run import End, Guards, paired
+from noyau.kernels.callers import CALLERS, Constants, cached_library
+from noyau.kernels.guarded_run import End, Guards, how_to_run
 from noyau.kernels.reference import bind_sizes, empty_outputs
-from noyau.kernels.user_kernel import HandKernel, check_init, python_function
+from noyau.kernels.user_kernel import UserKernel, check_init, python_function
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 from noyau.toolchain.c.library import Native, Order
@@ -26,12 +26,12 @@ _LINES = 4  # of what a kernel raised, in a message
 
 
 @lru_cache(maxsize=256)
-def _native(kernel: HandKernel, instance: Instance, constants: Constants) -> Native:
-    return Native(*built_once(kernel, instance, constants))
+def _native(kernel: UserKernel, instance: Instance, constants: Constants) -> Native:
+    return Native(*cached_library(kernel, instance, constants))
 
 
 def call_kernel(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
+    kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any]
 ) -> list[Array]:
     """The results of a kernel, in this process. UnsupportedError for one that needs a GPU."""
     if LANGUAGES[kernel.language].is_native:
@@ -43,7 +43,7 @@ def call_kernel(
 class FunctionKernel:
     """A kernel that Python calls, for one instance; between guards, its inputs lie as `layout` has it."""
 
-    kernel: HandKernel
+    kernel: UserKernel
     instance: Instance
     constants: Mapping[str, Any]
     layout: str = "contiguous"
@@ -57,7 +57,7 @@ class FunctionKernel:
 
         `pieces` beyond 1: the poison of floats is a number, as Native has it. CheckError where a guard was
         overwritten, an input was changed, or a cell of an output was never written."""
-        return self.guards(arrays).run(arrays, replace(paired(pieces), layout=self.layout))
+        return self.guards(arrays).run(arrays, replace(how_to_run(pieces), layout=self.layout))
 
     def guards(self, arrays: Sequence[Array]) -> Guards:
         """What runs it between guards on arrays of these shapes."""
@@ -175,13 +175,13 @@ class FunctionKernel:
     def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
         """What `launch=`, `args=` and `init=` may ask for."""
         values = (*self.instance.inputs, *self.instance.outputs)
-        known = {v.name: offered(v, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
+        known = {v.name: user_view(v, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
         sizes = bind_sizes(self.instance, arrays)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
         return {**numbers, **known, **self.kernel.numbers(self.constants), "device": CPU}
 
 
-def offered(value: Value, array: Array) -> Any:
+def user_view(value: Value, array: Array) -> Any:
     """What a function of the author gets for an input or an output: a Buffer, or the number of a run-time scalar, of
     Python where it is whole, so that arithmetic on it does not wrap."""
     if not value.scalar:

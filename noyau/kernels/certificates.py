@@ -29,7 +29,7 @@ MOST_AT_ONCE = 8  # each is a process with arrays of its own
 
 
 @dataclass(frozen=True, slots=True)
-class Respelled:
+class OriginalInputs:
     """A built kernel that takes the inputs of the original graph: scalars that are constants there are given to it."""
 
     native: Native
@@ -44,7 +44,7 @@ class Respelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CertificateTask:
     """A built kernel to be judged: its library, its graph as spelt and in normal form, activations of a model, usual
     sizes, what draws the awkward inputs, and how many of them are tried."""
 
@@ -68,9 +68,9 @@ class Task:
         return f"{self.operator}[c]"
 
 
-def judge(task: Task) -> Certificate:
+def judge(task: CertificateTask) -> Certificate:
     """The certificate of a kernel, made in this process."""
-    kernel = Respelled(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
+    kernel = OriginalInputs(Native(task.library, f"{task.operator}_kernel"), task.original, task.graph)
     few = few_rows(task.original) if task.effort.few and not task.captured else None
     if few is not None and task.effort.few is not None:
         repeated = Repeated(kernel, few, np.random.default_rng(task.seed))
@@ -80,7 +80,7 @@ def judge(task: Task) -> Certificate:
     return _judged_by(task.original, kernel, task, task.effort)
 
 
-def _judged_by(graph: Graph, kernel: GuardedKernel, task: Task, effort: Effort) -> Certificate:
+def _judged_by(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effort: Effort) -> Certificate:
     hints = cases(graph, task.sizes, np.random.default_rng(task.seed), effort)
     tried = [*task.captured, *hints]
     return certify_native(graph, kernel, tried, name=task.name, made_up=task.made_up)
@@ -117,7 +117,7 @@ class Certifiers:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def certificate(self, task: Task) -> Certificate:
+    def certificate(self, task: CertificateTask) -> Certificate:
         """The certificate of a kernel: the one that is kept, else a new one, which is kept.
 
         CheckError where the process crashes, or does not answer in time."""

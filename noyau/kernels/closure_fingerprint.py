@@ -36,17 +36,17 @@ class _Same:
         return isinstance(other, _Same) and self.function is other.function
 
 
-def told_of(value: Any) -> str:
+def fingerprint(value: Any) -> str:
     """What a value says, as text, alike in each process: of a function its source, and the same of what it calls, its
     closure, its defaults and the globals that it names; of what has no source, its name and its library.
 
     Of a function as it is when it is asked first: what counts its calls would make another one of it with each."""
-    return _told_of(_Same(value)) if callable(value) else "\n".join(_Telling().of(value))
+    return _told_of(_Same(value)) if callable(value) else "\n".join(_Fingerprint().of(value))
 
 
 @functools.lru_cache(maxsize=1024)
 def _told_of(same: _Same) -> str:
-    return "\n".join(_Telling().of(same.function))
+    return "\n".join(_Fingerprint().of(same.function))
 
 
 def source_of(function: Callable[..., Any]) -> str:
@@ -68,7 +68,7 @@ def _compiled(code: CodeType) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Telling:
+class _Fingerprint:
     """One text. `seen`: what was told already, by its place in memory, with its number; kept, so that each place stays
     its own."""
 

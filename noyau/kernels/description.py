@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from noyau.kernels.reference import Reference
-from noyau.kernels.user_kernel import HandKernel, Target, require_name
+from noyau.kernels.user_kernel import Target, UserKernel, require_name
 from noyau.signatures.types import Signature
 
 
@@ -24,7 +24,7 @@ class Description:
     inputs: Callable[..., Any] | None
     file: Path | None
     line: int
-    kernels: tuple[HandKernel, ...] = field(default=())
+    kernels: tuple[UserKernel, ...] = field(default=())
     gradient: Callable[..., Any] | None = None
 
     def __post_init__(self) -> None:

@@ -12,33 +12,33 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind
-from noyau.toolchain.guard_zones import PLAIN, Guarded, changed_input, poison_of, refuse_unwritten
+from noyau.toolchain.guard_zones import PLAIN, GuardedArray, changed_input, poison_of, refuse_unwritten
 
 Array = np.ndarray
 # a label, an array, its dtype, which poison is around -> the memory, the view
-Layout = Callable[..., tuple[Guarded, Array]]
+Layout = Callable[..., tuple[GuardedArray, Array]]
 
 
-def contiguous(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+def contiguous(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Packed, in C order."""
-    made = Guarded.holding(label, array, dtype, poison)
+    made = GuardedArray.holding(label, array, dtype, poison)
     return made, made.array
 
 
-def transposed(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+def transpose(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """The axes in the other order: the first has neighbouring cells."""
-    made = Guarded.holding(label, array.T, dtype, poison)
+    made = GuardedArray.holding(label, array.T, dtype, poison)
     return made, made.array.T
 
 
-def sliced(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+def slice_cells(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Every second cell along the last axis; what lies between is poison."""
     if not array.ndim:
         return contiguous(label, array, dtype, poison)
     return _viewed(label, array, dtype, poison, (*array.shape[:-1], 2 * array.shape[-1]), (..., slice(None, None, 2)))
 
 
-def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Behind a row of poison, and rows are longer than what is seen of them."""
     if not array.ndim:
         return contiguous(label, array, dtype, poison)
@@ -46,39 +46,39 @@ def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Gua
     return _viewed(label, array, dtype, poison, shape, (slice(1, None),) * array.ndim)
 
 
-def flipped(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+def flip(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """From the last cell to the first: strides are negative."""
     if not array.ndim:
         return contiguous(label, array, dtype, poison)
     back = (slice(None, None, -1),) * array.ndim
-    made = Guarded.holding(label, array[back], dtype, poison)
+    made = GuardedArray.holding(label, array[back], dtype, poison)
     return made, made.array[back]
 
 
-def expanded(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guarded, Array]:
+def expand(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Where all cells are equal, one cell with strides of 0, which nobody may write; else packed."""
     flat = array.reshape(-1)
     if flat.size < 2 or any(cell.tobytes() != flat[0].tobytes() for cell in flat[1:]):
         return contiguous(label, array, dtype, poison)
-    made = Guarded.holding(label, flat[:1], dtype, poison)
+    made = GuardedArray.holding(label, flat[:1], dtype, poison)
     return made, np.broadcast_to(made.array[0], array.shape)
 
 
 LAYOUTS: dict[str, Layout] = {
-    "transposed": transposed,
-    "sliced": sliced,
+    "transposed": transpose,
+    "sliced": slice_cells,
     "offset": offset,
-    "flipped": flipped,
-    "expanded": expanded,
+    "flipped": flip,
+    "expanded": expand,
 }
 BY_NAME: dict[str, Layout] = {"contiguous": contiguous, **LAYOUTS}
 
 
 def _viewed(
     label: str, array: Array, dtype: DType, poison: int, shape: tuple[int, ...], where: tuple[object, ...]
-) -> tuple[Guarded, Array]:
+) -> tuple[GuardedArray, Array]:
     """Memory of a shape, poisoned, and the part of it that is the array."""
-    around = Guarded.holding(label, np.empty(shape, dtype.numpy), dtype, poison)
+    around = GuardedArray.holding(label, np.empty(shape, dtype.numpy), dtype, poison)
     around.array.reshape(-1).view(np.uint8).reshape(-1, dtype.bytes)[:] = np.frombuffer(around.poison, np.uint8)
     view = around.array[where]  # type: ignore[index]
     view[...] = array
@@ -141,7 +141,7 @@ class Guards:
             kind = FindingKind.UNWRITTEN if kept.sum() == missed.sum() else FindingKind.UNINITIALISED
             refuse_unwritten(self.called, second.label, missed, kind)
 
-    def once(self, arrays: Sequence[Array], how: How) -> tuple[list[Array], list[Guarded]]:
+    def once(self, arrays: Sequence[Array], how: How) -> tuple[list[Array], list[GuardedArray]]:
         """One run; its results and its outputs, once nothing else is found to be touched."""
         layout = BY_NAME[how.layout]
         laid = [
@@ -149,7 +149,9 @@ class Guards:
             for end, array in zip(self.inputs, arrays, strict=True)
         ]
         before = [memory.around.tobytes() for memory, _ in laid]
-        made = [Guarded.poisoned(end.name, end.shape, end.dtype, _held(end.dtype, how.outputs)) for end in self.outputs]
+        made = [
+            GuardedArray.poisoned(end.name, end.shape, end.dtype, _held(end.dtype, how.outputs)) for end in self.outputs
+        ]
         results = self.call([view for _, view in laid], [guarded.array for guarded in made])
         for guarded in (*(memory for memory, _ in laid), *made):
             guarded.refuse_writes(self.called)
@@ -167,7 +169,7 @@ class Guards:
         return list(results)
 
 
-def paired(pieces: int) -> How:
+def how_to_run(pieces: int) -> How:
     """How the two runs of a certificate go: whole, or for more than one piece with a number as the poison."""
     return How(around=PLAIN, outputs=PLAIN) if pieces > 1 else How()
 

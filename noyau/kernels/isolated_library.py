@@ -16,7 +16,7 @@ from noyau.workers.worker import Worker
 Array = np.ndarray
 
 
-class Isolated:
+class IsolatedLibrary:
     """A kernel of a built library, run in a process of its own; use it in a `with`.
 
     `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew.
@@ -28,7 +28,7 @@ class Isolated:
         self.library, self.symbol, self.is_shared = library, symbol, worker is not None
         self.worker = worker or Worker(name, patience_s)
 
-    def __enter__(self) -> Isolated:
+    def __enter__(self) -> IsolatedLibrary:
         return self
 
     def __exit__(
@@ -40,10 +40,10 @@ class Isolated:
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
         """As Native.call_guarded. CheckError where it crashes, does not answer in time, or touches what it may not."""
         indices = [int(piece) for piece in order(pieces)]
-        return self.worker.ask(call_guarded, self.library, self.symbol, packed(arrays), pieces, indices)
+        return self.worker.ask(call_guarded, self.library, self.symbol, pack(arrays), pieces, indices)
 
 
-def packed(arrays: Sequence[Array]) -> list[Array]:
+def pack(arrays: Sequence[Array]) -> list[Array]:
     """The arrays for another process, each in C order. UnsupportedError for what has no dtype."""
     for array in arrays:
         if from_numpy(array.dtype) in (None, DType.OTHER):

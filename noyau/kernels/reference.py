@@ -41,7 +41,7 @@ def reference() -> Iterator[None]:
 
 
 class _WhereUnwarned(type):
-    """Of a category that a warning of numbers is of where `unwarned` is around, in the thread that warns."""
+    """Of a category that a warning of numbers is of where `without_warnings` is around, in the thread that warns."""
 
     def __subclasscheck__(cls, kind: type) -> bool:
         return _UNWARNED.get() and issubclass(kind, RuntimeWarning)
@@ -52,7 +52,7 @@ class _OfNumbers(RuntimeWarning, metaclass=_WhereUnwarned):
 
 
 @contextmanager
-def unwarned() -> Iterator[None]:
+def without_warnings() -> Iterator[None]:
     """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
     judged. Holds for this thread alone."""
     of_context = getattr(sys.flags, "context_aware_warnings", False)  # then `warnings.filters` may not be those here
@@ -189,7 +189,7 @@ def graph_of(written: Reference, instance: Instance, constants: Mapping[str, Any
         except SignatureError as fault:
             raise InputError(str(fault)) from fault
         try:
-            with unwarned(), reference():
+            with without_warnings(), reference():
                 return tuple(written.run(instance, arrays, constants))
         except NoyauError:
             raise

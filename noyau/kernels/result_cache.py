@@ -28,7 +28,7 @@ _CLOCKS = ("timing",)
 
 
 @dataclass(frozen=True, slots=True)
-class Recalled:
+class CachedTiming:
     """A comparison of an earlier run, and the day that it was made on."""
 
     comparison: Comparison
@@ -80,7 +80,7 @@ def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], t
     return toolchain_cache.digest("timing", _code(_CLOCKS), *where, str(threads), *parts, *shapes)
 
 
-def recall_timing(key: str, ambiguous: bool = False) -> Recalled | None:
+def recall_timing(key: str, ambiguous: bool = False) -> CachedTiming | None:
     """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS because the machine was noisy:
     another moment may tell. `ambiguous`: such a one is taken as well."""
     told = cached_records.recall(key)
@@ -91,7 +91,7 @@ def recall_timing(key: str, ambiguous: bool = False) -> Recalled | None:
         before_s, after_s = (tuple(map(float, found[name])) for name in ("before_s", "after_s"))
         made = Comparison(before_s, after_s, found["calls"], found["seed"], found["swapped_at"])
         is_noise = made.verdict is Verdict.AMBIGUOUS and not made.is_nearly_same
-        return None if is_noise and not ambiguous else Recalled(made, told["timed_on"])
+        return None if is_noise and not ambiguous else CachedTiming(made, told["timed_on"])
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from noyau.errors import NoyauError, OutputError
 from noyau.kernels.callers import CALLERS, caller_of
-from noyau.kernels.closure_fingerprint import told_of
+from noyau.kernels.closure_fingerprint import fingerprint
 from noyau.kernels.reference import Reference
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.signatures.instances import axes_of, spell_axes
 from noyau.signatures.types import Instance
 from noyau.toolchain import cache, cached_records
@@ -24,7 +24,7 @@ _FAULTS: dict[str, str] = {}  # what checks found wrong, or nothing, by key, whe
 
 
 def ineligible(
-    kernel: HandKernel, reference: Reference, instance: Instance, constants: Mapping[str, Any], device: str = "cpu"
+    kernel: UserKernel, reference: Reference, instance: Instance, constants: Mapping[str, Any], device: str = "cpu"
 ) -> str:
     """Why a kernel may not run for an instance, whose arrays lie on a device, or nothing."""
     caller = caller_of(kernel, gpu=device != "cpu")
@@ -44,7 +44,7 @@ def ineligible(
     return ""
 
 
-def is_checked(kernel: HandKernel, reference: Reference, instance: Instance) -> bool:
+def is_checked(kernel: UserKernel, reference: Reference, instance: Instance) -> bool:
     """Whether a check passed on this very text and machine, with inputs of these dtypes, and with as many axes, and
     none has found it wrong since."""
     return not _fault(kernel, reference) and all(
@@ -52,13 +52,13 @@ def is_checked(kernel: HandKernel, reference: Reference, instance: Instance) -> 
     )
 
 
-def note(kernel: HandKernel, reference: Reference) -> None:
+def note(kernel: UserKernel, reference: Reference) -> None:
     """Take them as they are now, before a check runs them: what counts its calls would be another function then."""
     _key(kernel, reference, "")
 
 
 def remember(
-    kernel: HandKernel, reference: Reference, instances: Iterable[Instance], certificate: Mapping[str, Any]
+    kernel: UserKernel, reference: Reference, instances: Iterable[Instance], certificate: Mapping[str, Any]
 ) -> None:
     """Note that a check with these dtypes and ranks passed; where the cache cannot be written, for this process
     alone."""
@@ -74,7 +74,7 @@ def remember(
         revoke(kernel, reference, "")
 
 
-def revoke(kernel: HandKernel, reference: Reference, fault: str) -> None:
+def revoke(kernel: UserKernel, reference: Reference, fault: str) -> None:
     """Note what a check found wrong, whatever others have shown; where the cache cannot be written, for this process
     alone."""
     key = _key(kernel, reference, _WRONG)
@@ -86,7 +86,7 @@ def revoke(kernel: HandKernel, reference: Reference, fault: str) -> None:
         _FAULTS.pop(key, None)  # copies of this process check too, and leave word on the disk alone
 
 
-def _fault(kernel: HandKernel, reference: Reference) -> str:
+def _fault(kernel: UserKernel, reference: Reference) -> str:
     """What the last check found wrong, or nothing."""
     key = _key(kernel, reference, _WRONG)
     if key not in _FAULTS:
@@ -95,7 +95,7 @@ def _fault(kernel: HandKernel, reference: Reference) -> str:
     return _FAULTS[key]
 
 
-def _facts(kernel: HandKernel, instance: Instance) -> list[str]:
+def _facts(kernel: UserKernel, instance: Instance) -> list[str]:
     """What a check shows of a kernel by running it on such inputs, in words: that it was checked at all; their dtypes;
     and how many axes stand for each `*batch`: a loop over two axes gives other numbers on three. What was shown of
     dtypes with some ranks, and of ranks with some dtypes, holds for both."""
@@ -103,7 +103,7 @@ def _facts(kernel: HandKernel, instance: Instance) -> list[str]:
     return ["", ", ".join(dtype.value for dtype in instance.dtypes), *([spell_axes(axes)] if axes else [])]
 
 
-def _unchecked(kernel: HandKernel, reference: Reference, instance: Instance) -> str:
+def _unchecked(kernel: UserKernel, reference: Reference, instance: Instance) -> str:
     """Why a kernel that is not checked for an instance may not run."""
     if fault := _fault(kernel, reference):
         return f"noyau.check finds it wrong: {fault}"
@@ -114,19 +114,19 @@ def _unchecked(kernel: HandKernel, reference: Reference, instance: Instance) -> 
     return f"noyau.check has not found it right with {told}: it says why, or wants more time, as budget_s="
 
 
-def _is_known(kernel: HandKernel, reference: Reference, fact: str) -> bool:
+def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:
     key = _key(kernel, reference, fact)
     if key not in _SEEN and cache.lookup(key, _SUFFIX) is not None:
         _SEEN.add(key)
     return key in _SEEN
 
 
-def _key(kernel: HandKernel, reference: Reference, fact: str) -> str:
+def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
     """What identifies a check that showed something: kernel, what is said of it, reference, signature, machine; as they
     were when this was asked first."""
     usage = kernel.usage
     said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
     said += [usage.options, reference.constants, kernel.function, reference.function]
-    parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(told_of, said), fact]
+    parts = [kernel.language, kernel.entry, kernel.text, str(kernel.target.signature), *map(fingerprint, said), fact]
     caller = CALLERS.get(kernel.language)
     return cache.digest("checked", *parts, c_compiler.level(), caller.compiler() if caller else "")

@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Language
 from noyau.errors import SignatureError, UnsupportedError
-from noyau.kernels.buffers import asked_for
+from noyau.kernels.buffers import requested_names
 from noyau.kernels.c.prototypes import Prototype
 from noyau.signatures.types import Signature, Term
 
@@ -81,7 +81,7 @@ class Target:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class HandKernel:
+class UserKernel:
     """One hand-written kernel. `text` is its source, `entry` its function there, `function` what is called where it is
     Python; `place`: the file and the line, as far as they are known. `prototype`: of a text in C. `taken`: the names of
     the function's parameters, None where they cannot be told; `required`: constants among them that have no default."""
@@ -124,7 +124,7 @@ def require_name(name: object, called: str) -> None:
         raise SignatureError(f"{called} is named {name!r}; a name is a text of letters that print, on one line")
 
 
-def settled(kernel: HandKernel, constants: Sequence[tuple[str, Any]]) -> HandKernel:
+def choose_constants(kernel: UserKernel, constants: Sequence[tuple[str, Any]]) -> UserKernel:
     """The kernel with these of its constants chosen."""
     chosen = {**kernel.usage.constants, **dict(constants)}
     return replace(kernel, usage=replace(kernel.usage, constants=chosen)) if constants else kernel
@@ -137,7 +137,7 @@ def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = (
     functions = {"launch": usage.launch, "args": usage.args, "init": usage.init}
     for what, function in functions.items():
         if callable(function):
-            asked_for(function, offered, f"{what}= of {called}")
+            requested_names(function, offered, f"{what}= of {called}")
     _check_constants(usage, target, called)
     if isinstance(usage.init, Mapping):
         check_init(usage.init, target, called)

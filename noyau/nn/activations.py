@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.errors import InputError
 from noyau.functions import erf, sigmoid
-from noyau.nn.widths import Floats, rounded, wide
+from noyau.nn.widths import Floats, cast_like, wide
 from noyau.ops.op import op
 
 
@@ -19,14 +19,14 @@ def gelu(x: Floats, *, approximate: str = "none") -> Floats:
 
     approximate="tanh": x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 x^3))), of the same paper. x: float[...]; gives
     float[...]. InputError for another approximation."""
-    return rounded(_gelu(wide(x), approximate), x)
+    return cast_like(_gelu(wide(x), approximate), x)
 
 
 @op("float[...] -> float[...]")
 def silu(x: Floats) -> Floats:
     """x * sigmoid(x) (Elfwing, Uchibe and Doya 2017). x: float[...]; gives float[...]."""
     wide_x = wide(x)
-    return rounded(wide_x * sigmoid(wide_x), x)
+    return cast_like(wide_x * sigmoid(wide_x), x)
 
 
 @op("float[...], float[...] -> float[...]")
@@ -35,7 +35,7 @@ def swiglu(gate: Floats, up: Floats) -> Floats:
 
     SignatureError where the shapes or the dtypes are not alike."""
     wide_gate = wide(gate)
-    return rounded(wide_gate * sigmoid(wide_gate) * up, gate)
+    return cast_like(wide_gate * sigmoid(wide_gate) * up, gate)
 
 
 @op("float[...], float[...] -> float[...]")
@@ -43,7 +43,7 @@ def geglu(gate: Floats, up: Floats, *, approximate: str = "none") -> Floats:
     """gelu(gate) * up (Shazeer 2020), the `approximate` of `gelu`. gate, up: float[...] of one shape; gives float[...].
 
     SignatureError where the shapes or the dtypes are not alike, InputError for an approximation that there is not."""
-    return rounded(_gelu(wide(gate), approximate) * up, gate)
+    return cast_like(_gelu(wide(gate), approximate) * up, gate)
 
 
 def _gelu(x: Floats, approximate: str) -> Any:

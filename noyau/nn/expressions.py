@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from noyau.functions import softplus
-from noyau.nn.widths import Floats, rounded, wide
+from noyau.nn.widths import Floats, cast_like, wide
 from noyau.ops.op import op
 
 
@@ -16,7 +16,7 @@ def piecewise_linear(x: Floats, negative: Floats, positive: Floats) -> Floats:
     x: float[...]; negative, positive: scalars; gives float[...]. The gradient of a slope is the sum of the x on its
     side. At 0 it is `negative`, as of torch's leaky_relu."""
     wide_x = wide(x)
-    return rounded(np.where(x > 0, wide_x * positive, wide_x * negative), x)
+    return cast_like(np.where(x > 0, wide_x * positive, wide_x * negative), x)
 
 
 @op("float[*batch, n], float[*batch, n] -> float[*batch]")
@@ -25,4 +25,4 @@ def log_sigmoid_mul_sum(x: Floats, y: Floats) -> Floats:
 
     log(sigmoid(x)) is -log(1 + exp(-x)), which is finite wherever x is. x, y: float[*batch, n]; gives float[*batch].
     SignatureError where the shapes or the dtypes are not alike."""
-    return rounded(np.sum(-softplus(-wide(x)) * y, axis=-1), x)
+    return cast_like(np.sum(-softplus(-wide(x)) * y, axis=-1), x)

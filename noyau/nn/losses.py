@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from noyau.errors import InputError
-from noyau.nn.widths import Floats, rounded, wide
+from noyau.nn.widths import Floats, cast_like, wide
 from noyau.ops.op import op
 
 Labels = NDArray[Any]
@@ -26,13 +26,13 @@ def cross_entropy_each(logits: Floats, labels: Labels, *, ignore_index: int = -1
 
     logits: float[*batch, classes]; labels: int[*batch]; gives float[*batch]. InputError for a label that is neither
     `ignore_index` nor from 0 to classes - 1."""
-    return rounded(_losses(logits, labels, ignore_index), logits)
+    return cast_like(_losses(logits, labels, ignore_index), logits)
 
 
 @op("float[*batch, classes], int[*batch] -> float", inputs=_inputs)
 def cross_entropy_sum(logits: Floats, labels: Labels, *, ignore_index: int = -100) -> Floats:
     """The sum of `cross_entropy_each`: a scalar of the dtype of the logits. InputError as there."""
-    return rounded(np.sum(_losses(logits, labels, ignore_index)), logits)
+    return cast_like(np.sum(_losses(logits, labels, ignore_index)), logits)
 
 
 @op("float[*batch, classes], int[*batch] -> float", inputs=_inputs)
@@ -41,7 +41,7 @@ def cross_entropy_mean(logits: Floats, labels: Labels, *, ignore_index: int = -1
     of the logits. InputError as there."""
     losses = _losses(logits, labels, ignore_index)
     counted = np.sum(labels != ignore_index).astype(losses.dtype)
-    return rounded(np.sum(losses) / counted, logits)
+    return cast_like(np.sum(losses) / counted, logits)
 
 
 def _losses(logits: Floats, labels: Labels, ignore_index: int) -> Floats:
@@ -52,7 +52,7 @@ def _losses(logits: Floats, labels: Labels, ignore_index: int) -> Floats:
     ignored = labels == ignore_index
     inside = np.where(labels < 0, classes, labels)  # NumPy would count -1 from the end; here it is outside
     picked = np.take_along_axis(wide_logits, np.where(ignored, 0, inside)[..., None], axis=-1)[..., 0]
-    return rounded(np.where(ignored, 0, normaliser - picked), wide_logits)
+    return cast_like(np.where(ignored, 0, normaliser - picked), wide_logits)
 
 
 _REDUCED = {"mean": cross_entropy_mean, "sum": cross_entropy_sum, "none": cross_entropy_each}

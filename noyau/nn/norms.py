@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noyau.nn.widths import Floats, rounded, wide
+from noyau.nn.widths import Floats, cast_like, wide
 from noyau.ops.op import op
 
 
@@ -14,7 +14,7 @@ def rms_norm(x: Floats, weight: Floats, *, eps: float = 1e-6) -> Floats:
 
     x: float[*batch, n]; weight: float[n]; gives float[*batch, n]. SignatureError where the shapes do not fit, or the
     dtypes are not alike."""
-    return rounded(_rms_norm(wide(x), weight, eps), x)
+    return cast_like(_rms_norm(wide(x), weight, eps), x)
 
 
 @op("float[*batch, n], float[*batch, n], float[n] -> out: float[*batch, n], total: float[*batch, n]")
@@ -24,7 +24,7 @@ def add_rms_norm(x: Floats, residual: Floats, weight: Floats, *, eps: float = 1e
     x, residual: float[*batch, n]; weight: float[n]; gives (normed, total), both float[*batch, n]. Of halves the norm
     is of the sum before it is rounded. SignatureError as for `rms_norm`."""
     total = wide(x) + residual
-    return rounded(_rms_norm(total, weight, eps), x), rounded(total, x)
+    return cast_like(_rms_norm(total, weight, eps), x), cast_like(total, x)
 
 
 @op("float[*batch, n], float[n], float[n] -> float[*batch, n]")
@@ -33,7 +33,7 @@ def layer_norm(x: Floats, weight: Floats, bias: Floats, *, eps: float = 1e-5) ->
 
     The variance is the mean of (x - mean(x))^2, never E[x^2] - E[x]^2. x: float[*batch, n]; weight, bias: float[n];
     gives float[*batch, n]. SignatureError where the shapes do not fit, or the dtypes are not alike."""
-    return rounded(_layer_norm(wide(x), weight, bias, eps), x)
+    return cast_like(_layer_norm(wide(x), weight, bias, eps), x)
 
 
 @op("float[*batch, n], float[*batch, n], float[n], float[n] -> out: float[*batch, n], total: float[*batch, n]")
@@ -45,7 +45,7 @@ def add_layer_norm(
     x, residual: float[*batch, n]; weight, bias: float[n]; gives (normed, total), both float[*batch, n]. The norm is of
     total as it is returned, rounded to its dtype. SignatureError as for `layer_norm`."""
     total = wide(x) + residual
-    return rounded(_layer_norm(total, weight, bias, eps), x), rounded(total, x)
+    return cast_like(_layer_norm(total, weight, bias, eps), x), cast_like(total, x)
 
 
 def _rms_norm(x: Floats, weight: Floats, eps: float) -> Floats:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noyau.nn.widths import Floats, rounded, wide
+from noyau.nn.widths import Floats, cast_like, wide
 from noyau.ops.op import op
 
 
@@ -34,4 +34,4 @@ def rope(x: Floats, cos: Floats, sin: Floats, *, interleaved: bool = False) -> F
         turned = np.stack([-pairs[..., 1], pairs[..., 0]], axis=-1).reshape(x.shape)
     else:
         turned = np.concatenate([-wide_x[..., half:], wide_x[..., :half]], axis=-1)
-    return rounded(wide_x * cos + turned * sin, x)
+    return cast_like(wide_x * cos + turned * sin, x)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from noyau.nn.widths import Floats, rounded, wide
+from noyau.nn.widths import Floats, cast_like, wide
 from noyau.ops.op import op
 
 
@@ -16,7 +16,7 @@ def softmax(x: Floats, *, axis: int = -1) -> Floats:
     or for an axis that x has not."""
     wide_x = wide(x)
     powers = np.exp(wide_x - np.max(wide_x, axis=axis, keepdims=True, initial=-np.inf))
-    return rounded(powers / np.sum(powers, axis=axis, keepdims=True), x)
+    return cast_like(powers / np.sum(powers, axis=axis, keepdims=True), x)
 
 
 @op("float[*batch, n] -> float[*batch, n]")
@@ -26,4 +26,4 @@ def log_softmax(x: Floats, *, axis: int = -1) -> Floats:
     x: float[*batch, n]; gives float[*batch, n]. Errors as for `softmax`."""
     wide_x = wide(x)
     shifted = wide_x - np.max(wide_x, axis=axis, keepdims=True, initial=-np.inf)
-    return rounded(shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)), x)
+    return cast_like(shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)), x)

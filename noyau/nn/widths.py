@@ -15,7 +15,7 @@ def wide(x: Floats) -> Floats:
     return x.astype(np.promote_types(x.dtype, np.float32))
 
 
-def rounded(result: Any, like: Floats) -> Floats:
+def cast_like(result: Any, like: Floats) -> Floats:
     """The result in the dtype of an input."""
     narrow: Floats = result.astype(like.dtype)
     return narrow

@@ -28,12 +28,12 @@ from noyau.hosts.onnxruntime.provenance import sign
 from noyau.hosts.onnxruntime.write_back import value_info, write_back
 from noyau.ir.graph import Constant, Graph
 from noyau.kernels.c.text import c_source
-from noyau.kernels.certificates import Task, judge
+from noyau.kernels.certificates import CertificateTask, judge
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Wanted, traced
+from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.programs.program import KernelStep, program
 from noyau.kernels.trust import ineligible
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.signatures.inputs import USUAL_DTYPES
 from noyau.signatures.instances import instance_of, sizing_integers
 from noyau.signatures.types import ELEMENTS, Family, Instance, Signature, Term
@@ -75,7 +75,7 @@ class OnnxOp(Printed):
 
 
 @dataclass(frozen=True, slots=True)
-class Kernel:
+class ModelKernel:
     """A kernel for some nodes of the model that is being made; what the certificate judges it by, if it does."""
 
     fused: FusedNode
@@ -111,8 +111,8 @@ def to_onnx(
     if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
         told = f"opsets {OLDEST} to {onnx.defs.onnx_opset_version()} are written"
         raise UnsupportedError(f"{op.name} does not become a model of opset {opset}: {told}")
-    graph = _without_integers(traced(description.reference, wanted), wanted)
-    options = c_compiler.Options(target=c_compiler.resolve_target(target), export=True)
+    graph = _without_integers(trace_reference(description.reference, wanted), wanted)
+    options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(target), export=True)
     maker = _Maker(description, wanted, graph, options.target)
     kernels = maker.kernels(kernel)
     made = _finished(maker.model(opset), kernels, options, description.file)
@@ -128,7 +128,7 @@ def _wanted(
     dims: Mapping[str, int],
     axes: Mapping[str, int],
     constants: Mapping[str, Any],
-) -> Wanted:
+) -> Specialization:
     """The op's signature settled. SignatureError for what it does not have."""
     signature, name = description.signature, description.name
     if signature is None:
@@ -146,7 +146,7 @@ def _wanted(
     _require_whole({**dims, **axes}, name)
     integers = _integers(signature, dims, name)
     known |= {key: size for key, size in {**dims, **integers}.items() if key in signature.sizes}
-    return Wanted(_instance(signature, dtypes, axes, known, name), values, integers)
+    return Specialization(_instance(signature, dtypes, axes, known, name), values, integers)
 
 
 def _instance(
@@ -195,7 +195,7 @@ def _integers(signature: Signature, dims: Mapping[str, int], name: str) -> dict[
     return {each: dims[each] for each in wanted}
 
 
-def _without_integers(graph: Graph, wanted: Wanted) -> Graph:
+def _without_integers(graph: Graph, wanted: Specialization) -> Graph:
     kept = [node for node in graph.nodes if node.output not in wanted.integers]
     return replace(graph, nodes=tuple(kept))
 
@@ -205,7 +205,7 @@ class _Maker:
     """The nodes of the model, while they are written."""
 
     description: Description
-    wanted: Wanted
+    wanted: Specialization
     graph: Graph
     target: str
     writer: Writer = field(default_factory=Writer)
@@ -229,7 +229,7 @@ class _Maker:
         oldest = max(8, onnx.helper.find_min_ir_version_for(opsets))  # of the first IR with functions
         return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=oldest, producer_name="noyau")
 
-    def kernels(self, kernel: str | None) -> list[Kernel]:
+    def kernels(self, kernel: str | None) -> list[ModelKernel]:
         """The kernels, once their nodes are written."""
         if kernel is None:
             spell(self.graph, self.writer, self.called)
@@ -243,7 +243,7 @@ class _Maker:
             raise SignatureError(f"{self.description.name} has no kernel {kernel!r} for a model; there are: {known}")
         return self.generated()
 
-    def by_hand(self, kernel: HandKernel) -> Kernel:
+    def by_hand(self, kernel: UserKernel) -> ModelKernel:
         """A kernel in C of the op's own, for the whole of it."""
         wanted = self.wanted
         if not LANGUAGES[kernel.language].is_native:
@@ -264,11 +264,11 @@ class _Maker:
             for v in wanted.instance.inputs
         ]
         fused = self.fused(operator, positions, inputs, self.graph)
-        return Kernel(fused, c_source(kernel, wanted.instance, operator, wanted.constants))
+        return ModelKernel(fused, c_source(kernel, wanted.instance, operator, wanted.constants))
 
-    def generated(self) -> list[Kernel]:
+    def generated(self) -> list[ModelKernel]:
         """What is made of the reference: one kernel for all of it, or kernels and library calls in turn."""
-        made, found = program(self.graph, self.stem), list[Kernel]()
+        made, found = program(self.graph, self.stem), list[ModelKernel]()
         if made.single is not None:
             step = made.steps[0]
             positions = spell(self.graph, self.writer, self.called)
@@ -285,12 +285,12 @@ class _Maker:
                 found.append(self.kernel(step, positions, step.graph, f"_{number}"))
         return found
 
-    def kernel(self, step: KernelStep, positions: range, original: Graph, number: str) -> Kernel:
+    def kernel(self, step: KernelStep, positions: range, original: Graph, number: str) -> ModelKernel:
         operator = f"{self.stem}{number}_{digest(step.kernel, self.target)[:8]}"
         inputs = [self.called[node.output] for node in step.graph.inputs]
         comment = f"{operator}: {self.description.name}: {self.wanted.instance}"
         text = c_printer.source(replace(step.kernel, name=operator), comment)
-        return Kernel(self.fused(operator, positions, inputs, step.graph), text, original, step.graph)
+        return ModelKernel(self.fused(operator, positions, inputs, step.graph), text, original, step.graph)
 
     def fused(self, operator: str, positions: range, inputs: Sequence[str], graph: Graph) -> FusedNode:
         types = tuple(value_type(graph[name]) for name in graph.outputs)
@@ -299,7 +299,7 @@ class _Maker:
 
 
 def _finished(
-    plain: onnx.ModelProto, kernels: Sequence[Kernel], options: c_compiler.Options, source: Path | None
+    plain: onnx.ModelProto, kernels: Sequence[ModelKernel], options: c_compiler.CompilerOptions, source: Path | None
 ) -> OnnxOp:
     """The model with its kernels in place of their nodes, signed; and its library."""
     if not kernels:
@@ -320,8 +320,8 @@ def _finished(
     return OnnxOp("", model, library, MappingProxyType(texts), certificates)
 
 
-def _certificate(kernel: Kernel, options: c_compiler.Options) -> Certificate:
+def _certificate(kernel: ModelKernel, options: c_compiler.CompilerOptions) -> Certificate:
     """Whether a generated kernel is right, on awkward inputs of many sizes."""
     assert kernel.original is not None and kernel.graph is not None
     library = c_compiler.compile_library([kernel.text], options)
-    return judge(Task(kernel.fused.operator, library, kernel.original, kernel.graph, (), {}, 0, False))
+    return judge(CertificateTask(kernel.fused.operator, library, kernel.original, kernel.graph, (), {}, 0, False))

@@ -22,9 +22,9 @@ from noyau.hosts.numpy.fast_calls import MISS
 from noyau.kernels.attach import attach_function, attach_text, read_text
 from noyau.kernels.buffers import parameters_of
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Generated, generate_usual
+from noyau.kernels.programs.generate import GeneratedProgram, generate_usual
 from noyau.kernels.reference import reference_of, runs_as_written
-from noyau.kernels.user_kernel import EMPTY, Arguments, HandKernel, Init, Launch, language_of, usage_of
+from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel, language_of, usage_of
 from noyau.ops.dispatch.calls import ReferenceWarning
 from noyau.ops.dispatch.explanation import Explanation, as_written
 from noyau.ops.dispatch.unsigned import calls_of
@@ -44,7 +44,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 Inputs = Callable[..., Any]
 
 
-class Said(TypedDict, total=False):
+class KernelKeywords(TypedDict, total=False):
     """What the author says of a kernel: the fields of Usage, and its name."""
 
     name: str
@@ -58,7 +58,7 @@ class Said(TypedDict, total=False):
     trust: bool
 
 
-class SaidOfText(Said, total=False):
+class TextKeywords(KernelKeywords, total=False):
     """As of any kernel, and which function of the text it is, and its language where no suffix tells it."""
 
     entry: str
@@ -122,7 +122,7 @@ class Op(OnTensors, Generic[P, R]):
         return self.description.line
 
     @property
-    def kernels(self) -> Mapping[str, HandKernel]:
+    def kernels(self) -> Mapping[str, UserKernel]:
         """The attached kernels by name, in the order in which they came."""
         return MappingProxyType({kernel.name: kernel for kernel in self.description.kernels})
 
@@ -143,7 +143,9 @@ class Op(OnTensors, Generic[P, R]):
             raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {known}")
         return self.generated(name).text
 
-    def generated(self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Generated:
+    def generated(
+        self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()
+    ) -> GeneratedProgram:
         """The kernels that are generated in a language, for inputs of these dtypes and ranks (nothing: usual ones).
 
         UnsupportedError where the reference cannot be traced, with its line; SignatureError where it has no signature
@@ -278,16 +280,16 @@ class Op(OnTensors, Generic[P, R]):
         return tuple(a[()] if not a.shape else a for a in make(instance, numbers, {**known, **numbers}, rng))
 
     @overload
-    def kernel(self, what: str | Path, **said: Unpack[SaidOfText]) -> HandKernel: ...
+    def kernel(self, what: str | Path, **said: Unpack[TextKeywords]) -> UserKernel: ...
     @overload
-    def kernel(self, what: F, **said: Unpack[Said]) -> F: ...
+    def kernel(self, what: F, **said: Unpack[KernelKeywords]) -> F: ...
     @overload
-    def kernel(self, what: None = None, **said: Unpack[Said]) -> Callable[[F], F]: ...
+    def kernel(self, what: None = None, **said: Unpack[KernelKeywords]) -> Callable[[F], F]: ...
     def kernel(self, what: Any = None, **said: Any) -> Any:
         """Attach a hand-written kernel: `@op.kernel`, `@op.kernel(launch=...)`, `op.kernel(callable)`,
         `op.kernel("file.c", entry="name")` with a path from the op's own file, `op.kernel(text, language="c")`.
 
-        A callable is returned as it was, so that it stays usable and decorators stack; a text gives its HandKernel.
+        A callable is returned as it was, so that it stays usable and decorators stack; a text gives its UserKernel.
         SignatureError where it does not fit the op, InputError where the file cannot be read."""
         if what is None:
             return lambda function: self.kernel(function, **said)
@@ -325,7 +327,7 @@ class Op(OnTensors, Generic[P, R]):
         if tensors is not None:
             tensors.follow(self.calls)
 
-    def attach(self, kernel: HandKernel) -> HandKernel:
+    def attach(self, kernel: UserKernel) -> UserKernel:
         """Add a kernel that is made already."""
         with self.describing:
             self.describe(replace(self.description, kernels=(*self.description.kernels, kernel)))

@@ -69,7 +69,7 @@ def runs_as_script(op: Op[..., Any]) -> bool:
 
 
 @lru_cache(maxsize=8)
-def reloaded(home: Home) -> Op[..., Any]:
+def reload_op(home: Home) -> Op[..., Any]:
     """The op, from a run of its file that ends where it is first checked or timed. InputError where it is not there,
     or not as it was."""
     module = _module_of(home)

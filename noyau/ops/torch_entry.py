@@ -12,11 +12,11 @@ from noyau.hosts.torch import require_torch
 if TYPE_CHECKING:
     from noyau.ops.dispatch.calls import Calls
     from noyau.ops.dispatch.explanation import Explanation
-    from noyau.ops.dispatch.unsigned import Unsigned
+    from noyau.ops.dispatch.unsigned import UnsignedCalls
     from noyau.ops.op import Op
 
 
-def tensor_calls(calls: Calls | Unsigned) -> Any:
+def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
     """The calls on tensors of an op, made when they are first asked for."""
     if calls.tensors is None:
         from noyau.ops.torch import unsigned
@@ -32,9 +32,9 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
     token = op.calls.token
     if not op.is_signed(token):
-        from noyau.ops.torch.dynamo_skip import untraced
+        from noyau.ops.torch.dynamo_skip import call_outside_graph
 
-        return untraced(op, args, kwargs)
+        return call_outside_graph(op, args, kwargs)
     names, defaults = op.spelt(token)
     every = {**dict(defaults), **kwargs}
     given = list(args) + [every[name] for name in names[len(args) :] if name in every]
@@ -52,7 +52,7 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 class OnTensors:
     """What an op is to torch."""
 
-    calls: Calls | Unsigned
+    calls: Calls | UnsignedCalls
 
     def on_tensors(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """The results for tensors of torch. SignatureError as for arrays."""

@@ -18,7 +18,7 @@ import numpy as np
 from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.kernels.c.functions import TextFunction
 from noyau.kernels.reference import empty_outputs
-from noyau.kernels.user_kernel import HandKernel, language_of
+from noyau.kernels.user_kernel import UserKernel, language_of
 from noyau.sanitizer.access_map import Map
 from noyau.sanitizer.records import Watched
 from noyau.signatures.types import Instance
@@ -84,7 +84,7 @@ Array = np.ndarray
 class Case:
     """A kernel and what it is to be run on; `size` is what a report says of that."""
 
-    kernel: HandKernel
+    kernel: UserKernel
     instance: Instance
     arrays: Sequence[Array]
     constants: Mapping[str, Any]

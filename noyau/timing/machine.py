@@ -23,7 +23,7 @@ _CPU_INFO = Path("/proc/cpuinfo")
 _CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
 
 
-def this_machine(options: c_compiler.Options = c_compiler.DEFAULTS) -> Machine:
+def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
     """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
     return Machine(
         cpu=cpu_model(),
@@ -59,7 +59,7 @@ def usable_cores(limit: Path = _CPU_LIMIT) -> int:
         return cores  # no limit is spelt "max 100000"
 
 
-def _compiler(options: c_compiler.Options) -> str:
+def _compiler(options: c_compiler.CompilerOptions) -> str:
     try:
         return c_compiler.find_compiler(options.compiler).version
     except BuildError:

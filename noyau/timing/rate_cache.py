@@ -60,7 +60,7 @@ class Measured:
         }
 
 
-def measured(options: c_compiler.Options = c_compiler.DEFAULTS, *, refresh: bool = False) -> Measured:
+def measured(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> Measured:
     """This machine, as it was measured before; measured now where it never was or `refresh` asks for it.
 
     BuildError where there is no compiler; takes some seconds."""
@@ -71,7 +71,7 @@ def measured(options: c_compiler.Options = c_compiler.DEFAULTS, *, refresh: bool
     return found
 
 
-def kept(options: c_compiler.Options = c_compiler.DEFAULTS) -> Measured | None:
+def kept(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Measured | None:
     """What is kept of this machine, or None."""
     told = cached_records.recall(_key(options))
     try:
@@ -103,7 +103,7 @@ def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, i
     return rate
 
 
-def _measured_now(options: c_compiler.Options) -> Measured:
+def _measured_now(options: c_compiler.CompilerOptions) -> Measured:
     start, built, cores = conditions(), loops(options), usable_cores()
     counts = sorted({1, cores})
     copies = {threads: curve(built, _COPIES, threads) for threads in counts}
@@ -120,12 +120,12 @@ def _measured_now(options: c_compiler.Options) -> Measured:
     return Measured(this_machine(options), ladder, copies, reads, rates, scaling, (start, conditions()), today)
 
 
-def _keep(found: Measured, options: c_compiler.Options) -> None:
+def _keep(found: Measured, options: c_compiler.CompilerOptions) -> None:
     cached_records.keep(_key(options), found.to_json())
     kept_curves.cache_clear()
 
 
-def _key(options: c_compiler.Options) -> str:
+def _key(options: c_compiler.CompilerOptions) -> str:
     machine = this_machine(replace(options, target=c_compiler.resolve_target(options.target)))
     told = (machine.cpu, str(machine.cores), machine.level, machine.compiler, machine.os, machine.versions["noyau"])
     return toolchain_cache.digest("machine", str(FORMAT), *told, json.dumps(cache_ladder()))

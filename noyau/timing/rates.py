@@ -44,7 +44,7 @@ class Loops:
         return lambda *given: function(*(ctypes.c_int64(each) for each in given))
 
 
-def loops(options: c_compiler.Options = c_compiler.DEFAULTS) -> Loops:
+def loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Loops:
     """The loops for this machine, from the cache or built."""
     texts = [_memory_text(), *_scalar_texts()]
     with ThreadPoolExecutor(2) as pool:
@@ -52,7 +52,7 @@ def loops(options: c_compiler.Options = c_compiler.DEFAULTS) -> Loops:
     return Loops(ctypes.CDLL(str(c_compiler.compile_library(texts, options))))
 
 
-def memory_loops(options: c_compiler.Options = c_compiler.DEFAULTS) -> Loops:
+def memory_loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Loops:
     """Those loops alone that copy and read; they are built at once. BuildError where there is no compiler."""
     return Loops(ctypes.CDLL(str(c_compiler.compile_library([_memory_text()], options))))
 

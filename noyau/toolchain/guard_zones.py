@@ -30,7 +30,7 @@ _POISONS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedArray:
     """An array in memory of its own: `label` names it in messages, `around` is the whole with both zones, in bytes;
     `gaps` are the cells between the zones that are none of the array's, where there may be such."""
 
@@ -41,7 +41,7 @@ class Guarded:
     gaps: np.ndarray | None = None
 
     @classmethod
-    def poisoned(cls, label: str, shape: tuple[int, ...], dtype: DType, poison: bytes) -> Guarded:
+    def poisoned(cls, label: str, shape: tuple[int, ...], dtype: DType, poison: bytes) -> GuardedArray:
         """An array of which every cell, and every cell of both zones, is this poison."""
         count = int(np.prod(shape, dtype=np.int64))
         room = np.empty(count * dtype.bytes + 2 * GUARD_BYTES + _ALIGNMENT, np.uint8)
@@ -52,14 +52,14 @@ class Guarded:
         return cls(label, array, around, poison)
 
     @classmethod
-    def holding(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> Guarded:
+    def holding(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> GuardedArray:
         """A packed copy of an array, between zones of one of its type's poisons."""
         made = cls.poisoned(label, array.shape, dtype, poison_of(dtype, poison))
         made.array[...] = array
         return made
 
     @classmethod
-    def alike(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> Guarded:
+    def alike(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> GuardedArray:
         """A copy of an array with the same strides, which are whole elements: between zones that are poisoned, as what
         lies between its cells is."""
         if array.flags.c_contiguous or not array.size:

@@ -12,7 +12,7 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Kernel
-from noyau.toolchain.numba.kernel import Compiled
+from noyau.toolchain.numba.kernel import NumbaKernel
 from tests.codegen.kernels import GOLDEN, LAYOUTS, MORE
 
 
@@ -33,18 +33,18 @@ def kernel_of(name: str) -> Kernel:
 
 
 @cache
-def compiled(name: str) -> Compiled:
-    return Compiled(numba_printer.source(kernel_of(name)), kernel_of(name))
+def compiled(name: str) -> NumbaKernel:
+    return NumbaKernel(numba_printer.source(kernel_of(name)), kernel_of(name))
 
 
-def build(graph: Graph, name: str) -> Compiled:
+def build(graph: Graph, name: str) -> NumbaKernel:
     """A graph as it is, compiled for arrays that fit into a cache: Numba takes as long again for larger ones."""
     made = schedule(lower(graph, name), replace(numba_printer.SCHEDULE, around_bytes=0))
-    return Compiled(numba_printer.source(made), made)
+    return NumbaKernel(numba_printer.source(made), made)
 
 
-def of(made: Kernel) -> Compiled:
-    return Compiled(numba_printer.source(made), made)
+def of(made: Kernel) -> NumbaKernel:
+    return NumbaKernel(numba_printer.source(made), made)
 
 
 def text_of(names: Sequence[str]) -> str:

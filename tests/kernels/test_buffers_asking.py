@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import SignatureError
-from noyau.kernels.buffers import ask, asked_for
+from noyau.kernels.buffers import ask, requested_names
 
 
 def test_a_function_gets_what_it_asks_for():
@@ -14,7 +14,7 @@ def test_a_function_gets_what_it_asks_for():
 
 def test_a_default_stands_where_nothing_is_offered():
     assert ask(lambda x, grid=7: (x, grid), {"x": 1}, "args=") == (1, 7)
-    assert asked_for(lambda x, *, grid=7: x, ["x", "grid"], "args=") == ("x", "grid")
+    assert requested_names(lambda x, *, grid=7: x, ["x", "grid"], "args=") == ("x", "grid")
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import CheckError, SignatureError, UnsupportedError
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.callers import built
+from noyau.kernels.callers import library_of
 from noyau.signatures.types import Instance
 from tests.kernels.written import attached, called, op_of
 
@@ -250,8 +250,8 @@ def test_a_kernel_in_c_is_built_once():
     op = op_of("f32[n] -> f32[n]")
     kernel = attached(op, "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i) out[i] = x[i]; }")
     instance: Instance = op.instance([DType.F32], [1])
-    assert built(kernel, instance, {}) == built(kernel, instance, {})
-    assert built(kernel, instance, {})[0].exists()
+    assert library_of(kernel, instance, {}) == library_of(kernel, instance, {})
+    assert library_of(kernel, instance, {})[0].exists()
 
 
 def test_flags_are_the_author_s():

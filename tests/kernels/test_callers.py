@@ -4,11 +4,11 @@ import pytest
 
 from noyau.kernels.callers import CALLERS, caller_of
 from noyau.kernels.guarded_run import LAYOUTS
-from noyau.kernels.user_kernel import HandKernel, Target, Usage
+from noyau.kernels.user_kernel import Target, Usage, UserKernel
 
 
-def kernel_in(language: str) -> HandKernel:
-    return HandKernel("f", language, "", "f", "a text", Target("op", None, {}), Usage())
+def kernel_in(language: str) -> UserKernel:
+    return UserKernel("f", language, "", "f", "a text", Target("op", None, {}), Usage())
 
 
 @pytest.mark.parametrize("language", ["c", "numba", "python"])

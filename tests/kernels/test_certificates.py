@@ -12,7 +12,7 @@ from noyau.errors import CheckError
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate
 from noyau.kernels import certificates, result_cache
-from noyau.kernels.certificates import Certifiers, Task, judge
+from noyau.kernels.certificates import CertificateTask, Certifiers, judge
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import SMOKE
 from tests.scenes import OPTIONS, scene, workers
@@ -25,12 +25,12 @@ __all__ = ["scene", "workers"]
 def task(scene):
     """What a kernel of the scene is judged by; the kernel may be another."""
 
-    def made(planned=None, **changes) -> Task:
+    def made(planned=None, **changes) -> CertificateTask:
         planned, first, seen = planned or scene[1][0], scene[1][0].groups[0], scene[2]
         captured, _ = activation_cases(planned, seen)
         library = c_compiler.compile_library([planned.text], OPTIONS)
         sizes = seen.sizes_of(first.original)
-        whole = Task(planned.operator, library, first.original, first.graph, captured, sizes, 0, True)
+        whole = CertificateTask(planned.operator, library, first.original, first.graph, captured, sizes, 0, True)
         return dataclasses.replace(whole, **changes)
 
     return made

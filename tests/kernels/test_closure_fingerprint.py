@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.kernels.closure_fingerprint import source_of, told_of
+from noyau.kernels.closure_fingerprint import fingerprint, source_of
 
 
 def scaled(factor: Any) -> Any:
@@ -48,7 +48,7 @@ def told_in(text: str, name: str = "f") -> str:
     exec(compile(text, module.__file__, "exec"), vars(module))
     sys.modules["told_in"] = module
     try:
-        return told_of(vars(module)[name])
+        return fingerprint(vars(module)[name])
     finally:
         del sys.modules["told_in"]
 
@@ -81,8 +81,8 @@ def told_in(text: str, name: str = "f") -> str:
     ids=lambda value: type(value).__name__,
 )
 def test_a_closure_is_part_of_what_is_told(one: Any, other: Any) -> None:
-    assert told_of(scaled(one)) != told_of(scaled(other))
-    assert told_of(scaled(one)) == told_of(scaled(one))
+    assert fingerprint(scaled(one)) != fingerprint(scaled(other))
+    assert fingerprint(scaled(one)) == fingerprint(scaled(one))
 
 
 def test_globals_that_are_named_are_told_and_no_others() -> None:
@@ -109,9 +109,9 @@ def test_a_function_that_counts_its_calls_stays_the_same() -> None:
     def kernel(x: Any, out: Any) -> None:
         calls.append(len(x))
 
-    before = told_of(kernel)
+    before = fingerprint(kernel)
     kernel([1], None)
-    assert told_of(kernel) == before
+    assert fingerprint(kernel) == before
 
 
 def test_another_process_tells_the_same(tmp_path: Path) -> None:
@@ -134,7 +134,7 @@ def test_a_function_of_ctypes_is_told_by_its_library(tmp_path: Path) -> None:
         source, library = tmp_path / f"{name}.c", tmp_path / f"{name}.so"
         source.write_text(text)
         subprocess.run(["cc", "-shared", "-fPIC", source, "-o", library], check=True)
-        return told_of(ctypes.CDLL(str(library)).f)
+        return fingerprint(ctypes.CDLL(str(library)).f)
 
     assert told("int f(int x) { return x; }", "one") != told("int f(int x) { return x + 1; }", "two")
 
@@ -143,4 +143,4 @@ def test_a_function_without_source_is_told_by_its_code() -> None:
     scope: dict[str, Any] = {}
     exec("def f(x): return x + 1\ndef g(x): return x + 2", scope)
     assert source_of(scope["f"]) != source_of(scope["g"])
-    assert told_of(scope["f"]) != told_of(scope["g"])
+    assert fingerprint(scope["f"]) != fingerprint(scope["g"])

@@ -5,7 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError
-from noyau.kernels.guarded_run import OTHER, ZEROS, End, Guards, How, paired
+from noyau.kernels.guarded_run import OTHER, ZEROS, End, Guards, How, how_to_run
 from noyau.toolchain.guard_zones import PLAIN
 
 X = np.arange(1, 5, dtype=np.float32)
@@ -83,5 +83,5 @@ def test_results_are_as_they_are_signed():
 
 
 def test_the_two_runs_of_a_certificate():
-    assert paired(1) == How()
-    assert (paired(3).around, paired(3).outputs) == (PLAIN, PLAIN)
+    assert how_to_run(1) == How()
+    assert (how_to_run(3).around, how_to_run(3).outputs) == (PLAIN, PLAIN)

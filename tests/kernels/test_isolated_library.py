@@ -9,8 +9,8 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, UnansweredError, UnsupportedError
-from noyau.kernels.callers import built
-from noyau.kernels.isolated_library import Isolated, call_guarded, packed
+from noyau.kernels.callers import library_of
+from noyau.kernels.isolated_library import IsolatedLibrary, call_guarded, pack
 from noyau.kernels.reference import graph_of
 from noyau.verify.values import Case, certify_native, kind_of
 from tests.kernels.written import attached, op_of
@@ -38,7 +38,7 @@ def op():
 @pytest.fixture(scope="module")
 def isolated(op):
     kernel = attached(op, DEEDS)
-    with Isolated(*built(kernel, op.instance([DType.F32], [1]), {}), "op[f]", patience_s=3.0) as made:
+    with IsolatedLibrary(*library_of(kernel, op.instance([DType.F32], [1]), {}), "op[f]", patience_s=3.0) as made:
         yield made
 
 
@@ -82,7 +82,7 @@ def test_the_certificate_takes_it_as_any_kernel(isolated, op):
 
 def test_the_process_ends_with_the_block(op):
     kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
-    with Isolated(*built(kernel, op.instance([DType.F32], [1]), {}), "op[f]") as made:
+    with IsolatedLibrary(*library_of(kernel, op.instance([DType.F32], [1]), {}), "op[f]") as made:
         made.call_guarded(f32(2))
         assert made.worker.is_running
     assert not made.worker.is_running
@@ -91,7 +91,7 @@ def test_the_process_ends_with_the_block(op):
 @pytest.mark.parametrize("dtype", [np.float32, np.bool_, np.int8, ml_dtypes.bfloat16])
 def test_arrays_go_over_as_they_are_and_packed(dtype):
     arrays = np.arange(6).astype(dtype).reshape(2, 3).T, np.array(1).astype(dtype), np.zeros((0, 3), dtype)
-    for array, back in zip(arrays, pickle.loads(pickle.dumps(packed(arrays))), strict=True):
+    for array, back in zip(arrays, pickle.loads(pickle.dumps(pack(arrays))), strict=True):
         assert back.dtype == array.dtype
         assert back.flags.c_contiguous
         assert np.array_equal(back, array)
@@ -99,11 +99,11 @@ def test_arrays_go_over_as_they_are_and_packed(dtype):
 
 def test_what_cannot_go_to_another_process():
     with pytest.raises(UnsupportedError, match="an array of complex128 cannot go to another process"):
-        packed([np.zeros(3, complex)])
+        pack([np.zeros(3, complex)])
 
 
 def test_the_other_end_runs_between_guards(op):
     kernel = attached(op_of("f32[n] -> f32[n]"), DEEDS)
-    library, symbol = built(kernel, op.instance([DType.F32], [1]), {})
+    library, symbol = library_of(kernel, op.instance([DType.F32], [1]), {})
     (doubled,) = call_guarded(library, symbol, [f32(2)], 1, [0])
     assert np.array_equal(doubled, 2 * f32(2))

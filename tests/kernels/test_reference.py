@@ -12,7 +12,7 @@ import noyau
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
 from noyau.ir.graph_interpreter import evaluate
-from noyau.kernels.reference import graph_of, unwarned
+from noyau.kernels.reference import graph_of, without_warnings
 
 
 def made(function, text="f32[n] -> f32[n]", ranks=(1,), dtypes=None):
@@ -201,7 +201,7 @@ def worker_inside():
     inside, leave, told = threading.Event(), threading.Event(), []
 
     def work():
-        with unwarned():
+        with without_warnings():
             inside.set()
             leave.wait(30)
             told.append(is_warned())
@@ -224,7 +224,7 @@ def test_other_threads_are_warned_and_keep_their_filters(worker_inside):
     assert is_warned()
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        with unwarned():
+        with without_warnings():
             assert not is_warned()
         assert is_warned()
         assert worker_inside() == [False]
@@ -236,7 +236,7 @@ def test_other_threads_are_warned_and_keep_their_filters(worker_inside):
 def test_a_fork_beside_an_unwarned_thread_is_warned_and_waits_for_nobody(worker_inside):
     def child(answers):
         before = is_warned()
-        with unwarned():
+        with without_warnings():
             within = is_warned()
         answers.put((before, within, is_warned()))
 

@@ -8,7 +8,7 @@ import numpy as np
 
 import noyau
 from noyau.kernels.call import call_kernel
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 
@@ -21,11 +21,11 @@ def op_of(signature: str, parameters: str = "x", **said) -> Op:
     return noyau.op(signature, **said)(scope["op"])
 
 
-def attached(op: Op, text: str, **said) -> HandKernel:
+def attached(op: Op, text: str, **said) -> UserKernel:
     return op.kernel("#include <stdint.h>\n#include <stddef.h>\n" + text, language="c", **said)
 
 
-def called(op: Op, kernel: HandKernel, *arguments: object, **constants: object) -> list[np.ndarray]:
+def called(op: Op, kernel: UserKernel, *arguments: object, **constants: object) -> list[np.ndarray]:
     """The results of the kernel in this process."""
     bound = bind(op.signature, arguments, op.known({**op.description.reference.constants, **constants}), op.name)
     return call_kernel(kernel, bound.instance, bound.arrays, constants)

@@ -7,7 +7,7 @@ import pytest
 import noyau
 from noyau import nn
 from noyau.dtypes import from_numpy
-from noyau.kernels.programs.generate import Wanted, generate
+from noyau.kernels.programs.generate import Specialization, generate
 from noyau.signatures.binding import bind
 from tests.nn.cases import CASES, DTYPES, ULP, results
 
@@ -49,7 +49,7 @@ def test_a_result_is_the_rounded_truth(case, dtype):
 def test_an_op_is_one_kernel(case, dtype):
     bound = bind(case.op.signature, case.arrays(dtype), {}, "op")
     constants = {**case.op.description.reference.constants, **case.constants}
-    made = generate(case.op.description, Wanted(bound.instance, constants))
+    made = generate(case.op.description, Specialization(bound.instance, constants))
     assert made.program.single is not None
     assert made.program.cuts == ()
 
@@ -103,7 +103,7 @@ def test_another_op_takes_them_into_its_kernel():
 
     x, weight = (array.astype(np.float32) for array in (np.random.default_rng(0).random((3, 37)), np.ones(37)))
     bound = bind(block.signature, [x, weight], {}, "block")
-    assert generate(block.description, Wanted(bound.instance)).program.single is not None
+    assert generate(block.description, Specialization(bound.instance)).program.single is not None
     np.testing.assert_allclose(block(x, weight), nn.swiglu(nn.rms_norm(x, weight), x), rtol=1e-6)
 
 

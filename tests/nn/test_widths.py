@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from noyau.nn.widths import rounded, wide
+from noyau.nn.widths import cast_like, wide
 
 
 @pytest.mark.parametrize(
@@ -14,4 +14,4 @@ from noyau.nn.widths import rounded, wide
 def test_halves_are_computed_with_as_float32_and_rounded_back(dtype, computed):
     x = np.zeros(2, dtype)
     assert wide(x).dtype == computed
-    assert rounded(wide(x), x).dtype == dtype
+    assert cast_like(wide(x), x).dtype == dtype

@@ -14,7 +14,7 @@ from noyau.errors import InputError
 from noyau.ops import reload
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
-from noyau.ops.reload import Enough, end_loading, home_of, reloaded, runs_as_script
+from noyau.ops.reload import Enough, end_loading, home_of, reload_op, runs_as_script
 
 FILE = """
 import noyau
@@ -51,7 +51,7 @@ def test_an_op_of_a_file_is_found_again(file):
     op = load_op(f"{file}::double")
     home = home_of(op)
     assert (home.module, home.file, home.name) == ("", str(file), "double")
-    again = reloaded(home)
+    again = reload_op(home)
     assert again is not op
     assert again.kernels["twice"].text == op.kernels["twice"].text
     assert str(file.parent) not in sys.path
@@ -61,7 +61,7 @@ def test_an_op_of_a_module_is_found_by_its_name():
     home = home_of(of_this_module)
     assert home.module in ("", __name__)
     assert home.name == "of_this_module"
-    assert np.array_equal(reloaded(home).reference(np.ones(2)), [2, 2])
+    assert np.array_equal(reload_op(home).reference(np.ones(2)), [2, 2])
     assert not runs_as_script(of_this_module)
 
 
@@ -79,11 +79,11 @@ def test_a_file_is_run_up_to_its_first_check(file, what):
     home = home_of(op)
     file.write_text(FILE + f"\n{what}\n")
     if "check" in what:
-        assert reloaded(home).name == "double"
+        assert reload_op(home).name == "double"
         end_loading()  # no file is being loaded now
     else:
         with pytest.raises(InputError, match=r"ops\.py fails when it is loaded again, with (SystemExit|ZeroDivision)"):
-            reloaded(home)
+            reload_op(home)
 
 
 def test_what_ends_the_loading_is_no_exception_that_a_file_catches(monkeypatch):
@@ -97,7 +97,7 @@ def test_a_file_that_was_changed_is_not_taken(file):
     home = home_of(load_op(f"{file}::double"))
     file.write_text(FILE.replace("2 * x", "3 * x"))
     with pytest.raises(InputError, match="has no such double when it is loaded again"):
-        reloaded(home)
+        reload_op(home)
 
 
 def test_a_script_is_told(file):

@@ -24,12 +24,12 @@ def test_this_machine_is_described():
 def test_a_named_target_is_the_level():
     levels = {"x86_64": "x86-64", "aarch64": "armv8-a"}
     name = levels.get(platform.machine(), "generic")
-    assert this_machine(c_compiler.Options(target=name)).level == name
+    assert this_machine(c_compiler.CompilerOptions(target=name)).level == name
 
 
 def test_no_compiler_is_said_so(monkeypatch):
     monkeypatch.setenv("PATH", "")
-    assert this_machine(c_compiler.Options(compiler="nobody")).compiler == "none"
+    assert this_machine(c_compiler.CompilerOptions(compiler="nobody")).compiler == "none"
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from noyau.toolchain.guard_zones import (
     GUARD_BYTES,
     PLAIN,
     SCRATCH_POISONS,
-    Guarded,
+    GuardedArray,
     changed_input,
     poison_of,
     refuse_unwritten,
@@ -36,7 +36,7 @@ def test_poisons_of_floats_are_nan(dtype):
 @pytest.mark.parametrize("dtype", DTYPES, ids=lambda dtype: dtype.value)
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 5), (7, 3)])
 def test_an_array_is_poisoned_aligned_and_guarded(dtype, shape):
-    made = Guarded.poisoned("it", shape, dtype, poison_of(dtype, 0))
+    made = GuardedArray.poisoned("it", shape, dtype, poison_of(dtype, 0))
     assert made.array.shape == shape
     assert made.array.dtype == dtype.numpy
     assert made.array.ctypes.data % 64 == 0
@@ -51,7 +51,7 @@ def test_an_array_is_poisoned_aligned_and_guarded(dtype, shape):
 @pytest.mark.parametrize("cells", [1, 2, 17])
 def test_each_side_is_watched_to_its_end(dtype, cells):
     for side, at in (("before its start", GUARD_BYTES - cells * dtype.bytes), ("after its end", -GUARD_BYTES)):
-        made = Guarded.poisoned("output 0", (5,), dtype, poison_of(dtype, 0))
+        made = GuardedArray.poisoned("output 0", (5,), dtype, poison_of(dtype, 0))
         where = at if side.startswith("before") else at + (cells - 1) * dtype.bytes
         made.around[len(made.around) + where if where < 0 else where] ^= 1
         with pytest.raises(CheckError, match=f"^k wrote outside output 0, {cells} cells {side}$") as caught:
@@ -61,14 +61,14 @@ def test_each_side_is_watched_to_its_end(dtype, cells):
 
 def test_the_last_byte_of_a_guard_counts():
     for where in (0, -1):
-        made = Guarded.poisoned("x", (5,), DType.F32, poison_of(DType.F32, 0))
+        made = GuardedArray.poisoned("x", (5,), DType.F32, poison_of(DType.F32, 0))
         made.around[where] ^= 1
         with pytest.raises(CheckError, match="k wrote outside x"):
             made.refuse_writes("k")
 
 
 def test_a_written_cell_is_no_longer_poisoned():
-    made = Guarded.poisoned("x", (2, 3), DType.F32, poison_of(DType.F32, 0))
+    made = GuardedArray.poisoned("x", (2, 3), DType.F32, poison_of(DType.F32, 0))
     made.array[1, 2] = np.nan
     assert np.argwhere(~made.still_poisoned()).tolist() == [[1, 2]]
 
@@ -77,7 +77,7 @@ def test_a_written_cell_is_no_longer_poisoned():
 def test_a_copy_keeps_every_bit(dtype):
     bits = np.random.default_rng(0).integers(0, 2 if dtype is DType.BOOL else 256, 24 * dtype.bytes, np.uint8)
     array = bits.view(dtype.numpy).reshape(4, 6)
-    made = Guarded.holding("input 0", array, dtype)
+    made = GuardedArray.holding("input 0", array, dtype)
     assert made.array.tobytes() == array.tobytes()
     assert not np.shares_memory(made.array, array)
     made.refuse_writes("k")
@@ -86,7 +86,7 @@ def test_a_copy_keeps_every_bit(dtype):
 @pytest.mark.parametrize("axes", [(slice(None, None, 2), slice(1, 3)), (slice(None, None, -1), slice(None, None, -2))])
 def test_a_copy_may_lie_as_the_array_does(axes):
     array = np.arange(24, dtype=np.float32).reshape(4, 6)[axes]
-    made = Guarded.alike("input 0", array, DType.F32)
+    made = GuardedArray.alike("input 0", array, DType.F32)
     assert made.array.strides == array.strides
     assert made.array.tolist() == array.tolist()
     made.refuse_writes("k")
@@ -101,7 +101,7 @@ def test_a_copy_may_lie_as_the_array_does(axes):
 
 def test_a_copy_of_cells_that_are_one_has_no_gaps():
     array = np.broadcast_to(np.float32([[1], [2]]), (2, 5))
-    made = Guarded.alike("input 0", array, DType.F32)
+    made = GuardedArray.alike("input 0", array, DType.F32)
     assert made.array.tolist() == array.tolist()
     assert (made.array.strides, len(made.around)) == (array.strides, 2 * 4 + 2 * GUARD_BYTES)
 
@@ -110,7 +110,7 @@ def test_a_copy_of_cells_that_are_one_has_no_gaps():
     "array", [np.zeros((3, 0), np.float32)[::2], np.zeros((2, 3), np.float32), np.float32(1).reshape(())]
 )
 def test_what_is_packed_or_empty_is_copied_packed(array):
-    made = Guarded.alike("input 0", array, DType.F32)
+    made = GuardedArray.alike("input 0", array, DType.F32)
     assert (made.gaps, made.array.shape) == (None, array.shape)
     made.refuse_writes("k")
 

@@ -11,7 +11,7 @@ import noyau
 from noyau.dtypes import DType
 from noyau.functions import erf
 from noyau.ir.graph import Graph
-from noyau.kernels.programs.generate import Wanted, spelling
+from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.verify.values import Case, beside, certify
@@ -45,7 +45,7 @@ def judged(op: Op, kernel: Callable[[Array], Array], z: Array, spelt: Callable[[
 
 
 def spelt_of(op: Op) -> Callable[[], Graph | None]:
-    return spelling(op.description.reference, Wanted(op.usual([DType.F32], [1])))
+    return lazy_graph(op.description.reference, Specialization(op.usual([DType.F32], [1])))
 
 
 def erf_an_ulp_above(z: Array) -> Array:

@@ -102,7 +102,7 @@ def cpu_needs_text() -> str:
 def build_library(
     kernels: Mapping[str, str],
     output: Path,
-    options: c_compiler.Options = c_compiler.DEFAULTS,
+    options: c_compiler.CompilerOptions = c_compiler.DEFAULTS,
     simulated_level: int | None = None,
 ) -> None:
     """Write the shared library that gives onnxruntime these kernels: operator name -> C text.
@@ -112,12 +112,14 @@ def build_library(
     c_compiler.link(_objects(kernels, options, simulated_level), output, options)
 
 
-def cached_library(kernels: Mapping[str, str], options: c_compiler.Options = c_compiler.DEFAULTS) -> Path:
+def cached_library(kernels: Mapping[str, str], options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Path:
     """As `build_library`, but in the disk cache: the result is where it lies there."""
     return c_compiler.shared_library(_objects(kernels, options, None), options)
 
 
-def _objects(kernels: Mapping[str, str], options: c_compiler.Options, simulated_level: int | None) -> list[Path]:
+def _objects(
+    kernels: Mapping[str, str], options: c_compiler.CompilerOptions, simulated_level: int | None
+) -> list[Path]:
     oldest = replace(options, target=c_compiler.level_of(platform.machine(), frozenset()), export=False)
     objects = [c_compiler.compile_object(text, options) for text in (*kernels.values(), cpu_needs_text())]
     return [*objects, c_compiler.compile_object(shim_text(tuple(kernels), simulated_level), oldest)]

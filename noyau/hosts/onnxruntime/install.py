@@ -70,6 +70,6 @@ def redirect_shape_reads(model: onnx.ModelProto, kernels: Iterable[Planned]) -> 
     return changed
 
 
-def library(kernels: Sequence[Planned], options: c_compiler.Options) -> Path | None:
+def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> Path | None:
     """The library of these kernels, in the disk cache; None for no kernels. BuildError where it cannot be built."""
     return cached_library({kernel.operator: kernel.text for kernel in kernels}, options) if kernels else None

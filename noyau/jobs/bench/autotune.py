@@ -14,9 +14,9 @@ from noyau.jobs.bench.run import Numbers, bench, combined, device_of
 from noyau.jobs.bench.tasks import largest
 from noyau.jobs.bench.winners import is_able, winner_of
 from noyau.jobs.check.run import check
-from noyau.kernels.programs.generate import CPU, wanted_by
+from noyau.kernels.programs.generate import CPU, specialization_of
 from noyau.kernels.trust import ineligible
-from noyau.kernels.user_kernel import HandKernel, settled
+from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.winners import Winner, record
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
@@ -96,7 +96,7 @@ def tune(
         tried, left = _with_variants(op, bound, told)
         left_out |= left
         found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told, record=False))
-        wanted = wanted_by(signature, bound, op.description.reference.constants)
+        wanted = specialization_of(signature, bound, op.description.reference.constants)
         winner = winner_of(tried, found[-1].at[0], wanted, largest(bound))
         record(op.description, wanted, [winner])
         winners.append(winner)
@@ -191,7 +191,7 @@ def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str = CPU) 
     return Op(replace(op.description, kernels=tuple(kernels))), left_out
 
 
-def variants(kernel: HandKernel) -> Iterator[HandKernel]:
+def variants(kernel: UserKernel) -> Iterator[UserKernel]:
     """A kernel with each choice of those of its constants that are lists, named by them; itself where none is."""
     lists = {name: value for name, value in kernel.usage.constants.items() if isinstance(value, list)}
     if not lists:
@@ -203,4 +203,4 @@ def variants(kernel: HandKernel) -> Iterator[HandKernel]:
     for choice in choices:
         chosen = tuple(zip(lists, choice, strict=True))
         named = ", ".join(f"{name}={value}" for name, value in chosen)
-        yield replace(settled(kernel, chosen), name=f"{kernel.name} ({named})")
+        yield replace(choose_constants(kernel, chosen), name=f"{kernel.name} ({named})")

@@ -18,10 +18,10 @@ from noyau.hosts.torch.tensors import as_tensors
 from noyau.jobs.bench.inputs import Views
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.callers import caller_of
-from noyau.kernels.programs.generate import Wanted, key_of, wanted_by
+from noyau.kernels.programs.generate import Specialization, key_of, specialization_of
 from noyau.kernels.reference import empty_outputs
-from noyau.kernels.user_kernel import HandKernel
-from noyau.ops.dispatch.choice import REFERENCE, Choice, Choosing, Chosen
+from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.dispatch.fast_entries import entry
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound
@@ -87,7 +87,7 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
     """An op's reference as it is written, then each attached kernel, then each generated one."""
     assert op.signature is not None
     yield _reference(op, bound.instance, constants, calling)
-    wanted = wanted_by(op.signature, bound, constants)
+    wanted = specialization_of(op.signature, bound, constants)
     for kernel in op.kernels.values():
         try:
             yield _attached(op, kernel, wanted, bound, calling)
@@ -95,7 +95,7 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
             yield Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
         except NoyauError as error:
             yield Entry(kernel.name, kernel.language, fault=str(error))
-    choosing = Choosing(op.description)
+    choosing = Selector(op.description)
     for language in wanted.languages:
         name, made = f"generated {language}", choosing.program(wanted, key_of(wanted), language)
         if isinstance(made, str):
@@ -155,10 +155,10 @@ def _own(result: Any, arguments: Sequence[Any]) -> Any:
     return result.copy() if is_view else result
 
 
-def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Wanted, calling: Calling) -> Entry:
+def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specialization, calling: Calling) -> Entry:
     """A kernel as a call of the op runs it."""
     assert op.signature is not None
-    door = entry(op.name, op.signature, Chosen(wanted, ((choice, math.inf),), ()))
+    door = entry(op.name, op.signature, Selection(wanted, ((choice, math.inf),), ()))
     assert door is not None
 
     def returning(*arguments: Any) -> object:
@@ -172,7 +172,7 @@ def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Wanted, c
     return Entry(name, choice.language, Candidate(name, returning, takes=takes, gives=calling.gives), into)
 
 
-def _attached(op: Op[..., Any], kernel: HandKernel, wanted: Wanted, bound: Bound, calling: Calling) -> Entry:
+def _attached(op: Op[..., Any], kernel: UserKernel, wanted: Specialization, bound: Bound, calling: Calling) -> Entry:
     """An attached kernel: in C as a call of the op runs it, in Python as it is called itself. BuildError and
     SignatureError as it is built."""
     if caller_of(kernel) is None:

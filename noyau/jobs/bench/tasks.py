@@ -14,7 +14,7 @@ from noyau.jobs.bench.candidates import Calling, Entry, Function, of_functions, 
 from noyau.jobs.bench.inputs import Arrays, Drawn, drawn_by, usual_numbers, varied
 from noyau.jobs.bench.truth import by_function, by_op
 from noyau.jobs.bench.work import Work, work_of_arrays, work_of_graph
-from noyau.kernels.programs.generate import Wanted, spelling, traced, wanted_by
+from noyau.kernels.programs.generate import Specialization, lazy_graph, specialization_of, trace_reference
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
@@ -36,7 +36,7 @@ class Task:
     check: Check
     work: Work | None = None
     flops: float | None = None
-    wanted: Wanted | None = None
+    wanted: Specialization | None = None
     cells: int = 0
 
 
@@ -61,7 +61,7 @@ def op_tasks(
         others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
         own = of_op(op, bound, constants, calling)
         entries = (next(own),) if judge_alone else (*own, *others)
-        wanted = wanted_by(op.signature, bound, constants)
+        wanted = specialization_of(op.signature, bound, constants)
         check = _op_check(op, entries[0], bound, wanted, calling)
         work = _op_work(op, wanted, bound)
         yield Task(bound.sizes, drawn, _apart(entries), check, work, wanted=wanted, cells=largest(bound))
@@ -81,14 +81,14 @@ def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Wanted, calling: Calling) -> Check:
+def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Specialization, calling: Calling) -> Check:
     """By the certificate; in float64, where the reference itself would be the truth, against a longer one."""
     assert judge.returning is not None
     if any(value.dtype is DType.F64 for value in bound.instance.inputs):
         return by_function(judge.returning, calling.dtypes)
     reference = op.description.reference
     graph = graph_of(reference, bound.instance, reference.constants)
-    spelt = spelling(reference, wanted)
+    spelt = lazy_graph(reference, wanted)
     return by_op(graph, calling.views, calling.dtypes, spelt)
 
 
@@ -119,10 +119,10 @@ def _op_inputs(op: Op[..., Any], args: Arguments | None, numbers: dict[str, int]
     return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
 
 
-def _op_work(op: Op[..., Any], wanted: Wanted, bound: Bound) -> Work:
+def _op_work(op: Op[..., Any], wanted: Specialization, bound: Bound) -> Work:
     """From the traced graph; where it cannot be traced, all inputs and outputs of the signature."""
     try:
-        return work_of_graph(traced(op.description.reference, wanted), bound.sizes)
+        return work_of_graph(trace_reference(op.description.reference, wanted), bound.sizes)
     except NoyauError:
         outputs = [
             np.broadcast_to(np.empty((), value.dtype.numpy), shape)

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from noyau.compiler.schedules.gpu.tiles import Tile, tiles_in
-from noyau.kernels.programs.generate import Generated
+from noyau.kernels.programs.generate import GeneratedProgram
 
 WARP = 32
 WARPS = (4, 8, 16)  # 128 to 512 threads
@@ -21,7 +21,7 @@ MOST = 12
 _FACTORS = (0.25, 0.5, 1, 2, 4)
 
 
-def tilings(generated: Generated, cells: int, sm_count: int) -> list[tuple[dict[str, int], str]]:
+def tilings(generated: GeneratedProgram, cells: int, sm_count: int) -> list[tuple[dict[str, int], str]]:
     """Sizes of tiles and numbers of warps for the kernels of a program, by name, each with its reason; `cells` of the
     largest array. Those that leave multiprocessors idle come only where all do; none where nothing can be chosen."""
     tiles = chosen_tiles(generated)
@@ -30,7 +30,7 @@ def tilings(generated: Generated, cells: int, sm_count: int) -> list[tuple[dict[
     return [(sizes, told) for _, told, _, sizes in busy[:MOST]]
 
 
-def chosen_tiles(generated: Generated) -> list[Tile]:
+def chosen_tiles(generated: GeneratedProgram) -> list[Tile]:
     """The tiles whose size whoever launches may choose."""
     bodies = [launch.body for kernel in generated.program.kernels for launch in kernel.launches]
     found = {tile.name: tile for body in bodies for tile in tiles_in(body) if tile.how in ("is", "upto", "shares")}

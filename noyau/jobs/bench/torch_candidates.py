@@ -17,9 +17,9 @@ from noyau.jobs.bench.inputs import Drawn, View
 from noyau.jobs.bench.tasks import Task
 from noyau.jobs.bench.tile_sizes import tilings
 from noyau.kernels.callers import caller_of
-from noyau.kernels.programs.generate import Wanted, key_of
-from noyau.kernels.user_kernel import HandKernel
-from noyau.ops.dispatch.choice import Choice, Choosing, Chosen
+from noyau.kernels.programs.generate import Specialization, key_of
+from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.dispatch.choice import Choice, Selection, Selector
 from noyau.ops.op import Op
 from noyau.ops.torch.fast_entries import entry
 
@@ -99,7 +99,7 @@ def of_op(op: Op[..., Any], task: Task, device: str, *, searches: bool) -> Itera
     yield DeviceEntry("reference", skipped=REFERENCE_STAYS)
     sm_count = torch.cuda.get_device_properties(device).multi_processor_count
     wanted = replace(task.wanted, device=device)
-    choosing = Choosing(op.description)
+    choosing = Selector(op.description)
     for language in wanted.languages:
         made = choosing.program(wanted, key_of(wanted), language)
         if isinstance(made, str):
@@ -119,7 +119,7 @@ def spelt_tiles(tiles: Mapping[str, int]) -> str:
     return f" ({', '.join(f'{name}={size}' for name, size in tiles.items())})" if tiles else ""
 
 
-def _attached(op: Op[..., Any], kernel: HandKernel, wanted: Wanted) -> DeviceEntry:
+def _attached(op: Op[..., Any], kernel: UserKernel, wanted: Specialization) -> DeviceEntry:
     if caller_of(kernel, gpu=True) is None:
         told = f"it is in {kernel.language}, and the tensors lie on {wanted.device}"
         return DeviceEntry(kernel.name, kernel.language, skipped=told)
@@ -131,10 +131,10 @@ def _attached(op: Op[..., Any], kernel: HandKernel, wanted: Wanted) -> DeviceEnt
         return DeviceEntry(kernel.name, kernel.language, fault=str(error))
 
 
-def _by_door(op: Op[..., Any], name: str, choice: Choice, wanted: Wanted) -> DeviceEntry:
+def _by_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specialization) -> DeviceEntry:
     """A kernel as a call of the op runs it."""
     assert op.signature is not None
-    door = entry(op.name, op.signature, Chosen(wanted, ((choice, math.inf),), ()))
+    door = entry(op.name, op.signature, Selection(wanted, ((choice, math.inf),), ()))
     assert door is not None
 
     def run(*arguments: Any) -> object:

@@ -32,7 +32,7 @@ from noyau.jobs.bench.truth import by_function
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.bench.work import Work
 from noyau.jobs.machine.render_gpu import clocks
-from noyau.kernels.programs.generate import Wanted
+from noyau.kernels.programs.generate import Specialization
 from noyau.ops.op import Op
 from noyau.timing.comparison import Series, compare_all
 from noyau.timing.gpu_rate_cache import GpuMeasured
@@ -63,7 +63,7 @@ class DeviceBenched:
     cells."""
 
     benched: Benched
-    wanted: tuple[tuple[Wanted, int], ...]
+    wanted: tuple[tuple[Specialization, int], ...]
 
 
 def bench_on_device(

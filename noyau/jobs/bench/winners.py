@@ -9,7 +9,7 @@ from typing import Any
 from noyau.errors import OutputError
 from noyau.jobs.bench.record import At
 from noyau.jobs.bench.tile_sizes import read_tiles
-from noyau.kernels.programs.generate import CPU, Wanted, generate
+from noyau.kernels.programs.generate import CPU, Specialization, generate
 from noyau.kernels.trust import ineligible
 from noyau.ops.dispatch.choice import REFERENCE
 from noyau.ops.dispatch.winners import Winner, record, text_digest, usual_text
@@ -18,7 +18,7 @@ from noyau.timing.comparison import Verdict
 from noyau.toolchain.cached_records import today
 
 
-def record_winner(op: Op[..., Any], at: At, wanted: Wanted, cells: int) -> None:
+def record_winner(op: Op[..., Any], at: At, wanted: Specialization, cells: int) -> None:
     """Let calls like the one that was timed run what won; where the cache cannot be written, nothing is recorded."""
     if any(is_able(row.name, op, wanted) for row in at.ranked):
         with contextlib.suppress(OutputError):
@@ -26,13 +26,13 @@ def record_winner(op: Op[..., Any], at: At, wanted: Wanted, cells: int) -> None:
         op.calls.forget()
 
 
-def is_able(name: str, op: Op[..., Any], wanted: Wanted) -> bool:
+def is_able(name: str, op: Op[..., Any], wanted: Specialization) -> bool:
     """Whether calls may run a candidate; a generated one with other sizes of tiles is one as well."""
     own = name.partition(" (")[0] if wanted.device != CPU and name.startswith("generated ") else name
     return own in [REFERENCE, *by_default(op, wanted)]
 
 
-def winner_of(op: Op[..., Any], at: At, wanted: Wanted, cells: int) -> Winner:
+def winner_of(op: Op[..., Any], at: At, wanted: Specialization, cells: int) -> Winner:
     """The fastest kernel that may run, where it is surely faster than what runs by default; else that one."""
     names = [row.name for row in at.ranked if is_able(row.name, op, wanted)]
     usual = next((name for name in by_default(op, wanted) if name in names), REFERENCE)
@@ -50,7 +50,7 @@ def winner_of(op: Op[..., Any], at: At, wanted: Wanted, cells: int) -> Winner:
     return Winner(cells, language, text, median_s, today(), tuple(sorted(tiles.items())))
 
 
-def by_default(op: Op[..., Any], wanted: Wanted) -> Iterator[str]:
+def by_default(op: Op[..., Any], wanted: Specialization) -> Iterator[str]:
     """Candidates that may run, in the order in which a call takes them where nothing was timed."""
     reference = op.description.reference
     asked = (reference, wanted.instance, wanted.constants, wanted.device)

@@ -13,7 +13,7 @@ import numpy as np
 from noyau.dtypes import HALVES, DType, from_numpy
 from noyau.errors import InputError, SignatureError
 from noyau.ir.graph import Graph
-from noyau.kernels.programs.generate import Wanted, spelling
+from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
@@ -198,7 +198,7 @@ def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted:
     """Adversarial inputs: patterns and sizes in turns."""
     reference = op.description.reference
     graph = graph_of(reference, instance, reference.constants)
-    spelt = spelling(reference, Wanted(instance, reference.constants, integers))
+    spelt = lazy_graph(reference, Specialization(instance, reference.constants, integers))
     has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
     usual, traced = usual_sizes(instance, {}), spelt()
     demanding = None if traced is None or fits(traced, usual) else traced
@@ -262,7 +262,7 @@ def _by_maker(
             continue
         reference = op.description.reference
         graph = graph_of(reference, instance, reference.constants)
-        spelt = spelling(reference, Wanted(instance, reference.constants))
+        spelt = lazy_graph(reference, Specialization(instance, reference.constants))
         yield Attempt(instance, graph, spelt, "inputs(rng)", sizes, make)
 
 

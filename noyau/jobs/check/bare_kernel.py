@@ -19,7 +19,7 @@ from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph
 from noyau.jobs.check.sanitized_runs import Seen, explained
 from noyau.kernels.c.functions import TextFunction, is_named, parameters, text_function
-from noyau.kernels.programs.generate import Wanted, spelling
+from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.records import Watched
@@ -77,7 +77,7 @@ def judged_by(
     instance = Instance(tuple(inputs), outputs, ())
     own = Reference(bound, tuple(value.name for value in inputs), {})
     graph = graph_of(own, instance, {})
-    spelt: Spelt = (lambda: None) if fills else spelling(own, Wanted(instance, {}))
+    spelt: Spelt = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
     arrays = tuple(given[at] for at in places)
     return Judged(graph, spelt, arrays, tuple(each for _, each in chosen))
 

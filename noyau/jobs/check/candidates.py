@@ -16,12 +16,12 @@ from noyau.errors import NoyauError
 from noyau.jobs.check.isolated_kernels import Apart
 from noyau.jobs.check.sanitized_runs import Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
-from noyau.kernels.callers import CALLERS, SYMBOL, Caller, caller_of
+from noyau.kernels.callers import CALLERS, SYMBOL, KernelCaller, caller_of
 from noyau.kernels.guarded_run import How
 from noyau.kernels.reference import Reference
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.trust import note, remember, revoke
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.sanitizer.routes import Case, is_watched, missing_extra, watch
 from noyau.signatures.types import Instance
 from noyau.verify.certificate import Certificate
@@ -109,7 +109,7 @@ class Candidate(Protocol):
 class ByHand:
     """A kernel that was written by hand."""
 
-    kernel: HandKernel
+    kernel: UserKernel
     reference: Reference
     apart: Apart
 
@@ -125,7 +125,7 @@ class ByHand:
         return self.kernel.language
 
     @property
-    def caller(self) -> Caller | None:
+    def caller(self) -> KernelCaller | None:
         return CALLERS.get(self.language)
 
     @property
@@ -231,13 +231,13 @@ def _named(found: re.Match[str], instance: Instance) -> str:
 
 
 @lru_cache(maxsize=64)
-def _is_in_pieces(kernel: HandKernel) -> bool:
+def _is_in_pieces(kernel: UserKernel) -> bool:
     if kernel.prototype is None or not LANGUAGES[kernel.language].is_native:
         return False
     return roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called).in_pieces
 
 
-def is_parallel(kernel: HandKernel) -> bool:
+def is_parallel(kernel: UserKernel) -> bool:
     """Whether it has threads whose number can be chosen: OpenMP in C, or parallel=True of numba."""
     language = LANGUAGES[kernel.language]
     if language.is_native:

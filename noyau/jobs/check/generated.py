@@ -20,15 +20,15 @@ from noyau.jobs.check.isolated_kernels import last_first
 from noyau.jobs.check.sanitized_runs import Watch
 from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
 from noyau.kernels.programs.generate import (
-    Generated,
+    GeneratedProgram,
     Key,
-    Wanted,
-    fitted,
+    Specialization,
+    fit_layouts,
     generate,
     key_of,
-    wanted_by,
+    specialization_of,
 )
-from noyau.kernels.programs.run import Built, build
+from noyau.kernels.programs.run import BuiltProgram, build
 from noyau.ops.op import Op
 from noyau.sanitizer.records import Watched
 from noyau.signatures.binding import Bound, bind
@@ -53,8 +53,8 @@ class FromReference:
         self.op, self.language, self.name = op, language, language
         self.called, self.place = f"{op.name}[{language}]", op.description.place
         self.constants: Mapping[str, Any] = op.description.reference.constants
-        self.built: dict[tuple[Key, bool], list[Built | str]] = {}
-        self.texts: dict[Key, list[Generated]] = {}
+        self.built: dict[tuple[Key, bool], list[BuiltProgram | str]] = {}
+        self.texts: dict[Key, list[GeneratedProgram]] = {}
         self.reason = ""  # why the last inputs were not taken
 
     @property
@@ -74,7 +74,7 @@ class FromReference:
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
         found = self.made(self.bound(arrays), runs=runs)
         self.reason = found if isinstance(found, str) else self.reason
-        return isinstance(found, Built)
+        return isinstance(found, BuiltProgram)
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         bound = self.bound(arrays)
@@ -95,7 +95,7 @@ class FromReference:
             found = self.made(bound)
         if isinstance(found, str):
             raise UnsupportedError(found)
-        arrays = fitted(bound.arrays, found.generated.wanted.layouts)
+        arrays = fit_layouts(bound.arrays, found.generated.wanted.layouts)
         if how.pieces > 1 or LANGUAGES[self.language].on_gpu:
             order: Order = last_first
             for target, result in zip(made, found.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True):
@@ -107,10 +107,10 @@ class FromReference:
         assert self.op.signature is not None
         return bind(self.op.signature, arrays, self.op.known(self.constants), self.op.name)
 
-    def made(self, bound: Bound, *, runs: bool = True) -> Built | str:
+    def made(self, bound: Bound, *, runs: bool = True) -> BuiltProgram | str:
         """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
         assert self.op.signature is not None
-        wanted = wanted_by(self.op.signature, bound, self.constants)
+        wanted = specialization_of(self.op.signature, bound, self.constants)
         key = key_of(wanted)
         for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
             if isinstance(each, str) or each.generated.holds(bound.sizes):
@@ -119,13 +119,13 @@ class FromReference:
         self.built.setdefault((key, runs), []).append(found)
         return found
 
-    def tried(self, wanted: Wanted, runs: bool) -> Built | str:
+    def tried(self, wanted: Specialization, runs: bool) -> BuiltProgram | str:
         try:
             return build(self.generated(wanted), runs=runs)
         except UnsupportedError as error:
             return str(error)
 
-    def generated(self, wanted: Wanted) -> Generated:
+    def generated(self, wanted: Specialization) -> GeneratedProgram:
         """The text for arrays like these: what was watched is what runs."""
         known = self.texts.setdefault(key_of(wanted), [])
         found = next((each for each in known if each.holds(wanted.sizes)), None)
@@ -145,7 +145,7 @@ class FromReference:
         found = self.made(bound, runs=False)
         if isinstance(found, str):
             raise UnsupportedError(found)
-        given = fitted(bound.arrays, found.generated.wanted.layouts)
+        given = fit_layouts(bound.arrays, found.generated.wanted.layouts)
         return watch_generated(found, given, self.op.name, self.name, size)
 
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError
 from noyau.jobs.check.attempts import usual_case
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.programs import compiled, written
@@ -50,7 +50,7 @@ def _looked_at(op: Op[..., Any], known: KernelCheck, target: str, tools: Sequenc
     return replace(known, findings=merged(known.findings, found), seen=(*known.seen, seen))
 
 
-def _findings(op: Op[..., Any], kernel: HandKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
+def _findings(op: Op[..., Any], kernel: UserKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
     instance, arrays, size = usual_case(op)
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
@@ -64,7 +64,7 @@ def _findings(op: Op[..., Any], kernel: HandKernel, target: str, tools: Sequence
 
 
 def _process(
-    op: Op[..., Any], kernel: HandKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
+    op: Op[..., Any], kernel: UserKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
     """The command that launches a kernel of Python, and its environment."""
     given = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
@@ -72,7 +72,7 @@ def _process(
     return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
 
 
-def _of(told: Reported, op: str, kernel: HandKernel, size: str) -> Finding | None:
+def _of(told: Reported, op: str, kernel: UserKernel, size: str) -> Finding | None:
     """A report as a finding, unless a mark on its line allows it."""
     told = replace(told, site=_in_text(told.site, kernel), other=_in_text(told.other, kernel))
     if told.is_allowed:
@@ -80,7 +80,7 @@ def _of(told: Reported, op: str, kernel: HandKernel, size: str) -> Finding | Non
     return told.finding(op, kernel.name, kernel.language, kernel.place, size)
 
 
-def _in_text(site: Site | None, kernel: HandKernel) -> Site | None:
+def _in_text(site: Site | None, kernel: UserKernel) -> Site | None:
     """A line as noyau has it, where the kernel is a text that is in no file: nvcc takes its name for one of this
     folder."""
     if site is None or Path(kernel.place).is_file() or Path(site.file).name != kernel.place:

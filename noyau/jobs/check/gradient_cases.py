@@ -14,7 +14,7 @@ from noyau.dtypes import DType
 from noyau.errors import FindingKind, NoyauError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.kernels.programs.generate import Wanted, followed
+from noyau.kernels.programs.generate import Specialization, trace_with_sizes
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.ops.user_gradients import derived_by
@@ -47,7 +47,7 @@ class Subject:
 
     op: Op[..., Any]
     instance: Instance
-    wanted: Wanted
+    wanted: Specialization
 
     @property
     def called(self) -> str:
@@ -58,7 +58,7 @@ class Subject:
         """The reference as it is traced, or as one value where its gradient is given. UnsupportedError without both."""
         reference = self.op.description.reference
         try:
-            return followed(reference, self.wanted)[0]
+            return trace_with_sizes(reference, self.wanted)[0]
         except UnsupportedError:
             if self.op.description.gradient is None:
                 raise
@@ -144,7 +144,7 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
         value.name: int(a) for value, a in zip(bound.instance.inputs, bound.arrays, strict=True) if value.name in known
     }
     names = [value.name for value in bound.instance.inputs]
-    wanted = Wanted(bound.instance, constants, integers, (), bound.sizes)
+    wanted = Specialization(bound.instance, constants, integers, (), bound.sizes)
     return Subject(op, bound.instance, wanted), dict(zip(names, bound.arrays, strict=True))
 
 

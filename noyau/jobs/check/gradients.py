@@ -22,9 +22,9 @@ from noyau.errors import BuildError, FindingKind, InputError, SignatureError, Un
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.gradient_cases import GradientCase, Subject, cases_of, finding_of, first_wrong, told
-from noyau.kernels.programs.generate import Generated, Wanted, printed
+from noyau.kernels.programs.generate import GeneratedProgram, Specialization, print_program
 from noyau.kernels.programs.program import program
-from noyau.kernels.programs.run import Built, build
+from noyau.kernels.programs.run import BuiltProgram, build
 from noyau.ops.op import Op
 from noyau.signatures.types import Instance, Value
 from noyau.text import several
@@ -43,7 +43,7 @@ LAYOUTS = (Order.PACKED, Order.STRIDED)
 class Laid:
     """A built program on arrays that lie as its layouts say."""
 
-    built: Built
+    built: BuiltProgram
     layouts: tuple[Layout, ...]
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Turns = range) -> list[Array]:
@@ -139,14 +139,16 @@ def _in_order(graph: Graph, values: Mapping[str, Array]) -> tuple[Array, ...]:
     return tuple(np.asarray(values[node.output]) for node in graph.inputs)
 
 
-def generated_of(graph: Graph, called: str, layouts: Sequence[Layout]) -> Generated:
+def generated_of(graph: Graph, called: str, layouts: Sequence[Layout]) -> GeneratedProgram:
     """The kernels of a graph for inputs that lie so. UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    wanted = Wanted(Instance(values, results, ()), layouts=tuple(layouts))
+    wanted = Specialization(Instance(values, results, ()), layouts=tuple(layouts))
     memory = laid_out(graph, layouts)
     made = program(memory, identifier(called), strided_names(memory, layouts), GENERATIONS[LANGUAGE].schedule)
-    return Generated(called, LANGUAGE, wanted, graph, {}, made, printed(made, LANGUAGE, f"{called}: {wanted.instance}"))
+    return GeneratedProgram(
+        called, LANGUAGE, wanted, graph, {}, made, print_program(made, LANGUAGE, f"{called}: {wanted.instance}")
+    )
 
 
 def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budget_s: float) -> list[KernelCheck]:

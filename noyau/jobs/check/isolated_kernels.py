@@ -23,11 +23,11 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.callers import SYMBOL, built, caller_of
+from noyau.kernels.callers import SYMBOL, caller_of, library_of
 from noyau.kernels.guarded_run import Call, End, Guards, How
-from noyau.kernels.isolated_library import packed
-from noyau.kernels.user_kernel import HandKernel, settled
-from noyau.ops.reload import Home, home_of, reloaded, runs_as_script
+from noyau.kernels.isolated_library import pack
+from noyau.kernels.user_kernel import UserKernel, choose_constants
+from noyau.ops.reload import Home, home_of, reload_op, runs_as_script
 from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
@@ -92,7 +92,7 @@ class Apart:
                 worker.end()
         self.seen.clear()
 
-    def run(self, kernel: HandKernel, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+    def run(self, kernel: UserKernel, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         """The results of one run between guards. CheckError where it raises, exits, crashes, takes longer than it may,
         or touches what it may not."""
         constants = self.op.description.reference.constants
@@ -102,8 +102,8 @@ class Apart:
             if not self.native.is_running:
                 opens(self.native, None)
             self.native.patience_s = self.patience_s
-            library, symbol = built(kernel, instance, constants)
-            return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, packed(arrays), how)
+            library, symbol = library_of(kernel, instance, constants)
+            return self.native.ask(run_library, library, symbol, guards.inputs, guards.outputs, pack(arrays), how)
         way = self.chosen_for_triton() if language.on_gpu else self.chosen()
         if way.worker is None:
             with threaded(how.threads):
@@ -115,7 +115,7 @@ class Apart:
             opens(way.worker, way.home)
         way.worker.patience_s = self.patience_s + _LOADING_S * compiles
         ends = guards.inputs, guards.outputs
-        results = way.worker.call(run_kernel, kernel.name, chosen, *ends, guards.fills, packed(arrays), how)
+        results = way.worker.call(run_kernel, kernel.name, chosen, *ends, guards.fills, pack(arrays), how)
         self.seen.add(new)
         return results
 
@@ -183,7 +183,7 @@ def opens(worker: Worker, home: Home | None) -> bool:
 
 def load(home: Home) -> Op[..., Any]:
     """In the worker: the op at a place. InputError where it is not there."""
-    op = reloaded(home)
+    op = reload_op(home)
     if any(caller_of(kernel, gpu=True) is not None for kernel in op.kernels.values()):
         import_module("noyau.kernels.triton.arrays")  # which takes seconds, that no run is waited for
     return op
@@ -204,9 +204,9 @@ def run_kernel(
     constants = op.description.reference.constants
     bound = bind(op.signature, arrays, op.known(constants), op.name)
     kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-    call = FunctionKernel(settled(kernel, tuple(choice.items())), bound.instance, constants).run
+    call = FunctionKernel(choose_constants(kernel, tuple(choice.items())), bound.instance, constants).run
     with threaded(how.threads):
-        return packed(Guards(call, name, tuple(inputs), tuple(outputs), fills).run(arrays, how))
+        return pack(Guards(call, name, tuple(inputs), tuple(outputs), fills).run(arrays, how))
 
 
 def run_library(
@@ -216,9 +216,9 @@ def run_library(
     native = _native(library, symbol)
     with threaded(how.threads):
         if how.pieces > 1:
-            return packed(native.call_guarded(*arrays, pieces=how.pieces, order=last_first))
+            return pack(native.call_guarded(*arrays, pieces=how.pieces, order=last_first))
         guards = Guards(_native_call(native, how.threads), SYMBOL, tuple(inputs), tuple(outputs), True)
-        return packed(guards.run(arrays, how))
+        return pack(guards.run(arrays, how))
 
 
 def last_first(count: int) -> Iterable[int]:

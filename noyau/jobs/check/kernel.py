@@ -30,7 +30,7 @@ from noyau.jobs.check.diagnosis import Smallest, diagnosed, is_slight, shrunk
 from noyau.jobs.check.op_lint import warned
 from noyau.jobs.check.runs import TwoRuns, Unlike, thorough, why_unlike
 from noyau.jobs.check.sanitized_runs import Seen, explained, watched
-from noyau.kernels.reference import as_signed, reference, unwarned
+from noyau.kernels.reference import as_signed, reference, without_warnings
 from noyau.ops.op import Op
 from noyau.signatures.inputs import maker_text
 from noyau.signatures.instances import axes_of, spell_axes
@@ -196,7 +196,7 @@ class OneKernel:
         """SignatureError where the reference, as it is, gives another dtype than it is signed to; asked once."""
         if instance in self.signed:
             return
-        with unwarned(), reference():
+        with without_warnings(), reference():
             results = self.reference.run(instance, arrays, self.reference.constants)
         for result, value in zip(results, instance.outputs, strict=True):
             as_signed(result, value, self.op.name)

@@ -19,7 +19,7 @@ from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, Candidate
 from noyau.kernels.buffers import GPU
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import HandKernel, python_function
+from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.ops.op import Op
 from noyau.sanitizer.lint import launches
 from noyau.sanitizer.lint.arithmetic import remarks
@@ -53,7 +53,7 @@ def warned(
 
 
 def advised(
-    kernel: HandKernel,
+    kernel: UserKernel,
     instance: Instance,
     given: Sequence[np.ndarray],
     declared: Mapping[str, int],
@@ -100,7 +100,7 @@ def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _at(
-    kernel: HandKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[np.ndarray], *, is_meant: bool
+    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[np.ndarray], *, is_meant: bool
 ) -> list[Remark]:
     def again(other: Mapping[str, int]) -> Situation | None:
         return tried(kernel, instance, other, given)
@@ -134,7 +134,7 @@ def _launch(made: Situation, *, is_meant: bool) -> list[Remark]:
     ]
 
 
-def place_of(kernel: HandKernel) -> tuple[str, int]:
+def place_of(kernel: UserKernel) -> tuple[str, int]:
     """The file and the line of a kernel; of a text the line of its function."""
     file, _, line = kernel.place.rpartition(":")
     if line.isdigit():
@@ -143,13 +143,13 @@ def place_of(kernel: HandKernel) -> tuple[str, int]:
     return kernel.place, kernel.text.count("\n", 0, found.start()) + 1 if found else 1
 
 
-def _source(kernel: HandKernel) -> str:
+def _source(kernel: UserKernel) -> str:
     with suppress(OSError, TypeError):
         return inspect.getsource(python_function(kernel.function)) if kernel.function is not None else ""
     return ""
 
 
-def _methods(kernel: HandKernel) -> list[Remark]:
+def _methods(kernel: UserKernel) -> list[Remark]:
     """Methods that the kernel's own text names and does not call."""
     text = _source(kernel)
     with suppress(SyntaxError, OSError, TypeError):

@@ -23,7 +23,7 @@ from noyau.jobs.check.gradients import check_gradients
 from noyau.jobs.check.isolated_kernels import Apart
 from noyau.jobs.check.kernel import OneKernel
 from noyau.jobs.check.op_lint import require_declared
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.reload import end_loading
 from noyau.verify.findings import Checked, KernelCheck
@@ -124,7 +124,7 @@ class _Part:
     op: Op[..., Any]
     form: Op[..., Any]
     wishes: Wishes
-    what: HandKernel | FromReference | None
+    what: UserKernel | FromReference | None
 
     @property
     def is_slow(self) -> bool:
@@ -153,7 +153,7 @@ class _Part:
 
     def candidate(self, apart: Callable[[Op[..., Any], float], Apart]) -> Candidate:
         match self.what:
-            case HandKernel() as kernel:
+            case UserKernel() as kernel:
                 return ByHand(kernel, self.form.description.reference, apart(self.form, self.wishes.patience_s))
             case made:
                 assert made is not None
@@ -169,7 +169,7 @@ def check_together(
     every = [part for own in parts for part in own]
     order = sorted(range(len(every)), key=lambda number: every[number].rank)
     if share and is_of_use() and sum(part.is_slow for part in every) > 1:
-        prepare({part.what.language for part in every if isinstance(part.what, HandKernel)})
+        prepare({part.what.language for part in every if isinstance(part.what, UserKernel)})
     patience_s = SLOW_S + sum(wishes.patience_s + 9 * wishes.budget_s for _, wishes in asked)
     run = partial(_run, [every[number] for number in order], say)
     stay = [place for place, number in enumerate(order) if every[number].stays]
@@ -190,7 +190,7 @@ def _parts(op: Op[..., Any], form: Op[..., Any], wishes: Wishes) -> Iterator[_Pa
     require_sizes(form, wishes.sizes)
     require_declared(wishes.declared, op.signature.sizes if op.signature is not None else (), op.name)
     wishes = replace(wishes, budget_s=wishes.budget_s / len(op.forms))
-    kernels: list[HandKernel | FromReference] = [*form.kernels.values()]
+    kernels: list[UserKernel | FromReference] = [*form.kernels.values()]
     kernels += from_reference(form) if wishes.generated else []
     yield from (_Part(op, form, wishes, each) for each in kernels)
     if form.description.gradient is not None if wishes.gradient is None else wishes.gradient:

@@ -18,7 +18,7 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import CheckError, FindingKind, NoyauError
 from noyau.jobs.check.attempts import usual_case
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.access_map import Map
 from noyau.sanitizer.records import Watched
@@ -104,7 +104,7 @@ class Seen:
         return (many, *self.allowed, *self.notes.values())
 
 
-def by_hand(kernel: HandKernel, constants: Mapping[str, Any]) -> Watch | str:
+def by_hand(kernel: UserKernel, constants: Mapping[str, Any]) -> Watch | str:
     """How a kernel written by hand is watched, or why it is not."""
     if not is_watched(kernel.language):
         return f"kernels in {kernel.language} are not watched"

@@ -88,7 +88,7 @@ class ShownModel(Staged, Printed):
 
 def _certificate(planned: Planned, target: str) -> str:
     """Evidence on a kernel without a run of the model."""
-    options = c_compiler.Options(target=target, export=True)
+    options = c_compiler.CompilerOptions(target=target, export=True)
     try:
         judged = compile_kernels([planned], options)[0]
     except BuildError as error:

@@ -16,7 +16,7 @@ from noyau.ir.loops import Role
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of_program
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Generated, Wanted, generate
+from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.signatures.inputs import usual_sizes
 from noyau.signatures.types import Instance
@@ -30,7 +30,7 @@ class ShownOp(Staged):
 
     description: Description
     instance: Instance
-    made: Generated | str
+    made: GeneratedProgram | str
 
     @property
     def stages(self) -> list[KernelStages]:
@@ -78,8 +78,8 @@ class ShownOp(Staged):
 def show_op(description: Description, instance: Instance, language: str = "c") -> ShownOp:
     """View an op for inputs of these dtypes and ranks, in a language."""
     try:
-        wanted = Wanted(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
-        made: Generated | str = generate(description, wanted, language)
+        wanted = Specialization(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
+        made: GeneratedProgram | str = generate(description, wanted, language)
     except UnsupportedError as error:
         made = str(error)
     return ShownOp(description, instance, made)

@@ -17,7 +17,7 @@ from noyau.codegen.plan import Planned
 from noyau.errors import InputError
 from noyau.ir.text import graph_text, kernel_text
 from noyau.jobs.report.text import plain
-from noyau.kernels.programs.generate import Generated, printed
+from noyau.kernels.programs.generate import GeneratedProgram, print_program
 from noyau.kernels.programs.program import KernelStep
 from noyau.text import Printed, printable
 
@@ -116,13 +116,13 @@ def _planned(planned: Planned) -> KernelStages:
     return KernelStages(planned.operator, printers)
 
 
-def stages_of_program(generated: Generated) -> list[KernelStages]:
+def stages_of_program(generated: GeneratedProgram) -> list[KernelStages]:
     """The kernels of an op; the graph is that of the whole op."""
     steps = [step for step in generated.program.steps if isinstance(step, KernelStep)]
     return [_step(generated, step) for step in steps]
 
 
-def _step(generated: Generated, step: KernelStep) -> KernelStages:
+def _step(generated: GeneratedProgram, step: KernelStep) -> KernelStages:
     program = generated.program
     alone = program if len(program.kernels) == 1 else type(program)(step.graph, (step,))
     printers: dict[str, Callable[[], str]] = {
@@ -130,6 +130,6 @@ def _step(generated: Generated, step: KernelStep) -> KernelStages:
         "normal": lambda: graph_text(step.graph),
         "loops": lambda: kernel_text(step.lowered),
         "scheduled": lambda: kernel_text(step.kernel),
-        "text": lambda: printed(alone, generated.language, ""),
+        "text": lambda: print_program(alone, generated.language, ""),
     }
     return KernelStages(step.kernel.name, printers)

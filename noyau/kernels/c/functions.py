@@ -10,7 +10,7 @@ from noyau.codegen.language import BY_SUFFIX
 from noyau.errors import InputError
 from noyau.kernels.c.prototypes import Prototype, prototype_of
 from noyau.kernels.c.syntax import plain_name, syntax
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +60,6 @@ def parameters(function: TextFunction) -> tuple[str, ...]:
     return tuple(each.name for each in function.prototype().parameters)
 
 
-def prototype(kernel: HandKernel) -> Prototype:
+def prototype(kernel: UserKernel) -> Prototype:
     """The parameters of a kernel in C, C++ or CUDA C++."""
     return kernel.prototype or prototype_of(kernel.text, plain_name(kernel.entry), kernel.called, kernel.language)

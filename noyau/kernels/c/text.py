@@ -25,14 +25,14 @@ from noyau.ir.dims import Dim, maximum, product, strides_of
 from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
 from noyau.ir.sizes import plan
 from noyau.ir.symbols import Size, size_of
-from noyau.kernels.buffers import Buffer, Device, ask
+from noyau.kernels.buffers import Buffer, DeviceProperties, ask
 from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles_of
 from noyau.kernels.c.prototypes import Parameter, Prototype
-from noyau.kernels.user_kernel import HandKernel, Number, check_init, number_text
+from noyau.kernels.user_kernel import Number, UserKernel, check_init, number_text
 from noyau.signatures.types import Instance, Value
 
 _PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant
-_DEVICE = Device("cpu", 1)
+_DEVICE = DeviceProperties("cpu", 1)
 
 # Names of the ABI and of the text below that may be macros of the author.
 _WORDS = (
@@ -47,10 +47,10 @@ _STRICT = "\n".join(
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NativeCall:
     """A kernel in C that is to be called for an instance; `numbers` are the constants."""
 
-    kernel: HandKernel
+    kernel: UserKernel
     prototype: Prototype
     roles: Roles
     instance: Instance
@@ -80,7 +80,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
+class CallArgument:
     """What a parameter is called with: an array (`value`), a number (a Dim over the sizes, or a literal), or a `place`
     in the range of a call."""
 
@@ -89,7 +89,7 @@ class Argument:
     place: str = ""
 
 
-def c_source(kernel: HandKernel, instance: Instance, name: str, constants: Mapping[str, Any] | None = None) -> str:
+def c_source(kernel: UserKernel, instance: Instance, name: str, constants: Mapping[str, Any] | None = None) -> str:
     """The whole C text of a hand-written kernel for one instance: it builds alone, and its table is `{name}_kernel`.
 
     `constants`: the op's, where they are not the default ones. The author's lines keep their numbers. SignatureError
@@ -97,8 +97,8 @@ def c_source(kernel: HandKernel, instance: Instance, name: str, constants: Mappi
     if not LANGUAGES[kernel.language].is_native or kernel.prototype is None:
         raise UnsupportedError(f"{kernel.called} is in {kernel.language}; only a kernel in c can be called from C")
     roles = roles_of(kernel.prototype, kernel.usage, kernel.target, kernel.called)
-    call = Call(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))
-    printed = _Printed(call, name)
+    call = NativeCall(kernel, kernel.prototype, roles, instance, kernel.numbers(constants))
+    printed = _Wrapper(call, name)
     macros = "".join(f"#define {macro} {_literal(value)}\n" for macro, value in printed.macros.items())
     header = files("noyau.codegen.c").joinpath("noyau.h").read_text("ascii")
     author = f"{macros}#line 1\n{kernel.text}" if macros else kernel.text
@@ -140,7 +140,7 @@ def _renamed(dim: Dim) -> Dim:
     return dim.replace({name: f"{_PREFIX}{name}" for name in dim.names})
 
 
-def _arguments(call: Call) -> list[Argument]:
+def _arguments(call: NativeCall) -> list[CallArgument]:
     """What each parameter is called with."""
     if call.roles.names is None:
         return _asked(call)
@@ -150,15 +150,15 @@ def _arguments(call: Call) -> list[Argument]:
     values, numbers = call.passed_values, {**dict(call.instance.sizes), **call.numbers}
     places = RANGE if call.roles.in_pieces else ()
 
-    def argument(name: str) -> Argument:
+    def argument(name: str) -> CallArgument:
         if name in places:
-            return Argument(place=name)
-        return Argument(value=values[name]) if name in values else Argument(number=numbers[name])
+            return CallArgument(place=name)
+        return CallArgument(value=values[name]) if name in values else CallArgument(number=numbers[name])
 
     return list(map(argument, call.roles.names))
 
 
-def _asked(call: Call) -> list[Argument]:
+def _asked(call: NativeCall) -> list[CallArgument]:
     """What `args=` gives when sizes are names: Buffers, and arithmetic on extents and strides."""
     entry, where = call.prototype.entry, f"args= of {call.kernel.called}"
     places = RANGE if call.roles.in_pieces else ()
@@ -169,10 +169,10 @@ def _asked(call: Call) -> list[Argument]:
         beside = " beside begin and end" if places else ""
         raise SignatureError(f"{where} gives {count}, and {entry} takes {len(parameters)}{beside}")
     made = iter([_argument(each, call, parameter, where) for each, parameter in zip(given, parameters, strict=True)])
-    return [Argument(place=each.name) if each.name in places else next(made) for each in call.prototype.parameters]
+    return [CallArgument(place=each.name) if each.name in places else next(made) for each in call.prototype.parameters]
 
 
-def _followed(function: Callable[..., Any] | None, call: Call, where: str) -> Any:
+def _followed(function: Callable[..., Any] | None, call: NativeCall, where: str) -> Any:
     """What a function of the author gives when sizes are names. SignatureError where it asks for their numbers."""
     assert function is not None
     try:
@@ -184,7 +184,7 @@ def _followed(function: Callable[..., Any] | None, call: Call, where: str) -> An
         raise SignatureError(f"{told}; it may use + - * // % over sizes, shape, stride(i) and numel()") from None
 
 
-def _extent(call: Call) -> Dim:
+def _extent(call: NativeCall) -> Dim:
     """How far `begin` and `end` go: over the first dim of the first output, or as `launch=` says."""
     launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.called}"
     if launch is None:
@@ -205,14 +205,14 @@ def _extent(call: Call) -> Dim:
             raise SignatureError(f"{where} gives {given!r} for how far begin and end go; {told}")
 
 
-def _argument(given: Any, call: Call, parameter: Parameter, where: str) -> Argument:
+def _argument(given: Any, call: NativeCall, parameter: Parameter, where: str) -> CallArgument:
     match given:
         case Buffer():
-            made = Argument(value=call.passed_values[given.name])
+            made = CallArgument(value=call.passed_values[given.name])
         case Size():
-            made = Argument(number=given.dim)
+            made = CallArgument(number=given.dim)
         case bool() | int() | float():
-            made = Argument(number=given)
+            made = CallArgument(number=given)
         case _:
             raise SignatureError(
                 f"{where} gives a {type(given).__name__} for {parameter!s}; it may give arrays and numbers"
@@ -228,10 +228,10 @@ def _argument(given: Any, call: Call, parameter: Parameter, where: str) -> Argum
     return made
 
 
-class _Printed:
+class _Wrapper:
     """The launch and the table of one kernel, being printed."""
 
-    def __init__(self, call: Call, name: str) -> None:
+    def __init__(self, call: NativeCall, name: str) -> None:
         self.call, self.instance, self.usage = call, call.instance, call.kernel.usage
         self.pairs = list(zip(call.prototype.parameters, _arguments(call), strict=True))
         self.kernel = c_kernel(call.instance, name, self.guards(), self.launches())
@@ -306,7 +306,7 @@ class _Printed:
             return [f"*({self.pointer(self.call.roles.returned, constant=False)}) = {text};", "return NOYAU_OK;"]
         return [f"return {text};"] if self.call.roles.status else [f"{text};", "return NOYAU_OK;"]
 
-    def passed(self, parameter: Parameter, argument: Argument) -> str:
+    def passed(self, parameter: Parameter, argument: CallArgument) -> str:
         """The text of one argument."""
         if argument.place:
             return argument.place

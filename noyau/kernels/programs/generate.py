@@ -27,7 +27,7 @@ from noyau.ir.launch_conditions import conditions_of, runs
 from noyau.ir.loops import Kernel
 from noyau.ir.monoids import MONOIDS
 from noyau.kernels.description import Description
-from noyau.kernels.programs.program import LibraryStep, Program, program, scheduled
+from noyau.kernels.programs.program import LibraryStep, Program, program, schedule_kernel
 from noyau.kernels.reference import Reference
 from noyau.signatures.binding import Bound
 from noyau.signatures.inputs import usual_sizes
@@ -44,7 +44,7 @@ def languages_on(device: str) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class Specialization:
     """What kernels are made for: dtypes and ranks settled, the op's constants, the integer parameters that give a dim
     as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a reference
     asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph. `device`: where the
@@ -68,14 +68,14 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Generated:
+class GeneratedProgram:
     """The kernels of an op for one key. `graph`: what was traced, its inputs in the order of a call; `specialised`: the
     sizes that it took as numbers; `program`: what computes it from arrays that lie as they are wanted to; `text`: all
     kernels, in one file that stands alone."""
 
     name: str
     language: str
-    wanted: Wanted
+    wanted: Specialization
     graph: Graph
     specialised: Mapping[str, int]
     program: Program
@@ -102,8 +102,8 @@ class Generated:
 
 
 def generate(
-    description: Description, wanted: Wanted, language: str = "c", options: Options | None = None
-) -> Generated:
+    description: Description, wanted: Specialization, language: str = "c", options: Options | None = None
+) -> GeneratedProgram:
     """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
     UnsupportedError where the reference cannot be traced, with its line, or the language lacks what it needs, and at
@@ -113,7 +113,7 @@ def generate(
         *others, last = GENERATIONS
         known = f"{', '.join(others)} and {last}"
         raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
-    graph, specialised = followed(description.reference, wanted)
+    graph, specialised = trace_with_sizes(description.reference, wanted)
     if not generation.has_float8 and any(node.dtype.is_float8 for node in graph.nodes):
         raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
     layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
@@ -121,8 +121,8 @@ def generate(
         made = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
-    text = printed(made, language, f"{description.name}: {wanted.instance}")
-    return Generated(description.name, language, wanted, graph, specialised, made, text)
+    text = print_program(made, language, f"{description.name}: {wanted.instance}")
+    return GeneratedProgram(description.name, language, wanted, graph, specialised, made, text)
 
 
 def _called(name: str, language: str) -> str:
@@ -131,10 +131,10 @@ def _called(name: str, language: str) -> str:
     return f"v_{made}" if made in GENERATIONS[language].reserved else made
 
 
-def generate_usual(description: Description, instance: Instance, language: str) -> Generated:
+def generate_usual(description: Description, instance: Instance, language: str) -> GeneratedProgram:
     """As `generate`, for the constants at their defaults; of a reference that asks a size for its number, for usual
     sizes."""
-    wanted = Wanted(instance, description.reference.constants)
+    wanted = Specialization(instance, description.reference.constants)
     try:
         return generate(description, wanted, language)
     except UnsupportedError:
@@ -151,7 +151,7 @@ def program_in(
         return program(memory, name, strided, scheduling)
     try:
         made = program(memory, name, strided, scheduling, joining=joined)
-        printed(made, language, "")
+        print_program(made, language, "")
         return made
     except UnsupportedError:
         spelt = partial(_spelt, language)
@@ -163,7 +163,7 @@ def program_in(
 
 def _spelt(language: str, kernel: Kernel) -> str:
     generation = GENERATIONS[language]
-    return generation.printer([scheduled(kernel, generation.schedule)])
+    return generation.printer([schedule_kernel(kernel, generation.schedule)])
 
 
 def _is_torch_s(graph: Graph) -> bool:
@@ -176,32 +176,32 @@ def _is_torch_s(graph: Graph) -> bool:
     )
 
 
-def printed(made: Program, language: str, comment: str) -> str:
+def print_program(made: Program, language: str, comment: str) -> str:
     """The text of all kernels of a program; none gives the comment alone."""
     return GENERATIONS[language].printer(made.kernels, comment)
 
 
-def traced(reference: Reference, wanted: Wanted) -> Graph:
+def trace_reference(reference: Reference, wanted: Specialization) -> Graph:
     """The graph of a reference, with every input of the instance, in order. UnsupportedError with the line of what
     cannot be traced."""
-    return followed(reference, wanted)[0]
+    return trace_with_sizes(reference, wanted)[0]
 
 
-def spelling(reference: Reference, wanted: Wanted) -> Callable[[], Graph | None]:
+def lazy_graph(reference: Reference, wanted: Specialization) -> Callable[[], Graph | None]:
     """The graph of a reference, traced when it is first asked for; None where it cannot be."""
 
     @cache
     def spelt() -> Graph | None:
         try:
-            return traced(reference, wanted)
+            return trace_reference(reference, wanted)
         except NoyauError:
             return None
 
     return spelt
 
 
-def followed(reference: Reference, wanted: Wanted) -> tuple[Graph, Mapping[str, int]]:
-    """As `traced`, and the sizes that the reference asked for as numbers."""
+def trace_with_sizes(reference: Reference, wanted: Specialization) -> tuple[Graph, Mapping[str, int]]:
+    """As `trace_reference`, and the sizes that the reference asked for as numbers."""
     if reference.outputs:
         told = "it fills its outputs, so it is evaluated and not traced"
         raise UnsupportedError(f"the reference {reference.name} has no graph: {told}; let it return them")
@@ -226,22 +226,30 @@ Key = tuple[Any, ...]  # what `key_of` gives
 T = TypeVar("T")
 
 
-def wanted_by(signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU) -> Wanted:
+def specialization_of(
+    signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU
+) -> Specialization:
     """What kernels the arguments of a call want, which lie on `device`. Arrays that no kernel reads where they lie
     count as packed."""
     names = sizing_integers(signature)
     pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
     integers = {value.name: int(array) for value, array in pairs if value.name in names}
     layouts = tuple(layout_of(array) or PACKED for array in bound.arrays)
-    return Wanted(bound.instance, constants, integers, layouts, bound.sizes, device)
+    return Specialization(bound.instance, constants, integers, layouts, bound.sizes, device)
 
 
-def key_of(wanted: Wanted) -> Key:
+def key_of(wanted: Specialization) -> Key:
     """What tells calls apart."""
-    return wanted.instance, frozen(wanted.constants), frozen(wanted.integers), wanted.layouts, wanted.device
+    return (
+        wanted.instance,
+        constants_key(wanted.constants),
+        constants_key(wanted.integers),
+        wanted.layouts,
+        wanted.device,
+    )
 
 
-def frozen(constants: Mapping[str, Any]) -> tuple[Any, ...]:
+def constants_key(constants: Mapping[str, Any]) -> tuple[Any, ...]:
     """Constants as a key; what cannot be hashed counts by how it is written. 1, 1.0 and True are three."""
     return tuple((name, type(value), _hashable(value)) for name, value in sorted(constants.items()))
 
@@ -256,7 +264,7 @@ def _hashable(value: Any) -> Any:
     return repr(value) if isinstance(value, float) else value  # -0.0 is not 0.0, and NaN is NaN
 
 
-def fitted(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list[np.ndarray]:
+def fit_layouts(arrays: Sequence[np.ndarray], layouts: Sequence[Layout]) -> list[np.ndarray]:
     """The arrays as kernels of these layouts may read them: packed copies where they lie otherwise."""
     return [
         array if layout_of(array) is not None and (layout is not PACKED or array.flags.c_contiguous) else _packed(array)

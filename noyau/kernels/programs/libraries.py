@@ -23,10 +23,10 @@ Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 def call(graph: Graph, given: Sequence[Array], sizes: Mapping[str, int]) -> Array:
     """The one output of a graph of views, constants and one value, for its inputs in order."""
-    return prepared(graph)(given, sizes)
+    return prepare(graph)(given, sizes)
 
 
-def prepared(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
+def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
     """What `call` does with a graph, for arrays and sizes: what does not depend on them is found out once."""
     names = [node.output for node in graph.inputs]
     steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]

@@ -135,7 +135,7 @@ def program(
     groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
         alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)
-        return Program(tidy, (KernelStep(scheduled(alone[0], options), alone[1], alone[0]),))
+        return Program(tidy, (KernelStep(schedule_kernel(alone[0], options), alone[1], alone[0]),))
     lowered = [_lowered(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
     places = [node.output for node in _made(tidy)]
     reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
@@ -143,7 +143,7 @@ def program(
     library = _library_steps(tidy, groups, reasons)
     told = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
     steps = [
-        replace(step, kernel=scheduled(step.kernel, options)) if isinstance(step, KernelStep) else step
+        replace(step, kernel=schedule_kernel(step.kernel, options)) if isinstance(step, KernelStep) else step
         for step in _arranged(lowered, library, tidy, joining)
     ]
     return Program(tidy, tuple(steps), told)
@@ -195,7 +195,7 @@ def _called(node: Node) -> str:
     return type(node.kind).__name__.lower()
 
 
-def scheduled(kernel: Kernel, options: Schedule) -> Kernel:
+def schedule_kernel(kernel: Kernel, options: Schedule) -> Kernel:
     """Schedule a kernel by a language's options, or by its own schedule."""
     return schedule(kernel, options) if isinstance(options, Options) else options(kernel)
 

@@ -12,7 +12,7 @@ import numpy as np
 from noyau.ir.graph import Constant
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs import libraries
-from noyau.kernels.programs.generate import Generated
+from noyau.kernels.programs.generate import GeneratedProgram
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Empty, Native, Order
@@ -32,10 +32,10 @@ class BuiltKernel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltProgram:
     """A generated program and its kernels, one for each KernelStep, in order. `library`: of those in C."""
 
-    generated: Generated
+    generated: GeneratedProgram
     kernels: tuple[BuiltKernel, ...]
     library: Path | None = None
 
@@ -68,35 +68,39 @@ class Built:
         return [values[name] for name in graph.outputs]
 
 
-def build(generated: Generated, *, runs: bool = True) -> Built:
+def build(generated: GeneratedProgram, *, runs: bool = True) -> BuiltProgram:
     """The kernels of a program, from the cache or built. BuildError as the compiler says. Without `runs` one in
     language numba, which is then not compiled, can only be watched."""
     if not generated.program.kernels:
-        return Built(generated, ())
+        return BuiltProgram(generated, ())
     return BUILDERS[generated.language](generated, runs)
 
 
-def _in_c(generated: Generated, runs: bool) -> Built:
+def _in_c(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     library = c_compiler.compile_library([generated.text])
-    return Built(generated, tuple(_native(library, kernel) for kernel in generated.program.kernels), library)
+    return BuiltProgram(generated, tuple(_native(library, kernel) for kernel in generated.program.kernels), library)
 
 
-def _in_numba(generated: Generated, runs: bool) -> Built:
-    from noyau.toolchain.numba.kernel import Compiled
+def _in_numba(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
+    from noyau.toolchain.numba.kernel import NumbaKernel
 
     kernels = generated.program.kernels
-    return Built(generated, tuple(Compiled(generated.text, kernel, runs=runs) for kernel in kernels))
+    return BuiltProgram(generated, tuple(NumbaKernel(generated.text, kernel, runs=runs) for kernel in kernels))
 
 
-def _in_triton(generated: Generated, runs: bool) -> Built:
+def _in_triton(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
     from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
 
     text, device = generated.text, generated.wanted.device
-    return Built(generated, tuple(DeviceKernel(text, kernel, device) for kernel in generated.program.kernels))
+    return BuiltProgram(generated, tuple(DeviceKernel(text, kernel, device) for kernel in generated.program.kernels))
 
 
 # The toolchain of each language that is generated.
-BUILDERS: Mapping[str, Callable[[Generated, bool], Built]] = {"c": _in_c, "numba": _in_numba, "triton": _in_triton}
+BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
+    "c": _in_c,
+    "numba": _in_numba,
+    "triton": _in_triton,
+}
 
 
 def _native(library: Path, kernel: Kernel) -> Native:

@@ -13,7 +13,7 @@ from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.triton.calls import TritonKernel, is_interpreted
 from noyau.kernels.triton.parameters import configs_of
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.signatures.types import Instance
 
 try:
@@ -42,7 +42,7 @@ def interprets_here() -> bool:
     return bool(triton.knobs.runtime.interpret)
 
 
-def opened(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
+def open_kernel(kernel: UserKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
     """The kernel for an instance. SignatureError where it does not take it; where there is no GPU, UnsupportedError for
     what Triton's interpreter does not calculate in: it takes bfloat16 for integers."""
     if not torch.cuda.is_available() and any(value.dtype is DType.BF16 for value in instance.inputs):
@@ -55,7 +55,7 @@ def opened(kernel: HandKernel, instance: Instance, constants: Mapping[str, Any])
 
 
 def launch_on_arrays(
-    kernel: HandKernel,
+    kernel: UserKernel,
     instance: Instance,
     constants: Mapping[str, Any],
     arrays: Sequence[Array],
@@ -71,8 +71,8 @@ def launch_on_arrays(
         given = [a.item() if s else _shared(a) for a, s in zip(arrays, scalars, strict=True)]
         made.into(given, [_shared(each) for each in outputs])
         return
-    copies = [None if s else OnDevice(a) for a, s in zip(arrays, scalars, strict=True)]
-    results = [OnDevice(each) for each in outputs]
+    copies = [None if s else DeviceCopy(a) for a, s in zip(arrays, scalars, strict=True)]
+    results = [DeviceCopy(each) for each in outputs]
     given = [a.item() if c is None else c.tensor for a, c in zip(arrays, copies, strict=True)]
     made.into(given, [each.tensor for each in results])
     torch.cuda.synchronize()
@@ -81,7 +81,7 @@ def launch_on_arrays(
             each.back()
 
 
-class OnDevice:
+class DeviceCopy:
     """An array on the GPU, with all of the memory that it is a view of."""
 
     def __init__(self, array: Array) -> None:

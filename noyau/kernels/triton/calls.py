@@ -15,10 +15,18 @@ from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.torch.cuda.errors import require_free, require_grid
-from noyau.kernels.buffers import GPU, Buffer, Device, ask, parameters_of
+from noyau.kernels.buffers import GPU, Buffer, DeviceProperties, ask, parameters_of
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.triton.parameters import asks_strides, configs_of, layers, meta_names, options_of, taken_by, untuned
-from noyau.kernels.user_kernel import HandKernel, check_init, python_function
+from noyau.kernels.triton.parameters import (
+    asks_strides,
+    bind_parameters,
+    configs_of,
+    layers,
+    meta_names,
+    options_of,
+    without_tuner,
+)
+from noyau.kernels.user_kernel import UserKernel, check_init, python_function
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 
@@ -33,14 +41,14 @@ _AXES = 3  # of a grid
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ArrayArgument:
     """In the arguments of a launch: the input or output of that number."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LaunchPlan:
     """What is known of a call once its shapes are: `init` by number of the output; `arguments` with a Place for each
     array; `grid` None where a tuner asks for it; `offers`: what functions of the author may ask for."""
 
@@ -59,17 +67,17 @@ class TritonKernel:
     SignatureError where it does not take the instance."""
 
     def __init__(
-        self, kernel: HandKernel, instance: Instance, constants: Mapping[str, Any], config: int | None = None
+        self, kernel: UserKernel, instance: Instance, constants: Mapping[str, Any], config: int | None = None
     ) -> None:
         self.kernel, self.instance, self.constants = kernel, instance, constants
         assert kernel.function is not None
-        self.taken = taken_by(kernel.function, kernel.usage, kernel.target, kernel.called)
+        self.taken = bind_parameters(kernel.function, kernel.usage, kernel.target, kernel.called)
         self.function: Any = kernel.function
         self.chosen: dict[str, Any] = {}
         if config is not None and configs_of(kernel.function):
             configs = configs_of(kernel.function)
-            self.function, self.chosen = untuned(kernel.function), settings_of(configs[config % len(configs)])
-        self.plans: dict[Any, Plan] = {}
+            self.function, self.chosen = without_tuner(kernel.function), settings_of(configs[config % len(configs)])
+        self.plans: dict[Any, LaunchPlan] = {}
         said = (kernel.usage.launch, kernel.usage.args, kernel.usage.init)
         self.asked = {name for each in said if callable(each) for name in parameters_of(each, kernel.called)}
         self.require_constants()
@@ -94,7 +102,7 @@ class TritonKernel:
         with guard(device):
             self.launch(plan, (*given, *outputs))
 
-    def fill(self, plan: Plan, inputs: list[Any], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    def fill(self, plan: LaunchPlan, inputs: list[Any], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The results, once what they hold before is there."""
         names = [value.name for value in self.instance.inputs]
         for name in self.kernel.usage.updates:
@@ -108,9 +116,9 @@ class TritonKernel:
         updated = [inputs[names.index(name)] for name in self.kernel.usage.updates]
         return updated or outputs
 
-    def launch(self, plan: Plan, arrays: Sequence[Any]) -> None:
+    def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         """CheckError where Triton refuses the kernel."""
-        given = [arrays[each.number] if isinstance(each, Place) else each for each in plan.arguments]
+        given = [arrays[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
         grid: Any = plan.grid
         if grid is None:
             grid = self.grid_by(plan.offers)
@@ -128,7 +136,7 @@ class TritonKernel:
 
     # ---- what is found out once for calls that are alike
 
-    def plan(self, given: Sequence[Any], device: torch.device) -> Plan:
+    def plan(self, given: Sequence[Any], device: torch.device) -> LaunchPlan:
         """What a call with these shapes is, found once."""
         key = (device, *map(_told, given), *self.asked_numbers(given).items())
         found = self.plans.get(key)
@@ -138,26 +146,28 @@ class TritonKernel:
             self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: found}
         return found
 
-    def planned(self, given: Sequence[Any], device: torch.device) -> Plan:
+    def planned(self, given: Sequence[Any], device: torch.device) -> LaunchPlan:
         sizes = bind_sizes(self.instance, [_shaped(each) for each in given])
         shapes = shapes_of(self.instance.outputs, sizes)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
         numbers |= _integers(self.instance, given) | self.asked_numbers(given)
-        buffers = self.buffers(given, shapes, device_told(device))
+        buffers = self.buffers(given, shapes, device_properties(device))
         constants = {**self.kernel.numbers(self.constants), **self.chosen}
-        offers = {**buffers, **numbers, **constants, "device": device_told(device)}
+        offers = {**buffers, **numbers, **constants, "device": device_properties(device)}
         named = {name: constants[name] for name in self.taken.named} | self.chosen | options_of(self.kernel.usage)
         is_tuned = bool(set(meta_names(self.kernel.function)) - self.chosen.keys())
         grid = None if is_tuned else as_grid(self.asked_grid(offers), self.kernel.called)
         arguments = self.arguments(offers)
-        return Plan(tuple(shapes), self.init(offers), arguments, self.by_name(named, arguments), grid, offers)
+        return LaunchPlan(tuple(shapes), self.init(offers), arguments, self.by_name(named, arguments), grid, offers)
 
     def asked_numbers(self, given: Sequence[Any]) -> dict[str, Any]:
         """The run-time scalars that the author's functions ask for, by name."""
         pairs = zip(self.instance.inputs, given, strict=True)
         return {v.name: _number(v, each) for v, each in pairs if v.scalar and v.name in self.asked}
 
-    def buffers(self, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: Device) -> dict[str, Buffer]:
+    def buffers(
+        self, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: DeviceProperties
+    ) -> dict[str, Buffer]:
         """The inputs and the outputs as the author's functions see them."""
         found = {}
         for value, each in zip(self.instance.inputs, given, strict=True):
@@ -177,7 +187,7 @@ class TritonKernel:
             given = ask(self.kernel.usage.args, offers, where)
         if not isinstance(given, tuple):
             raise SignatureError(f"{where} gives a {type(given).__name__}; it gives a tuple of all arguments")
-        return tuple(Place(names.index(each.name)) if isinstance(each, Buffer) else each for each in given)
+        return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, Buffer) else each for each in given)
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
         """What it is called with by name: without `args=` its parameters may stand in any order."""
@@ -277,12 +287,12 @@ def guard(device: torch.device) -> AbstractContextManager[Any]:
 
 
 @cache
-def device_told(device: torch.device) -> Device:
+def device_properties(device: torch.device) -> DeviceProperties:
     """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
     if device.type != "cuda":
         return GPU
     told = torch.cuda.get_device_properties(device)
-    return Device(
+    return DeviceProperties(
         str(device),
         told.multi_processor_count,
         told.name,

@@ -14,7 +14,7 @@ from typing import Any
 
 from noyau.errors import SignatureError
 from noyau.kernels.buffers import parameters_of
-from noyau.kernels.user_kernel import HandKernel, Target, Usage, python_function
+from noyau.kernels.user_kernel import Target, Usage, UserKernel, python_function
 
 # What a launch takes beside the kernel's own parameters.
 OPTIONS = (
@@ -29,7 +29,7 @@ OPTIONS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class ParameterBinding:
     """The parameters of a kernel, in order. `given`: those that get an input, an output or a size, and its name, by
     position or by name; `named`: those that get a constant, by name."""
 
@@ -62,7 +62,7 @@ def configs_of(function: Any) -> Sequence[Any]:
     return list(found[0]) if found else []
 
 
-def untuned(function: Any) -> Any:
+def without_tuner(function: Any) -> Any:
     """The same without its tuner: heuristics stay."""
     if getattr(function, "configs", None):
         return function.fn
@@ -70,11 +70,11 @@ def untuned(function: Any) -> Any:
     if inner is None or not configs_of(inner):
         return function
     made = copy.copy(function)
-    made.fn = untuned(inner)
+    made.fn = without_tuner(inner)
     return made
 
 
-def taken_by(function: Callable[..., Any], usage: Usage, target: Target, called: str) -> Taken:
+def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, called: str) -> ParameterBinding:
     """What each parameter stands for: by its name; else the first ones are the inputs, then the outputs.
 
     SignatureError where one is nothing that is known, where an output is not taken, or where `usage` says what a kernel
@@ -86,7 +86,7 @@ def taken_by(function: Callable[..., Any], usage: Usage, target: Target, called:
     named = [name for name in names if name in own or name in target.constants]
     arrays = [name for name in names if name not in named and name not in meta]
     if usage.args is not None:
-        return Taken((), tuple(named))
+        return ParameterBinding((), tuple(named))
     outputs = () if usage.updates else target.outputs
     ends = [term.name for term in (*target.inputs, *outputs)]
     known = {*ends, *(target.signature.sizes if target.signature else ())}
@@ -94,7 +94,7 @@ def taken_by(function: Callable[..., Any], usage: Usage, target: Target, called:
         missed = next((term.name for term in outputs if term.name not in arrays), None)
         if missed is not None:
             raise SignatureError(f"{called} does not take the output {missed}; say with args= what it is called with")
-        return Taken(tuple((name, name) for name in arrays), tuple(named))
+        return ParameterBinding(tuple((name, name) for name in arrays), tuple(named))
     by_place = list(zip(arrays, ends, strict=False))
     rest = arrays[len(ends) :]
     strange = next((name for name in rest if name not in known), None)
@@ -102,10 +102,10 @@ def taken_by(function: Callable[..., Any], usage: Usage, target: Target, called:
         what = f"takes {strange}" if strange else f"takes {', '.join(arrays) or 'nothing'}"
         told = f"by position {', '.join(ends)}, by name sizes and constants"
         raise SignatureError(f"{called} {what}, and there are {told}; say with args= what it is called with")
-    return Taken((*by_place, *((name, name) for name in rest)), tuple(named))
+    return ParameterBinding((*by_place, *((name, name) for name in rest)), tuple(named))
 
 
-def asks_strides(kernel: HandKernel) -> bool:
+def asks_strides(kernel: UserKernel) -> bool:
     """Whether what its author says of it asks for strides: else it takes packed arrays."""
     functions = [each for each in (kernel.usage.args, kernel.usage.launch) if inspect.isfunction(each)]
     return any({"stride", "strides"} & set(function.__code__.co_names) for function in functions)

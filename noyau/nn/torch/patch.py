@@ -29,7 +29,7 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class Replacement:
     """What a module calls instead: an op, and what is to be known of the module for that."""
 
     op: str
@@ -37,7 +37,7 @@ class Swap:
 
 
 @dataclass(frozen=True, slots=True)
-class Swapped:
+class PatchedModule:
     """A module by its name in the model, its class, and the op that it calls."""
 
     module: str
@@ -49,7 +49,7 @@ class Swapped:
 
 
 @dataclass(frozen=True, slots=True)
-class Left:
+class UnpatchedModule:
     """A module that looked like one to swap, and why it was not."""
 
     module: str
@@ -61,47 +61,47 @@ class Left:
 
 
 @dataclass(frozen=True, slots=True)
-class Patched:
+class PatchRecord:
     """What `patch` did. As a context manager it puts everything back at the end of the block."""
 
-    swapped: tuple[Swapped, ...]
-    left: tuple[Left, ...]
+    swapped: tuple[PatchedModule, ...]
+    left: tuple[UnpatchedModule, ...]
     model: Module = field(repr=False, compare=False)
 
     def __repr__(self) -> str:
         return "\n".join([f"{len(self.swapped)} modules call ops of noyau", *map(str, (*self.swapped, *self.left))])
 
-    def __enter__(self) -> Patched:
+    def __enter__(self) -> PatchRecord:
         return self
 
     def __exit__(self, *fault: object) -> None:
         unpatch(self.model)
 
 
-def patch(model: Module) -> Patched:
+def patch(model: Module) -> PatchRecord:
     """Make the modules of a model call ops of `noyau.nn` where they compute the same: norms, gated MLPs, activations,
     rotary embedding, the cross-entropy of a loss. Forward and backward; `unpatch(model)`, or the end of a
     `with noyau.patch(model):`, puts them back.
 
     The record says what was swapped, and what was not and why. InputError for what is no torch.nn.Module."""
     _require_module(model, "patch")
-    swapped: list[Swapped] = []
-    left: list[Left] = []
+    swapped: list[PatchedModule] = []
+    left: list[UnpatchedModule] = []
     inside: set[Module] = set()  # what a swapped module no longer calls
     for name, module in model.named_modules():
         original = type(module)
         if module in inside:
             continue
-        before: Swap | None = getattr(original, "noyau_swap", None)
+        before: Replacement | None = getattr(original, "noyau_swap", None)
         found = before or _recognised(module)
-        if isinstance(found, Swap):
+        if isinstance(found, Replacement):
             inside |= {getattr(module, child) for child in found.told if found.op in GATES and child in ACTS}
-        if isinstance(found, Swap) and before is None:
+        if isinstance(found, Replacement) and before is None:
             module.__class__ = patched_class(cast(Any, original), found)
-            swapped.append(Swapped(name, original.__name__, found.op))
+            swapped.append(PatchedModule(name, original.__name__, found.op))
         elif isinstance(found, str):
-            left.append(Left(name, original.__name__, found))
-    return Patched(tuple(swapped), tuple(left), model)
+            left.append(UnpatchedModule(name, original.__name__, found))
+    return PatchRecord(tuple(swapped), tuple(left), model)
 
 
 def unpatch(model: Module) -> None:
@@ -118,7 +118,7 @@ def _require_module(model: Any, called: str) -> None:
 
 
 @cache
-def patched_class(original: Any, swap: Swap) -> type[Module]:
+def patched_class(original: Any, swap: Replacement) -> type[Module]:
     """The subclass of a module's class that calls an op, named as its parent is."""
     own: dict[str, Any] = {"noyau_swap": swap, "__reduce_ex__": _reduced, "__module__": original.__module__}
     own["__qualname__"], own["__doc__"] = original.__qualname__, original.__doc__
@@ -131,12 +131,12 @@ def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
     return _fresh, (type(module).__mro__[1], type(module).noyau_swap), module.__dict__
 
 
-def _fresh(original: Any, swap: Swap) -> Module:
+def _fresh(original: Any, swap: Replacement) -> Module:
     made: Any = patched_class(original, swap)
     return cast(Module, made.__new__(made))
 
 
-def _recognised(module: Module) -> Swap | str | None:
+def _recognised(module: Module) -> Replacement | str | None:
     """What to swap a module for, why it stays as it is, or None where nothing of it is like an op."""
     kind = type(module).__name__.lower()
     look = next((look for look, looks_like in LOOKS.items() if looks_like(module, kind)), None)
@@ -178,11 +178,11 @@ def _has_loss(module: Module, kind: str) -> bool:
     return known and "labels" in inspect.signature(type(module).forward).parameters
 
 
-def _norm(module: Module) -> Swap | str:
+def _norm(module: Module) -> Replacement | str:
     if not isinstance(module.weight, torch.Tensor) or module.weight.dim() != 1:
         return "its weight has not one axis"
     if type(module).forward is torch.nn.LayerNorm.forward:
-        return Swap("layer_norm") if module.bias is not None else "it has no bias"
+        return Replacement("layer_norm") if module.bias is not None else "it has no bias"
     eps = next((name for name in EPS if hasattr(module, name)), None)
     if eps is None or [name for name, _ in module.named_parameters()] != ["weight"]:
         return "it is no norm of one weight and an eps"
@@ -193,15 +193,15 @@ def _norm(module: Module) -> Swap | str:
     found, normed = tried.forward(x), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 0.25)
     for shift in ("0", "1"):
         if _alike(found, normed * (weight + float(shift))):
-            return Swap("rms_norm", (eps, shift))
+            return Replacement("rms_norm", (eps, shift))
     return "it does not compute an RMSNorm"
 
 
-def _activation(module: Module) -> Swap | str:
+def _activation(module: Module) -> Replacement | str:
     if getattr(module, "inplace", False):
         return "it writes into its input"
     found = _act(module)
-    return Swap(*found) if found else "it is neither silu nor gelu"
+    return Replacement(*found) if found else "it is neither silu nor gelu"
 
 
 def _act(module: Module) -> tuple[str, tuple[str, ...]] | None:
@@ -214,7 +214,7 @@ def _act(module: Module) -> tuple[str, tuple[str, ...]] | None:
     return next((("gelu", (form,)) for form in forms), None)
 
 
-def _gated(module: Module) -> Swap | str:
+def _gated(module: Module) -> Replacement | str:
     act = next((name for name in ACTS if isinstance(getattr(module, name, None), Module)), None)
     if act is None:
         return "it has no activation of its own"
@@ -229,20 +229,20 @@ def _gated(module: Module) -> Swap | str:
     want, found_now = module.down_proj(gate * module.up_proj(x)), type(module).forward(module, x)
     if not want.any() or not _alike(found_now, want, 1e-4 if first.dtype in FLOATS[:2] else 0.05):
         return "it does not compute down(act(gate(x)) * up(x))"
-    return Swap("swiglu" if found[0] == "silu" else "geglu", (act, *found[1]))
+    return Replacement("swiglu" if found[0] == "silu" else "geglu", (act, *found[1]))
 
 
-def _attention(module: Module) -> Swap | str:
+def _attention(module: Module) -> Replacement | str:
     rotate = type(module).forward.__globals__[ROTATE]
     q, k, cos, sin = (_numbers(*shape) for shape in ((2, 3, 5, 8), (2, 1, 5, 8), (2, 5, 8), (2, 5, 8)))
     for form in ("", "interleaved"):
         wanted = [nn.rope(each, cos.unsqueeze(1), sin.unsqueeze(1), interleaved=bool(form)) for each in (q, k)]
         if all(_alike(one, other) for one, other in zip(rotate(q, k, cos, sin), wanted, strict=True)):
-            return Swap("rope", (form,))
+            return Replacement("rope", (form,))
     return f"its {ROTATE} turns other pairs"
 
 
-def _loss(module: Module) -> Swap | str | None:
+def _loss(module: Module) -> Replacement | str | None:
     function: Any = getattr(module, "loss_function", None)
     if not _calls(function, LOSS):
         return None
@@ -253,7 +253,7 @@ def _loss(module: Module) -> Swap | str | None:
     if not same:
         return f"its {LOSS} computes something else"
     CROSSED.setdefault(function, _crossed(function))
-    return Swap("cross_entropy")
+    return Replacement("cross_entropy")
 
 
 def _numbers(*shape: int) -> Tensor:
@@ -269,7 +269,7 @@ def _alike(found: Any, wanted: Tensor, close: float = 1e-5) -> bool:
 CROSSED: dict[Forward, Forward] = {}  # losses, and the same by noyau's cross-entropy
 ACTS = ("act_fn", "act", "activation_fn", "activation")
 GATES = ("swiglu", "geglu")
-LOOKS: dict[Callable[[Any], Swap | str | None], Callable[[Module, str], bool]] = {
+LOOKS: dict[Callable[[Any], Replacement | str | None], Callable[[Module, str], bool]] = {
     _norm: _is_norm,
     _activation: _is_activation,
     _gated: _is_gated,

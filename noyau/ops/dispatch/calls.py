@@ -16,16 +16,16 @@ from noyau.hosts.numpy.dlpack import as_array, given_back, leading, speaks
 from noyau.hosts.numpy.fast_calls import MISS, write
 from noyau.hosts.numpy.python_calls import packed
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import fitted, frozen, wanted_by
+from noyau.kernels.programs.generate import constants_key, fit_layouts, specialization_of
 from noyau.kernels.reference import as_signed, runs_as_written
-from noyau.ops.dispatch.choice import Choosing, Chosen
+from noyau.ops.dispatch.choice import Selection, Selector
 from noyau.ops.dispatch.explanation import Explanation, explained
 from noyau.ops.dispatch.fast_entries import Entry, entry, run
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Signature
 
 Array = np.ndarray
-Made: TypeAlias = dict[int, tuple[Chosen, Entry | None]]  # a door for each choice, by its id
+Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a door for each choice, by its id
 DOORS = 8  # kept for the same constants; the last one that was made comes first
 
 
@@ -41,10 +41,10 @@ class Calls:
 
     def __init__(self, description: Description, signature: Signature) -> None:
         self.description, self.signature = description, signature
-        self.choosing, self.token = Choosing(description), new_token(description.name)
+        self.choosing, self.token = Selector(description), new_token(description.name)
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
-        self.made: Made = {}
+        self.made: Entries = {}
         self.unwarned = threading.Lock()  # whoever takes it warns
 
     def forget(self) -> None:
@@ -57,7 +57,7 @@ class Calls:
     def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
         """The results by the way of an earlier call that gave these constants, or MISS."""
         if not runs_as_written():
-            for door in self.others.get(frozen(constants), ()) if constants else self.plain:
+            for door in self.others.get(constants_key(constants), ()) if constants else self.plain:
                 made = door(args, out)
                 if made is not MISS:
                     return made
@@ -81,7 +81,7 @@ class Calls:
         names = self.description.reference.parameters
         given = [as_given(each, name) for each, name in zip(args, names, strict=True)]
         bound = bind(self.signature, given, sizes, self.description.name)
-        chosen = self.choosing.choose(wanted_by(self.signature, bound, self.all(constants)))
+        chosen = self.choosing.choose(specialization_of(self.signature, bound, self.all(constants)))
         return explained(self.choosing, chosen, _largest(bound))
 
     def anew(self, given: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
@@ -89,7 +89,7 @@ class Calls:
         bound, known = bind(self.signature, given, sizes, self.description.name), self.all(constants)
         if runs_as_written():
             return self.finished(self.written(bound, known), bound, out)
-        wanted, kept = wanted_by(self.signature, bound, known), self.made
+        wanted, kept = specialization_of(self.signature, bound, known), self.made
         chosen = self.choosing.choose(wanted)
         made = self.through_door(chosen, kept, constants, tuple(given), out)
         if made is not MISS:
@@ -99,14 +99,14 @@ class Calls:
             made = self.finished(self.written(bound, known), bound, out)
             self.warn(chosen)
             return made
-        return self.finished(run(choice, wanted, fitted(bound.arrays, wanted.layouts)), bound, out)
+        return self.finished(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)), bound, out)
 
     def all(self, constants: Mapping[str, Any]) -> Mapping[str, Any]:
         """Every constant, those at their defaults too."""
         return {**self.description.reference.constants, **constants}
 
     def through_door(
-        self, chosen: Chosen, kept: Made, constants: Mapping[str, Any], given: tuple[Any, ...], out: Any
+        self, chosen: Selection, kept: Entries, constants: Mapping[str, Any], given: tuple[Any, ...], out: Any
     ) -> Any:
         """The results by a door that is kept from now on, or MISS. `kept`: the doors that there were when it was
         chosen; where they were forgotten meanwhile, so is this one."""
@@ -115,7 +115,7 @@ class Calls:
         if made is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.made:
             return made
         if constants:
-            key = frozen(constants)
+            key = constants_key(constants)
             self.others[key] = _first(door, self.others.get(key, ()))
         else:
             self.plain = _first(door, self.plain)
@@ -123,7 +123,7 @@ class Calls:
             self.others, self.plain = {}, ()
         return made
 
-    def door(self, chosen: Chosen, kept: Made) -> Entry | None:
+    def door(self, chosen: Selection, kept: Entries) -> Entry | None:
         """The door to what was chosen, the same one for all threads; kept unless there was no room for its C."""
         found = kept.get(id(chosen))
         if found is None:
@@ -143,7 +143,7 @@ class Calls:
         made = packed(results, [value.scalar for value in bound.instance.outputs])
         return made if out is None else write(self.description.name, made, out, bound.arrays)
 
-    def warn(self, chosen: Chosen) -> None:
+    def warn(self, chosen: Selection) -> None:
         """Once: that the reference runs, and why; unless it is the fastest."""
         if chosen.rejected and self.unwarned.acquire(blocking=False):
             kernels: dict[str, list[str]] = {}

@@ -18,12 +18,20 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.c_library import AGAIN_S
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Generated, Key, Once, Wanted, generate, key_of, traced
-from noyau.kernels.programs.run import Built, build
+from noyau.kernels.programs.generate import (
+    GeneratedProgram,
+    Key,
+    Once,
+    Specialization,
+    generate,
+    key_of,
+    trace_reference,
+)
+from noyau.kernels.programs.run import BuiltProgram, build
 from noyau.kernels.trust import ineligible
-from noyau.kernels.user_kernel import HandKernel, settled
+from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.smoke_certificate import smoke
-from noyau.ops.dispatch.winners import Winner, bounds, recalled, smoke_key, text_digest, usual_text
+from noyau.ops.dispatch.winners import Winner, bounds, recall_winners, smoke_key, text_digest, usual_text
 from noyau.timing.comparison import spell_s
 from noyau.toolchain import cached_records
 from noyau.toolchain.cached_records import today
@@ -50,17 +58,17 @@ class Choice:
     kernel: str
     language: str
     reason: str
-    made: Built | HandKernel | None
+    made: BuiltProgram | UserKernel | None
     since: str = field(default_factory=today)
     tiles: Mapping[str, int] = field(default_factory=lambda: USUAL)
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class Selection:
     """What runs for a key: each kernel with the number of cells of the largest array up to which it does; and what was
     rejected, with the reasons. `until`: when it is decided anew, by the monotonic clock, where there was no room."""
 
-    wanted: Wanted
+    wanted: Specialization
     choices: tuple[tuple[Choice, float], ...]
     rejected: tuple[tuple[str, str], ...]
     until: float = inf
@@ -77,23 +85,23 @@ class Chosen:
 
 
 @dataclass(slots=True)
-class Choosing:
+class Selector:
     """The choices of an op, made once a key, and what failed is not tried again. `programs`: in the order they were
     made, each with what tells at which sizes it holds, and why there is none likewise; `asked`: for which sizes a
     reference last asked."""
 
     description: Description
-    chosen: dict[Key, list[Chosen]] = field(default_factory=dict)
-    programs: dict[tuple[Key, str], list[tuple[AtSizes, Built | str]]] = field(default_factory=dict)
+    chosen: dict[Key, list[Selection]] = field(default_factory=dict)
+    programs: dict[tuple[Key, str], list[tuple[AtSizes, BuiltProgram | str]]] = field(default_factory=dict)
     asked: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     once: Once = field(default_factory=Once)
 
-    def choose(self, wanted: Wanted) -> Chosen:
+    def choose(self, wanted: Specialization) -> Selection:
         """What runs for a key, and where the reference asked for sizes, for these."""
         key = key_of(wanted)
         return self.once.made(key, lambda: self.known(key, wanted), lambda: self.anew(key, wanted))
 
-    def anew(self, key: Key, wanted: Wanted) -> Chosen:
+    def anew(self, key: Key, wanted: Specialization) -> Selection:
         """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
         chosen = self.chosen
         with aloud(self.description, lambda: self.asked.get(key, ())):
@@ -106,21 +114,21 @@ class Choosing:
         """Decide anew, also what a thread is deciding now."""
         self.chosen = {}
 
-    def is_kept(self, chosen: Chosen) -> bool:
+    def is_kept(self, chosen: Selection) -> bool:
         """Whether a choice was not forgotten since it was made."""
         return any(each is chosen for kept in list(self.chosen.values()) for each in kept)
 
-    def known(self, key: Key, wanted: Wanted) -> Chosen | None:
+    def known(self, key: Key, wanted: Specialization) -> Selection | None:
         """What was chosen before and holds for these sizes."""
         now = monotonic()
         return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, wanted)), None)
 
-    def holds(self, chosen: Chosen, key: Key, wanted: Wanted) -> bool:
+    def holds(self, chosen: Selection, key: Key, wanted: Specialization) -> bool:
         """Whether what was found for other sizes, a program or why there is none, is so at these."""
         tried = [self.found(chosen.wanted, key, language) for language in wanted.languages]
         return all(at(wanted.sizes) for at, _ in filter(None, tried))
 
-    def decided(self, wanted: Wanted, key: Key) -> Chosen:
+    def decided(self, wanted: Specialization, key: Key) -> Selection:
         """The choice for a key, from what is recorded and what can run."""
         rejected: dict[str, str] = {}
         choices = list(self.won(wanted, key, rejected))
@@ -129,46 +137,48 @@ class Choosing:
             choices = [(next(candidates), inf)]
         missed = next((item for item in rejected.items() if isinstance(item[1], NoRoom)), None)
         if missed is None:
-            return Chosen(wanted, tuple(choices), tuple(rejected.items()))
+            return Selection(wanted, tuple(choices), tuple(rejected.items()))
         told = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
         again = f"{choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again"
         warnings.warn(f"{told}; {again}", RuntimeWarning, stacklevel=9)
-        return Chosen(wanted, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
+        return Selection(wanted, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
-    def won(self, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
+    def won(self, wanted: Specialization, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
         """The recorded winners that still are what they were and may run."""
-        pairs = [(winner, self.winner(winner, wanted, key, rejected)) for winner in recalled(self.description, wanted)]
+        pairs = [
+            (winner, self.winner(winner, wanted, key, rejected)) for winner in recall_winners(self.description, wanted)
+        ]
         known = {winner: choice for winner, choice in pairs if choice is not None}
         yield from ((known[winner], most) for winner, most in bounds(list(known)))
 
-    def winner(self, winner: Winner, wanted: Wanted, key: Key, rejected: dict[str, str]) -> Choice | None:
+    def winner(self, winner: Winner, wanted: Specialization, key: Key, rejected: dict[str, str]) -> Choice | None:
         """The kernel that won, where it is still the same; else why not goes to `rejected`."""
         reason = f"the fastest at {winner.cells} cells ({spell_s(winner.median_s)}), timed on {winner.when}"
         made = self.maker_of(winner, wanted, key)
         if isinstance(made, str):
             rejected[winner.kernel] = made
             return None
-        language = made.language if isinstance(made, HandKernel) else winner.kernel if made else "numpy"
-        tiles = dict(winner.constants) if isinstance(made, Built) else USUAL
+        language = made.language if isinstance(made, UserKernel) else winner.kernel if made else "numpy"
+        tiles = dict(winner.constants) if isinstance(made, BuiltProgram) else USUAL
         return Choice(winner.kernel, language, reason, made, winner.when, tiles)
 
-    def maker_of(self, winner: Winner, wanted: Wanted, key: Key) -> Built | HandKernel | str | None:
+    def maker_of(self, winner: Winner, wanted: Specialization, key: Key) -> BuiltProgram | UserKernel | str | None:
         """What won, None for the reference; or why it may not run now."""
         if winner.kernel == REFERENCE:
             stale = winner.text != usual_text(self.description, wanted)
             return "what it was faster than has changed since it was timed" if stale else None
         attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
         if attached is not None:
-            attached, stale = settled(attached, winner.constants), text_digest(attached.text) != winner.text
+            attached, stale = choose_constants(attached, winner.constants), text_digest(attached.text) != winner.text
             return "it has changed since it was timed" if stale else self.barred(attached, wanted) or attached
         if winner.kernel not in wanted.languages:
             return "it won before, and is no kernel of the op any more"
         made = self.program(wanted, key, winner.kernel)
-        stale = isinstance(made, Built) and text_digest(made.generated.text) != winner.text
+        stale = isinstance(made, BuiltProgram) and text_digest(made.generated.text) != winner.text
         return "its text has changed since it was timed" if stale else made
 
     def candidates(
-        self, wanted: Wanted, key: Key, rejected: dict[str, str], *, tried: bool = False
+        self, wanted: Specialization, key: Key, rejected: dict[str, str], *, tried: bool = False
     ) -> Iterator[Choice]:
         """What may run, the first choice first, when nothing was timed; the reference is the last. `tried`: of the
         generated kernels those alone that were built already."""
@@ -180,21 +190,21 @@ class Choosing:
             if tried and self.found(wanted, key, language) is None:
                 continue
             made = self.program(wanted, key, language)
-            if isinstance(made, Built):
+            if isinstance(made, BuiltProgram):
                 yield Choice(language, language, "generated; it passed its smoke certificate", made)
             else:
                 rejected[language] = made
         yield from (self.by_hand(each, "it was checked") for each in free if not each.usage.trust)
         yield Choice(REFERENCE, "numpy", "it is the op as it is written", None)
 
-    def by_hand(self, kernel: HandKernel, reason: str, since: str | None = None) -> Choice:
+    def by_hand(self, kernel: UserKernel, reason: str, since: str | None = None) -> Choice:
         return Choice(kernel.name, kernel.language, reason, kernel, since or today())
 
-    def barred(self, kernel: HandKernel, wanted: Wanted) -> str:
+    def barred(self, kernel: UserKernel, wanted: Specialization) -> str:
         """Why an attached kernel may not run, or nothing."""
         return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants, wanted.device)
 
-    def program(self, wanted: Wanted, key: Key, language: str) -> Built | str:
+    def program(self, wanted: Specialization, key: Key, language: str) -> BuiltProgram | str:
         """The generated program in a language, built and certified; or why there is none. Tried once, unless there was
         no room."""
         found = self.found(wanted, key, language)
@@ -204,11 +214,11 @@ class Choosing:
                 self.programs.setdefault((key, language), []).append(found)
         return found[1]
 
-    def found(self, wanted: Wanted, key: Key, language: str) -> tuple[AtSizes, Built | str] | None:
+    def found(self, wanted: Specialization, key: Key, language: str) -> tuple[AtSizes, BuiltProgram | str] | None:
         """The program that was made before and holds at these sizes, or why there was none at them."""
         return next((each for each in self.programs.get((key, language), ()) if each[0](wanted.sizes)), None)
 
-    def tried(self, wanted: Wanted, key: Key, language: str) -> tuple[AtSizes, Built | str]:
+    def tried(self, wanted: Specialization, key: Key, language: str) -> tuple[AtSizes, BuiltProgram | str]:
         """A program and where it holds, or why there is none and where; after some failures, at all sizes."""
         failed = sum(isinstance(made, str) for _, made in self.programs.get((key, language), ()))
         at: AtSizes = _everywhere
@@ -217,7 +227,7 @@ class Choosing:
             self.asked[key] = tuple(made.specialised)
             at = made.certified_at
             built = build(made)
-            fault = passed(self.description, built)
+            fault = smoke_fault(self.description, built)
         except UnsupportedError as error:
             at, told = error.at or at, str(error)
         except (BuildError, MissingExtraError) as error:
@@ -232,13 +242,13 @@ class Choosing:
             told = f"its smoke certificate failed: {fault}"
         return at if failed + 1 < TRIES else _everywhere, told
 
-    def generated(self, wanted: Wanted, language: str) -> Generated:
+    def generated(self, wanted: Specialization, language: str) -> GeneratedProgram:
         """The program in a language. Where no compiler would build it, that is told before it is printed in vain, and
         what keeps the reference from being traced before that."""
         try:
             LANGUAGES[language].require_compiler()
         except BuildError:
-            traced(self.description.reference, wanted)
+            trace_reference(self.description.reference, wanted)
             raise
         return generate(self.description, wanted, language)
 
@@ -268,7 +278,7 @@ def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Ite
         timer.cancel()
 
 
-def passed(description: Description, built: Built) -> str:
+def smoke_fault(description: Description, built: BuiltProgram) -> str:
     """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong."""
     key = smoke_key(description, built.generated)
     if cached_records.recall(key) is None:

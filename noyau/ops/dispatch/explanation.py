@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Wanted, key_of
-from noyau.kernels.user_kernel import HandKernel
-from noyau.ops.dispatch.choice import REFERENCE, Choosing, Chosen
+from noyau.kernels.programs.generate import Specialization, key_of
+from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.dispatch.choice import REFERENCE, Selection, Selector
 from noyau.text import Printed
 from noyau.toolchain.cached_records import today
 
@@ -39,7 +39,7 @@ class Explanation(Printed):
         return {"schema_version": 1, **asdict(self)}
 
 
-def explained(choosing: Choosing, chosen: Chosen, cells: int) -> Explanation:
+def explained(choosing: Selector, chosen: Selection, cells: int) -> Explanation:
     """The explanation of a choice, where the largest array has so many cells."""
     wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
     others = list(choosing.candidates(wanted, key_of(wanted), rejected, tried=True))
@@ -67,7 +67,7 @@ def as_written(found: Explanation) -> Explanation:
     return replace(found, **runs, eligible=(), rejected=tuple(rejected))
 
 
-def explained_without_signature(description: Description, trusted: HandKernel | None, reason: str) -> Explanation:
+def explained_without_signature(description: Description, trusted: UserKernel | None, reason: str) -> Explanation:
     """The explanation of a call that no signature was found for: a trusted kernel runs, else the reference."""
     runs = (REFERENCE, "numpy", "it is the op as it is written")
     if trusted is not None:
@@ -75,14 +75,14 @@ def explained_without_signature(description: Description, trusted: HandKernel | 
     return Explanation(description.name, "without a signature", *runs, today(), (), (("generated", reason),))
 
 
-def _told(chosen: Chosen) -> str:
+def _told(chosen: Selection) -> str:
     """The key in words: `x: f32[rows, n], packed; eps=1e-05`."""
     wanted = chosen.wanted
     values = [f"{v.name}: {v}{_lies(wanted, at)}" for at, v in enumerate(wanted.instance.inputs)]
     return "; ".join([", ".join(values), *_constants(wanted.constants, wanted.integers)])
 
 
-def _lies(wanted: Wanted, at: int) -> str:
+def _lies(wanted: Specialization, at: int) -> str:
     return f" {wanted.layout(at)}" if wanted.instance.inputs[at].shape else ""
 
 

@@ -22,13 +22,13 @@ from noyau.hosts.numpy.memory import empty
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
 from noyau.kernels.call import FunctionKernel, call_kernel
-from noyau.kernels.callers import built
+from noyau.kernels.callers import library_of
 from noyau.kernels.programs import libraries
-from noyau.kernels.programs.generate import Wanted
+from noyau.kernels.programs.generate import Specialization
 from noyau.kernels.programs.program import KernelStep, LibraryStep
-from noyau.kernels.programs.run import Built, BuiltKernel
-from noyau.kernels.user_kernel import HandKernel
-from noyau.ops.dispatch.choice import Choice, Chosen
+from noyau.kernels.programs.run import BuiltKernel, BuiltProgram
+from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.signatures.binding import TAKES
 from noyau.signatures.types import Family, Signature, Term, Value
 
@@ -37,10 +37,10 @@ Sizes = Mapping[str, int]
 Step: TypeAlias = Callable[[list[Array], Sizes], Sequence[Array]]
 
 
-class Runner:
+class ProgramRunner:
     """A built program, run on arrays that lie as it wants them. InputError where their shapes do not fit."""
 
-    def __init__(self, built: Built) -> None:
+    def __init__(self, built: BuiltProgram) -> None:
         program = built.generated.program
         names = [node.output for node in program.graph.inputs]
         self.solve = solver(program.graph)
@@ -100,11 +100,11 @@ def _name_or_number(dim: Dim) -> str | int | None:
     return name if dim == Dim.of(name) else None
 
 
-def _made(built: Built) -> list[str]:
+def _made(built: BuiltProgram) -> list[str]:
     return [name for step in built.generated.program.steps for name in step.graph.outputs]
 
 
-def _calls(built: Built) -> list[Step]:
+def _calls(built: BuiltProgram) -> list[Step]:
     kernels = iter(built.kernels)
     return [
         _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else _library(step)
@@ -119,11 +119,11 @@ def _library(step: LibraryStep) -> Step:
             at = [inputs.index(name) for name in names]
             return lambda given, sizes: [libraries.contract(equation, [given[k] for k in at], dtype.numpy)]
         case _:
-            run = libraries.prepared(step.graph)
+            run = libraries.prepare(step.graph)
             return lambda given, sizes: [run(given, sizes)]
 
 
-def _kernel(built: Built, step: KernelStep, native: BuiltKernel) -> Step:
+def _kernel(built: BuiltProgram, step: KernelStep, native: BuiltKernel) -> Step:
     """A kernel by its door; by its slow way where there is no door, or what a library made is not packed."""
     if built.library is None or any(buffer.strides for buffer in step.kernel.buffers):
         return lambda given, sizes: native(*given, threads=threads(), empty=empty)
@@ -144,7 +144,7 @@ Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> re
 _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
 
 
-def entry(called: str, signature: Signature, chosen: Chosen) -> Entry | None:
+def entry(called: str, signature: Signature, chosen: Selection) -> Entry | None:
     """What takes the arguments of a call as they are, and misses where they are of another key. None where the
     reference runs."""
     doors = [(_door(called, signature, choice, chosen.wanted), most) for choice, most in chosen.choices]
@@ -154,18 +154,18 @@ def entry(called: str, signature: Signature, chosen: Chosen) -> Entry | None:
     return only or partial(_by_size, [(door, most) for door, most in doors if door is not None])
 
 
-def run(choice: Choice, wanted: Wanted, arrays: Sequence[Array]) -> list[Array]:
+def run(choice: Choice, wanted: Specialization, arrays: Sequence[Array]) -> list[Array]:
     """What a kernel gives for arrays of its key. UnsupportedError for the reference, which is none."""
     match choice.made:
-        case Built():
+        case BuiltProgram():
             return choice.made(*arrays, threads=threads())
-        case HandKernel():
+        case UserKernel():
             return call_kernel(choice.made, wanted.instance, arrays, wanted.constants)
         case None:
             raise UnsupportedError("the reference is no kernel")
 
 
-def arguments_of(signature: Signature, wanted: Wanted, *, packed: bool = False) -> list[Argument]:
+def arguments_of(signature: Signature, wanted: Specialization, *, packed: bool = False) -> list[Argument]:
     """What a door takes in each place; with `packed`, arrays in C order alone."""
     return [
         _argument(signature, term, value, wanted, PACKED if packed else wanted.layout(at))
@@ -173,7 +173,7 @@ def arguments_of(signature: Signature, wanted: Wanted, *, packed: bool = False) 
     ]
 
 
-def _argument(signature: Signature, term: Term, value: Value, wanted: Wanted, layout: Layout) -> Argument:
+def _argument(signature: Signature, term: Term, value: Value, wanted: Specialization, layout: Layout) -> Argument:
     numbers = TAKES[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
     return Argument(value.dtype, len(value.shape), layout, numbers=numbers, equals=wanted.integers.get(value.name))
 
@@ -187,37 +187,37 @@ def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
     return settled or (term.element is not Family.ANY and value.dtype is _ALONE.get(term.element))
 
 
-def _door(called: str, signature: Signature, choice: Choice, wanted: Wanted) -> Entry | None:
+def _door(called: str, signature: Signature, choice: Choice, wanted: Specialization) -> Entry | None:
     scalars = [value.scalar for value in wanted.instance.outputs]
     match choice.made:
         case None:
             return None
-        case Built(library=path) if path is not None and choice.made.generated.program.single is not None:
+        case BuiltProgram(library=path) if path is not None and choice.made.generated.program.single is not None:
             symbol = f"{choice.made.generated.program.kernels[0].name}_kernel"
             found: Entry = Door(path, symbol, arguments_of(signature, wanted), scalars, called).call
             return found
-        case HandKernel(language=language) if LANGUAGES[language].is_native:
-            made = built(choice.made, wanted.instance, wanted.constants)
+        case UserKernel(language=language) if LANGUAGES[language].is_native:
+            made = library_of(choice.made, wanted.instance, wanted.constants)
             by_hand: Entry = Door(*made, arguments_of(signature, wanted, packed=True), scalars, called).call
             return by_hand
-        case Built():
+        case BuiltProgram():
             ends, program = arguments_of(signature, wanted), choice.made
             return partial(_plainly, called, ends, scalars, in_memory(program), into=into(program))
-        case HandKernel():
+        case UserKernel():
             by_python = FunctionKernel(choice.made, wanted.instance, wanted.constants)
             return partial(_plainly, called, arguments_of(signature, wanted), scalars, as_called(by_python, wanted))
         case _:
             assert_never(choice.made)
 
 
-def in_memory(made: Built) -> Run:
+def in_memory(made: BuiltProgram) -> Run:
     """A program on arrays whose axes are in the order of memory, as doors read them."""
     if made.generated.program.single is None:
-        return Runner(made)
+        return ProgramRunner(made)
     return lambda *arrays: made.kernels[0](*arrays, threads=threads(), empty=empty)
 
 
-def into(made: Built) -> Into | None:
+def into(made: BuiltProgram) -> Into | None:
     """What writes the results of a program of one kernel to the arrays of `out`, where that takes them as they are."""
     if made.generated.program.single is None:
         return None
@@ -234,7 +234,7 @@ def into(made: Built) -> Into | None:
     return write_into
 
 
-def as_called(run: Run, wanted: Wanted) -> Run:
+def as_called(run: Run, wanted: Specialization) -> Run:
     """A kernel that takes arrays as the caller sees them, on such as doors read them."""
     if not any(layout.axes for layout in wanted.layouts):
         return run

@@ -16,8 +16,8 @@ from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import lie
 from noyau.ir.graph import Graph
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Generated, Wanted
-from noyau.kernels.programs.run import Built
+from noyau.kernels.programs.generate import GeneratedProgram, Specialization
+from noyau.kernels.programs.run import BuiltProgram
 from noyau.kernels.reference import graph_of
 from noyau.signatures.binding import bind
 from noyau.signatures.inputs import Maker, in_dtypes, made_by, sizes_of
@@ -47,7 +47,7 @@ NO_SIZES: Sizes = MappingProxyType({})
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
-def smoke(description: Description, built: Built, seed: int = 0) -> Certificate:
+def smoke(description: Description, built: BuiltProgram, seed: int = 0) -> Certificate:
     """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
     memory as it takes them; first on those of sizes at which launches run that do not run at the first ones."""
     generated, wanted = built.generated, built.generated.wanted
@@ -72,10 +72,10 @@ def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
             return
 
 
-def _cases(description: Description, generated: Generated, seed: int) -> Iterator[Case]:
+def _cases(description: Description, generated: GeneratedProgram, seed: int) -> Iterator[Case]:
     """Small inputs of the key: by the op's maker where that gives some that the program holds for, else such as the
     traced graph takes."""
-    made = made_inputs(description, generated.wanted, seed, generated)
+    made = maker_inputs(description, generated.wanted, seed, generated)
     first = next(made, None)
     found = _drawn(generated, seed) if first is None else chain([first], made)
     for label, arrays in found:
@@ -83,7 +83,7 @@ def _cases(description: Description, generated: Generated, seed: int) -> Iterato
         yield Case(label, tuple(laid))
 
 
-def sizes_missed(generated: Generated, tried: Sequence[Sizes]) -> list[dict[str, int]]:
+def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[dict[str, int]]:
     """Sizes at which launches run that do not at those that are tried: on a GPU, where these are large, those that the
     call has."""
     graph, kernels = generated.graph, generated.program.kernels
@@ -92,18 +92,25 @@ def sizes_missed(generated: Generated, tried: Sequence[Sizes]) -> list[dict[str,
     return covering(kernels, graph, tried, most=CELLS)
 
 
-def _of_launches(description: Description, generated: Generated, seed: int, missed: Iterable[Sizes]) -> Iterator[Case]:
+def _of_launches(
+    description: Description, generated: GeneratedProgram, seed: int, missed: Iterable[Sizes]
+) -> Iterator[Case]:
     """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
     for sizes in missed:
         found = _drawn(generated, seed, [(sizes, NORMAL)])
         if description.inputs is not None:
-            found = made_at(description, generated.wanted, generated.graph, sizes, seed, generated)
+            found = maker_inputs_at(description, generated.wanted, generated.graph, sizes, seed, generated)
         for label, arrays in found:
             yield Case(label, tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)))
 
 
-def made_at(
-    description: Description, wanted: Wanted, graph: Graph, sizes: Sizes, seed: int = 0, of: Generated | None = None
+def maker_inputs_at(
+    description: Description,
+    wanted: Specialization,
+    graph: Graph,
+    sizes: Sizes,
+    seed: int = 0,
+    of: GeneratedProgram | None = None,
 ) -> Iterator[tuple[str, list[Array]]]:
     """What the op's maker makes of some sizes, also where it has other names for them; of as many of these as it knows
     by name where it makes none of all; nothing where it does not take them."""
@@ -112,14 +119,14 @@ def made_at(
     renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
     for more in [*(islice(renamed, RENAMED) if others else ()), None]:
         with contextlib.suppress(Exception):  # of a user's function
-            for label, arrays in islice(made_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
+            for label, arrays in islice(maker_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
                 if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
                     yield label, arrays
                     return
 
 
 def _drawn(
-    generated: Generated, seed: int, plan: Iterable[tuple[Mapping[str, int], Pattern]] | None = None
+    generated: GeneratedProgram, seed: int, plan: Iterable[tuple[Mapping[str, int], Pattern]] | None = None
 ) -> Iterator[tuple[str, list[Array]]]:
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
@@ -153,11 +160,11 @@ def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[d
     return [sizes for sizes in edges if fits(graph, sizes)]
 
 
-def made_inputs(
+def maker_inputs(
     description: Description,
-    wanted: Wanted,
+    wanted: Specialization,
     seed: int,
-    of: Generated | None = None,
+    of: GeneratedProgram | None = None,
     sizes: Mapping[str, int] = NO_SIZES,
 ) -> Iterator[tuple[str, list[Array]]]:
     """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker.
@@ -167,7 +174,7 @@ def made_inputs(
     if maker is None or signature is None:
         return
     known = {**description.sizes, **wanted.integers}
-    asked = {} if of is None else sizes_asked(maker, of.specialised)
+    asked = {} if of is None else maker_sizes(maker, of.specialised)
     if math.prod(asked.values()) > MADE:
         return
     asked |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
@@ -180,7 +187,7 @@ def made_inputs(
             yield f"inputs(rng), seed {number}", list(bound.arrays)
 
 
-def sizes_asked(maker: Maker, specialised: Mapping[str, int]) -> dict[str, int]:
+def maker_sizes(maker: Maker, specialised: Mapping[str, int]) -> dict[str, int]:
     """The sizes that a maker is asked for: those that a program is for, and where an array of all sizes had more cells
     than MADE, the others too, halved from what they usually are."""
     asked = {name: specialised[name] for name in sizes_of(maker) if name in specialised}

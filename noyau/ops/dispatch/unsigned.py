@@ -15,9 +15,9 @@ from noyau.frontends.numpy.trace import Trace, trace_shapes
 from noyau.hosts.numpy.fast_calls import MISS, write
 from noyau.ir.sizes import Demand
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Once, frozen
+from noyau.kernels.programs.generate import Once, constants_key
 from noyau.kernels.reference import runs_as_written
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.calls import Calls, as_given, new_token, warn
 from noyau.ops.dispatch.explanation import Explanation, explained_without_signature
 from noyau.ops.dispatch.fast_entries import Entry
@@ -27,13 +27,13 @@ from noyau.signatures.types import Signature, Term
 Array = np.ndarray
 
 
-def calls_of(description: Description) -> Calls | Unsigned:
+def calls_of(description: Description) -> Calls | UnsignedCalls:
     """The calls of an op."""
-    return Unsigned(description) if description.signature is None else Calls(description, description.signature)
+    return UnsignedCalls(description) if description.signature is None else Calls(description, description.signature)
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SignatureCalls:
     """The calls of a signature that was found, and what its trace takes for granted of the sizes: results may have
     other shapes and dtypes elsewhere."""
 
@@ -49,7 +49,7 @@ class Found:
         return all(demand.holds(sizes) for demand in self.assumed)
 
 
-class Unsigned:
+class UnsignedCalls:
     """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants, those of each
     signature that was found."""
 
@@ -59,7 +59,7 @@ class Unsigned:
     def __init__(self, description: Description) -> None:
         self.description, self.token = description, new_token(description.name)
         self.unwarned = threading.Lock()  # whoever takes it warns
-        self.kinds: dict[Any, list[Found]] = {}
+        self.kinds: dict[Any, list[SignatureCalls]] = {}
         self.once = Once()
 
     def forget(self) -> None:
@@ -95,7 +95,7 @@ class Unsigned:
     def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """By the way of an earlier call like it, else the whole way."""
         if all(type(each) is np.ndarray for each in args):
-            for found in self.kinds.get((tuple(map(_kind, args)), frozen(constants)), ()):
+            for found in self.kinds.get((tuple(map(_kind, args)), constants_key(constants)), ()):
                 made = found.calls.again(tuple(args), constants, out)
                 if made is not MISS:
                     return made
@@ -104,28 +104,28 @@ class Unsigned:
     def signed(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
-        key = (tuple(map(_kind, arrays.values())), frozen(constants))
+        key = (tuple(map(_kind, arrays.values())), constants_key(constants))
         return self.once.made(key, lambda: self.known(key, arrays), lambda: self.anew(key, arrays, constants)).calls
 
-    def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> Found:
+    def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of a signature that is found now, which is known from now on. UnsupportedError where there is none."""
         found = self.found(arrays, constants)
         self.kinds.setdefault(key, []).append(found)
         return found
 
-    def known(self, key: Any, arrays: Mapping[str, Array]) -> Found | None:
+    def known(self, key: Any, arrays: Mapping[str, Array]) -> SignatureCalls | None:
         """Those of a signature that was found before and takes these arrays."""
         given = list(arrays.values())
         return next((found for found in self.kinds.get(key, ()) if found.takes(given)), None)
 
-    def found(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> Found:
+    def found(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of the signature that the reference has for these."""
         description = self.description
         known = {**description.reference.constants, **constants}
         given = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
         trace = trace_shapes(description.reference.function, given, known)
         signature = signature_of(trace)
-        return Found(Calls(replace(description, signature=signature), signature), trace.assumed)
+        return SignatureCalls(Calls(replace(description, signature=signature), signature), trace.assumed)
 
     def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
         """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
@@ -143,7 +143,7 @@ class Unsigned:
         found = self.returning()
         return MISS if found is None or found.function is None else found.function(*args)
 
-    def returning(self) -> HandKernel | None:
+    def returning(self) -> UserKernel | None:
         """The first kernel that is trusted and that Python calls."""
         kernels = self.description.kernels
         return next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)

@@ -11,7 +11,7 @@ from typing import Any
 from noyau.errors import BuildError, NoyauError
 from noyau.kernels.closure_fingerprint import source_of
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import CPU, Generated, Wanted, generate, key_of
+from noyau.kernels.programs.generate import CPU, GeneratedProgram, Specialization, generate, key_of
 from noyau.kernels.trust import ineligible
 from noyau.toolchain import cached_records
 from noyau.toolchain.c import compiler as c_compiler
@@ -44,7 +44,7 @@ class Winner:
         return abs(math.log((cells + 1) / (self.cells + 1)))
 
 
-def recalled(description: Description, wanted: Wanted) -> tuple[Winner, ...]:
+def recall_winners(description: Description, wanted: Specialization) -> tuple[Winner, ...]:
     """The winners of a key on this machine, the smallest first; none where nothing was recorded, or it cannot be
     read."""
     found = cached_records.recall(_key(description, wanted))
@@ -54,9 +54,9 @@ def recalled(description: Description, wanted: Wanted) -> tuple[Winner, ...]:
         return ()
 
 
-def record(description: Description, wanted: Wanted, winners: Sequence[Winner]) -> None:
+def record(description: Description, wanted: Specialization, winners: Sequence[Winner]) -> None:
     """Keep winners, in place of those of the same numbers of cells. OutputError where the cache cannot be written."""
-    kept = {winner.cells: winner for winner in (*recalled(description, wanted), *winners)}
+    kept = {winner.cells: winner for winner in (*recall_winners(description, wanted), *winners)}
     cached_records.keep(_key(description, wanted), [asdict(kept[cells]) for cells in sorted(kept)])
 
 
@@ -81,7 +81,7 @@ def text_digest(text: str) -> str:
     return digest("kernel", text)
 
 
-def usual_text(description: Description, wanted: Wanted) -> str:
+def usual_text(description: Description, wanted: Specialization) -> str:
     """What identifies the text of the kernel that runs by default, a trusted one, else the generated one: a reference
     that was faster may be slower than another one. Of a key without such a kernel nothing does."""
     asked = (description.reference, wanted.instance, wanted.constants, wanted.device)
@@ -94,7 +94,7 @@ def usual_text(description: Description, wanted: Wanted) -> str:
         return text_digest("")
 
 
-def smoke_key(description: Description, generated: Generated) -> str:
+def smoke_key(description: Description, generated: GeneratedProgram) -> str:
     """What a smoke certificate depends on: the reference, the texts, which launches the call has, the key, the machine,
     and who judges."""
     launches = str(generated.launches(generated.wanted.sizes))
@@ -103,11 +103,11 @@ def smoke_key(description: Description, generated: Generated) -> str:
     )
 
 
-def _key(description: Description, wanted: Wanted) -> str:
+def _key(description: Description, wanted: Specialization) -> str:
     return digest("winners", *_told(description, wanted))
 
 
-def _told(description: Description, wanted: Wanted) -> list[str]:
+def _told(description: Description, wanted: Specialization) -> list[str]:
     """The reference, the signature, the key, the machine."""
     instance, constants, integers, layouts, device = key_of(wanted)
     told = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]

@@ -18,8 +18,8 @@ from noyau import functions
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import Generated
-from noyau.ops.higher_order.reduction_match import Way, way_of
+from noyau.kernels.programs.generate import GeneratedProgram
+from noyau.ops.higher_order.reduction_match import ReductionPlan, way_of
 from noyau.ops.higher_order.scalar_trace import Scalar, graph_over, inputs_of, name_of, over_arrays, require_traceable
 from noyau.ops.op import Op, op
 from noyau.signatures.types import Family
@@ -44,7 +44,7 @@ def elements_of(result: Result) -> Iterator[tuple[str, str]]:
         return
 
 
-def mapped(element: str, made: str, names: Sequence[str]) -> list[str]:
+def map_signatures(element: str, made: str, names: Sequence[str]) -> list[str]:
     """Signatures of functions cell by cell: alike shapes, a row beside a matrix, a column beside a row."""
     batch, row, column, out = fresh(names, "batch", "n", "m", "out")
     same, rest = f"{element}[*{batch}, {row}]", ", ".join([f"{element}[{row}]"] * (len(names) - 1))
@@ -55,7 +55,7 @@ def mapped(element: str, made: str, names: Sequence[str]) -> list[str]:
     return texts
 
 
-def reduced(element: str, made: str, name: str) -> dict[str, Mapping[str, Any]]:
+def reduce_signatures(element: str, made: str, name: str) -> dict[str, Mapping[str, Any]]:
     """Signatures of a reduction, with its arguments: along the last axis, the first one, all of them."""
     batch, row, column, out = fresh([name], "batch", "n", "m", "out")
     return {
@@ -101,7 +101,9 @@ class HigherOrder(Op[..., Any]):
     def explain(self, *args: Any, **kwargs: Any) -> Any:
         return super().explain(*_beside(args), **kwargs)
 
-    def generated(self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()) -> Generated:
+    def generated(
+        self, language: str = "c", dtypes: Sequence[DType] = (), ranks: Sequence[int] = ()
+    ) -> GeneratedProgram:
         """The kernels of its first form in a language."""
         return self.forms[0].generated(language, dtypes, ranks)
 
@@ -167,9 +169,9 @@ class Ways:
 
     def __init__(self, step: FunctionType, start: float, called: str) -> None:
         self.step, self.start, self.called = step, start, called
-        self.known: dict[np.dtype, Way] = {}
+        self.known: dict[np.dtype, ReductionPlan] = {}
 
-    def over(self, dtype: np.dtype) -> Way:
+    def over(self, dtype: np.dtype) -> ReductionPlan:
         """UnsupportedError where the function cannot be traced for numbers of this dtype."""
         if dtype not in self.known:
             self.known[dtype] = way_of(self.step, self.start, dtype, self.called)
@@ -191,7 +193,7 @@ class Ways:
     def texts(self) -> dict[str, Mapping[str, Any]]:
         """Signatures of it, with the arguments that they are of."""
         found = next(elements_of(lambda dtype: _known(self.over(dtype.numpy).dtype)), None)
-        return reduced(*found, "x") if found else {}
+        return reduce_signatures(*found, "x") if found else {}
 
 
 def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> HigherOrder:
@@ -205,7 +207,7 @@ def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> H
         return graph[graph.outputs[0]].dtype
 
     def forms() -> list[Op[..., Any]]:
-        texts = [text for pair in elements_of(result) for text in mapped(*pair, names)]
+        texts = [text for pair in elements_of(result) for text in map_signatures(*pair, names)]
         return [_form(cells, text, title) for text in texts]
 
     return HigherOrder(_described(cells, title, cells.__code__), forms)

@@ -27,7 +27,7 @@ _ROUNDS = 3  # in which the dtype of a state settles
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ReductionPlan:
     """How a reduction is computed. `monoid`: of the table; `dtype`: of the state; `neutral`: with it as the state, the
     function gives what the monoid merges, None where that is the number itself; `closes`: whether the start is joined
     at the end, for the monoid does not begin with it."""
@@ -47,7 +47,7 @@ class Way:
         return _JOINS[self.monoid](start, merged)
 
 
-def way_of(step: Step, start: float, given: np.dtype, called: str) -> Way:
+def way_of(step: Step, start: float, given: np.dtype, called: str) -> ReductionPlan:
     """How numbers of a dtype are reduced by `step(state, number)` from `start` on.
 
     UnsupportedError where the step cannot be traced or its dtype never settles; SignatureError where the start is no
@@ -67,7 +67,7 @@ def way_of(step: Step, start: float, given: np.dtype, called: str) -> Way:
     graph = _traced(step, state.compute, state.compute.numpy)
     if graph[graph.outputs[0]].dtype is not state.compute:
         raise UnsupportedError(f"{called}: a state of {state.value} does not stay one; cast what the function gives")
-    return Way(left_fold(graph, start), state.numpy)
+    return ReductionPlan(left_fold(graph, start), state.numpy)
 
 
 def normal(graph: Graph) -> Graph:
@@ -142,13 +142,13 @@ def _shape(graph: Graph) -> list[Any]:
     return [told, [places[name] for name in graph.outputs]]
 
 
-def _of_table(monoid: str, graph: Graph, state: DType, start: float, step: Step) -> Way:
+def _of_table(monoid: str, graph: Graph, state: DType, start: float, step: Step) -> ReductionPlan:
     empty = MONOIDS[monoid].init(state)[0]
     made = normal(graph)
     plain = monoid == "logsumexp" or _is_plain(made)
     neutral = None if plain else -0.0 if monoid == "sum" and state.is_float else empty
     alike = start == empty
-    return Way(monoid, state.numpy, neutral, not alike)
+    return ReductionPlan(monoid, state.numpy, neutral, not alike)
 
 
 def _is_plain(graph: Graph) -> bool:

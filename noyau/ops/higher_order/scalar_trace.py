@@ -95,7 +95,7 @@ def over_arrays(function: Any, inputs: int, called: str) -> FunctionType:
     function = getattr(function, "py_func", function)
     if not callable(function):
         raise SignatureError(f"{called} takes a function of numbers, not {function!r}")
-    surroundings = Surroundings()
+    surroundings = ClosureValues()
     if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
         return _wrapped(surroundings.replaced(function), function, inputs, called)
     return _counted(surroundings.rebuilt(function), inputs, called)
@@ -107,7 +107,7 @@ def name_of(function: Any) -> str:
     return name.strip("<>")
 
 
-class Surroundings:
+class ClosureValues:
     """What functions see around them, put in its place once."""
 
     def __init__(self) -> None:

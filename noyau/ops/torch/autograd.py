@@ -55,7 +55,7 @@ Call = Callable[[Sequence[Any]], Any]  # arguments in order to one tensor or a t
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class AutogradPlan:
     """What a recorded call runs and saves. `inputs` and `outputs`: the nodes, in order; `kept`: the values that the
     forward run gives after the outputs; `direct` runs forward where nothing of torch looks on, `forward` anywhere;
     `backward`: from some of all these and the gradients of the outputs to those of `wanted`; `again`: the same from
@@ -76,11 +76,11 @@ class Plan:
     floats: tuple[bool, ...]
 
 
-class Recorded(torch.autograd.Function):  # type: ignore[misc]
+class AutogradCall(torch.autograd.Function):  # type: ignore[misc]
     """A call that autograd records: `apply(plan, is_direct, *arguments)`."""
 
     @staticmethod
-    def forward(ctx: Any, plan: Plan, is_direct: bool, *given: Any) -> Any:
+    def forward(ctx: Any, plan: AutogradPlan, is_direct: bool, *given: Any) -> Any:
         made = (plan.direct if is_direct else plan.forward)(given)
         results = made if isinstance(made, tuple) else (made,)
         values = (*given, *results)
@@ -96,7 +96,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, *gradients: Any) -> Any:
-        plan: Plan = ctx.plan
+        plan: AutogradPlan = ctx.plan
         tensors = iter(ctx.saved_tensors)
         values = {
             name: next(tensors) if number is None else scalar(number, plan.inputs[place].dtype)
@@ -112,7 +112,7 @@ class Recorded(torch.autograd.Function):  # type: ignore[misc]
         return None, None, *(found.get(node.output) for node in plan.inputs)
 
 
-def recorded(plan: Plan, given: Sequence[Any]) -> Any:
+def record_call(plan: AutogradPlan, given: Sequence[Any]) -> Any:
     """The results of a call that autograd records where something else of torch may look on: a transform of torch.func
     takes it as it takes torch's own operators."""
     if not torch._C._are_functorch_transforms_active():
@@ -121,12 +121,12 @@ def recorded(plan: Plan, given: Sequence[Any]) -> Any:
         return _apply(plan, False, *given)
 
 
-def recorded_directly(plan: Plan, given: Sequence[Any]) -> Any:
+def recorded_directly(plan: AutogradPlan, given: Sequence[Any]) -> Any:
     """The same where nothing but autograd does."""
     return _apply(plan, True, *given)
 
 
-_apply = super(torch.autograd.Function, Recorded).apply
+_apply = super(torch.autograd.Function, AutogradCall).apply
 
 
 @contextlib.contextmanager
@@ -155,7 +155,7 @@ class GraphOperator:
         self.graph, self.called, self.draw = graph, called, draw
         self.names = tuple(node.output for node in graph.inputs)
         self.kernels = GraphKernels(graph, called, draw)
-        self.plans: dict[tuple[bool, ...], Plan] = {}
+        self.plans: dict[tuple[bool, ...], AutogradPlan] = {}
         self.lock = threading.RLock()
 
     def __call__(self, *tensors: torch.Tensor) -> Any:
@@ -191,9 +191,9 @@ class GraphOperator:
         """The results where autograd records them, else None."""
         del constants  # a graph has none
         refuse_tangents(self.called, tensors)
-        return recorded(self.plan(tensors), tensors) if is_recorded(tensors) else None
+        return record_call(self.plan(tensors), tensors) if is_recorded(tensors) else None
 
-    def plan(self, tensors: Sequence[torch.Tensor]) -> Plan:
+    def plan(self, tensors: Sequence[torch.Tensor]) -> AutogradPlan:
         """What is recorded where these require gradients, made once."""
         asked = tuple(tensor.requires_grad for tensor in tensors)
         with self.lock:
@@ -218,7 +218,7 @@ def plan_of(
     direct: Call,
     forward: Call,
     how: Callable[[Graph, Sequence[str]], Derived] = derive,
-) -> Plan:
+) -> AutogradPlan:
     """What is recorded of a graph where the gradients of `wanted` are asked for; `direct` and `forward` run the graph
     itself, where nothing but inputs and outputs is saved. UnsupportedError names what has no derivative."""
     try:
@@ -240,7 +240,7 @@ def plan_of(
     outputs = tuple(derived.forward[name] for name in names)
     saved = _saved([*backward.names, *(again.names if kept else ())], graph, [*names, *kept])
     floats = tuple(node.dtype.is_float for node in outputs)
-    return Plan(graph.inputs, outputs, kept, derived.wanted, direct, forward, backward, again, saved, floats)
+    return AutogradPlan(graph.inputs, outputs, kept, derived.wanted, direct, forward, backward, again, saved, floats)
 
 
 def _saved(read: Sequence[str], graph: Graph, made: Sequence[str]) -> tuple[tuple[str, int], ...]:

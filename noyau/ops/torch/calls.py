@@ -32,24 +32,31 @@ from noyau.hosts.torch.tensors import (
     tensor_of,
 )
 from noyau.ir.graph import Graph
-from noyau.kernels.closure_fingerprint import told_of
-from noyau.kernels.programs.generate import CPU, Wanted, fitted, followed, frozen, wanted_by
+from noyau.kernels.closure_fingerprint import fingerprint
+from noyau.kernels.programs.generate import (
+    CPU,
+    Specialization,
+    constants_key,
+    fit_layouts,
+    specialization_of,
+    trace_with_sizes,
+)
 from noyau.kernels.reference import graph_of, runs_as_written
 from noyau.ops.dispatch.calls import DOORS, Calls
-from noyau.ops.dispatch.choice import Chosen
+from noyau.ops.dispatch.choice import Selection
 from noyau.ops.dispatch.explanation import Explanation, explained
 from noyau.ops.dispatch.fast_entries import run
 from noyau.ops.torch.autograd import (
-    Plan,
+    AutogradPlan,
     batched_by_loop,
     below_autograd,
     plan_of,
-    recorded,
+    record_call,
     recorded_directly,
     refuse_tangents,
 )
 from noyau.ops.torch.fake_kernels import bound_of, results_of
-from noyau.ops.torch.fast_entries import Entry, entry, insisting, refused
+from noyau.ops.torch.fast_entries import Entry, call_or_refuse, entry, refusal
 from noyau.ops.torch.graph_kernels import draw_op
 from noyau.ops.user_gradients import derived_by
 from noyau.signatures.binding import Bound, bind
@@ -67,12 +74,12 @@ Constants = Mapping[str, Any]
 class Variant:
     """What was traced for a kind of call, and the plans for what requires a gradient."""
 
-    wanted: Wanted
+    wanted: Specialization
     graph: Graph
     specialised: Mapping[str, int]
-    plans: dict[Asked, Plan] = field(default_factory=dict)
+    plans: dict[Asked, AutogradPlan] = field(default_factory=dict)
 
-    def holds(self, wanted: Wanted) -> bool:
+    def holds(self, wanted: Specialization) -> bool:
         """Whether it is right for other sizes too."""
         sizes = wanted.sizes
         alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
@@ -97,7 +104,7 @@ class TensorCalls:
         """Decide anew at the next call."""
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
-        self.recent: dict[Any, Plan] = {}
+        self.recent: dict[Any, AutogradPlan] = {}
         self.plans: dict[Any, list[Variant]] = {}
 
     def __call__(self, given: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any = None) -> Any:
@@ -134,7 +141,7 @@ class TensorCalls:
         if is_negated(given):
             given = tuple(map(in_memory, given))
         if not runs_as_written():
-            for door in self.others.get(frozen(constants), ()) if constants else self.plain:
+            for door in self.others.get(constants_key(constants), ()) if constants else self.plain:
                 made = door(given)
                 if made is not MISS:
                     return made
@@ -151,7 +158,7 @@ class TensorCalls:
         if device != CPU:
             return self.on_device(given, constants, device)
         bound = self.bound(arrays_of(given), constants)
-        wanted = wanted_by(self.signature, bound, known)
+        wanted = specialization_of(self.signature, bound, known)
         chosen = calls.choosing.choose(wanted)
         door = self.door(chosen, constants)
         made = MISS if door is None else door(given)
@@ -161,7 +168,7 @@ class TensorCalls:
         if choice.made is None:
             calls.warn(chosen)
             return _packed(calls.written(bound, known))
-        return _packed(run(choice, wanted, fitted(bound.arrays, wanted.layouts)))
+        return _packed(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)))
 
     def on_device(self, given: tuple[Any, ...], constants: Constants, device: str) -> Any:
         """The whole way on a GPU, where the reference never runs: UnsupportedError where nothing else may, or while a
@@ -173,17 +180,17 @@ class TensorCalls:
             chosen, cells = self.chosen(given, constants, device)
             door, choice = self.door(chosen, constants), chosen.at(cells)
             if door is None or choice.made is None:
-                raise UnsupportedError(refused(self.called, device, chosen))
+                raise UnsupportedError(refusal(self.called, device, chosen))
             made = door(given)
-            return insisting(door, given) if made is MISS else made
+            return call_or_refuse(door, given) if made is MISS else made
 
-    def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Chosen, int]:
+    def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Selection, int]:
         """What runs for tensors on a device, and how many cells the largest of them has."""
         sizing = sizing_integers(self.signature)
         pairs = zip(self.signature.inputs, given, strict=True)
         shapes = [arrays_of([each])[0] if term.name in sizing else array_like_or_number(each) for term, each in pairs]
         bound = self.bound(shapes, constants)
-        wanted = wanted_by(self.signature, bound, self.calls.all(constants), device)
+        wanted = specialization_of(self.signature, bound, self.calls.all(constants), device)
         return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
 
     def explain(self, given: Given, constants: Constants) -> Explanation:
@@ -192,7 +199,7 @@ class TensorCalls:
         chosen, cells = self.chosen(given, constants, device_of(given))
         return explained(self.calls.choosing, chosen, cells)
 
-    def door(self, chosen: Chosen, constants: Constants) -> Entry | None:
+    def door(self, chosen: Selection, constants: Constants) -> Entry | None:
         """The door of what was chosen, kept from now on; None where the reference runs."""
         made = entry(self.called, self.signature, chosen)
         if chosen.until < inf or library.awaits_room() or not self.calls.choosing.is_kept(chosen):
@@ -201,7 +208,7 @@ class TensorCalls:
             if made is not None and not constants:
                 self.plain = (made, *self.plain)[:DOORS]
             elif made is not None:
-                key = frozen(constants)
+                key = constants_key(constants)
                 self.others[key] = (made, *self.others.get(key, ()))[:DOORS]
         return made
 
@@ -232,7 +239,7 @@ class TensorCalls:
 
     def recorded(self, given: tuple[Any, ...], constants: Constants) -> Any:
         """The results where nothing but autograd looks on."""
-        key = (tuple(map(_told, given)), frozen(constants) if constants else ())
+        key = (tuple(map(_told, given)), constants_key(constants) if constants else ())
         plan = self.recent.get(key)
         if plan is None:
             alike = self.promoted(self.admitted(given))
@@ -242,18 +249,18 @@ class TensorCalls:
             given = alike
         return recorded_directly(plan, given)
 
-    def plan(self, given: Given, constants: Constants) -> Plan:
+    def plan(self, given: Given, constants: Constants) -> AutogradPlan:
         """What is recorded for these, made once for their dtypes, ranks, constants and what requires a gradient."""
         asked = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
-        key = (tuple(map(_kind, given)), frozen(constants))
+        key = (tuple(map(_kind, given)), constants_key(constants))
         with self.lock:
             return self.planned(given, constants, key, asked)
 
-    def planned(self, given: Given, constants: Constants, key: Any, asked: Asked) -> Plan:
+    def planned(self, given: Given, constants: Constants, key: Any, asked: Asked) -> AutogradPlan:
         """The same the whole way, for these sizes."""
         bound = bound_of(self.signature, given, self.sizes(constants), self.called)
-        wanted = wanted_by(self.signature, bound, self.calls.all(constants))
-        wanted = Wanted(wanted.instance, wanted.constants, wanted.integers, (), wanted.sizes)
+        wanted = specialization_of(self.signature, bound, self.calls.all(constants))
+        wanted = Specialization(wanted.instance, wanted.constants, wanted.integers, (), wanted.sizes)
         variants = self.plans.setdefault(key, [])
         found = next((each for each in variants if each.holds(wanted)), None)
         if found is None:
@@ -261,19 +268,19 @@ class TensorCalls:
             variants.append(found)
         return self.made(found, asked, constants)
 
-    def traced(self, wanted: Wanted) -> tuple[Graph, Mapping[str, int]]:
+    def traced(self, wanted: Specialization) -> tuple[Graph, Mapping[str, int]]:
         """The graph of the reference; where it cannot be traced and its gradient is given, it is one value.
         UnsupportedError where it has no gradient."""
         description = self.calls.description
         try:
-            return followed(description.reference, wanted)
+            return trace_with_sizes(description.reference, wanted)
         except UnsupportedError as error:
             if description.gradient is not None:
                 return graph_of(description.reference, wanted.instance, wanted.constants), {}
             told = f"give one by @{self.called}.gradient, or call it under torch.no_grad()"
             raise UnsupportedError(f"{self.called} has no gradient, for {error}; {told}") from error
 
-    def made(self, variant: Variant, asked: Asked, constants: Constants) -> Plan:
+    def made(self, variant: Variant, asked: Asked, constants: Constants) -> AutogradPlan:
         """The plan for what requires a gradient, made once."""
         if asked not in variant.plans:
             names = [node.output for node, asks in zip(variant.graph.inputs, asked, strict=True) if asks]
@@ -282,7 +289,7 @@ class TensorCalls:
             variant.plans[asked] = plan_of(variant.graph, names, self.called, draw, *runs, self.how(variant.wanted))
         return variant.plans[asked]
 
-    def how(self, wanted: Wanted) -> Callable[[Graph, Sequence[str]], Derived]:
+    def how(self, wanted: Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
         """How gradients are found: as the author says, else by derivation."""
         gradient = self.calls.description.gradient
         if gradient is None:
@@ -312,7 +319,7 @@ class TensorCalls:
             if term.dims is not None and not is_tensor:
                 raise SignatureError(f"{self.called}: {term.name}: what is no tensor does not fit {term}")
         kinds = tuple((name, _SCHEMA[type(value)]) for name, value in simple.items())
-        key = (tensors, kinds, frozen(baked))
+        key = (tensors, kinds, constants_key(baked))
         with self.lock:
             if key not in self.operators:
                 self.operators[key] = register(self.told(tensors, kinds, baked, str(key)))
@@ -335,14 +342,14 @@ class TensorCalls:
 
         def record(given: Given, constants: Constants) -> Any:
             refuse_tangents(self.called, given)
-            return recorded(self.plan(given, known(constants)), given) if is_recorded(given) else None
+            return record_call(self.plan(given, known(constants)), given) if is_recorded(given) else None
 
         def call(*given: Any, **constants: Any) -> Any:
             return self(given, known(constants), {})
 
         return Operator(
             self.called,
-            f"{self.signature}|{told_of(self.calls.description.reference.function)}|{key}",
+            f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}",
             tuple(map(_type_of, self.signature.inputs, tensors)),
             tuple(kind for _, kind in kinds),
             len(self.signature.outputs),

@@ -13,7 +13,7 @@ from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.tensors import array_like, array_of
-from noyau.kernels.programs.run import Built
+from noyau.kernels.programs.run import BuiltProgram
 from noyau.ops.torch.program_runner import host
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -27,7 +27,7 @@ class DeviceDoor:
     says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes are
     refused, or launches run for them that its certificate is not of. A tensor without axes may lie on the CPU."""
 
-    def __init__(self, built: Built, ends: Sequence[Argument], called: str, tiles: Mapping[str, int]) -> None:
+    def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Mapping[str, int]) -> None:
         self.ends, self.called = tuple(ends), called
         self.device = torch.device(built.generated.wanted.device)
         self.run, self.generated = host(built, tiles), built.generated

@@ -10,6 +10,6 @@ import torch
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def untraced(op: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+def call_outside_graph(op: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
     """The call outside of a compiled graph: without a signature nothing tells its results before it runs."""
     return op(*args, **kwargs)

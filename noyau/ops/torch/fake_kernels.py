@@ -52,18 +52,18 @@ def number(extent: Any) -> int:
 def results_of(bound: Bound, given: Sequence[Any]) -> list[torch.Tensor]:
     """Tensors without values as an op with these arguments gives them."""
     inputs, outputs = bound.instance.inputs, bound.instance.outputs
-    sizes = solved([value.shape for value in inputs], given)
+    sizes = solve_sizes([value.shape for value in inputs], given)
     return [_empty(value, sizes, given) for value in outputs]
 
 
 def results_of_graph(graph: Graph, given: Sequence[Any]) -> list[torch.Tensor]:
     """Tensors without values as a graph gives them."""
-    sizes = solved([node.shape for node in graph.inputs], given)
+    sizes = solve_sizes([node.shape for node in graph.inputs], given)
     nodes = [graph[name] for name in graph.outputs]
     return [_empty(Value(node.output, node.dtype, node.shape), sizes, given) for node in nodes]
 
 
-def solved(shapes: Sequence[Shape], given: Sequence[Any]) -> dict[str, Any]:
+def solve_sizes(shapes: Sequence[Shape], given: Sequence[Any]) -> dict[str, Any]:
     """The sizes, as they are: symbolic ones stay so, and what must be equal is asked of them."""
     extents = [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in given]
     sizes: dict[str, Any] = {}

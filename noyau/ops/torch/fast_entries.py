@@ -15,12 +15,12 @@ from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.fast_calls import TensorDoor, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.kernels.callers import built, caller_of
+from noyau.kernels.callers import caller_of, library_of
 from noyau.kernels.programs.generate import CPU
-from noyau.kernels.programs.run import Built
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.programs.run import BuiltProgram
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch import fast_entries
-from noyau.ops.dispatch.choice import USUAL, Choice, Chosen
+from noyau.ops.dispatch.choice import USUAL, Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of
 from noyau.ops.torch.cuda_fast_calls import DeviceDoor
 from noyau.ops.torch.program_runner import host
@@ -29,7 +29,7 @@ from noyau.signatures.types import Signature
 Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 
 
-def entry(called: str, signature: Signature, chosen: Chosen) -> Entry | None:
+def entry(called: str, signature: Signature, chosen: Selection) -> Entry | None:
     """What takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of another
     key. None where the reference runs."""
     doors = [(_door(called, signature, choice, chosen), most) for choice, most in chosen.choices]
@@ -39,32 +39,32 @@ def entry(called: str, signature: Signature, chosen: Chosen) -> Entry | None:
     return only or partial(_by_size, [(door, most) for door, most in doors if door is not None])
 
 
-def _door(called: str, signature: Signature, choice: Choice, chosen: Chosen) -> Entry | None:
+def _door(called: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:
     wanted = chosen.wanted
     match choice.made:
         case None:
             return None
-        case HandKernel(language=language) if LANGUAGES[language].is_native:
-            made = built(choice.made, wanted.instance, wanted.constants)
+        case UserKernel(language=language) if LANGUAGES[language].is_native:
+            made = library_of(choice.made, wanted.instance, wanted.constants)
             return TensorDoor(*made, arguments_of(signature, wanted, packed=True), called).call
-        case HandKernel() if caller_of(choice.made, gpu=True) is not None:
+        case UserKernel() if caller_of(choice.made, gpu=True) is not None:
             from noyau.ops.torch.triton_fast_calls import HandDoor
 
             return HandDoor(choice.made, wanted, arguments_of(signature, wanted), called)
-        case Built() if choice.made.library is not None or wanted.device != CPU:
+        case BuiltProgram() if choice.made.library is not None or wanted.device != CPU:
             return through_program(choice.made, arguments_of(signature, wanted), called, choice.tiles)
         case _:
             alone = fast_entries.entry(called, signature, replace(chosen, choices=((choice, float("inf")),)))
             return None if alone is None else partial(through_arrays, alone)
 
 
-def refused(called: str, device: str, chosen: Chosen) -> str:
+def refusal(called: str, device: str, chosen: Selection) -> str:
     """What a user is told where no kernel may run on a GPU."""
     told = "; ".join(f"{kernel}: {reason}" for kernel, reason in chosen.rejected) or "nothing is generated"
     return f"{called}: no kernel may run on {device} ({told}); copy the tensors to the CPU, or use noyau.reference()"
 
 
-def insisting(door: Entry, given: tuple[Any, ...]) -> Any:
+def call_or_refuse(door: Entry, given: tuple[Any, ...]) -> Any:
     """What a door gives for what it has missed, or the reason why it gives nothing. UnsupportedError where it has
     none."""
     if isinstance(door, DeviceDoor):
@@ -72,7 +72,9 @@ def insisting(door: Entry, given: tuple[Any, ...]) -> Any:
     raise UnsupportedError("no kernel takes these tensors as they lie; give packed ones: x.contiguous()")
 
 
-def through_program(made: Built, ends: Sequence[Argument], called: str, tiles: Mapping[str, int] = USUAL) -> Entry:
+def through_program(
+    made: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Mapping[str, int] = USUAL
+) -> Entry:
     """The door of a built program, in C or on a GPU."""
     if LANGUAGES[made.generated.language].on_gpu:
         return DeviceDoor(made, ends, called, tiles)

@@ -25,9 +25,16 @@ from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_a
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import CPU, Generated, Wanted, languages_on, printed, program_in
-from noyau.kernels.programs.run import Built, build
-from noyau.ops.dispatch.smoke_certificate import hint, made_at, made_inputs, sizes_at_edges, sizes_missed
+from noyau.kernels.programs.generate import (
+    CPU,
+    GeneratedProgram,
+    Specialization,
+    languages_on,
+    print_program,
+    program_in,
+)
+from noyau.kernels.programs.run import BuiltProgram, build
+from noyau.ops.dispatch.smoke_certificate import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
 from noyau.ops.dispatch.winners import machine_of
 from noyau.ops.torch.fake_kernels import results_of_graph
 from noyau.ops.torch.fast_entries import Entry, through_program
@@ -49,14 +56,14 @@ CELLS = 1 << 12  # of the largest array
 NOTHING: Sizes = MappingProxyType({})
 
 
-def draw_op(description: Description, wanted: Wanted, graph: Graph, asked: Sequence[Sizes] = ()) -> Drawn:
+def draw_op(description: Description, wanted: Specialization, graph: Graph, asked: Sequence[Sizes] = ()) -> Drawn:
     """Inputs of an op: by its maker where that gives some of these dtypes and ranks, else such as its graph takes."""
-    usual = made_inputs(description, wanted, 0)
+    usual = maker_inputs(description, wanted, 0)
     first = next(usual, None)
     if first is None:
         yield from draw_graph(graph, wanted.integers, wanted.sizes, asked)
         return
-    found = (made_at(description, wanted, graph, sizes) for sizes in asked)
+    found = (maker_inputs_at(description, wanted, graph, sizes) for sizes in asked)
     for _, arrays in chain.from_iterable(found) if asked else chain([first], usual):
         yield dict(zip((node.output for node in graph.inputs), arrays, strict=True))
 
@@ -105,7 +112,7 @@ class GraphKernels:
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         self.graph, self.called, self.draw = graph, called, draw
         self.doors: tuple[Entry, ...] = ()
-        self.made: dict[tuple[Any, ...], list[Built]] = {}
+        self.made: dict[tuple[Any, ...], list[BuiltProgram]] = {}
         self.lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -146,17 +153,17 @@ class GraphKernels:
         results = host(built)(*tensors)  # it tells why
         return results[0] if len(results) == 1 else tuple(results)
 
-    def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> Built:
+    def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> BuiltProgram:
         """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
         with self.lock:
             made = self.made.setdefault((layouts, device), [])
             found = next((each for each in made if each.generated.certified_at(sizes)), None)
             if found is None:
-                found = certified(self.first(layouts, device, sizes), self.draw)
+                found = certify(self.first(layouts, device, sizes), self.draw)
                 made.append(found)
             return found
 
-    def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> Built:
+    def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> BuiltProgram:
         """Those of the first language that can be built here."""
         faults: list[UnsupportedError | BuildError | MissingExtraError] = []
         languages = languages_on(device)
@@ -172,18 +179,20 @@ class GraphKernels:
 
 def generated_of(
     graph: Graph, called: str, layouts: tuple[Layout, ...], language: str, device: str, sizes: Sizes
-) -> Generated:
+) -> GeneratedProgram:
     """The kernels of a graph in a language, for inputs that lie so on a device and a call of these sizes.
     UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    wanted = Wanted(Instance(values, results, ()), layouts=layouts, sizes=sizes, device=device)
+    wanted = Specialization(Instance(values, results, ()), layouts=layouts, sizes=sizes, device=device)
     memory = laid_out(graph, layouts)
     made = program_in(memory, identifier(called), layouts, language)
-    return Generated(called, language, wanted, graph, {}, made, printed(made, language, f"{called}: {wanted.instance}"))
+    return GeneratedProgram(
+        called, language, wanted, graph, {}, made, print_program(made, language, f"{called}: {wanted.instance}")
+    )
 
 
-def certified(built: Built, draw: Draw) -> Built:
+def certify(built: BuiltProgram, draw: Draw) -> BuiltProgram:
     """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
     generated = built.generated
     device = generated.wanted.device
@@ -202,7 +211,7 @@ def certified(built: Built, draw: Draw) -> Built:
     return built
 
 
-def _cases(generated: Generated, draw: Draw, most: int) -> Iterator[Case]:
+def _cases(generated: GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]:
     """What is drawn, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
     maker of inputs gives such, any that the graph takes."""
     graph, wanted = generated.graph, generated.wanted

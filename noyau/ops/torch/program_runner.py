@@ -24,7 +24,7 @@ from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs.libraries import product, slope_of
 from noyau.kernels.programs.program import KernelStep
-from noyau.kernels.programs.run import Built, BuiltKernel
+from noyau.kernels.programs.run import BuiltKernel, BuiltProgram
 from noyau.ops.dispatch.choice import USUAL
 from noyau.ops.dispatch.fast_entries import solver
 
@@ -34,20 +34,20 @@ Step = Callable[[list[Tensor], Sizes], Sequence[Tensor]]
 _LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
 
 
-def host(built: Built, tiles: Mapping[str, int] = USUAL) -> Host:
+def host(built: BuiltProgram, tiles: Mapping[str, int] = USUAL) -> TensorProgram:
     """A built program as a function of tensors of the device that it was made for, in the order of its inputs, that
     gives a list of new ones; no result shares memory with an input. `tiles`: as kernels on a GPU take them.
 
     What does not lie as the kernels want it is copied. Gradients are the caller's business: call it where none are
     recorded. The function raises InputError where shapes do not fit or an index is out of bounds; on a GPU, where
     indices are not looked at, what `triton_launching.Launcher` raises."""
-    return Host(built, tiles)
+    return TensorProgram(built, tiles)
 
 
-class Host:
+class TensorProgram:
     """The program with everything looked up that does not depend on a call."""
 
-    def __init__(self, built: Built, tiles: Mapping[str, int] = USUAL) -> None:
+    def __init__(self, built: BuiltProgram, tiles: Mapping[str, int] = USUAL) -> None:
         program = built.generated.program
         graph, wanted = program.graph, built.generated.wanted
         self.device, self.is_single = torch.device(wanted.device), program.single is not None
@@ -86,7 +86,7 @@ class Host:
         step = self.steps[0][0]
         given = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
         copied = any(one.data_ptr() != other.data_ptr() for one, other in zip(given, tensors, strict=True))
-        return results, None if copied or not isinstance(step, OnDevice) else step.again(given)
+        return results, None if copied or not isinstance(step, DeviceStep) else step.again(given)
 
 
 def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
@@ -100,11 +100,11 @@ def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
             return tensor
 
 
-def _calls(built: Built, tiles: Mapping[str, int]) -> list[Step]:
+def _calls(built: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:
     kernels, device = iter(built.kernels), torch.device(built.generated.wanted.device)
     if LANGUAGES[built.generated.language].on_gpu:
         return [
-            OnDevice(built, step.kernel, tiles)
+            DeviceStep(built, step.kernel, tiles)
             if isinstance(step, KernelStep)
             else partial(_library, step.graph, device)
             for step in built.generated.program.steps
@@ -115,10 +115,10 @@ def _calls(built: Built, tiles: Mapping[str, int]) -> list[Step]:
     ]
 
 
-class OnDevice:
+class DeviceStep:
     """A kernel of a program on tensors of a GPU, packed where it wants them so and a library left them otherwise."""
 
-    def __init__(self, built: Built, kernel: Kernel, tiles: Mapping[str, int]) -> None:
+    def __init__(self, built: BuiltProgram, kernel: Kernel, tiles: Mapping[str, int]) -> None:
         from noyau.hosts.torch.cuda.launch import Launcher
 
         self.launcher = Launcher(built.generated.text, kernel, built.generated.called, tiles)
@@ -137,7 +137,7 @@ def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
     return tensor if fits else tensor.contiguous()
 
 
-def _kernel(built: Built, step: KernelStep, kernel: BuiltKernel) -> Step:
+def _kernel(built: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Step:
     if built.library is None:
         return lambda given, sizes: _through_arrays(kernel, given)
     layouts = [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)]

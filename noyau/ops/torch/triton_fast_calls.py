@@ -12,16 +12,16 @@ from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.cuda.errors import device_errors
-from noyau.kernels.programs.generate import Wanted
+from noyau.kernels.programs.generate import Specialization
 from noyau.kernels.triton.calls import TritonKernel
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.torch.cuda_fast_calls import DeviceDoor
 
 
 class HandDoor(DeviceDoor):
     """A kernel of a user's on tensors, and on numbers where `ends` says so: as `DeviceDoor`."""
 
-    def __init__(self, kernel: HandKernel, wanted: Wanted, ends: Sequence[Argument], called: str) -> None:
+    def __init__(self, kernel: UserKernel, wanted: Specialization, ends: Sequence[Argument], called: str) -> None:
         self.ends, self.called, self.device = tuple(ends), called, torch.device(wanted.device)
         self.kernel = TritonKernel(kernel, wanted.instance, wanted.constants)
         self.results = [TO_TORCH[value.dtype] for value in wanted.instance.outputs]

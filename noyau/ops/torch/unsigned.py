@@ -14,12 +14,12 @@ from noyau.kernels.programs.generate import CPU
 from noyau.kernels.reference import runs_as_written
 from noyau.ops.dispatch.calls import Calls
 from noyau.ops.dispatch.explanation import Explanation
-from noyau.ops.dispatch.unsigned import Unsigned
+from noyau.ops.dispatch.unsigned import UnsignedCalls
 from noyau.ops.torch.calls import TensorCalls
 from noyau.ops.torch.fake_kernels import stand_in
 
 
-def tensor_calls(calls: Calls | Unsigned) -> Any:
+def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
     """The calls on tensors of an op, made when they are first asked for."""
     if calls.tensors is None:
         calls.tensors = TensorCalls(calls) if isinstance(calls, Calls) else UnsignedTensors(calls)
@@ -29,10 +29,10 @@ def tensor_calls(calls: Calls | Unsigned) -> Any:
 class UnsignedTensors:
     """The calls of an op without a signature on tensors."""
 
-    def __init__(self, calls: Unsigned) -> None:
+    def __init__(self, calls: UnsignedCalls) -> None:
         self.follow(calls)
 
-    def follow(self, calls: Unsigned) -> None:
+    def follow(self, calls: UnsignedCalls) -> None:
         """Be those of another description of the op from now on."""
         self.calls = calls
 

@@ -68,12 +68,12 @@ def built(source: Source) -> Program:
         raise BuildError(str(error).replace(OWN, source.called)) from None
 
 
-def _options(source: Source) -> c_compiler.Options:
-    options = c_compiler.Options(compiler=_compiler(), extra=_flags(source), called=OWN)
+def _options(source: Source) -> c_compiler.CompilerOptions:
+    options = c_compiler.CompilerOptions(compiler=_compiler(), extra=_flags(source), called=OWN)
     return _with_headers(source, options) if _has_own_headers(source) else options
 
 
-def _object(source: Source, options: c_compiler.Options) -> Path:
+def _object(source: Source, options: c_compiler.CompilerOptions) -> Path:
     try:
         return c_compiler.compile_object(source.text, options)
     except BuildError as error:
@@ -85,18 +85,22 @@ def runtime(*, in_cpp: bool) -> Path:
     built. BuildError and UnsupportedError as of `built`."""
     flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
     named = ("-DNOYAU_IN_CPP",) if in_cpp else ()
-    return c_compiler.compile_object(_runtime(), c_compiler.Options(compiler=_compiler(), extra=(*flags, *named)))
+    return c_compiler.compile_object(
+        _runtime(), c_compiler.CompilerOptions(compiler=_compiler(), extra=(*flags, *named))
+    )
 
 
 @cache
-def _built(source: Source, options: c_compiler.Options, others: tuple[Path, ...]) -> Program:
+def _built(source: Source, options: c_compiler.CompilerOptions, others: tuple[Path, ...]) -> Program:
     compiler = options.compiler
     own = _object(source, options)
     in_cpp = any(LANGUAGES[each.language].is_cpp for each in (source, *source.others)) or "-lstdc++" in source.flags
     standard = ["-lstdc++"] if in_cpp else []  # which is most of what takes time to link
     words = [*standard, "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
     try:
-        path = c_compiler.program([own, *others, runtime(in_cpp=in_cpp)], words, c_compiler.Options(compiler=compiler))
+        path = c_compiler.program(
+            [own, *others, runtime(in_cpp=in_cpp)], words, c_compiler.CompilerOptions(compiler=compiler)
+        )
     except BuildError as error:
         raise _explained(error) from None
     held = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
@@ -147,9 +151,9 @@ def _has_own_headers(source: Source) -> bool:
     return is_told or bool(_INCLUDES.search(source.text))
 
 
-def _with_headers(source: Source, options: c_compiler.Options) -> c_compiler.Options:
+def _with_headers(source: Source, options: c_compiler.CompilerOptions) -> c_compiler.CompilerOptions:
     """With a digest of all that the text includes, so that what was built with other headers is not taken."""
-    found = _digest(c_compiler.preprocessed(source.text, options))
+    found = _digest(c_compiler.preprocess(source.text, options))
     return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{found}"))
 
 

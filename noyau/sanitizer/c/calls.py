@@ -18,7 +18,7 @@ from noyau.kernels.c.parameters import RANGE, Roles, roles_of
 from noyau.kernels.c.syntax import plain_name, syntax
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import HandKernel, number_text
+from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.run import Given, Launch
 from noyau.signatures.instances import shapes_of
@@ -43,7 +43,7 @@ class Call:
 
 
 def call_of(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int = 0
+    kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int = 0
 ) -> Call:
     """The call of a kernel on arrays. SignatureError where it does not fit, or a grid has no launch."""
     return _Making(kernel, instance, arrays, constants, number).call()
@@ -63,7 +63,7 @@ def with_calls(text: str, calls: Sequence[Call], language: str) -> str:
     return "\n".join([own, *head, *(call.text for call in calls), last, ""])
 
 
-def is_grid(kernel: HandKernel) -> bool:
+def is_grid(kernel: UserKernel) -> bool:
     """Whether it is launched over a grid, rather than called."""
     return LANGUAGES[kernel.language].on_gpu and is_global(kernel.text, kernel.entry)
 
@@ -93,7 +93,7 @@ class _Making:
 
     def __init__(
         self,
-        kernel: HandKernel,
+        kernel: UserKernel,
         instance: Instance,
         arrays: Sequence[Array],
         constants: Mapping[str, Any],

@@ -15,7 +15,7 @@ from noyau.errors import FindingKind
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.syntax import blanked
-from noyau.kernels.user_kernel import HandKernel, number_text
+from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.access_map import Map
 from noyau.sanitizer.c.build import Program, Source, built
 from noyau.sanitizer.c.calls import Call, call_of, with_calls
@@ -86,7 +86,7 @@ def _source(case: Case, calls: Sequence[Call]) -> Source:
     return Source(macros + text, kernel.language, tuple(kernel.usage.options.get("flags", ())), folder)
 
 
-def plans_of(kernel: HandKernel) -> tuple[Plan, ...]:
+def plans_of(kernel: UserKernel) -> tuple[Plan, ...]:
     """How a kernel is run: as its text has threads of OpenMP, of its own, or none."""
     if LANGUAGES[kernel.language].on_gpu:
         return _ALONE

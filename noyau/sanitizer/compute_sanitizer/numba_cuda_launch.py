@@ -11,7 +11,7 @@ from noyau.errors import MissingExtraError
 from noyau.kernels.buffers import GPU, ask
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import empty_outputs
-from noyau.kernels.user_kernel import HandKernel, python_function
+from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.signatures.types import Instance
 
 try:
@@ -20,7 +20,7 @@ except ImportError as error:
     raise MissingExtraError("numba is not installed; run: pip install 'noyau[numba]'") from error
 
 
-def launch(kernel: HandKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any]) -> None:
+def launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any]) -> None:
     """One launch, on memory of the device that no one else has; outputs that nothing is put into before are unset."""
     run = FunctionKernel(kernel, instance, constants)
     outputs = empty_outputs(instance, arrays)

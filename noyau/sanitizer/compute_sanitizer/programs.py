@@ -20,7 +20,7 @@ import numpy as np
 
 from noyau.errors import BuildError, FindingKind, NoyauError, UnsupportedError
 from noyau.kernels.c.functions import prototype
-from noyau.kernels.user_kernel import HandKernel, number_text
+from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.c.calls import Call, call_of, is_grid
 from noyau.sanitizer.c.run import Given
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
@@ -66,7 +66,7 @@ _MAIN = """int main(int, char **argv) {{
 
 
 def written(
-    kernel: HandKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any], folder: Path
+    kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any], folder: Path
 ) -> tuple[Path, Path]:
     """The text of a program that launches a kernel once on arrays, and the file with what they hold. UnsupportedError
     for a call that is not spelt."""
@@ -87,7 +87,7 @@ def written(
     return program, held
 
 
-def compiled(program: Path, kernel: HandKernel) -> Path:
+def compiled(program: Path, kernel: UserKernel) -> Path:
     """The program, built with line numbers. BuildError as nvcc says."""
     nvcc = found_tool("nvcc")
     if nvcc is None:
@@ -122,7 +122,7 @@ def _bytes(each: Given | int | float) -> bytes:
     return b"" if each.holds is None else np.ascontiguousarray(each.holds, each.dtype).tobytes()
 
 
-def _spelt(kernel: HandKernel, call: Call) -> str:
+def _spelt(kernel: UserKernel, call: Call) -> str:
     """The call as nvcc reads it."""
     if not is_grid(kernel):
         body = re.search(r"\(void\)a; (?P<call>.*;) \}\s*$", call.text, re.DOTALL)

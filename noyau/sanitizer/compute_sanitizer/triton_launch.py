@@ -10,7 +10,7 @@ import numpy as np
 from noyau.errors import MissingExtraError
 from noyau.kernels.triton.calls import TritonKernel
 from noyau.kernels.triton.parameters import configs_of
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.signatures.types import Instance
 
 try:
@@ -19,7 +19,7 @@ except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install 'noyau[triton]'") from error
 
 
-def launch(kernel: HandKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any]) -> None:
+def launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any]) -> None:
     """One launch, each tensor in memory of its own; of a tuner's configurations the first."""
     made = TritonKernel(kernel, instance, constants, 0 if configs_of(kernel.function) else None)
     given = [

@@ -17,7 +17,7 @@ from noyau.codegen.language import LANGUAGES, Language
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.syntax import plain_name
-from noyau.kernels.user_kernel import HandKernel, python_function
+from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
 from noyau.sanitizer.lint.c_text import statements
 from noyau.sanitizer.lint.diagnostics import Remark
@@ -40,7 +40,7 @@ class Text:
     types: Mapping[str, str]
 
 
-def text_of(kernel: HandKernel) -> Text | None:
+def text_of(kernel: UserKernel) -> Text | None:
     """The text of a kernel, None where it is not read."""
     try:
         return _in_c(kernel) if kernel.function is None else of_function(kernel.function)
@@ -67,7 +67,7 @@ def _names(function: Any) -> dict[str, Any]:
     return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
 
 
-def _in_c(kernel: HandKernel) -> Text:
+def _in_c(kernel: UserKernel) -> Text:
     body = statements(kernel.text, plain_name(kernel.entry), kernel.language)
     types = {each.name: f"{each.type}{' *' if each.is_pointer else ''}" for each in prototype(kernel).parameters}
     return Text(tuple(body), kernel.place, body[0].lineno if body else 1, {}, types)
@@ -144,7 +144,7 @@ def remarks(situation: Situation, again: Callable[[Mapping[str, int]], Situation
 
 
 @lru_cache(maxsize=64)
-def _text(kernel: HandKernel) -> Text | None:
+def _text(kernel: UserKernel) -> Text | None:
     return text_of(kernel)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, FindingKind
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.sanitizer.lint.arithmetic import text_of
 from noyau.sanitizer.lint.diagnostics import Remark
 from noyau.toolchain.c import compiler as c_compiler
@@ -32,7 +32,7 @@ _TIMES, _ROUNDS = 2_000_000, 5
 _MEND = "add to a local variable and store it once, or keep the cells 64 bytes apart: totals[16 * t]"
 
 
-def shared(kernel: HandKernel) -> list[Remark]:
+def shared(kernel: UserKernel) -> list[Remark]:
     """What is said of a kernel whose threads update neighbouring cells in their inner loops."""
     language = LANGUAGES[kernel.language]
     text = text_of(kernel) if language.is_threaded and not language.on_gpu else None

@@ -16,7 +16,7 @@ from noyau.kernels.buffers import GPU, Buffer, ask
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.user_kernel import HandKernel, python_function
+from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 
@@ -29,7 +29,7 @@ class Situation:
     """A kernel at `sizes`: the arrays that it is given have shapes and no cells. `arguments`: by parameter; `grid`,
     `block`: where it is launched, in threads; a program of Triton is a block of one."""
 
-    kernel: HandKernel
+    kernel: UserKernel
     sizes: Mapping[str, int]
     arguments: Mapping[str, Any]
     grid: Three = (1, 1, 1)
@@ -45,7 +45,7 @@ class Situation:
         return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
 
 
-def situation(kernel: HandKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[Any]) -> Situation:
+def situation(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[Any]) -> Situation:
     """A kernel of an op at sizes by the names of its signature; `given`: arrays at other sizes, of which only the
     scalars are looked at. NoyauError where it has no such call; whatever functions of the author raise."""
     scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, given, strict=True) if v.scalar}
@@ -74,7 +74,7 @@ def phantom(shape: Sequence[int], dtype: np.dtype) -> Array:
     return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), tuple(shape), tuple(reversed(strides)))
 
 
-def _arguments(kernel: HandKernel, offers: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
+def _arguments(kernel: UserKernel, offers: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
     """What each parameter of the kernel is, as far as that is known."""
     parameters = parameters_of(kernel)
     if kernel.usage.args is not None:
@@ -93,14 +93,14 @@ def _arguments(kernel: HandKernel, offers: Mapping[str, Any], known: Mapping[str
     return found
 
 
-def parameters_of(kernel: HandKernel) -> list[str]:
+def parameters_of(kernel: UserKernel) -> list[str]:
     """The names of the parameters of a kernel."""
     if kernel.function is None:
         return [each.name for each in prototype(kernel).parameters]
     return list(inspect.signature(python_function(kernel.function)).parameters)
 
 
-def _launch(kernel: HandKernel, offers: Mapping[str, Any]) -> tuple[Three, Three]:
+def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three]:
     launch = kernel.usage.launch
     if not LANGUAGES[kernel.language].on_gpu or launch is None or isinstance(launch, str):
         return (1, 1, 1), (1, 1, 1)
@@ -121,7 +121,7 @@ def count(extents: Three) -> int:
     return math.prod(extents)
 
 
-def tried(kernel: HandKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[Any]) -> Situation | None:
+def tried(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[Any]) -> Situation | None:
     """`situation`, or None where there is none: what does not fit is found where the kernel is run."""
     try:
         return situation(kernel, instance, sizes, given)

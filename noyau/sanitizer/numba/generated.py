@@ -13,12 +13,12 @@ from numba.core.registry import CPUDispatcher
 
 from noyau.codegen.numba.tables import KINDS
 from noyau.ir.loops import SIDE
-from noyau.kernels.programs.run import Built
+from noyau.kernels.programs.run import BuiltProgram
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba.kernel import MOST, Watching
 from noyau.sanitizer.recording_array import Recorder
 from noyau.sanitizer.records import Site, Watched
-from noyau.toolchain.numba.kernel import Compiled, bits_of, path_of
+from noyau.toolchain.numba.kernel import NumbaKernel, bits_of, path_of
 from noyau.verify.findings import Finding
 
 Array = np.ndarray
@@ -36,7 +36,7 @@ class _Steps:
 
     def call(self, kernel: Any, arrays: Sequence[Array]) -> list[Array]:
         """A kernel's results, watched."""
-        assert isinstance(kernel, Compiled)
+        assert isinstance(kernel, NumbaKernel)
         inputs, outputs = kernel.opened(arrays)
         seen = [bits_of(output) for output in outputs]
         recorder = Recorder(MOST)
@@ -49,7 +49,7 @@ class _Steps:
         return outputs
 
 
-def watch_generated(built: Built, arrays: Sequence[Array], op: str, name: str, size: str) -> Watched:
+def watch_generated(built: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> Watched:
     """Every kernel of a program in language numba, on arrays that lie as it wants them."""
     steps = _Steps(op, name, size)
     results = built.run(arrays, steps.call)

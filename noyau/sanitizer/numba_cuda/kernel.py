@@ -22,7 +22,7 @@ from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from noyau.errors import DeviceError, FindingKind, NoyauError, RaisedError, SignatureError
 from noyau.kernels.buffers import GPU, ask
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.user_kernel import HandKernel, python_function
+from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.sanitizer.access_map import Map, Traced, mapped, thread_owner
 from noyau.sanitizer.lint.diagnostics import Remark
 from noyau.sanitizer.lint.launches import Launch as Launched
@@ -117,7 +117,7 @@ def _configuration(run: FunctionKernel, arrays: Sequence[Array], outputs: Sequen
 
 
 def _named(
-    kernel: HandKernel,
+    kernel: UserKernel,
     values: Sequence[Any],
     instance: Instance,
     arrays: Sequence[Array],
@@ -131,7 +131,7 @@ def _named(
     return [Argument(name, each, name not in unset) for name, each in zip(names, values, strict=False)]
 
 
-def _unwritten(launch: Launch, unset: set[str], kernel: HandKernel, size: str) -> list[Finding]:
+def _unwritten(launch: Launch, unset: set[str], kernel: UserKernel, size: str) -> list[Finding]:
     """A finding for each output of which cells were never written."""
     found: list[Finding] = []
     place, nobody = Site.at(kernel.place), f"no thread of {launch.configuration} writes"
@@ -142,7 +142,7 @@ def _unwritten(launch: Launch, unset: set[str], kernel: HandKernel, size: str) -
     return found
 
 
-def _refused(kernel: HandKernel, size: str, message: str) -> Finding:
+def _refused(kernel: UserKernel, size: str, message: str) -> Finding:
     return Finding(kernel.target.op, kernel.name, LANGUAGE, FindingKind.LAUNCH, kernel.place, size, message)
 
 

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.kernels.isolated_library import packed
+from noyau.kernels.isolated_library import pack
 from noyau.kernels.triton.calls import is_interpreted
-from noyau.kernels.user_kernel import HandKernel, python_function, settled
-from noyau.ops.reload import Home, home_of, reloaded
+from noyau.kernels.user_kernel import UserKernel, choose_constants, python_function
+from noyau.ops.reload import Home, home_of, reload_op
 from noyau.sanitizer.access_map import Map
 from noyau.sanitizer.records import Watched
 from noyau.sanitizer.routes import Case
@@ -47,7 +47,7 @@ def watch_apart(case: Case) -> Watched:
     chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
     known = {n: v for n, v in case.constants.items() if isinstance(v, bool | int | float | str)}
     worker.patience_s = _LOADING_S if not worker.is_running else _PATIENCE_S
-    return worker.ask(watch_at, home, kernel.name, chosen, known, packed(case.arrays), case.size)
+    return worker.ask(watch_at, home, kernel.name, chosen, known, pack(case.arrays), case.size)
 
 
 def _worker(home: Home, name: str) -> Worker:
@@ -67,7 +67,7 @@ def end() -> None:
         _WORKERS.popitem()[1].end()
 
 
-def _op_with(kernel: HandKernel) -> Op[..., Any]:
+def _op_with(kernel: UserKernel) -> Op[..., Any]:
     """The op that a kernel is of, among the globals of its function and of what it imports."""
     from noyau.ops.op import Op
 
@@ -89,11 +89,11 @@ def watch_at(
     size: str,
 ) -> Watched:
     """In the worker: one launch of a kernel of the op at a place, watched."""
-    op = reloaded(home)
+    op = reload_op(home)
     assert op.signature is not None
     bound = bind(op.signature, arrays, op.known(constants), op.name)
     kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-    case = Case(settled(kernel, tuple(chosen.items())), bound.instance, bound.arrays, constants, size)
+    case = Case(choose_constants(kernel, tuple(chosen.items())), bound.instance, bound.arrays, constants, size)
     watched = watch_here(case)
     return replace(watched, outputs=tuple(watched.outputs or ()))
 

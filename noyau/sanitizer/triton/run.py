@@ -13,7 +13,7 @@ from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.triton.calls import TritonKernel
 from noyau.kernels.triton.parameters import configs_of
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.user_kernel import UserKernel
 from noyau.sanitizer.access_map import Map, Owner, Traced, mapped
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Route, Seen, Site, Watched, findings_of, unwritten
@@ -130,7 +130,7 @@ def _launched(made: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any],
     return hooks
 
 
-def _unwritten(numbers: Sequence[int], hooks: Hooks, extents: Extents, kernel: HandKernel, size: str) -> list[Finding]:
+def _unwritten(numbers: Sequence[int], hooks: Hooks, extents: Extents, kernel: UserKernel, size: str) -> list[Finding]:
     """A finding for each output of which cells were never written."""
     found: list[Finding] = []
     place, nobody = Site.at(kernel.place), f"no program of the grid {grid_text(hooks.grid)} stores"

@@ -65,7 +65,7 @@ _ZIG_TARGETS = {"armv8-a": "generic", "armv8.2-a": "generic+v8_2a", "armv9-a": "
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class CompilerOptions:
     """How C is built; a part of the cache's key.
 
     `compiler`: a name or a path, or None for the first that is there. `target`: a level such as "x86-64-v3", or
@@ -93,7 +93,7 @@ class Compiler:
         return self.command[1:] == ("-m", "ziglang", "cc")
 
 
-DEFAULTS = Options()
+DEFAULTS = CompilerOptions()
 _running: set[subprocess.Popen[bytes]] = set()  # the compilers that run now, for end_all
 
 
@@ -136,7 +136,7 @@ def resolve_target(target: str) -> str:
     return target
 
 
-def compile_object(text: str, options: Options = DEFAULTS) -> Path:
+def compile_object(text: str, options: CompilerOptions = DEFAULTS) -> Path:
     """The object file of a C text, from the cache or built. BuildError where the compiler is missing or refuses it."""
     compiler = find_compiler(options.compiler)
     flags = _compile_flags(options, compiler)
@@ -146,7 +146,7 @@ def compile_object(text: str, options: Options = DEFAULTS) -> Path:
     )
 
 
-def preprocessed(text: str, options: Options = DEFAULTS) -> bytes:
+def preprocess(text: str, options: CompilerOptions = DEFAULTS) -> bytes:
     """A C text with what it includes now, each file as it is. BuildError as in compile_object."""
     compiler = find_compiler(options.compiler)
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
@@ -155,7 +155,7 @@ def preprocessed(text: str, options: Options = DEFAULTS) -> bytes:
         return output.read_bytes()
 
 
-def link(objects: Sequence[Path], output: Path, options: Options = DEFAULTS) -> None:
+def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAULTS) -> None:
     """Write the shared library of some objects; it appears whole or not at all.
 
     BuildError where a name is undefined or an object is gone, OutputError where `output` cannot be written.
@@ -170,7 +170,7 @@ def link(objects: Sequence[Path], output: Path, options: Options = DEFAULTS) -> 
         _install(folder / "library.so", output)
 
 
-def compile_library(texts: Sequence[str], options: Options = DEFAULTS) -> Path:
+def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
     """The shared library of some C texts, each exporting its kernels, from the cache or built.
 
     BuildError as in compile_object and link.
@@ -184,7 +184,7 @@ def compile_library(texts: Sequence[str], options: Options = DEFAULTS) -> Path:
     )
 
 
-def shared_library(objects: Sequence[Path], options: Options = DEFAULTS) -> Path:
+def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS) -> Path:
     """The shared library of some objects, from the cache or linked. BuildError as in `link`."""
     compiler = find_compiler(options.compiler)
     try:
@@ -197,7 +197,7 @@ def shared_library(objects: Sequence[Path], options: Options = DEFAULTS) -> Path
     )
 
 
-def program(objects: Sequence[Path], words: Sequence[str], options: Options = DEFAULTS) -> Path:
+def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
     """The executable of some objects, from the cache or linked; `words` are more for the linker. It lies there without
     the right to be run: copy it. BuildError as in `link`."""
     compiler = find_compiler(options.compiler)
@@ -255,7 +255,7 @@ def _processor_flags() -> frozenset[str]:
     return frozenset.intersection(*cores) if cores else frozenset()
 
 
-def _compile_flags(options: Options, compiler: Compiler) -> tuple[str, ...]:
+def _compile_flags(options: CompilerOptions, compiler: Compiler) -> tuple[str, ...]:
     target = resolve_target(options.target)
     spelt = _ZIG_TARGETS.get(target, target.replace("-", "_")) if compiler.is_zig else target
     march = () if target == "generic" else (f"-march={spelt}",)
@@ -266,7 +266,7 @@ def _link_flags() -> tuple[str, ...]:
     return ("-shared", "-Wl,--no-undefined") if sys.platform == "linux" else ("-shared",)
 
 
-def _libraries(options: Options) -> tuple[str, ...]:
+def _libraries(options: CompilerOptions) -> tuple[str, ...]:
     """Of the author's flags those that the linker needs too: OpenMP, threads, and libraries."""
     return tuple(flag for flag in options.extra if flag in _LINKED or flag.startswith(("-l", "-L")))
 
@@ -275,7 +275,7 @@ def _key(kind: str, compiler: Compiler, flags: Sequence[str], texts: Sequence[st
     return toolchain_cache.digest(kind, str(ABI), *compiler.command, compiler.version, str(len(flags)), *flags, *texts)
 
 
-def _compile(text: str, command: Sequence[str], output: Path, options: Options) -> None:
+def _compile(text: str, command: Sequence[str], output: Path, options: CompilerOptions) -> None:
     try:
         data = text.encode("utf-8")
     except UnicodeEncodeError as error:

@@ -16,7 +16,7 @@ from noyau.errors import BuildError, CheckError, FindingKind, InputError, Outsid
 from noyau.toolchain.guard_zones import (
     PLAIN,
     SCRATCH_POISONS,
-    Guarded,
+    GuardedArray,
     changed_input,
     poison_of,
     refuse_unwritten,
@@ -227,16 +227,17 @@ class Native:
         status: int = self._kernel.run(ctypes.byref(call), *span)
         return status
 
-    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[Guarded]:
+    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
         """One run between guards; the outputs, once nothing else is found to be touched."""
         around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
         given = [
-            Guarded.alike(f"input {number}", array, self.dtypes[number], around) for number, array in enumerate(inputs)
+            GuardedArray.alike(f"input {number}", array, self.dtypes[number], around)
+            for number, array in enumerate(inputs)
         ]
         sizes = self._bind([guarded.array for guarded in given])
         made = self._poisoned_outputs(self._shapes(sizes), poison)
         scratch = [
-            Guarded.poisoned(f"scratch {number}", (size,), DType.U8, SCRATCH_POISONS[poison])
+            GuardedArray.poisoned(f"scratch {number}", (size,), DType.U8, SCRATCH_POISONS[poison])
             for number, size in enumerate(self._scratch_bytes(sizes))
         ]
         everything = [*given, *made, *scratch]
@@ -249,10 +250,10 @@ class Native:
                 raise changed_input(self.name, number)
         return made
 
-    def _poisoned_outputs(self, shapes: Sequence[tuple[int, ...]], poison: int) -> list[Guarded]:
+    def _poisoned_outputs(self, shapes: Sequence[tuple[int, ...]], poison: int) -> list[GuardedArray]:
         dtypes = self.dtypes[self.inputs :]
         return [
-            Guarded.poisoned(f"output {number}", shape, dtype, poison_of(dtype, poison))
+            GuardedArray.poisoned(f"output {number}", shape, dtype, poison_of(dtype, poison))
             for number, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
         ]
 

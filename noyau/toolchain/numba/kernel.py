@@ -28,8 +28,8 @@ from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, 
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
 from noyau.toolchain.c.library import Empty, Order, has_layout
-from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, Guarded, changed_input, poison_of, refuse_unwritten
-from noyau.toolchain.numba.threads import shared
+from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, GuardedArray, changed_input, poison_of, refuse_unwritten
+from noyau.toolchain.numba.threads import run_shared
 from noyau.toolchain.python_modules import file_of, without_collections
 
 try:
@@ -42,7 +42,7 @@ _KINDS = [f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class LaunchStep:
     """One launch: its number, what it is given by the places of `Plan.values`, and how many items it has, where they
     may be shared."""
 
@@ -52,11 +52,11 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class CallPlan:
     """The launches in order, the shapes of outputs, and shape and dtype of each scratch array. `status`: what the
     kernel's own function returns, where it refuses shapes."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[LaunchStep, ...]
     outputs: tuple[Shape, ...]
     scratch: tuple[tuple[Shape, Any], ...]
     numbers: tuple[int, ...]
@@ -85,7 +85,7 @@ class _Number:
     place: int
 
 
-def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> Plan:
+def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], outputs: Sequence[Shape]) -> CallPlan:
     """The plan of a kernel's own function, whose launches have these names in its text."""
     noted: list[tuple[int, tuple[Any, ...]]] = []
     ends = [_End(at, shape) for at, shape in enumerate((*inputs, *outputs))]
@@ -104,7 +104,7 @@ def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], output
     constants: dict[int, int] = {}
     before = len(ends) + len(scratch)
     steps = [_step(*each, function.__globals__[launches[each[0]]], before, numbers, constants) for each in noted]
-    return Plan(tuple(steps), tuple(outputs), tuple(scratch), numbers, tuple(constants), status or 0)
+    return CallPlan(tuple(steps), tuple(outputs), tuple(scratch), numbers, tuple(constants), status or 0)
 
 
 def _scope(launches: Sequence[str], note: Callable[..., int], empty: Callable[..., _End]) -> Mapping[str, Any]:
@@ -119,7 +119,7 @@ def _scope(launches: Sequence[str], note: Callable[..., int], empty: Callable[..
 
 def _step(
     number: int, arguments: tuple[Any, ...], launch: Any, before: int, numbers: Sequence[int], constants: dict[int, int]
-) -> Step:
+) -> LaunchStep:
     shares = parameters_of(launch.py_func)[-2:] == ("begin", "end")
     given, items = (arguments[:-2], int(arguments[-1])) if shares else (arguments, None)
     places = []
@@ -132,7 +132,7 @@ def _step(
             case _:
                 at = constants.setdefault(int(each), len(constants))
                 places.append(before + len(numbers) + at)
-    return Step(number, tuple(places), items)
+    return LaunchStep(number, tuple(places), items)
 
 
 def parameters_of(function: Any) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ _SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by what is w
 Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
 
 
-class Compiled:
+class NumbaKernel:
     """A kernel of a text of language numba, compiled for the layouts of its inputs, unless it is only to be `opened`.
 
     BuildError where Numba refuses the text."""
@@ -178,7 +178,7 @@ class Compiled:
         self._strided = [buffer.strides is not None for buffer in kernel.of(Role.INPUT)]
         self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
         self._layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
-        self._plans: dict[tuple[object, ...], Plan] = {}
+        self._plans: dict[tuple[object, ...], CallPlan] = {}
         types = self._types(text)
         self._entries = [
             self._compile(launch, [types.get(name, numba.int64) for name in parameters_of(launch.py_func)])
@@ -210,7 +210,7 @@ class Compiled:
         moved = sum(array.nbytes for array in (*inputs, *outputs)) if threads > 1 else 0
         threads = min(threads, moved // PIECE_BYTES) if moved >= WAKING_BYTES else 1
         in_pieces = pieces > 1 or threads < 2
-        cut = partial(one_by_one, pieces, order) if in_pieces else partial(shared, threads=threads)
+        cut = partial(one_by_one, pieces, order) if in_pieces else partial(run_shared, threads=threads)
         self._run(planned, inputs, outputs, cut)
         return outputs
 
@@ -307,7 +307,7 @@ class Compiled:
 
     def _run(
         self,
-        planned: Plan,
+        planned: CallPlan,
         inputs: Sequence[np.ndarray],
         outputs: Sequence[np.ndarray],
         cut: Cut,
@@ -327,7 +327,7 @@ class Compiled:
                 for status in cut(call, step.items):
                     self._refuse(status)
 
-    def _planned(self, inputs: Sequence[np.ndarray]) -> Plan:
+    def _planned(self, inputs: Sequence[np.ndarray]) -> CallPlan:
         """What is called for arrays of these shapes. InputError where they do not fit."""
         key = *(array.shape for array in inputs), *(array.dtype for array in inputs)
         if any(self._strided):
@@ -341,22 +341,22 @@ class Compiled:
             self._plans[key] = found
         return found
 
-    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[Guarded]:
+    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
         """One run between guards; the outputs, once nothing else is found to be touched."""
         around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
-        taken, given = self.kernel.of(Role.INPUT), list[Guarded]()
+        taken, given = self.kernel.of(Role.INPUT), list[GuardedArray]()
         for number, (array, buffer) in enumerate(zip(inputs, taken, strict=True)):
-            given.append(Guarded.alike(f"input {number}", array, buffer.dtype, around))
+            given.append(GuardedArray.alike(f"input {number}", array, buffer.dtype, around))
         planned = self._planned([guarded.array for guarded in given])
         made = [
-            Guarded.poisoned(f"output {number}", shape, buffer.dtype, poison_of(buffer.dtype, poison))
+            GuardedArray.poisoned(f"output {number}", shape, buffer.dtype, poison_of(buffer.dtype, poison))
             for number, (shape, buffer) in enumerate(zip(planned.outputs, self.kernel.of(Role.OUTPUT), strict=True))
         ]
-        scratch: list[Guarded] = []
+        scratch: list[GuardedArray] = []
 
         def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
             size = math.prod(shape) * np.dtype(dtype).itemsize  # the text gives np.float32 and its like
-            scratch.append(Guarded.poisoned(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
+            scratch.append(GuardedArray.poisoned(f"scratch {len(scratch)}", (size,), DType.U8, SCRATCH_POISONS[poison]))
             viewed: np.ndarray = scratch[-1].array.view(dtype).reshape(shape)
             return viewed
 

@@ -13,7 +13,7 @@ Span = tuple[int, int]
 PIECES_A_THREAD = 8
 
 
-class Work:
+class SharedWork:
     """Spans of items that whoever has time takes, one after the other, and what `run` returned for each: its status,
     or what it raised."""
 
@@ -37,11 +37,11 @@ class Work:
         self.ended.put(None)
 
 
-def shared(run: Callable[[int, int], int | None], items: int, threads: int) -> list[int | None]:
+def run_shared(run: Callable[[int, int], int | None], items: int, threads: int) -> list[int | None]:
     """What `run(begin, end)` returned for pieces of [0, items), run by this thread and `threads - 1` others, or as many
     as can be started. What interrupts this thread is raised, and no piece is begun after it."""
     size = max(1, -(-items // (threads * PIECES_A_THREAD)))
-    work = Work(run, [(begin, min(items, begin + size)) for begin in range(0, items, size)])
+    work = SharedWork(run, [(begin, min(items, begin + size)) for begin in range(0, items, size)])
     try:
         _pool(os.getpid()).give(work, min(threads, work.count) - 1)
         work.take()
@@ -56,15 +56,15 @@ def shared(run: Callable[[int, int], int | None], items: int, threads: int) -> l
     return [result for result in work.results if not isinstance(result, Exception)]
 
 
-class Pool:
+class ThreadPool:
     """Threads that wait for work, as many as one was ever given to."""
 
     def __init__(self) -> None:
-        self.waiting: SimpleQueue[Work] = SimpleQueue()
+        self.waiting: SimpleQueue[SharedWork] = SimpleQueue()
         self.threads = 0
         self.lock = Lock()
 
-    def give(self, work: Work, threads: int) -> None:
+    def give(self, work: SharedWork, threads: int) -> None:
         """Have so many threads take part, or as many as there can be."""
         if self.threads < threads:
             with self.lock, contextlib.suppress(RuntimeError):  # beyond a limit, or while the interpreter ends
@@ -79,12 +79,12 @@ class Pool:
             self.waiting.get().take()
 
 
-_POOLS: dict[int, Pool] = {}
+_POOLS: dict[int, ThreadPool] = {}
 
 
-def _pool(process: int) -> Pool:
+def _pool(process: int) -> ThreadPool:
     """The one of a process, whichever thread asks: a forked child has not its parent's threads."""
-    return _POOLS.setdefault(process, Pool())
+    return _POOLS.setdefault(process, ThreadPool())
 
 
 def _nothing(begin: int, end: int) -> None:

@@ -11,7 +11,7 @@ from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.loops import Axis, Loop
 from noyau.ir.walk import every_statement
-from noyau.toolchain.c.compiler import Options as Build
+from noyau.toolchain.c.compiler import CompilerOptions as Build
 from noyau.toolchain.c.compiler import compile_library
 from noyau.toolchain.c.library import Native
 from tests.codegen.kernels import kernel_of

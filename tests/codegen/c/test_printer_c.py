@@ -36,7 +36,7 @@ from noyau.ir.loops import (
     Var,
     Zero,
 )
-from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
 from tests.batching import build_many
 from tests.codegen.kernels import GOLDEN, MORE, kernel_of
@@ -280,7 +280,7 @@ def test_comments(text, comment):
 def test_a_text_compiles_alone_and_beside_others():
     """Twice in one library, where all but the table is private."""
     first, second = (replace(kernel_of("swiglu"), name=name) for name in ("first", "second"))
-    library = compile_library([c_printer.source(first), c_printer.source(second)], Options(extra=("-O0",)))
+    library = compile_library([c_printer.source(first), c_printer.source(second)], CompilerOptions(extra=("-O0",)))
     gate, up = np.ones((2, 3), np.float32), np.full((2, 3), 2, np.float32)
     results = [Native(library, f"{name}_kernel")(gate, up)[0] for name in ("first", "second")]
     assert results[0].tobytes() == results[1].tobytes()

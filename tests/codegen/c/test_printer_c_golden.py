@@ -14,7 +14,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.passes.normal_form import normalise
-from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
 from tests.codegen.kernels import GOLDEN, TABLES, kernel_of
 from tests.compiler.schedules.groups import inputs_of
@@ -54,7 +54,7 @@ def test_the_text_compiles_alone_without_a_warning(name, compiler, tmp_path):
 @pytest.mark.parametrize("name", GOLDEN)
 def test_its_numbers_are_right(name):
     graph, _ = GOLDEN[name]
-    native = Native(compile_library([text_of(name)], Options(export=True, extra=("-O1",))), f"{name}_kernel")
+    native = Native(compile_library([text_of(name)], CompilerOptions(export=True, extra=("-O1",))), f"{name}_kernel")
     normal = normalise(graph)
     sizes = sorted({size for node in graph.inputs for dim in node.shape for size in dim.names})
     for number in SIZES_OF_TABLES if name in TABLES else SIZES:

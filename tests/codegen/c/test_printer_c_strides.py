@@ -15,7 +15,7 @@ from noyau.dtypes import DType
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Role
-from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native, has_layout
 from tests.compiler.schedules.groups import (
     concatenated,
@@ -58,7 +58,9 @@ def kernel_of(name, layout):
 def natives():
     """Each kernel with inputs of each layout, built."""
     kernels = {(name, layout): check(kernel_of(name, layout)) for name in GRAPHS for layout in LAYOUTS}
-    library = compile_library([c_printer.together(list(kernels.values()))], Options(export=True, extra=("-O1",)))
+    library = compile_library(
+        [c_printer.together(list(kernels.values()))], CompilerOptions(export=True, extra=("-O1",))
+    )
     layouts = {key: [buffer.layout for buffer in kernel.of(Role.INPUT)] for key, kernel in kernels.items()}
     return {key: Native(library, f"{kernel.name}_kernel", layouts[key]) for key, kernel in kernels.items()}
 

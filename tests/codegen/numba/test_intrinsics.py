@@ -14,7 +14,7 @@ from noyau.codegen.numba import printer as numba_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.sanitizer.numba.generated import plainly
-from noyau.toolchain.numba.kernel import Compiled, load
+from noyau.toolchain.numba.kernel import NumbaKernel, load
 from tests.codegen.numba_kernels import compiled, kernel_of
 from tests.compiler.schedules.groups import lowered, transposed
 from tests.jobs.check.groups import Group
@@ -53,7 +53,7 @@ def test_tiles_are_turned_as_python_says_it():
     text = numba_printer.source(made)
     assert "    noyau_turn(x_turned, i1u * 16, 64, x, " in text
     x = np.random.default_rng(0).standard_normal((85, 50), np.float32)
-    (got,) = Compiled(text, made)(x)
+    (got,) = NumbaKernel(text, made)(x)
     plain, out = plainly(text), np.zeros((50, 85), np.float32)
     for number, items in enumerate((2, 6, 1)):
         plain[f"kernel_{number}"].py_func(x, out, 85, 50, 0, items)
@@ -72,7 +72,7 @@ def test_large_outputs_are_right_whole_and_in_pieces(dtype):
     x = g.input("x", dtype, "n")
     g.map("add", x, x, dtype=dtype)
     made = schedule(lower(g.graph(), "twice"), numba_printer.SCHEDULE)
-    kernel = Compiled(numba_printer.source(made), made)
+    kernel = NumbaKernel(numba_printer.source(made), made)
     x = np.arange(LARGE * 2 + 77).astype(np.uint8).astype(dtype.numpy)
     for got in (kernel(x), kernel(x, threads=2), kernel(x, pieces=7)):
         assert (got[0] == x + x).all()
@@ -102,7 +102,7 @@ def test_python_stands_for_them_where_a_text_is_watched():
 def test_nothing_is_asked_before_a_loop(empty_cache):
     """Of the arrays of a launch none is another's memory, and LLVM is told so. (Numba does not say of what it has
     loaded.)"""
-    made = Compiled(numba_printer.source(kernel_of("rotary")), kernel_of("rotary"))
+    made = NumbaKernel(numba_printer.source(kernel_of("rotary")), kernel_of("rotary"))
     (launch,) = made._launches
     (text,) = launch.inspect_llvm().values()
     head = next(line for line in text.splitlines() if line.startswith("define") and "rotary_0" in line)

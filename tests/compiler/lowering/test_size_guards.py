@@ -16,7 +16,7 @@ from noyau.errors import InputError
 from noyau.ir.dims import Dim, indices, maximum, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, View, expand_index
 from noyau.ir.sizes import Demand
-from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
 
 A, B = shape_of(["a"]), shape_of(["b"])
@@ -40,7 +40,7 @@ def added(index_of_b) -> Graph:
 
 def native(graph: Graph) -> Native:
     kernel = schedule(lower(graph, "added"))
-    return Native(compile_library([c_printer.source(kernel)], Options(export=True)), "added_kernel")
+    return Native(compile_library([c_printer.source(kernel)], CompilerOptions(export=True)), "added_kernel")
 
 
 @pytest.mark.parametrize(("a", "b"), [(3, 3), (1, 3), (3, 1), (0, 0), (1, 1)])

@@ -133,7 +133,7 @@ def test_a_library_is_not_used_on_a_lesser_cpu(target: int, cpu: int, runs: bool
     here = c_compiler.level()
     if here in names and target > names.index(here) + 1:
         pytest.skip(f"this machine is {here} and cannot run {names[target - 1]}")
-    options = c_compiler.Options(target=names[target - 1])
+    options = c_compiler.CompilerOptions(target=names[target - 1])
     text = kernel_text(STAND_INS["scale_add"].text, "scale_add_1f", MARK)
     custom_ops.build_library({"scale_add_1f": text}, tmp_path / "lesser.so", options, simulated_level=cpu)
     feeds, wanted = scale_add()
@@ -251,7 +251,7 @@ def test_a_library_has_each_operator_once(names: list[str]) -> None:
 
 
 def test_the_shim_compiles_without_a_warning() -> None:
-    options = c_compiler.Options(extra=("-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type"))
+    options = c_compiler.CompilerOptions(extra=("-Wall", "-Wextra", "-Werror", "-Wno-cast-function-type"))
     assert c_compiler.compile_object(custom_ops.shim_text(["one_1a", "two_2b"]), options).is_file()
     assert c_compiler.compile_object(custom_ops.shim_text(["one_1a"], simulated_level=2), options).is_file()
     assert c_compiler.compile_object(custom_ops.cpu_needs_text(), options).is_file()

@@ -156,7 +156,7 @@ def test_subclasses_other_than_parameters_are_missed():
 def test_layouts_are_told_apart_as_numpy_has_them(layout, x, through):
     made = noyau.kernels.programs.generate.generate(
         doubled.description,
-        noyau.kernels.programs.generate.Wanted(doubled.instance([DType.F32], [2]), layouts=(layout,)),
+        noyau.kernels.programs.generate.Specialization(doubled.instance([DType.F32], [2]), layouts=(layout,)),
     )
     found = TensorDoor(
         build(made).library, f"{made.program.kernels[0].name}_kernel", [Argument(DType.F32, 2, layout)], "doubled"

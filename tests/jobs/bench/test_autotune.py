@@ -9,8 +9,8 @@ import pytest
 import noyau
 from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.autotune import variants
-from noyau.kernels.programs.generate import wanted_by
-from noyau.ops.dispatch.winners import recalled
+from noyau.kernels.programs.generate import specialization_of
+from noyau.ops.dispatch.winners import recall_winners
 from noyau.signatures.binding import bind
 from noyau.timing.comparison import spell_s
 from noyau.toolchain import cached_records
@@ -57,7 +57,7 @@ def slow(x, out):
 
 def winners(op, x):
     bound = bind(op.signature, (x,), {}, op.name)
-    return recalled(op.description, wanted_by(op.signature, bound, {}))
+    return recall_winners(op.description, specialization_of(op.signature, bound, {}))
 
 
 def test_the_fastest_runs_from_now_on():

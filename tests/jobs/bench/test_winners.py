@@ -9,7 +9,7 @@ from noyau.errors import OutputError
 from noyau.jobs.bench.candidates import REFERENCE
 from noyau.jobs.bench.record import RETURNING
 from noyau.jobs.bench.winners import winner_of
-from noyau.kernels.programs.generate import wanted_by
+from noyau.kernels.programs.generate import specialization_of
 from noyau.signatures.binding import bind
 from noyau.toolchain import cached_records
 from tests.jobs.bench.samples import add_op, at
@@ -25,7 +25,7 @@ def slow(x, y, out):
 def won(op, seconds, device="cpu"):
     bound = bind(op.signature, (X, X), {}, op.name)
     found = at({(name, RETURNING): each for name, each in seconds.items()})
-    return winner_of(op, found, wanted_by(op.signature, bound, {}, device), 40)
+    return winner_of(op, found, specialization_of(op.signature, bound, {}, device), 40)
 
 
 def test_on_a_gpu_the_sizes_of_tiles_are_part_of_what_won():

@@ -6,7 +6,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.jobs.bench import work as bench_work
 from noyau.jobs.bench.work import Work, work_of_arrays, work_of_graph
-from noyau.kernels.programs.generate import Wanted, traced
+from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.reference import reference_of
 from noyau.signatures.instances import instance_of
 from noyau.signatures.parser import parse
@@ -15,7 +15,7 @@ from noyau.signatures.parser import parse
 def work(text, function, dtypes, ranks, sizes) -> Work:
     reference = reference_of(function, None)
     instance = instance_of(parse(text, reference.parameters), dtypes, ranks)
-    return work_of_graph(traced(reference, Wanted(instance)), sizes)
+    return work_of_graph(trace_reference(reference, Specialization(instance)), sizes)
 
 
 @pytest.mark.parametrize(

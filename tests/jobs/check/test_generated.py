@@ -12,7 +12,7 @@ from noyau.jobs.check.generated import FromReference, from_reference
 from noyau.jobs.check.kernel import OneKernel, Tried
 from noyau.jobs.check.runs import TwoRuns
 from noyau.kernels.guarded_run import How
-from noyau.kernels.programs.run import Built
+from noyau.kernels.programs.run import BuiltProgram
 from noyau.toolchain.c import compiler as c_compiler
 
 X = np.arange(12, dtype=np.float32).reshape(3, 4)
@@ -103,8 +103,8 @@ def test_a_wrong_generated_kernel_is_found(monkeypatch):
         made[0][...] *= 1 + (threads > 1)
         return made
 
-    right = Built.__call__
-    monkeypatch.setattr(Built, "__call__", wrong)
+    right = BuiltProgram.__call__
+    monkeypatch.setattr(BuiltProgram, "__call__", wrong)
     one = noyau.check(doubled).findings[0]
     assert one.kind == "race"
     assert "runs with 1 and 2 threads differ" in one.message

@@ -43,7 +43,7 @@ def of_text(body: str, **said):
 def has_openmp() -> bool:
     text = "#include <omp.h>\nint f(void) { return omp_get_max_threads(); }"
     try:
-        c_compiler.compile_library([text], c_compiler.Options(extra=("-fopenmp",)))
+        c_compiler.compile_library([text], c_compiler.CompilerOptions(extra=("-fopenmp",)))
     except BuildError:
         return False
     return True

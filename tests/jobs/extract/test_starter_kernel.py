@@ -11,7 +11,7 @@ import pytest
 import noyau
 from noyau.jobs.extract.run import extract
 from noyau.jobs.extract.starter_kernel import Start, start_of
-from noyau.kernels.callers import built
+from noyau.kernels.callers import library_of
 from noyau.ops.op_files import load_op
 from noyau.signatures.binding import bind
 from noyau.toolchain.c.library import Native
@@ -65,7 +65,7 @@ def test_it_is_right_in_any_order_of_its_pieces(model, ends, tmp_path):
     with noyau.reference():
         want = op(*arrays)
     bound = bind(op.signature, arrays, op.known(dict(op.description.reference.constants)), op.name)
-    kernel = Native(*built(op.kernels["path"], bound.instance, dict(op.description.reference.constants)))
+    kernel = Native(*library_of(op.kernels["path"], bound.instance, dict(op.description.reference.constants)))
     for threads in (1, 2):
         found = kernel(*bound.arrays, pieces=5, order=lambda count: reversed(range(count)), threads=threads)
         for got, one in zip(found, want if isinstance(want, tuple) else [want], strict=True):

@@ -25,7 +25,7 @@ from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.pipeline import Outcome
 from noyau.jobs.optimize.record import Report
 from noyau.jobs.optimize.record_builder import left_alone, not_fused, record
-from noyau.kernels.certificates import Task, judge
+from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import compare
 from noyau.timing.machine import this_machine
 from noyau.toolchain.c import compiler as c_compiler
@@ -154,7 +154,7 @@ class NumpyHost:
 
         def certificate():
             ends = (group.original, group.graph, [read], dict(self.rounds[0]))
-            return judge(Task(kernel.operator, candidate.library, *ends, 0, made_up=True, effort=SMOKE)), ""
+            return judge(CertificateTask(kernel.operator, candidate.library, *ends, 0, made_up=True, effort=SMOKE)), ""
 
         return certify(candidate, certificate)
 

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import SignatureError
-from noyau.kernels.callers import built
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.callers import library_of
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 from noyau.toolchain.c.library import Native
@@ -27,12 +27,12 @@ def f32(*shape: int) -> np.ndarray:
     return np.random.default_rng(5).standard_normal(shape).astype(np.float32)
 
 
-def native(op: Op, kernel: HandKernel, *arguments: object) -> Native:
+def native(op: Op, kernel: UserKernel, *arguments: object) -> Native:
     bound = bind(op.signature, arguments, op.known(dict(op.description.reference.constants)), op.name)
-    return Native(*built(kernel, bound.instance, {}))
+    return Native(*library_of(kernel, bound.instance, {}))
 
 
-def every_piece(op: Op, kernel: HandKernel, *arguments: object) -> list[tuple[int, int]]:
+def every_piece(op: Op, kernel: UserKernel, *arguments: object) -> list[tuple[int, int]]:
     """The pieces that the function is called for, seven of them from the last to the first: it writes them down."""
     *_, seen = native(op, kernel, *arguments)(*map(np.asarray, arguments), pieces=7, order=last_first)
     return [tuple(map(int, each)) for each in seen if each[1] > each[0]]

@@ -9,7 +9,7 @@ from noyau.compiler.autodiff.reverse import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.kernels.programs.generate import Wanted, generate, languages_on, printed, program_in
+from noyau.kernels.programs.generate import Specialization, generate, languages_on, print_program, program_in
 from noyau.kernels.programs.program import LibraryStep
 from tests.ops.dispatch.ops import generated, numbers, scale_op, softmax_op
 
@@ -70,7 +70,7 @@ def test_a_language_that_nothing_is_generated_in():
     op = softmax_op()
     told = "softmax: no kernels are generated in 'cuda' yet; c, numba and triton are"
     with pytest.raises(UnsupportedError, match=told):
-        generate(op.description, Wanted(op.instance([DType.F32], [2])), "cuda")
+        generate(op.description, Specialization(op.instance([DType.F32], [2])), "cuda")
 
 
 @noyau.op("float[n], i64[n], float[m] -> float[m]")
@@ -94,7 +94,7 @@ def test_on_a_gpu_what_no_schedule_takes_is_cut():
     made = program_in(saving, "saving", [PACKED] * len(graph.inputs), "triton")
     assert made.kernels
     assert not any(isinstance(step, LibraryStep) for step in made.steps)
-    assert "def saving" in printed(made, "triton", "")
+    assert "def saving" in print_program(made, "triton", "")
 
 
 def test_what_is_generated_depends_on_the_device():

@@ -10,14 +10,14 @@ import pytest
 
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, PACKED, STRIDED, Layout, Order
-from noyau.kernels.programs.generate import Once, fitted, frozen, key_of, wanted_by
+from noyau.kernels.programs.generate import Once, constants_key, fit_layouts, key_of, specialization_of
 from noyau.signatures.binding import bind
 from tests.ops.dispatch.ops import numbers, softmax_op
 
 
 def key(op, *arrays, **constants):
     bound = bind(op.signature, arrays, {}, op.name)
-    return key_of(wanted_by(op.signature, bound, constants))
+    return key_of(specialization_of(op.signature, bound, constants))
 
 
 def test_calls_that_differ_in_sizes_alone_are_of_one_key():
@@ -43,11 +43,11 @@ def test_what_tells_keys_apart(other):
 
 def test_constants_tell_keys_apart_by_type_and_bits():
     different = [1, 1.0, True, -0.0, 0.0, math.nan, "1", (1, 2), np.float32(1), np.array([1]), np.array([1.0])]
-    keys = [frozen({"c": value}) for value in different]
+    keys = [constants_key({"c": value}) for value in different]
     assert len(set(keys)) == len(different)
-    assert frozen({"a": 1, "b": 2}) == frozen({"b": 2, "a": 1})
-    assert frozen({"c": [1, 2]}) == frozen({"c": [1, 2]})
-    assert frozen({"c": math.nan}) == frozen({"c": math.nan})
+    assert constants_key({"a": 1, "b": 2}) == constants_key({"b": 2, "a": 1})
+    assert constants_key({"c": [1, 2]}) == constants_key({"c": [1, 2]})
+    assert constants_key({"c": math.nan}) == constants_key({"c": math.nan})
 
 
 def test_an_integer_that_gives_a_dim_is_in_the_key():
@@ -62,17 +62,17 @@ def test_arrays_that_no_kernel_reads_are_copied():
     unaligned = np.zeros(17, np.int8)[1:].view(np.float32)
     strided, inner, turned = numbers(8)[::2], numbers(3, 8)[:, :4], numbers(4, 3).T
     layouts = [PACKED, STRIDED, INNER, Layout(Order.PERMUTED, (1, 0))]
-    copied, *same = fitted([unaligned, strided, inner, turned], layouts)
+    copied, *same = fit_layouts([unaligned, strided, inner, turned], layouts)
     assert copied.flags.aligned
     assert [a is b for a, b in zip(same, [strided, inner, turned], strict=True)] == [True] * 3
-    (packed,) = fitted([inner], [PACKED])
+    (packed,) = fit_layouts([inner], [PACKED])
     assert packed.flags.c_contiguous
 
 
 def test_devices_have_keys_of_their_own():
     op = softmax_op()
     bound = bind(op.signature, [numbers(3, 4)], {}, op.name)
-    keys = {key_of(wanted_by(op.signature, bound, {}, device)) for device in ("cpu", "cuda:0", "cuda:1")}
+    keys = {key_of(specialization_of(op.signature, bound, {}, device)) for device in ("cpu", "cuda:0", "cuda:1")}
     assert len(keys) == 3
 
 

@@ -8,8 +8,8 @@ pytest.importorskip("triton")
 import noyau  # noqa: E402
 from noyau.errors import DeviceError, SignatureError, UnsupportedError  # noqa: E402
 from noyau.kernels.buffers import GPU  # noqa: E402
-from noyau.kernels.triton.calls import TritonKernel, as_grid, device_told, is_interpreted, where  # noqa: E402
-from noyau.kernels.user_kernel import settled  # noqa: E402
+from noyau.kernels.triton.calls import TritonKernel, as_grid, device_properties, is_interpreted, where  # noqa: E402
+from noyau.kernels.user_kernel import choose_constants  # noqa: E402
 from noyau.signatures.binding import bind  # noqa: E402
 from tests.kernels import triton_ops  # noqa: E402
 
@@ -23,7 +23,7 @@ can_run = pytest.mark.skipif(
 def made(op, name, *given, constants=(), **known):
     arrays = [each.cpu().numpy() if isinstance(each, torch.Tensor) else each for each in given]
     bound = bind(op.signature, arrays, op.known(op.description.reference.constants), op.name)
-    return TritonKernel(settled(op.kernels[name], constants), bound.instance, known)
+    return TritonKernel(choose_constants(op.kernels[name], constants), bound.instance, known)
 
 
 def vector(count):
@@ -98,7 +98,7 @@ def test_a_grid_is_one_to_three_numbers():
 
 
 def test_without_a_gpu_a_named_one_is_assumed():
-    assert device_told(torch.device("cpu")) is GPU
+    assert device_properties(torch.device("cpu")) is GPU
     assert "assumed" in GPU.model
     assert "triton" in where()
 
@@ -114,4 +114,4 @@ def test_tensors_of_the_cpu_are_refused():
 def test_a_tuner_chooses_on_a_gpu():
     x = vector(1000)
     assert torch.equal(made(triton_ops.scaled, "tuned", x, 2.0)(x, 2.0)[0], 2 * x)
-    assert device_told(x.device).sm_count == torch.cuda.get_device_properties(0).multi_processor_count
+    assert device_properties(x.device).sm_count == torch.cuda.get_device_properties(0).multi_processor_count

@@ -3,7 +3,14 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import SignatureError
-from noyau.kernels.triton.parameters import asks_strides, configs_of, meta_names, options_of, taken_by, untuned
+from noyau.kernels.triton.parameters import (
+    asks_strides,
+    bind_parameters,
+    configs_of,
+    meta_names,
+    options_of,
+    without_tuner,
+)
 from noyau.kernels.user_kernel import language_of
 from tests.kernels.triton_likes import Autotuner, Config, Heuristics, Jitted
 from tests.kernels.written import op_of
@@ -30,7 +37,7 @@ def attached(function, **said):
 
 def taken(function, **said):
     kernel = attached(function, **said)
-    return taken_by(kernel.function, kernel.usage, kernel.target, kernel.called)
+    return bind_parameters(kernel.function, kernel.usage, kernel.target, kernel.called)
 
 
 def test_its_language_and_its_function_are_told_by_its_type():
@@ -69,13 +76,13 @@ def test_what_a_tuner_and_heuristics_give_is_not_asked_for():
 
 
 def test_without_its_tuner_heuristics_stay():
-    assert isinstance(untuned(tuned()), Heuristics)
+    assert isinstance(without_tuner(tuned()), Heuristics)
     around = Heuristics(Autotuner(Jitted(add_blocks), [Config({"BLOCK": 32})]), {"EVEN": len})
-    inner = untuned(around)
+    inner = without_tuner(around)
     assert isinstance(inner, Heuristics)
     assert isinstance(inner.fn, Jitted)
     assert isinstance(around.fn, Autotuner)
-    assert isinstance(untuned(Jitted(add_blocks)), Jitted)
+    assert isinstance(without_tuner(Jitted(add_blocks)), Jitted)
 
 
 def test_strides_are_wanted_where_they_are_asked_for():

@@ -11,8 +11,8 @@ import pytest
 
 import noyau
 from noyau.compiler.lowering.input_layouts import Layout, layout_of
-from noyau.kernels.programs.generate import Generated, Wanted, generate, wanted_by
-from noyau.ops.dispatch.choice import Choosing, Chosen
+from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate, specialization_of
+from noyau.ops.dispatch.choice import Selection, Selector
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
 
@@ -66,32 +66,32 @@ def numbers(*shape: int, seed: int = 1) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def generated(op: Op[..., Any], *arrays: Any, language: str = "c", **constants: Any) -> Generated:
+def generated(op: Op[..., Any], *arrays: Any, language: str = "c", **constants: Any) -> GeneratedProgram:
     """The kernels of an op for arrays as they lie."""
     assert op.signature is not None
     bound = bind(op.signature, arrays, {}, op.name)
     layouts = tuple(layout_of(array) or Layout() for array in bound.arrays)
     known = {**op.description.reference.constants, **constants}
-    return generate(op.description, Wanted(bound.instance, known, {}, layouts), language)
+    return generate(op.description, Specialization(bound.instance, known, {}, layouts), language)
 
 
-def choose(op: Op[..., Any], *arrays: Any, **constants: Any) -> Chosen:
+def choose(op: Op[..., Any], *arrays: Any, **constants: Any) -> Selection:
     """What an op chooses for these arguments."""
     assert op.signature is not None
     bound = bind(op.signature, arrays, {}, op.name)
-    return op.calls.choosing.choose(wanted_by(op.signature, bound, op.calls.all(constants)))
+    return op.calls.choosing.choose(specialization_of(op.signature, bound, op.calls.all(constants)))
 
 
 @contextmanager
 def forgetting(op: Op[..., Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """While it lasts, an op forgets what was chosen just as a decision is made."""
-    real = Choosing.decided
+    real = Selector.decided
 
-    def decided(self: Choosing, wanted: Any, key: Any) -> Chosen:
+    def decided(self: Selector, wanted: Any, key: Any) -> Selection:
         found = real(self, wanted, key)
         op.calls.forget()
         return found
 
     with monkeypatch.context() as patched:
-        patched.setattr(Choosing, "decided", decided)
+        patched.setattr(Selector, "decided", decided)
         yield

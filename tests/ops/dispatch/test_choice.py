@@ -9,9 +9,9 @@ import noyau
 from noyau.errors import BuildError, UnsupportedError
 from noyau.kernels import trust as kernels_trust
 from noyau.kernels.programs import generate as programs_generate
-from noyau.kernels.programs.generate import wanted_by
+from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch import choice
-from noyau.ops.dispatch.choice import Choosing
+from noyau.ops.dispatch.choice import Selector
 from noyau.ops.dispatch.winners import Winner, record, text_digest
 from noyau.signatures.binding import bind
 from noyau.toolchain.c import compiler as c_compiler
@@ -23,7 +23,7 @@ SCALE = "void scale(const float *x, float by, float *out, long n) { for (long i 
 @pytest.fixture(autouse=True)
 def own_records(monkeypatch):
     kept: dict[str, object] = {}
-    monkeypatch.setattr(choice, "recalled", lambda description, wanted: kept.get("winners", ()))
+    monkeypatch.setattr(choice, "recall_winners", lambda description, wanted: kept.get("winners", ()))
     return kept
 
 
@@ -165,9 +165,9 @@ def test_records_are_read_from_disk(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     op = scale_op()
     bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
-    wanted, text = wanted_by(op.signature, bound, {"shift": 0.0}), text_digest(op.generated("c").text)
+    wanted, text = specialization_of(op.signature, bound, {"shift": 0.0}), text_digest(op.generated("c").text)
     record(op.description, wanted, [Winner(3, "reference", text, 1e-6, "2026-01-02")])
-    assert Choosing(op.description).choose(wanted).at(3).kernel == "reference"
+    assert Selector(op.description).choose(wanted).at(3).kernel == "reference"
 
 
 def test_what_a_reference_asks_of_sizes_makes_variants():
@@ -208,7 +208,7 @@ def test_where_there_is_no_compiler_nothing_is_printed_for_one(monkeypatch):
     monkeypatch.setattr(c_compiler, "_find", lambda *_: None)
     op, printed = linear_op(), []
     bound = bind(op.signature, [numbers(3, 4), numbers(4, 5), numbers(5)], {}, op.name)
-    wanted = wanted_by(op.signature, bound, op.calls.all({}))
+    wanted = specialization_of(op.signature, bound, op.calls.all({}))
     with pytest.raises(BuildError, match="no C compiler"):
         op.calls.choosing.generated(wanted, "c")
     op.calls.choosing.generated(wanted, "numba")
@@ -220,14 +220,14 @@ def test_that_a_reference_cannot_be_traced_is_told_before_that_there_is_no_compi
     op = noyau.op("f32[n] -> f32[n]")(lambda x: x if float(x[0]) > 0 else -x)
     bound = bind(op.signature, [numbers(3)], {}, op.name)
     with pytest.raises(UnsupportedError, match="asks for the number in an array"):
-        op.calls.choosing.generated(wanted_by(op.signature, bound, op.calls.all({})), "c")
+        op.calls.choosing.generated(specialization_of(op.signature, bound, op.calls.all({})), "c")
 
 
 def test_on_a_gpu_nothing_of_the_cpu_may_run(monkeypatch):
     op = scale_op()
     op.kernel(SCALE, language="c", entry="scale", trust=True)
     bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
-    wanted = wanted_by(op.signature, bound, op.calls.all({}), "cuda:0")
+    wanted = specialization_of(op.signature, bound, op.calls.all({}), "cuda:0")
     monkeypatch.setattr(choice, "build", lambda made: (_ for _ in ()).throw(BuildError("there is no CUDA device")))
     chosen = op.calls.choosing.choose(wanted)
     assert kernel(chosen) == "reference"
@@ -240,9 +240,9 @@ def test_on_a_gpu_nothing_of_the_cpu_may_run(monkeypatch):
 def test_a_winner_on_a_gpu_has_its_tiles(own_records, monkeypatch):
     op = scale_op()
     bound = bind(op.signature, [numbers(3), 2.0], {}, op.name)
-    wanted = wanted_by(op.signature, bound, op.calls.all({}), "cuda:0")
-    monkeypatch.setattr(choice, "build", lambda made: choice.Built(made, ()))
-    monkeypatch.setattr(choice, "passed", lambda description, built: "")
+    wanted = specialization_of(op.signature, bound, op.calls.all({}), "cuda:0")
+    monkeypatch.setattr(choice, "build", lambda made: choice.BuiltProgram(made, ()))
+    monkeypatch.setattr(choice, "smoke_fault", lambda description, built: "")
     text = text_digest(op.generated("triton").text)
     own_records["winners"] = [Winner(8, "triton", text, 1e-5, "today", (("BLOCK", 2048), ("num_warps", 8)))]
     assert op.calls.choosing.choose(wanted).only.tiles == {"BLOCK": 2048, "num_warps": 8}

@@ -13,7 +13,7 @@ import noyau
 from noyau.errors import OutputError
 from noyau.hosts.numpy import c_library as numpy_c_library
 from noyau.kernels.programs import generate as programs_generate
-from noyau.kernels.programs.generate import key_of, wanted_by
+from noyau.kernels.programs.generate import key_of, specialization_of
 from noyau.ops.dispatch import choice
 from noyau.signatures.binding import bind
 from noyau.toolchain.c import compiler as c_compiler
@@ -22,7 +22,7 @@ from tests.ops.dispatch.ops import choose, horner_op, numbers, softmax_op, turne
 
 @pytest.fixture(autouse=True)
 def no_records(monkeypatch):
-    monkeypatch.setattr(choice, "recalled", lambda description, wanted: ())
+    monkeypatch.setattr(choice, "recall_winners", lambda description, wanted: ())
 
 
 @pytest.fixture
@@ -150,7 +150,7 @@ def test_a_refusal_is_kept_for_its_sizes(disk):
 
     def program(n):
         bound = bind(op.signature, [numbers(n)], {}, op.name)
-        wanted = wanted_by(op.signature, bound, {})
+        wanted = specialization_of(op.signature, bound, {})
         return choosing_of.program(wanted, key_of(wanted), "c")
 
     assert program(3) == "cache cannot be written"

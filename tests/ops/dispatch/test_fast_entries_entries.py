@@ -7,9 +7,9 @@ import noyau
 from noyau.compiler.lowering.input_layouts import Layout, Order
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS
-from noyau.kernels.programs.generate import generate, wanted_by
+from noyau.kernels.programs.generate import generate, specialization_of
 from noyau.kernels.programs.run import build
-from noyau.ops.dispatch.choice import Choice, Chosen
+from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of, entry, into, run
 from noyau.signatures.binding import bind
 from tests.ops.dispatch.ops import linear_op, numbers, scale_op, softmax_op
@@ -20,7 +20,7 @@ void copied(const float *x, float *out, long m, long n) { for (long i = 0; i < m
 
 
 def wanted(op, *arrays):
-    return wanted_by(op.signature, bind(op.signature, arrays, {}, op.name), op.calls.all({}))
+    return specialization_of(op.signature, bind(op.signature, arrays, {}, op.name), op.calls.all({}))
 
 
 def door(op, *arrays):
@@ -115,14 +115,14 @@ def test_by_size_each_kernel_runs_where_it_was_the_fastest():
     key = wanted(op, numbers(3), 1.0)
     by_hand = Choice("zeros", "python", "", op.kernels["zeros"])
     generated = next(c for c in op.calls.choosing.candidates(key, "key", {}) if c.kernel == "c")
-    made = entry(op.name, op.signature, Chosen(key, ((by_hand, 10), (generated, float("inf"))), ()))
+    made = entry(op.name, op.signature, Selection(key, ((by_hand, 10), (generated, float("inf"))), ()))
     assert made((numbers(4), 1.0), None).tolist() == [0] * 4
     assert np.array_equal(made((numbers(40), 1.0), None), numbers(40))
 
 
 def test_the_reference_has_no_door():
     op = scale_op()
-    chosen = Chosen(wanted(op, numbers(3), 1.0), ((Choice("reference", "numpy", "", None), float("inf")),), ())
+    chosen = Selection(wanted(op, numbers(3), 1.0), ((Choice("reference", "numpy", "", None), float("inf")),), ())
     assert entry(op.name, op.signature, chosen) is None
     with pytest.raises(UnsupportedError, match="the reference is no kernel"):
         run(chosen.at(3), chosen.wanted, [numbers(3), np.float32(1)])
@@ -147,7 +147,7 @@ def in_numba():
     pytest.importorskip("numba")
     op, x = scale_op(), numbers(300_000)
     built = build(generate(op.description, wanted(op, x, 2.0), "numba"))
-    chosen = Chosen(wanted(op, x, 2.0), ((Choice("numba", "numba", "asked for", built), float("inf")),), ())
+    chosen = Selection(wanted(op, x, 2.0), ((Choice("numba", "numba", "asked for", built), float("inf")),), ())
     return built, entry(op.name, op.signature, chosen), x
 
 

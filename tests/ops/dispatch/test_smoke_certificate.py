@@ -12,7 +12,7 @@ from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order,
 from noyau.compiler.schedules.gpu import rows as gpu_rows
 from noyau.compiler.schedules.gpu import shared_rows
 from noyau.kernels.programs.run import build
-from noyau.ops.dispatch.smoke_certificate import made_at, made_inputs, sizes_asked, smoke
+from noyau.ops.dispatch.smoke_certificate import maker_inputs, maker_inputs_at, maker_sizes, smoke
 from tests.ops.dispatch.ops import generated, linear_op, numbers, scale_op, softmax_op
 
 
@@ -109,7 +109,7 @@ def test_a_maker_that_has_other_names_for_sizes_is_asked_for_them():
     made = generated(op, numbers(4, 6))
 
     def shapes(**sizes):
-        return [arrays[0].shape for _, arrays in made_at(op.description, made.wanted, made.graph, sizes)]
+        return [arrays[0].shape for _, arrays in maker_inputs_at(op.description, made.wanted, made.graph, sizes)]
 
     assert shapes(rows=5, n=8) == [(3, 8)]  # one of them alone, under no name that is known
     assert shapes(rows=5) == [(5, 8)]
@@ -185,11 +185,11 @@ def test_a_large_size_is_asked_for_beside_small_ones_or_not_at_all():
     def maker(rng, n=4096, d=64, k=2):
         raise AssertionError
 
-    assert sizes_asked(maker, {"d": 32}) == {"d": 32}
-    assert sizes_asked(maker, {"d": 1024}) == {"d": 1024, "n": 512}
-    assert sizes_asked(maker, {}) == {}
+    assert maker_sizes(maker, {"d": 32}) == {"d": 32}
+    assert maker_sizes(maker, {"d": 1024}) == {"d": 1024, "n": 512}
+    assert maker_sizes(maker, {}) == {}
     large = replace(generated(scale_op(), numbers(3), 2.0), specialised={"d": 20_000_000})
-    assert list(made_inputs(replace(scale_op().description, inputs=maker), large.wanted, 0, large)) == []
+    assert list(maker_inputs(replace(scale_op().description, inputs=maker), large.wanted, 0, large)) == []
 
 
 def test_what_holds_for_no_usual_sizes_is_tried_on_those_of_the_call():

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.kernels.programs.generate import wanted_by
+from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch import winners
-from noyau.ops.dispatch.winners import Winner, bounds, nearest, recalled, record, text_digest, usual_text
+from noyau.ops.dispatch.winners import Winner, bounds, nearest, recall_winners, record, text_digest, usual_text
 from noyau.signatures.binding import bind
 from noyau.toolchain import cached_records
 from tests.ops.dispatch.ops import numbers, scale_op, softmax_op
@@ -18,7 +18,7 @@ def own_cache(tmp_path, monkeypatch):
 
 
 def wanted(op, array):
-    return wanted_by(op.signature, bind(op.signature, [array], {}, op.name), {})
+    return specialization_of(op.signature, bind(op.signature, [array], {}, op.name), {})
 
 
 def winner(cells: int, kernel: str = "c") -> Winner:
@@ -27,30 +27,30 @@ def winner(cells: int, kernel: str = "c") -> Winner:
 
 def test_winners_are_kept_by_size():
     op, key = softmax_op(), wanted(softmax_op(), numbers(3, 4))
-    assert recalled(op.description, key) == ()
+    assert recall_winners(op.description, key) == ()
     record(op.description, key, [winner(1000), winner(10, "by_rows")])
     record(op.description, key, [winner(1000, "numba")])
-    assert recalled(op.description, key) == (winner(10, "by_rows"), winner(1000, "numba"))
+    assert recall_winners(op.description, key) == (winner(10, "by_rows"), winner(1000, "numba"))
 
 
 def test_winners_are_of_one_key_and_one_reference():
     op = softmax_op()
     record(op.description, wanted(op, numbers(3, 4)), [winner(10)])
-    assert recalled(op.description, wanted(op, numbers(4, 3).T)) == ()
-    assert recalled(scale_op().description, wanted(op, numbers(3, 4))) == ()
+    assert recall_winners(op.description, wanted(op, numbers(4, 3).T)) == ()
+    assert recall_winners(scale_op().description, wanted(op, numbers(3, 4))) == ()
 
 
 def test_a_record_of_another_shape_is_none(monkeypatch):
     monkeypatch.setattr(winners.cached_records, "recall", lambda key: [{"cells": 3, "other": 1}])
     op = softmax_op()
-    assert recalled(op.description, wanted(op, numbers(3, 4))) == ()
+    assert recall_winners(op.description, wanted(op, numbers(3, 4))) == ()
     assert cached_records is winners.cached_records
 
 
 def test_what_the_reference_was_faster_than_is_what_runs_by_default():
     """A trusted kernel where it may run, else the generated one."""
     op = scale_op()
-    key = wanted_by(op.signature, bind(op.signature, [numbers(3), 2.0], {}, op.name), op.calls.all({}))
+    key = specialization_of(op.signature, bind(op.signature, [numbers(3), 2.0], {}, op.name), op.calls.all({}))
     made = text_digest(op.generated("c").text)
     op.kernel(SCALE, language="c", name="checked")
     assert usual_text(op.description, key) == made

@@ -4,7 +4,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ops.higher_order.ops import elements_of, fresh, mapped, reduced
+from noyau.ops.higher_order.ops import elements_of, fresh, map_signatures, reduce_signatures
 from noyau.signatures.parser import parse
 
 
@@ -33,8 +33,8 @@ def test_the_first_family_that_it_takes(result, found):
 
 
 def test_shapes_of_functions_cell_by_cell():
-    assert mapped("float", "bool", ["x"]) == ["float[*batch, n] -> out: bool[*batch, n]"]
-    texts = mapped("float", "float", ["n", "out", "c"])
+    assert map_signatures("float", "bool", ["x"]) == ["float[*batch, n] -> out: bool[*batch, n]"]
+    texts = map_signatures("float", "float", ["n", "out", "c"])
     assert len(texts) == 3
     for text in texts:
         assert len(parse(text, ["n", "out", "c"]).inputs) == 3
@@ -42,7 +42,7 @@ def test_shapes_of_functions_cell_by_cell():
 
 
 def test_shapes_of_reductions():
-    found = reduced("f32", "f32", "x")
+    found = reduce_signatures("f32", "f32", "x")
     assert [said["axis"] for said in found.values()] == [-1, 0, None]
     assert [str(parse(text, ["x"])) for text in found] == [
         "f32[*batch, n] -> f32[*batch]",

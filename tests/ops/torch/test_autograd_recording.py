@@ -11,7 +11,7 @@ import noyau
 from noyau.compiler.autodiff.reverse import derive
 from noyau.dtypes import DType
 from noyau.errors import CheckError, UnsupportedError
-from noyau.kernels.programs.generate import Wanted, traced
+from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.verify.values import Case, certify
 from tests.hosts.torch.kinds import (
     chosen,
@@ -90,8 +90,8 @@ def test_however_the_cells_lie(lay):
 @pytest.mark.parametrize("op", [softmax, rmsnorm], ids=lambda op: op.name)
 def test_forward_and_backward_are_as_near_to_float64_as_the_certificate_asks(op, dtype):
     ranks = (2, 1)[: len(op.signature.inputs)]
-    wanted = Wanted(op.instance([dtype] * len(ranks), ranks), op.description.reference.constants)
-    graph = traced(op.description.reference, wanted)
+    wanted = Specialization(op.instance([dtype] * len(ranks), ranks), op.description.reference.constants)
+    graph = trace_reference(op.description.reference, wanted)
     names = [node.output for node in graph.inputs]
     drawn = [[arrays[name] for name in names] for arrays in draw_graph(graph, {})]
     cases = [Case(f"drawn {number}", tuple(arrays)) for number, arrays in enumerate(drawn)]
@@ -232,8 +232,8 @@ def test_forward_mode_is_refused():
 
 def test_a_backward_that_fails_its_certificate_is_not_run(monkeypatch):
     x = torch.randn(5, 3, requires_grad=True)
-    wanted = Wanted(energy.instance([DType.F32], [2]))
-    graph = traced(energy.description.reference, wanted)
+    wanted = Specialization(energy.instance([DType.F32], [2]))
+    graph = trace_reference(energy.description.reference, wanted)
     wrong = GraphKernels(graph, "wrong", lambda asked: iter([{"x": np.full((2, 2), np.nan, np.float32)}]))
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.certify_native", lambda *_, **__: _Failed())
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.cached_records.recall", lambda key: None)

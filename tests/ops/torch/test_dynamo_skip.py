@@ -10,7 +10,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
-from noyau.ops.torch.dynamo_skip import untraced  # noqa: E402
+from noyau.ops.torch.dynamo_skip import call_outside_graph  # noqa: E402
 
 CALLS = """
 import sys, torch, noyau
@@ -37,4 +37,4 @@ def test_a_call_that_is_not_traced_is_the_call() -> None:
     def unsigned(x, *, by=1):
         return x + by
 
-    assert torch.equal(untraced(unsigned, [torch.ones(2)], {"by": 3}), torch.full((2,), 4.0))
+    assert torch.equal(call_outside_graph(unsigned, [torch.ones(2)], {"by": 3}), torch.full((2,), 4.0))

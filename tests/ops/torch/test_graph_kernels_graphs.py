@@ -19,7 +19,7 @@ from noyau.compiler.schedules.gpu import shared_rows
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, UnsupportedError
 from noyau.ir.launch_conditions import conditions_of, runs
-from noyau.kernels.programs.generate import CPU, Wanted, traced
+from noyau.kernels.programs.generate import CPU, Specialization, trace_reference
 from tests.hosts.torch import kinds
 
 torch = pytest.importorskip("torch")
@@ -74,8 +74,8 @@ def test_where_neither_can_be_built_both_say_why(monkeypatch, fault):
 def parts(op, dtypes, ranks):
     """What a call that is recorded runs: what saves, what runs back, and what does so from the inputs alone."""
     description = op.description
-    wanted = Wanted(op.instance(dtypes, ranks), description.reference.constants)
-    graph = traced(description.reference, wanted)
+    wanted = Specialization(op.instance(dtypes, ranks), description.reference.constants)
+    graph = trace_reference(description.reference, wanted)
     derived = derive(graph, [node.output for node in graph.inputs if node.dtype.is_float])
     draw = partial(draw_op, description, wanted, graph)
     back = partial(draw_back, derived.forward, derived.forward.outputs[: len(graph.outputs)], draw)
@@ -148,13 +148,13 @@ def new_softmax():
 
 
 def test_a_call_that_has_other_launches_has_a_certificate_of_its_own(interpreted, monkeypatch, empty_cache):
-    op, certified, cases = new_softmax(), graph_kernels.certified, []
+    op, certified, cases = new_softmax(), graph_kernels.certify, []
 
     def counted(built, draw):
         cases.append([case.inputs[0].shape for case in graph_kernels._cases(built.generated, draw, graph_kernels.FEW)])
         return certified(built, draw)
 
-    monkeypatch.setattr(graph_kernels, "certified", counted)
+    monkeypatch.setattr(graph_kernels, "certify", counted)
     for n in (5, 7, 50, 60, 4):
         kernels = backward_of(op, torch.randn(2, n, requires_grad=True))
     (made,) = kernels.made.values()

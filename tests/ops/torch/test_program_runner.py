@@ -9,7 +9,7 @@ import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.kernels.programs.generate import Wanted, generate
+from noyau.kernels.programs.generate import Specialization, generate
 from noyau.kernels.programs.run import build
 
 torch = pytest.importorskip("torch")
@@ -48,7 +48,7 @@ def summed(x):
 
 def hosted(op, *tensors, layouts=(), constants=None):
     dtypes = [next(d for d in DType if d.value != "other" and d.numpy == array_of(t).dtype) for t in tensors]
-    wanted = Wanted(op.instance(dtypes, [t.ndim for t in tensors]), constants or {}, layouts=layouts)
+    wanted = Specialization(op.instance(dtypes, [t.ndim for t in tensors]), constants or {}, layouts=layouts)
     return host(build(generate(op.description, wanted)))
 
 

@@ -9,9 +9,9 @@ from dataclasses import replace  # noqa: E402
 
 from noyau.errors import InputError  # noqa: E402
 from noyau.hosts.numpy.fast_calls import MISS  # noqa: E402
-from noyau.kernels.programs.generate import wanted_by  # noqa: E402
+from noyau.kernels.programs.generate import specialization_of  # noqa: E402
 from noyau.kernels.triton.calls import is_interpreted  # noqa: E402
-from noyau.ops.dispatch.choice import Choice, Chosen  # noqa: E402
+from noyau.ops.dispatch.choice import Choice, Selection  # noqa: E402
 from noyau.ops.torch.fast_entries import entry  # noqa: E402
 from noyau.signatures.binding import bind  # noqa: E402
 from tests.kernels import triton_ops  # noqa: E402
@@ -26,9 +26,11 @@ pytestmark = pytest.mark.skipif(
 def door():
     op = triton_ops.scaled
     bound = bind(op.signature, (torch.ones(5).numpy(), 2.0), {}, op.name)
-    wanted = replace(wanted_by(op.signature, bound, {}), device=DEVICE)
+    wanted = replace(specialization_of(op.signature, bound, {}), device=DEVICE)
     kernel = op.kernels["blocks"]
-    made = entry(op.name, op.signature, Chosen(wanted, ((Choice("blocks", "triton", "", kernel), float("inf")),), ()))
+    made = entry(
+        op.name, op.signature, Selection(wanted, ((Choice("blocks", "triton", "", kernel), float("inf")),), ())
+    )
     assert made is not None
     return made
 

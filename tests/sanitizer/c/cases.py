@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.kernels.attach import Written, attach_text
+from noyau.kernels.attach import KernelText, attach_text
 from noyau.kernels.user_kernel import Target, Usage
 from noyau.sanitizer.c.kernel import watch_together
 from noyau.sanitizer.records import Watched
@@ -40,7 +40,7 @@ def case_of(text: str, language: str, place: str, wanted: Wanted) -> Case:
     usage = {**wanted.usage}
     options = {"flags": usage.pop("flags", [])}
     kernel = attach_text(
-        Written(text, language, place, wanted.entry), Usage(options=options, **usage), target, name, ()
+        KernelText(text, language, place, wanted.entry), Usage(options=options, **usage), target, name, ()
     )
     bound = bind(signature, wanted.arguments, dict(wanted.sizes), name)
     return Case(kernel, bound.instance, bound.arrays, {})

@@ -31,9 +31,9 @@ int main(void) { return f(1); }
 @pytest.fixture(scope="module", params=[2, 3, 4, 5])
 def program(request):
     made = c_compiler.compile_object(
-        TEXT, c_compiler.Options(compiler="gcc", extra=("-O0", "-g", f"-gdwarf-{request.param}"))
+        TEXT, c_compiler.CompilerOptions(compiler="gcc", extra=("-O0", "-g", f"-gdwarf-{request.param}"))
     )
-    return c_compiler.program([made], ["-no-pie"], c_compiler.Options(compiler="gcc"))
+    return c_compiler.program([made], ["-no-pie"], c_compiler.CompilerOptions(compiler="gcc"))
 
 
 def test_objects_are_found_with_their_sizes(program):

@@ -81,10 +81,10 @@ def test_equal_texts_make_equal_bytes(empty_cache):
 @pytest.mark.parametrize(
     "options",
     [
-        c_compiler.Options(target="x86-64"),
-        c_compiler.Options(export=True),
-        c_compiler.Options(extra=("-DX=1",)),
-        c_compiler.Options(compiler="gcc"),
+        c_compiler.CompilerOptions(target="x86-64"),
+        c_compiler.CompilerOptions(export=True),
+        c_compiler.CompilerOptions(extra=("-DX=1",)),
+        c_compiler.CompilerOptions(compiler="gcc"),
     ],
 )
 def test_each_option_is_in_the_key(empty_cache, options):
@@ -154,7 +154,7 @@ def test_native_is_a_level_that_this_machine_runs(empty_cache):
 @pytest.mark.parametrize("target", ["x86-64-v9", "", "native -fplugin=evil.so", "-O0", "x86-64\nv3"])
 def test_an_unknown_target_is_refused(target):
     with pytest.raises(BuildError, match=rf"unknown target {re.escape(repr(target))}: native, .* of this machine"):
-        c_compiler.compile_object("int x;", c_compiler.Options(target=target))
+        c_compiler.compile_object("int x;", c_compiler.CompilerOptions(target=target))
 
 
 def test_a_refused_text_is_told_and_kept(empty_cache):
@@ -266,8 +266,8 @@ def test_zig_names_processors_where_others_name_levels(monkeypatch):
         ("aarch64", "armv8-a", "generic"),
     ):
         monkeypatch.setattr(c_compiler.platform, "machine", lambda machine=machine: machine)
-        assert f"-march={spelt}" in c_compiler._compile_flags(c_compiler.Options(target=target), zig)
-        assert f"-march={target}" in c_compiler._compile_flags(c_compiler.Options(target=target), gcc)
+        assert f"-march={spelt}" in c_compiler._compile_flags(c_compiler.CompilerOptions(target=target), zig)
+        assert f"-march={target}" in c_compiler._compile_flags(c_compiler.CompilerOptions(target=target), gcc)
     monkeypatch.setattr(c_compiler.platform, "machine", lambda: "riscv64")
     assert not [flag for flag in c_compiler._compile_flags(c_compiler.DEFAULTS, gcc) if flag.startswith("-march")]
 
@@ -275,7 +275,10 @@ def test_zig_names_processors_where_others_name_levels(monkeypatch):
 @pytest.mark.slow
 def test_ziglang_builds_where_it_is_installed(empty_cache):
     pytest.importorskip("ziglang")
-    assert ctypes.CDLL(str(c_compiler.compile_library([EXPORTED], c_compiler.Options(compiler="zig")))).answer() == 42
+    assert (
+        ctypes.CDLL(str(c_compiler.compile_library([EXPORTED], c_compiler.CompilerOptions(compiler="zig")))).answer()
+        == 42
+    )
 
 
 def _is_alive(process: int) -> bool:
@@ -305,7 +308,7 @@ def _ended(process: int) -> bool:
 def test_a_slow_compiler_ends_with_its_children(empty_cache, script, private_tmp, tmp_path):
     compiler = script(f"sleep 300 & echo $! > {tmp_path}/child; touch half; wait")
     with pytest.raises(BuildError, match=r"cc did not compile within 0\.5 s and was ended; the text is in .*\.c"):
-        c_compiler.compile_object("int x;", c_compiler.Options(compiler=str(compiler), timeout_s=0.5))
+        c_compiler.compile_object("int x;", c_compiler.CompilerOptions(compiler=str(compiler), timeout_s=0.5))
     assert _ended(_await(tmp_path / "child"))
     assert list(private_tmp.iterdir()) == []
     assert [path.suffix for path in empty_cache.iterdir()] == [".c"]
@@ -330,7 +333,7 @@ def test_ctrl_c_leaves_nothing(script, tmp_path):
 def test_ctrl_c_ends_the_compilers_of_other_threads(empty_cache, script, private_tmp, tmp_path):
     compiler = script(f"sleep 300 & echo $! > {tmp_path}/child; wait")
     with ThreadPoolExecutor() as pool:
-        waiting = pool.submit(c_compiler.compile_object, "int x;", c_compiler.Options(compiler=str(compiler)))
+        waiting = pool.submit(c_compiler.compile_object, "int x;", c_compiler.CompilerOptions(compiler=str(compiler)))
         child = _await(tmp_path / "child")
         c_compiler.end_all()
         with pytest.raises(BuildError, match="does not compile it"):
@@ -340,7 +343,7 @@ def test_ctrl_c_ends_the_compilers_of_other_threads(empty_cache, script, private
 
 
 def test_a_compiler_that_writes_nothing_is_told(empty_cache, script, tmp_path):
-    options, built = c_compiler.Options(compiler=str(script("exit 0"))), c_compiler.compile_object("int x;")
+    options, built = c_compiler.CompilerOptions(compiler=str(script("exit 0"))), c_compiler.compile_object("int x;")
     with pytest.raises(BuildError, match="cc says that all is well, and wrote nothing; install gcc or clang"):
         c_compiler.compile_object("int x;", options)
     with pytest.raises(BuildError, match="cc says that all is well, and wrote nothing; install gcc or clang"):
@@ -350,14 +353,14 @@ def test_a_compiler_that_writes_nothing_is_told(empty_cache, script, tmp_path):
 
 def test_a_compiler_that_fails_without_a_word(empty_cache, script):
     with pytest.raises(BuildError, match=r"cc does not compile it \(status 3\): it says nothing"):
-        c_compiler.compile_object("int x;", c_compiler.Options(compiler=str(script("exit 3"))))
+        c_compiler.compile_object("int x;", c_compiler.CompilerOptions(compiler=str(script("exit 3"))))
 
 
 def test_a_full_disk_is_no_fault_of_the_text(empty_cache, script):
     says = script("echo 'kernel.c:1:1: fatal error: error writing to x.s: No space left on device'; exit 1")
     told = r"cc has no room to compile in .*: No space left on device; make room there"
     with pytest.raises(OutputError, match=told) as caught:
-        c_compiler.compile_object("int x;", c_compiler.Options(compiler=str(says)))
+        c_compiler.compile_object("int x;", c_compiler.CompilerOptions(compiler=str(says)))
     assert caught.value.lacks_room
     assert list(empty_cache.glob("*.c")) == []
 
@@ -368,7 +371,7 @@ def test_what_a_compiler_says_twice_is_told_once():
 
 def test_a_compiler_that_vanishes(empty_cache, script):
     compiler = script("")
-    options = c_compiler.Options(compiler=str(compiler))
+    options = c_compiler.CompilerOptions(compiler=str(compiler))
     assert c_compiler.find_compiler(options.compiler)
     compiler.unlink()
     with pytest.raises(BuildError, match="cc does not run: No such file or directory; install gcc"):

@@ -12,7 +12,9 @@ EXPORTED = "#include <stdint.h>\nNOYAU_EXPORT int32_t answer(void) { return 42; 
 
 
 def test_objects_are_linked_to_a_file(tmp_path):
-    objects = [c_compiler.compile_object(text, c_compiler.Options(export=True)) for text in (EXPORTED, "int x;")]
+    objects = [
+        c_compiler.compile_object(text, c_compiler.CompilerOptions(export=True)) for text in (EXPORTED, "int x;")
+    ]
     c_compiler.link(objects, tmp_path / "out put;$(touch x).so")
     assert ctypes.CDLL(str(tmp_path / "out put;$(touch x).so")).answer() == 42
     assert [path.name for path in tmp_path.iterdir()] == ["out put;$(touch x).so"]

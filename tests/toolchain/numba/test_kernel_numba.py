@@ -18,7 +18,7 @@ from numba.core import caching
 from noyau.codegen.numba import printer as numba_printer
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError
 from noyau.toolchain.numba import kernel as numba_kernel
-from noyau.toolchain.numba.kernel import Compiled
+from noyau.toolchain.numba.kernel import NumbaKernel
 from tests.codegen.numba_kernels import compiled, kernel_of
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,7 +29,7 @@ def changed(name, before, after):
     """The kernel of another text."""
     text = numba_printer.source(kernel_of(name))
     assert before in text
-    return Compiled(text.replace(before, after), kernel_of(name))
+    return NumbaKernel(text.replace(before, after), kernel_of(name))
 
 
 def test_bits_are_those_of_one_thread_on_any_number():
@@ -115,7 +115,7 @@ def test_what_is_written_outside_shows():
     """A store of 1 more cell, after each of its own."""
     text = numba_printer.source(kernel_of("any_of_bools"))
     line = next(line for line in text.splitlines() if line.startswith("        v1["))
-    made = Compiled(text.replace(line, f"{line}\n        v1[u64(i0 + 1)] = True"), kernel_of("any_of_bools"))
+    made = NumbaKernel(text.replace(line, f"{line}\n        v1[u64(i0 + 1)] = True"), kernel_of("any_of_bools"))
     with pytest.raises(CheckError, match="any_of_bools wrote outside output 0, 1 cells after its end"):
         made.call_guarded(np.ones((3, 4), bool))
 
@@ -141,7 +141,7 @@ def test_a_text_that_numba_refuses_is_told():
 
 def test_what_is_compiled_is_kept(empty_cache):
     """In a folder of the cache; another process loads it, and compiles nothing."""
-    made = Compiled(numba_printer.source(kernel_of("swiglu")), kernel_of("swiglu"))
+    made = NumbaKernel(numba_printer.source(kernel_of("swiglu")), kernel_of("swiglu"))
     assert made.path.read_text("ascii") == numba_printer.source(kernel_of("swiglu"))
     assert made.path.is_relative_to(empty_cache)
     assert list(made.path.parent.glob("__pycache__/*.nbi"))
@@ -160,7 +160,7 @@ def test_where_the_disk_is_full(empty_cache, monkeypatch):
 
     with monkeypatch.context() as patched:
         patched.setattr(caching.IndexDataCacheFile, "save", full)
-        made = Compiled(numba_printer.source(kernel_of("swiglu")), kernel_of("swiglu"))
+        made = NumbaKernel(numba_printer.source(kernel_of("swiglu")), kernel_of("swiglu"))
     assert not list(made.path.parent.glob("__pycache__/*.nbc"))
     assert made(ROWS, ROWS)[0].shape == ROWS.shape
 
@@ -196,4 +196,4 @@ def test_an_output_of_a_negative_size_is_refused():
     )
     kernel = replace(made, buffers=buffers)
     with pytest.raises(InputError, match=r"swiglu: output 0 would have the shape \(-7, 3\); give larger inputs"):
-        Compiled(numba_printer.source(kernel), kernel)(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32))
+        NumbaKernel(numba_printer.source(kernel), kernel)(np.ones((2, 3), np.float32), np.ones((2, 3), np.float32))

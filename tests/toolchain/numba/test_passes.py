@@ -20,7 +20,7 @@ from numba.core.typing.context import BaseContext
 from noyau.codegen.numba import printer as numba_printer
 from noyau.toolchain.numba import kernel as numba_kernel
 from noyau.toolchain.numba import passes
-from noyau.toolchain.numba.kernel import Compiled
+from noyau.toolchain.numba.kernel import NumbaKernel
 from tests.codegen.numba_kernels import compiled, kernel_of
 
 ROWS = np.random.default_rng(1).standard_normal((5, 70)).astype(np.float32)
@@ -37,7 +37,7 @@ def test_a_launch_gives_the_bits_that_numba_itself_gives(name, tmp_path, monkeyp
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "whole"))
     monkeypatch.setattr(passes, "_LEFT_OUT", frozenset())
     monkeypatch.setattr(numba_kernel, "_SCALARS", {})
-    whole = Compiled(numba_printer.source(kernel_of(name)), kernel_of(name))(ROWS)
+    whole = NumbaKernel(numba_printer.source(kernel_of(name)), kernel_of(name))(ROWS)
     assert [each.tobytes() for each in ours] == [each.tobytes() for each in whole]
 
 
@@ -64,7 +64,7 @@ def test_an_operator_is_resolved_once_for_the_types_that_it_takes(monkeypatch):
         BaseContext, "resolve_function_type", lambda *given: asked.append(given[1:3]) or resolve(*given)
     )
     monkeypatch.setattr(passes, "_signatures", {})
-    Compiled(numba_printer.source(kernel_of("row_argmax")), kernel_of("row_argmax"))
+    NumbaKernel(numba_printer.source(kernel_of("row_argmax")), kernel_of("row_argmax"))
     operators = [each for each in asked if passes._is_known(each[0])]
     assert operators
     assert len(operators) == len(set(operators))

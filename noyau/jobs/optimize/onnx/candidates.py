@@ -11,7 +11,7 @@ from noyau.codegen.plan import Planned
 from noyau.hosts.onnxruntime.inputs import Activations, end_places
 from noyau.ir.graph import Graph, names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
-from noyau.kernels.certificates import Task, judge
+from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.machine import usable_cores
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cells
@@ -21,7 +21,7 @@ from noyau.verify.values import Case
 MOST_CELLS = 1 << 22  # of captured values that a certificate takes in: each goes through the interpreter ten times
 
 
-def compile_kernels(kernels: Sequence[Planned], options: c_compiler.Options) -> list[Candidate]:
+def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> list[Candidate]:
     """Each kernel, with the reason where it does not build. BuildError where there is no compiler at all."""
     if kernels:
         c_compiler.find_compiler(options.compiler)
@@ -35,7 +35,7 @@ def compile_kernels(kernels: Sequence[Planned], options: c_compiler.Options) -> 
         pool.shutdown(cancel_futures=True)
 
 
-def _compile(planned: Planned, options: c_compiler.Options) -> Candidate:
+def _compile(planned: Planned, options: c_compiler.CompilerOptions) -> Candidate:
     candidate = Candidate(planned)
 
     def compile_it() -> Candidate:
@@ -48,9 +48,9 @@ def _compile(planned: Planned, options: c_compiler.Options) -> Candidate:
 def certify_candidate(
     candidate: Candidate,
     seen: Activations,
-    options: c_compiler.Options,
+    options: c_compiler.CompilerOptions,
     seed: int,
-    make: Callable[[Task], Certificate] = judge,
+    make: Callable[[CertificateTask], Certificate] = judge,
 ) -> Candidate:
     """The kernel with its certificate, against the graph as the model spells it; `make` says where that is made."""
 
@@ -58,7 +58,9 @@ def certify_candidate(
         planned, first = candidate.planned, candidate.planned.groups[0]
         library, sizes = c_compiler.compile_library([planned.text], options), seen.sizes_of(first.original)
         captured, note = activation_cases(planned, seen)
-        task = Task(planned.operator, library, first.original, first.graph, captured, sizes, seed, seen.made_up)
+        task = CertificateTask(
+            planned.operator, library, first.original, first.graph, captured, sizes, seed, seen.made_up
+        )
         return make(task), note
 
     return certify(candidate, certificate)

@@ -40,7 +40,7 @@ class OnnxHost:
 
     original: SourceModel
     wishes: OptimizeOptions
-    options: c_compiler.Options
+    options: c_compiler.CompilerOptions
     workers: Workers
     deadline: Deadline
     say: Say

@@ -26,7 +26,7 @@ from noyau.toolchain.c import compiler as c_compiler
 def report_of(
     outcome: Outcome[FinalModel],
     schedule: SizeSchedule,
-    options: c_compiler.Options,
+    options: c_compiler.CompilerOptions,
     meanwhile: tuple[Conditions, Conditions],
 ) -> Report:
     """The report of one run: the kernels, the whole model, and why the rest is as it is."""

@@ -73,7 +73,7 @@ def optimize(path: str | Path, wishes: OptimizeOptions = DEFAULTS, say: Say = lo
     deadline = Deadline(wishes.within_s)
     say(f"reading {Path(path).name}")
     original = open_model(Path(path))
-    options = c_compiler.Options(target=c_compiler.resolve_target(wishes.target), export=True)
+    options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(wishes.target), export=True)
     with Workers() as workers:
         host = OnnxHost(original, wishes, options, workers, deadline, say)
         outcome = pipeline.optimize(host, wishes.keep, say)

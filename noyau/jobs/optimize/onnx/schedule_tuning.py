@@ -96,13 +96,13 @@ def recall(key: str) -> Options | None:
 
 
 def recall_options(
-    candidates: Sequence[Candidate], seen: Activations, options: c_compiler.Options, threads: int
+    candidates: Sequence[Candidate], seen: Activations, options: c_compiler.CompilerOptions, threads: int
 ) -> list[Candidate]:
     """The kernels with the options that were found best before; where nothing was, as they are."""
     return [_recalled(one, seen, options, threads) for one in candidates]
 
 
-def _recalled(candidate: Candidate, seen: Activations, options: c_compiler.Options, threads: int) -> Candidate:
+def _recalled(candidate: Candidate, seen: Activations, options: c_compiler.CompilerOptions, threads: int) -> Candidate:
     arrays = _arrays(candidate, seen)
     found = None if arrays is None else recall(tuning_key(candidate.planned, arrays, options.target, threads))
     if found is None or found == USUAL:
@@ -114,7 +114,7 @@ def _recalled(candidate: Candidate, seen: Activations, options: c_compiler.Optio
 def tune(
     candidates: Sequence[Candidate],
     seens: Sequence[Activations],
-    options: c_compiler.Options,
+    options: c_compiler.CompilerOptions,
     workers: Workers,
     certify: Callable[[Candidate], Candidate],
     threads: int = 1,
@@ -141,7 +141,7 @@ def tune(
 def _best(
     candidate: Candidate,
     shapes: Sequence[Sequence[np.ndarray]],
-    options: c_compiler.Options,
+    options: c_compiler.CompilerOptions,
     workers: Workers,
     certify: Callable[[Candidate], Candidate],
 ) -> tuple[float, Options, Candidate]:
@@ -161,7 +161,7 @@ def _over_all(
     candidate: Candidate,
     other: Candidate,
     shapes: Sequence[Sequence[np.ndarray]],
-    options: c_compiler.Options,
+    options: c_compiler.CompilerOptions,
     workers: Workers,
 ) -> float:
     """The geometric mean of how many times as fast another kernel is; 0 where it is slower for one of the shapes."""
@@ -174,7 +174,11 @@ def _over_all(
 
 
 def _speedup(
-    candidate: Candidate, other: Candidate, arrays: Sequence[np.ndarray], options: c_compiler.Options, workers: Workers
+    candidate: Candidate,
+    other: Candidate,
+    arrays: Sequence[np.ndarray],
+    options: c_compiler.CompilerOptions,
+    workers: Workers,
 ) -> float:
     """Factor by which another kernel is surely faster; 0 where that cannot be told."""
     if other.reason:  # it does not build

@@ -32,8 +32,8 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.kernels.c.prototypes import functions_of
 from noyau.kernels.c.text import c_source
-from noyau.kernels.isolated_library import Isolated
-from noyau.kernels.user_kernel import HandKernel
+from noyau.kernels.isolated_library import IsolatedLibrary
+from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
 from noyau.text import printable
@@ -75,7 +75,7 @@ def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], ta
 
 def _require_linked(kernels: Sequence[Planned], target: str) -> None:
     """InputError where kernels that build alone do not go into one library: two define a function of one name."""
-    options, together = c_compiler.Options(target=target, export=True), list[Planned]()
+    options, together = c_compiler.CompilerOptions(target=target, export=True), list[Planned]()
     for kernel in kernels if len(kernels) > 1 else ():
         try:
             c_compiler.compile_library([kernel.text], options)
@@ -117,7 +117,7 @@ def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
     return sources, results
 
 
-def kernel_of(op: Op[Any, Any]) -> HandKernel:
+def kernel_of(op: Op[Any, Any]) -> UserKernel:
     """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
     kernels = [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]
     if not kernels:
@@ -132,7 +132,7 @@ def kernel_of(op: Op[Any, Any]) -> HandKernel:
     return kernels[-1]
 
 
-def _text(op: Op[Any, Any], kernel: HandKernel, graph: Graph, target: str) -> tuple[str, str]:
+def _text(op: Op[Any, Any], kernel: UserKernel, graph: Graph, target: str) -> tuple[str, str]:
     """The whole text of the kernel, and the name of its operator, which ends in a digest of text and target."""
     _require_fit(op, graph)
     inputs = graph.inputs
@@ -187,14 +187,14 @@ def _stand_ins(wires: Wires, place: Occurrence) -> Mapping[str, str]:
 PATIENCE_S = 20.0  # for one call
 
 
-def try_isolated(candidate: Candidate, seen: Activations, options: c_compiler.Options, seed: int) -> Candidate:
+def try_isolated(candidate: Candidate, seen: Activations, options: c_compiler.CompilerOptions, seed: int) -> Candidate:
     """The kernel; with the reason where it crashes, hangs, or touches what it may not on one of the inputs that its
     certificate has. One that noyau generated is not tried."""
     if candidate.reason or not candidate.planned.by_hand:
         return candidate
     planned = candidate.planned
     library = c_compiler.compile_library([planned.text], options)
-    with Isolated(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
+    with IsolatedLibrary(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
         for case in _cases(candidate, seen, seed):
             try:
                 kernel.call_guarded(*case.inputs)

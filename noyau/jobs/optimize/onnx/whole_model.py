@@ -75,7 +75,7 @@ def settle(
     bench: OnnxBench,
     candidates: Sequence[Candidate],
     scenes: Sequence[BenchmarkCase],
-    options: c_compiler.Options,
+    options: c_compiler.CompilerOptions,
     keep: str = "faster",
     limit_s: float = math.inf,
     say: Say = log.info,
@@ -97,7 +97,7 @@ def settle(
     return FinalModel(bench, candidates, whole)
 
 
-def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.Options) -> OnnxBench:
+def with_kernels(bench: OnnxBench, kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> OnnxBench:
     """The bench of the model with these kernels."""
     original = bench.original
     return replace(bench, fused=put_back(original.model, kernels, original.folder), library=library(kernels, options))

@@ -20,7 +20,7 @@ from noyau.ir.graph import Graph
 from noyau.toolchain.c import compiler as c_compiler
 
 Tensor: TypeAlias = torch.Tensor
-OPTIONS = c_compiler.Options(export=True)
+OPTIONS = c_compiler.CompilerOptions(export=True)
 
 
 SHELF = Shelf(12)  # of all graphs of the process

@@ -16,7 +16,7 @@ from noyau.hosts.torch.modules.sites import TracedGraph, sizes_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.candidates import library_of
-from noyau.kernels.certificates import Certifiers, Task
+from noyau.kernels.certificates import CertificateTask, Certifiers
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import FULL, Effort, fits, usual_sizes
 from noyau.verify.certificate import Certificate
@@ -85,7 +85,7 @@ class Certification:
         self._certifiers.start()
         return self._certifiers
 
-    def _task(self, kernel: Planned, found: TracedGraph) -> Callable[[Path], Task]:
+    def _task(self, kernel: Planned, found: TracedGraph) -> Callable[[Path], CertificateTask]:
         group = kernel.groups[0]
         try:
             sizes = sizes_of(group, found)
@@ -93,7 +93,7 @@ class Certification:
                 raise InputError("what it reads is not there for the sizes that torch saw")
         except NoyauError as error:
             return partial(_raised, error)
-        return lambda library: Task(
+        return lambda library: CertificateTask(
             kernel.operator, library, group.original, group.graph, (), sizes, _SEED, made_up=False, effort=self.effort
         )
 
@@ -109,11 +109,13 @@ class Certification:
         return [each for kernel in kernels if (each := self.memory.of(kernel, self.effort))]
 
 
-def _raised(error: NoyauError, library: Path) -> Task:
+def _raised(error: NoyauError, library: Path) -> CertificateTask:
     raise error
 
 
-def _certified(kernel: Planned, task: Callable[[Path], Task], certificate: Callable[[Task], Certificate]) -> Candidate:
+def _certified(
+    kernel: Planned, task: Callable[[Path], CertificateTask], certificate: Callable[[CertificateTask], Certificate]
+) -> Candidate:
     candidate = Candidate(kernel)
     candidate = attempt(lambda: replace(candidate, library=library_of(kernel.text)), candidate, "does not build")
     library = candidate.library

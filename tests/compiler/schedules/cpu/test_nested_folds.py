@@ -91,7 +91,7 @@ def test_in_c(name):
     graph = GRAPHS[name]
     made = check(schedule(lowered(graph)))
     native = Native(
-        c_compiler.compile_library([c_printer.source(made)], c_compiler.Options(export=True, extra=("-O1",))),
+        c_compiler.compile_library([c_printer.source(made)], c_compiler.CompilerOptions(export=True, extra=("-O1",))),
         "kernel_kernel",
     )
     for sizes in SIZES:

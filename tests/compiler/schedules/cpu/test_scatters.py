@@ -21,7 +21,7 @@ from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis, Store, StreamStore
 from noyau.ir.walk import every_statement
-from noyau.toolchain.c.compiler import Options, compile_library
+from noyau.toolchain.c.compiler import CompilerOptions, compile_library
 from noyau.toolchain.c.library import Native
 from tests.compiler.schedules.groups import (
     assert_keeps,
@@ -152,7 +152,7 @@ def drawn(seed):
 def test_random_scatters_in_c_give_the_bits_of_one_after_the_other():
     cases = [drawn(seed) for seed in range(40)]
     kernels = [check(schedule(lower(graph, f"scatter_{at}"))) for at, (graph, _) in enumerate(cases)]
-    library = compile_library([c_printer.together(kernels)], Options(export=True, extra=("-O1",)))
+    library = compile_library([c_printer.together(kernels)], CompilerOptions(export=True, extra=("-O1",)))
     for kernel, (graph, arrays) in zip(kernels, cases, strict=True):
         native, want = Native(library, f"{kernel.name}_kernel"), evaluate(graph, arrays)[graph.outputs[0]]
         for pieces in (1, 3):

@@ -172,7 +172,7 @@ def test_numbers_in_c_at_either_side_of_the_question(name, n):
     graph = {**ROWS, **MAPS}[name]
     made = schedule(lower(graph, "kernel"))
     native = Native(
-        c_compiler.compile_library([c_printer.source(made)], c_compiler.Options(export=True, extra=("-O1",))),
+        c_compiler.compile_library([c_printer.source(made)], c_compiler.CompilerOptions(export=True, extra=("-O1",))),
         "kernel_kernel",
     )
     for rows, length in ((31, n), (32, n), (33, n), (1000, n), (40, 70)):
@@ -188,7 +188,7 @@ def test_numbers_in_c_at_either_side_of_the_question(name, n):
 def test_bits_do_not_depend_on_how_rows_are_cut():
     made = schedule(lower(softmax(), "kernel"))
     native = Native(
-        c_compiler.compile_library([c_printer.source(made)], c_compiler.Options(export=True, extra=("-O1",))),
+        c_compiler.compile_library([c_printer.source(made)], c_compiler.CompilerOptions(export=True, extra=("-O1",))),
         "kernel_kernel",
     )
     x = np.random.default_rng(0).standard_normal((100, 9), np.float32)

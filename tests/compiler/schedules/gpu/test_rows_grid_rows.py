@@ -18,7 +18,7 @@ from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Loop
 from noyau.ir.walk import every_statement
-from noyau.kernels.programs.generate import Wanted, generate
+from noyau.kernels.programs.generate import Specialization, generate
 from tests.compiler.schedules.groups import residual_rms_norm, rotary
 from tests.jobs.check.groups import layer_norm, rms_norm, softmax
 
@@ -30,7 +30,7 @@ def kernel_of(graph):
 def used(op, *ranks):
     """The kernel of an op on float32."""
     instance = op.usual((DType.F32,) * len(ranks), ranks)
-    wanted = Wanted(instance, op.description.reference.constants, layouts=(PACKED,) * len(ranks))
+    wanted = Specialization(instance, op.description.reference.constants, layouts=(PACKED,) * len(ranks))
     (kernel,) = generate(op.description, wanted, "triton").program.kernels
     return kernel
 

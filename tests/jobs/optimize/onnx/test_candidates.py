@@ -25,9 +25,9 @@ def test_kernels_are_compiled_and_those_that_fail_say_why(scene):
     assert first.reason.startswith("does not build: ")
     assert second.reason == ""
     assert right([first, second]) == [kernels[1]]
-    assert compile_kernels([], c_compiler.Options(compiler="no such compiler")) == []
+    assert compile_kernels([], c_compiler.CompilerOptions(compiler="no such compiler")) == []
     with pytest.raises(BuildError, match="no such compiler"):
-        compile_kernels(kernels, c_compiler.Options(compiler="no such compiler"))
+        compile_kernels(kernels, c_compiler.CompilerOptions(compiler="no such compiler"))
 
 
 def test_a_certificate_has_activations_and_adversarial_cases(scene):

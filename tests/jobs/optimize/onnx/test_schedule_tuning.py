@@ -35,7 +35,7 @@ __all__ = ["workers"]
 
 pytestmark = pytest.mark.usefixtures("lasting_workers")
 LEVEL = c_compiler.level()
-OPTIONS = c_compiler.Options(target=LEVEL, export=True)
+OPTIONS = c_compiler.CompilerOptions(target=LEVEL, export=True)
 
 
 def model():

@@ -10,7 +10,7 @@ from noyau.jobs.optimize.pipeline import decide_on, time_at  # noqa: E402
 from noyau.jobs.optimize.torch import bench as torch_bench  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
 from noyau.jobs.optimize.torch.bench import Clock, TorchBench, kernel_of  # noqa: E402
-from noyau.kernels.result_cache import Recalled  # noqa: E402
+from noyau.kernels.result_cache import CachedTiming  # noqa: E402
 from noyau.timing.comparison import Comparison  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -53,7 +53,7 @@ def test_a_timing_that_is_remembered_needs_no_inputs(found, planned, monkeypatch
         return time_at(one, TorchBench(found, "eager", Clock(1.0), 1), "faster")
 
     one, keys = built(planned), []
-    known = Recalled(Comparison((2.0,) * 9, (1.0,) * 9), "2026-11-01")
+    known = CachedTiming(Comparison((2.0,) * 9, (1.0,) * 9), "2026-11-01")
     monkeypatch.setattr(
         torch_bench, "recall_timing", lambda key: keys.append(key) or (known if len(keys) > 1 else None)
     )
