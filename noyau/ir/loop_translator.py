@@ -121,8 +121,8 @@ class Translator:
                 self.bind(name, value)
             case Store(buffers, index, values, merge):
                 self.store(buffers, index, values, merge)
-            case Loop(var, extent, axis, body):
-                self.loop(var, extent, axis, body)
+            case Loop(var, _, axis, body):
+                self.loop(var, statement.rounds, axis, body)
             case If(condition, body):
                 with self.block(f"if {self.condition(condition)}:"):
                     self.body(body)
@@ -265,6 +265,8 @@ class Translator:
     def nest(self, fold: Fold, level: int, monoid: str, state: str, position: str) -> None:
         if level < len(fold.loops):
             var, extent = fold.loops[level]
+            if fold.tile is not None and level == len(fold.loops) - 1:
+                extent = fold.tile.rounds(extent)
             name = self.fresh()
             with self.block(f"for {name} in range({self.dim(extent)}):"):
                 self.indices[var] = name
@@ -326,6 +328,7 @@ def _sizes(kernel: Kernel) -> frozenset[str]:
     dims = [dim for buffer in kernel.buffers for dim in buffer.shape]
     for launch in kernel.launches:
         dims += [] if launch.when is None else dims_in((Let("", launch.when),))
+        dims += [tile.size for tile in launch.tiles]
         dims += dims_in(launch.body)
         for statement in every_statement(launch.body):
             dims += [statement.extent] if isinstance(statement, Loop | Require) else []

@@ -15,6 +15,7 @@ from noyau.ir.loops import (
     Fold,
     If,
     Kernel,
+    Launch,
     Let,
     Loop,
     MergeLanes,
@@ -28,7 +29,7 @@ from noyau.ir.loops import (
     Zero,
 )
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, tiles_of
 
 
 def check(kernel: Kernel) -> Kernel:
@@ -37,8 +38,10 @@ def check(kernel: Kernel) -> Kernel:
     Names, dtypes and indices are what `Translator` makes sure of. Beyond that: no name means two things at one place;
     loops on threads stand outermost, each alone at the end of its block; what is merged are states of its monoid;
     every output is stored."""
-    Translator(kernel).text()
-    reason = _buffer_fault(kernel)
+    reason = next(filter(None, map(_tiles_fault, kernel.launches)), None)
+    if reason is None:
+        Translator(kernel).text()
+    reason = reason or _buffer_fault(kernel)
     for launch in kernel.launches:
         reason = reason or _threads_fault(launch.body) or _names_fault(launch.body, _names(kernel))
         reason = reason or next(filter(None, map(_store_fault, every_statement(launch.body))), None)
@@ -78,6 +81,15 @@ def _strides_fault(kernel: Kernel, buffer: Buffer) -> str | None:
     bound = {binding.size for binding in kernel.binding}
     loose = sorted(name for dim in buffer.strides for name in dim.names - bound)
     return f"the stride {loose[0]} of {buffer.name} is bound by no input" if loose else None
+
+
+def _tiles_fault(launch: Launch) -> str | None:
+    """A loop over a tile whose size the launch does not declare, or two of one name."""
+    names = [tile.name for tile in launch.tiles]
+    if twice := [name for name in names if names.count(name) > 1]:
+        return f"two tiles of a launch are called {twice[0]}"
+    strange = [tile.name for tile in tiles_of(launch.body) if tile not in launch.tiles]
+    return f"its launch does not declare the tile {strange[0]}" if strange else None
 
 
 def _threads_fault(body: Iterable[Statement], outermost: bool = True) -> str | None:

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Shape
+from noyau.ir.dims import Dim, Shape, maximum
 from noyau.ir.sizes import Binding
 
 LINE_BYTES = 64  # of memory that the caches hold
@@ -25,6 +25,46 @@ class Axis(Enum):
     SERIAL = "serial"  # one after the other
     THREADS = "threads"  # in any order, on any thread
     LANES = "lanes"  # in any order, side by side in one thread
+
+
+class TilePolicy(Enum):
+    """How the size of a tile, a power of two, follows from the sizes of a call, in the order in which it can."""
+
+    ALIGNMENT = "alignment"  # `number` cells fill 16 bytes; 1 where each row begins at a multiple of these anyway
+    OCCUPYING = "occupying"  # at most `number` cells, and so few that programs occupy the GPU
+    FIXED = "fixed"  # `number` cells
+    LIMITED = "limited"  # `number` cells, or as many as cover the loop where these are fewer
+    COVERING = "covering"  # as many as cover the loops, at most `number`
+    KEPT = "kept"  # the same, with `warps` cells of all tiles for each of at most 8 warps
+    GROWING = "growing"  # with the length of the row up to `number`, twice 16384 for one twice as long; see `warps`
+    SHARING = "sharing"  # `number` over the size of the other tiles, at least 1
+
+
+@dataclass(frozen=True, slots=True)
+class Tile:
+    """Cells that a program of a grid holds side by side. Whoever launches it may choose their number, which is a size
+    that no input binds.
+
+    `warps` of a program; of a GROWING or KEPT tile the cells that each has; 0 for as many as suit the cells of a
+    program, or `warp_factor` times as many. Where rows begin at no multiples of 16 bytes, the cells of FIXED and
+    GROWING are divided by `lead_divisor`, and a warp has at most 256 of them; elsewhere tiles of rows of `doubled_from`
+    cells and more, if that is not 0, have twice as many."""
+
+    name: str
+    policy: TilePolicy
+    number: int
+    warps: int = 0
+    lead_divisor: int = 1
+    doubled_from: int = 0
+    warp_factor: int = 1
+
+    @property
+    def size(self) -> Dim:
+        return Dim.of(f"${self.name}")
+
+    def rounds(self, left: Dim) -> Dim:
+        """The rounds of a loop over the cells of this tile, of which so many are left."""
+        return -maximum(-self.size, -left)
 
 
 class Role(Enum):
@@ -83,10 +123,11 @@ class Var:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """An index expression as a value, int64."""
+    """An index expression as a value, int64; one that says how far before a row 16 bytes begin has their tile."""
 
     dim: Dim
     dtype: DType = DType.I64
+    alignment: Tile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +156,7 @@ class Call:
 @dataclass(frozen=True, slots=True)
 class Fold:
     """A monoid over loops: `body` runs for each, then `value` joins the state at the position `at`, which is its flat
-    index over the loops where it is None."""
+    index over the loops where it is None. With a tile, the last loop is one over its cells, as a Loop is."""
 
     monoid: str
     loops: tuple[tuple[str, Dim], ...]
@@ -123,6 +164,7 @@ class Fold:
     value: Expr
     dtype: DType
     at: Dim | None = None
+    tile: Tile | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,12 +202,18 @@ class Store:
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """`body` for each value of `var` from 0 to `extent`."""
+    """`body` for each value of `var` from 0 to `extent`; with a tile, for at most as many as it has cells, side by side
+    in a program: on SERIAL, what these merge into memory of all of them is reduced to a state."""
 
     var: str
     extent: Dim
     axis: Axis
     body: tuple[Statement, ...]
+    tile: Tile | None = None
+
+    @property
+    def rounds(self) -> Dim:
+        return self.extent if self.tile is None else self.tile.rounds(self.extent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,10 +308,12 @@ Statement: TypeAlias = Let | Store | Loop | If | Alloc | Prefetch | Require | In
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Statements of which the outermost loops are bound to THREADS; they run where `when`, a bool of sizes, is true."""
+    """Statements of which the outermost loops are bound to THREADS; they run where `when`, a bool of sizes, is true.
+    `tiles`: those whose sizes they name, of which the names differ, in the order in which sizes can be told."""
 
     body: tuple[Statement, ...]
     when: Expr | None = None
+    tiles: tuple[Tile, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,6 +54,7 @@ from noyau.ir.loops import (
     Statement,
     Store,
     StreamStore,
+    Tile,
     TransposeTile,
     Var,
     Zero,
@@ -150,7 +151,22 @@ def _guard(guard: Guard) -> str:
 
 def _launch(launch: Launch) -> Iterator[str]:
     yield f"launch{'' if launch.when is None else f' when {_expr(launch.when)}'}"
+    yield from (f"{_INDENT}tile {tile.name}: {_tile(tile)}" for tile in launch.tiles)
     yield from _block(launch.body, _INDENT)
+
+
+def _tile(tile: Tile) -> str:
+    warps = f"{tile.warps} warps" if tile.warps else f"{tile.warp_factor} x warps" if tile.warp_factor > 1 else ""
+    hints = (
+        warps,
+        f"led / {tile.lead_divisor}" if tile.lead_divisor > 1 else "",
+        f"doubled from {tile.doubled_from}" if tile.doubled_from else "",
+    )
+    return ", ".join([f"{tile.policy.value} {tile.number}", *filter(None, hints)])
+
+
+def _in_tile(tile: Tile | None) -> str:
+    return "" if tile is None else f" in {tile.name}"
 
 
 def _block(body: Sequence[Statement], margin: str) -> Iterator[str]:
@@ -170,8 +186,8 @@ def _statement(statement: Statement, margin: str) -> Iterator[str]:
             cells = ", ".join(f"{buffer}[{_list(index)}]" for buffer in buffers)
             how = f"{merge}=" if merge else "="
             yield f"{margin}{cells} {how} {', '.join(map(_expr, values))}"
-        case Loop(var, extent, axis, body):
-            yield f"{margin}for {var} < {extent} on {axis.value}:"
+        case Loop(var, extent, axis, body, tile):
+            yield f"{margin}for {var} < {extent}{_in_tile(tile)} on {axis.value}:"
             yield from _block(body, margin + _INDENT)
         case If(condition, body):
             yield f"{margin}if {_expr(condition)}:"
@@ -190,7 +206,7 @@ def _statement(statement: Statement, margin: str) -> Iterator[str]:
 
 def _fold_head(fold: Fold) -> str:
     loops = ", ".join(f"{var} < {extent}" for var, extent in fold.loops)
-    return f"fold {fold.monoid} over {loops}{'' if fold.at is None else f' at {fold.at}'}"
+    return f"fold {fold.monoid} over {loops}{_in_tile(fold.tile)}{'' if fold.at is None else f' at {fold.at}'}"
 
 
 def _intrinsic(intrinsic: Intrinsic) -> str:

@@ -30,6 +30,7 @@ from noyau.ir.loops import (
     Statement,
     Store,
     StreamStore,
+    Tile,
     TransposeTile,
     Var,
     Zero,
@@ -107,6 +108,15 @@ def _in_folds(expr: Expr) -> Iterator[Statement]:
         yield from every_statement(expr.body)
     for operand in operands(expr):
         yield from _in_folds(operand)
+
+
+def tiles_of(statements: Iterable[Statement]) -> list[Tile]:
+    """The tiles that loops and folds are over, and those that indices are aligned to, each once."""
+    kept = tuple(statements)
+    found: list[Tile | None] = [s.tile for s in every_statement(kept) if isinstance(s, Loop)]
+    for expr in every_expression(kept):
+        found += [expr.tile] if isinstance(expr, Fold) else [expr.alignment] if isinstance(expr, Index) else []
+    return list(dict.fromkeys(tile for tile in found if tile is not None))
 
 
 def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:

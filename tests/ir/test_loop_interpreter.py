@@ -25,10 +25,12 @@ from noyau.ir.loops import (
     Require,
     Space,
     Store,
+    Tile,
+    TilePolicy,
     Var,
 )
 from noyau.ir.sizes import Binding
-from tests.nests import COL, COPY, ONE, ROW, X8, N, call, kernel, less, load, loop, store
+from tests.nests import COL, COPY, ONE, ONE_CELL, ROW, X8, N, call, kernel, less, load, loop, store
 from tests.nodes import BF16, BOOL, F16, F32, I8, I32, I64
 
 # Values and types.
@@ -140,6 +142,25 @@ def test_memory_of_a_thread_is_each_thread_s_own():
     )
     with pytest.raises(GraphError, match=r"kept\[0\] is read before it is set"):
         run(kernel(*body), [X8])
+
+
+def _with(tile, *body, **ends):
+    return replace(kernel(**ends), launches=(Launch(body, None, (tile,)),))
+
+
+def test_a_tile_has_as_many_cells_as_are_left_at_most():
+    """Whoever launches a kernel chooses the sizes of its tiles."""
+    tile = Tile("BLOCK", TilePolicy.FIXED, 4)
+    at = Dim.of("#t") * tile.size + ROW
+    cells = replace(loop("#i", N - Dim.of("#t") * tile.size, store("y", load("x", at), at)), tile=tile)
+    made = _with(tile, loop("#t", (N + tile.size - 1) // tile.size, cells, axis=Axis.THREADS))
+    for size in (1, 3, 8, 16):
+        assert run(made, [X8], sizes={str(tile.size): size})[0].tolist() == X8.tolist()
+    total = Fold("sum", (("#r", N),), (), load("x", Dim.of("#r")), F32, tile=tile)
+    made = _with(tile, Let("s", total), store("y", Var("s", F32), 0), outputs=ONE_CELL)
+    assert run(made, [X8], sizes={str(tile.size): 3})[0].tolist() == [3]
+    with pytest.raises(InputError, match=r"the size \$BLOCK does not follow from the inputs"):
+        run(made, [X8])
 
 
 def test_scratch_carries_from_launch_to_launch():

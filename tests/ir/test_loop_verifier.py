@@ -7,7 +7,23 @@ import pytest
 from noyau.errors import GraphError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Alloc, Axis, Const, Fold, If, Kernel, Launch, Let, Loop, Role, Space, Store, Var
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Const,
+    Fold,
+    If,
+    Kernel,
+    Launch,
+    Let,
+    Loop,
+    Role,
+    Space,
+    Store,
+    Tile,
+    TilePolicy,
+    Var,
+)
 from noyau.ir.sizes import Binding
 from tests.nests import COL, COPY, ONE, ROW, N, call, kernel, less, load, loop, store
 from tests.nodes import F32, F64, I32, I64
@@ -109,3 +125,20 @@ def test_dtypes_of_expressions_agree(wrong, message):
 def test_unknown_monoids_are_named():
     with pytest.raises((GraphError, KeyError), match="median"):
         check(kernel(store("y", ONE, 0, merge="median")))
+
+
+def test_tiles_are_declared_by_their_launch():
+    tile, other = Tile("BLOCK", TilePolicy.FIXED, 4), Tile("BLOCK", TilePolicy.COVERING, 8)
+    body = (replace(COPY, axis=Axis.LANES, tile=tile),)
+    made = kernel(*body)
+
+    def declaring(*tiles):
+        return replace(made, launches=(Launch(body, None, tiles),))
+
+    assert check(declaring(tile))
+    with pytest.raises(GraphError, match="k: its launch does not declare the tile BLOCK"):
+        check(made)
+    with pytest.raises(GraphError, match="k: its launch does not declare the tile BLOCK"):
+        check(declaring(other))
+    with pytest.raises(GraphError, match="k: two tiles of a launch are called BLOCK"):
+        check(declaring(tile, other))

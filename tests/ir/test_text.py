@@ -52,6 +52,8 @@ from noyau.ir.loops import (
     Space,
     Store,
     StreamStore,
+    Tile,
+    TilePolicy,
     TransposeTile,
     Var,
     Zero,
@@ -139,6 +141,9 @@ STATEMENTS: dict[str, loops.Statement] = {
     ),
     "if y:\n    require 0 <= #r < n": If(Var("y", DType.BOOL), (Require(Dim.of("#r"), n),)),
     "alloc register tile: f32[16]": Alloc("tile", F32, (Dim.of(16),), Space.REGISTER),
+    "for #r < n in BLOCK on lanes:\n    zero s[n]": Loop(
+        "#r", n, Axis.LANES, (Zero("s", F32, n, "#lane"),), Tile("BLOCK", TilePolicy.FIXED, 64)
+    ),
     "prefetch x[#r], 4 lines": Prefetch("x", (Dim.of("#r"),), 4),
     "zero s[n]": Zero("s", F32, n, "#lane"),
     "merge argmax a, b[16]": MergeLanes("argmax", ("a", "b"), (F32, DType.I64), 16, "#lane"),

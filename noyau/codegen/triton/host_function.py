@@ -4,20 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
+from typing import assert_never
 
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import Used
 from noyau.codegen.triton.launch import Printer
 from noyau.codegen.triton.memory import INDENT
 from noyau.codegen.triton.tables import INFIX, TORCH, Sizes, Variables, constant_in
-from noyau.codegen.triton.tiles import Even, led_row, rounds_apart
+from noyau.codegen.triton.tiles import Even, covered_in, is_led, led_row, rounds_apart
 from noyau.compiler.schedules.gpu.rows import strides_in
-from noyau.compiler.schedules.gpu.tiles import Tile, tile_called, tile_of, tiles_in
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, product
-from noyau.ir.loops import Buffer, Call, Const, Expr, Fold, Index, Kernel, Launch, Let, Loop, Role
-from noyau.ir.walk import every_expression, every_statement, on_threads
+from noyau.ir.loops import Buffer, Call, Const, Expr, Index, Kernel, Launch, Let, Role, Tile, TilePolicy
+from noyau.ir.walk import every_statement, on_threads
 
 INDEX_TYPE = '''def index_type(*tensors):
     """int64 where an offset into one of the tensors needs more than 31 bits."""
@@ -54,6 +54,7 @@ ARE_ALIGNED = '''def are_aligned(*tensors):
 AT_ONCE = '''def at_once(tensor):
     """How many programs occupy the device."""
     return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
+SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
 HOST = {
     "index_type": INDEX_TYPE,
     "step_of": STEP_OF,
@@ -197,8 +198,8 @@ class Caller(Sizes):
         if printer.staged:
             sizes = list(dict.fromkeys(map(self.dim, printer.staged)))
             most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
-            led = " if ALIGN == 1 else 1" if any(tile.how == "aligns" for tile in printer.tiles) else ""
-            led += f" if {most} > {FEW} else 1" if any(tile.how == "keeps" for tile in printer.tiles) else ""
+            led = " if ALIGN == 1 else 1" if is_led(printer.tiles) else ""
+            led += f" if {most} > {FEW} else 1" if any(tile.policy is TilePolicy.KEPT for tile in printer.tiles) else ""
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.said.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
@@ -238,70 +239,77 @@ class Caller(Sizes):
         """The size of a tile."""
         name = tile.name
         self.words[str(tile.size)] = name
-        match tile.how:
-            case "is":
+        match tile.policy:
+            case TilePolicy.FIXED:
                 values = ", ".join(str(tile.number * 2**k // 4) for k in range(5))
                 usual = smaller(tile, tiles, str(tile.number)) + self.twice(tile, launch, tiles)
                 yield f'{name} = tiles.get("{name}", {usual})  # or one of {values}'
-            case "upto":
-                whole = next(covered_by(tile, launch), Dim.of(1))
-                usual = f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
-                if whole.constant is not None:
-                    usual = str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
-                yield f'{name} = tiles.get("{name}", {usual})'
-            case "fits" | "keeps":
+            case TilePolicy.LIMITED:
+                yield f'{name} = tiles.get("{name}", {self.limited(tile, launch)})'
+            case TilePolicy.COVERING | TilePolicy.KEPT:
                 extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch))) or ["1"]
                 most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
                 yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
-            case "pieces":
+            case TilePolicy.OCCUPYING:
                 whole = length_of(tile, launch)
                 rows = product(loop.extent for loop in on_threads(launch.body)[1][:-1])
                 each = f"{self.dim(rows * whole)}, {self.host('at_once')}({self.first()})"
                 share = f"triton.next_power_of_2(triton.cdiv({each}))"
                 yield f'{name} = tiles.get("{name}", min({tile.number}, max({tile.number // 4}, {share})))'
-            case "grows":
+            case TilePolicy.GROWING:
                 whole = length_of(tile, launch)
                 part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
                 cells = self.dim(whole * max(1, tile.number // MOST_AT_ONCE))
                 size = smaller(tile, tiles, f"{self.host('block_of')}({cells}){part}")
                 yield f'{name} = tiles.get("{name}", max(1, {size}))'
-            case "aligns":
+            case TilePolicy.ALIGNMENT:
                 found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
                 known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
                 yield f'{name} = tiles.get("{name}", 1 if {known} else {tile.number})'
-            case _:
-                others = " * ".join(other.name for other in tiles if other.how in ("is", "upto", "fits", "keeps"))
+            case TilePolicy.SHARING:
+                others = " * ".join(other.name for other in tiles if other.policy in SIZED)
                 others = f"({others})" if " " in others else others or "1"
                 yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
+            case _:
+                assert_never(tile.policy)
+
+    def limited(self, tile: Tile, launch: Launch) -> str:
+        """The cells of a tile, or as many as cover its loop where these are fewer."""
+        whole = next(covered_by(tile, launch), Dim.of(1))
+        if whole.constant is None:
+            return f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
+        return str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
 
     def twice(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> str:
         """What follows the size of a tile that is twice as large for the longest rows."""
-        if not tile.twice:
+        if not tile.doubled_from:
             return ""
-        led = "ALIGN == 1 and " if any(other.how == "aligns" for other in tiles) else ""
-        return f" * (2 if {led}{self.dim(length_of(tile, launch))} >= {tile.twice} else 1)"
+        led = "ALIGN == 1 and " if is_led(tiles) else ""
+        return f" * (2 if {led}{self.dim(length_of(tile, launch))} >= {tile.doubled_from} else 1)"
 
     def warps(self, printer: Printer) -> str:
-        pieces = [tile for tile in printer.tiles if tile.how == "pieces"]
+        pieces = [tile for tile in printer.tiles if tile.policy is TilePolicy.OCCUPYING]
         alone = [tile for tile in pieces if any(covered_by(tile, printer.launch))]
-        tiles = alone or [tile for tile in printer.tiles if tile.how != "aligns" and tile not in pieces]
+        tiles = alone or [
+            tile for tile in printer.tiles if tile.policy is not TilePolicy.ALIGNMENT and tile not in pieces
+        ]
         cells = " * ".join(tile.name for tile in tiles) or "1"
-        growing = [tile for tile in printer.tiles if tile.how == "grows"]
+        growing = [tile for tile in printer.tiles if tile.policy is TilePolicy.GROWING]
         if growing:
             one = growing[0]
-            led = one.led > 1 and one.warps > OF_LED and any(tile.how == "aligns" for tile in printer.tiles)
+            led = one.lead_divisor > 1 and one.warps > OF_LED and is_led(printer.tiles)
             each = f"({one.warps} if ALIGN == 1 else {OF_LED})" if led else one.warps
             return f'tiles.get("num_warps", min(32, max(1, {one.name} // {each})))'
-        keeping = [tile for tile in printer.tiles if tile.how == "keeps"]
+        keeping = [tile for tile in printer.tiles if tile.policy is TilePolicy.KEPT]
         if keeping:
             return f'tiles.get("num_warps", min(8, max(1, {cells} // {keeping[0].warps})))'
         told = max(printer.tiles, key=lambda tile: tile.warps, default=None)
         if told is not None and told.warps > 0:
-            led = told.led > 1 and any(tile.how == "aligns" for tile in printer.tiles)
-            each = f"{told.name} // {told.number // told.warps}" if told.twice else f"{told.warps}"
+            led = told.lead_divisor > 1 and is_led(printer.tiles)
+            each = f"{told.name} // {told.number // told.warps}" if told.doubled_from else f"{told.warps}"
             each = f"{each} if ALIGN == 1 else max(1, {told.name} // {OF_LED})" if led else each
             return f'tiles.get("num_warps", {each})'
-        more = 2 ** -min([0, *(tile.warps for tile in printer.tiles)])
+        more = max([1, *(tile.warp_factor for tile in printer.tiles)])
         return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
 
     # Sizes.
@@ -334,19 +342,19 @@ class Caller(Sizes):
 
 def smaller(tile: Tile, tiles: Sequence[Tile], usual: str) -> str:
     """A size of a tile: a part of the usual ones, where rows begin at no multiples of 16 bytes."""
-    if tile.led == 1 or not any(other.how == "aligns" for other in tiles):
+    if tile.lead_divisor == 1 or not is_led(tiles):
         return usual
-    return f"{usual} // (1 if ALIGN == 1 else {tile.led})"
+    return f"{usual} // (1 if ALIGN == 1 else {tile.lead_divisor})"
 
 
 def is_of_several(printer: Printer) -> bool:
     """Whether a program passes over rows of several arrays at once."""
-    return any(tile.how == "grows" and tile.number > MOST_AT_ONCE for tile in printer.tiles)
+    return any(tile.policy is TilePolicy.GROWING and tile.number > MOST_AT_ONCE for tile in printer.tiles)
 
 
 def is_of_tiles(buffer: Buffer) -> bool:
     """Whether how large it is depends on the tiles of a launch."""
-    return any(tile_called(name) is not None for dim in buffer.shape for name in dim.names)
+    return any(name.startswith("$") for dim in buffer.shape for name in dim.names)
 
 
 def conjunction(condition: Expr) -> list[Expr]:
@@ -360,13 +368,13 @@ def conjunction(condition: Expr) -> list[Expr]:
 
 def row_of(launch: Launch) -> Dim:
     """Where the rows begin that tiles of a launch begin before."""
-    lets = [s.value.dim for s in every_statement(launch.body) if isinstance(s, Let) and isinstance(s.value, Index)]
-    return next(row for dim in lets if (row := led_row(dim)) is not None)
+    lets = [s.value for s in every_statement(launch.body) if isinstance(s, Let) and isinstance(s.value, Index)]
+    return next(row for index in lets if (row := led_row(index)) is not None)
 
 
 def row_length(launch: Launch) -> Dim:
     """How long the rows are that lanes of several cells each cover."""
-    found = (covered_by(tile, launch) for tile in tiles_in(launch.body))
+    found = (covered_by(tile, launch) for tile in launch.tiles)
     return next((extent for extents in found for extent in extents), Dim.of(1))
 
 
@@ -377,13 +385,10 @@ def length_of(tile: Tile, launch: Launch) -> Dim:
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
     """What a tile of a launch covers, or its tiles together do."""
-    extents = [s.extent for s in every_statement(launch.body) if isinstance(s, Loop)]
-    extents += [expr.loops[-1][1] for expr in every_expression(launch.body) if isinstance(expr, Fold)]
-    for extent in extents:
-        found = tile_of(extent)
-        if found is not None and found[0] == tile and found[1] is not None:
-            aligned = [one.size - 1 for one in tiles_in(launch.body) if one.how == "aligns"]
-            yield whole_of(found[1].replace(dict(zip(("#lead",), aligned, strict=False))))
+    aligned = [one.size - 1 for one in launch.tiles if one.policy is TilePolicy.ALIGNMENT]
+    for one, rest in covered_in(launch):
+        if one == tile:
+            yield whole_of(rest.replace(dict(zip(("#lead",), aligned, strict=False))))
 
 
 def whole_of(rest: Dim) -> Dim:

@@ -28,7 +28,6 @@ from noyau.codegen.triton.tiles import (
     read_for,
     shares_inputs,
 )
-from noyau.compiler.schedules.gpu.tiles import Tile, tile_of, tiles_in
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, never_negative, product
@@ -53,6 +52,7 @@ from noyau.ir.loops import (
     Statement,
     Store,
     StreamStore,
+    Tile,
     TransposeTile,
     Var,
     Zero,
@@ -65,14 +65,14 @@ class Printer(Memory):
     """One launch being printed."""
 
     def __init__(self, kernel: Kernel, position: int, launch: Launch, used: Used) -> None:
-        super().__init__(kernel, used, depth_of(launch.body))
+        super().__init__(kernel, used, depth_of(launch.body), launch.tiles)
         self.launch = launch
         self.said.loose = is_loose(kernel, launch)
         self.said.once = self.rank > 1 and leaves_states(kernel, launch)
         self.said.passes, self.said.shared = passes_over(launch.body), shares_inputs(kernel, launch)
         self.said.again = loaded_again(kernel, launch)
         self.name = f"{kernel.name}_{position}"
-        self.tiles, self.even = tiles_in(launch.body), even_tiles(launch.body)
+        self.even = even_tiles(launch)
         self.merged, self.ahead = merged_memory(launch.body), loads_ahead(kernel, launch)
         self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
         self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
@@ -187,7 +187,7 @@ class Printer(Memory):
             name = self.fold(let.value, wish)
         elif isinstance(let.value, Index) and let.name.startswith("#"):
             name = self.define(self.said.dim(let.value.dim), fitting(wish_of(let.name) or wish))
-            if (row := led_row(let.value.dim)) is not None:
+            if (row := led_row(let.value)) is not None:
                 self.leads[let.name] = row
         else:
             name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
@@ -237,11 +237,11 @@ class Printer(Memory):
                 self.write(f"tl.store({cell}, {text}{given})")
 
     def loop(self, loop: Loop) -> None:
-        found = tile_of(loop.extent)
-        if found is not None and loop.axis is Axis.SERIAL and len(loop.body) == 1 and found[1] is None:
-            self.reduction(loop, found[0])
-        elif found is not None:
-            self.tile(loop, *found)
+        tile = loop.tile
+        if tile is not None and loop.axis is Axis.SERIAL and len(loop.body) == 1 and loop.extent == tile.size:
+            self.reduction(loop, tile)
+        elif tile is not None:
+            self.tile(loop, tile)
         elif loop.axis is Axis.THREADS:
             raise UnsupportedError("triton runs THREADS loops outermost only, each alone in the other")
         else:
@@ -257,15 +257,16 @@ class Printer(Memory):
     # Tiles.
 
     @contextmanager
-    def opened(self, variable: str, tile: Tile, rest: Dim | None, body: Sequence[Statement]) -> Iterator[None]:
+    def opened(self, variable: str, tile: Tile, left: Dim, body: Sequence[Statement]) -> Iterator[None]:
         """An open tile: its cells, and where they are inside. Where `body` begins with the index of the cells, the
         mask says where that is below its end."""
         said, axis = self.said, self.axis_of(tile)
+        rest = None if left == tile.size else left
         around = ["None"] * self.rank
         around[axis] = ":"
         cells = f"tl.arange(0, {tile.name})" + (f"[{', '.join(around)}]" if self.rank > 1 else "")
         said.along[variable] = frozenset({variable})
-        said.extents[variable] = tile.size if rest is None else rest
+        said.extents[variable] = left
         said.lanes[variable] = Lane(axis, tile.name, None)
         said.words[variable] = cells
         said.sizes[variable] = tile.size
@@ -314,17 +315,17 @@ class Printer(Memory):
         until = said.dim(reach + 1)
         return Led(row, line, cells, lane.mask, lines, at_end, near, self.define(until, f"{stem}_until"))
 
-    def tile(self, loop: Loop, tile: Tile, rest: Dim | None) -> None:
+    def tile(self, loop: Loop, tile: Tile) -> None:
         """Cells side by side."""
         match loop.body:
-            case (Store(buffers, (at,), values, None),) if at == Dim.of(loop.var) and rest is None:
+            case (Store(buffers, (at,), values, None),) if at == Dim.of(loop.var) and loop.extent == tile.size:
                 self.begin(buffers, values)  # memory of a tile as it is at first
             case _:
                 stores = [s for s in every_statement(loop.body) if isinstance(s, Store) and s.merge is None]
                 if loop.axis is Axis.SERIAL and any(isinstance(self.said.memory[s.buffers[0]], Alloc) for s in stores):
                     raise _one_by_one(loop)
                 own = self.said.pass_of(self.said.passing or read_for(self.kernel, loop))
-                with own, self.opened(loop.var, tile, rest, loop.body):
+                with own, self.opened(loop.var, tile, loop.extent, loop.body):
                     self.statements(loop.body)
 
     def reduction(self, loop: Loop, tile: Tile) -> None:
@@ -347,11 +348,10 @@ class Printer(Memory):
     def fold(self, fold: Fold, wish: str) -> str:
         """A fold over a tile: its result."""
         ((variable, extent),) = fold.loops if len(fold.loops) == 1 else ((None, None),)
-        found = tile_of(extent) if extent is not None else None
-        if found is None or variable is None:
+        if fold.tile is None or variable is None or extent is None:
             raise UnsupportedError("triton reduces tiles only: a schedule for GPUs comes before it prints")
         monoid = MONOIDS[fold.monoid]
-        with self.said.pass_of(self.said.passing or FOLDED), self.opened(variable, *found, fold.body):
+        with self.said.pass_of(self.said.passing or FOLDED), self.opened(variable, fold.tile, extent, fold.body):
             self.statements(fold.body)
             lane = self.said.lanes[variable]
             at = Dim.of(variable) if fold.at is None else fold.at

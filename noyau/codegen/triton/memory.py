@@ -10,11 +10,10 @@ from contextlib import contextmanager
 from noyau.codegen.identifiers import fitting
 from noyau.codegen.triton.expressions import Expressions, Lane, Used, merged, reduced
 from noyau.codegen.triton.tables import TYPES, Variables, const_text
-from noyau.compiler.schedules.gpu.tiles import Tile, tile_of
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Const, Expr, Kernel, Store
+from noyau.ir.loops import Alloc, Const, Expr, Kernel, Store, Tile, TilePolicy
 from noyau.ir.monoids import MONOIDS
 
 INDENT = "    "
@@ -79,9 +78,9 @@ def read(lines: Sequence[str]) -> list[str]:
 class Memory(Lines):
     """Memory is a variable: a block of values, one for each cell of the open tiles and of its own."""
 
-    def __init__(self, kernel: Kernel, used: Used, rank: int) -> None:
+    def __init__(self, kernel: Kernel, used: Used, rank: int, tiles: Sequence[Tile]) -> None:
         super().__init__(kernel, used)
-        self.rank = rank
+        self.rank, self.tiles = rank, tiles
         self.shapes: dict[str, str] = {}  # of memory
         self.empty: set[str] = set()  # memory that holds the state of nothing
         self.merged = frozenset[str]()  # memory of which the cells of a tile are merged, so that those outside matter
@@ -95,7 +94,7 @@ class Memory(Lines):
 
     def axis_of(self, tile: Tile) -> int:
         """The axis of Triton's blocks that the next tile is: the last one, where memory of it is kept by all loops."""
-        return self.rank - 1 if tile.how == "keeps" else len(self.said.lanes)
+        return self.rank - 1 if tile.policy is TilePolicy.KEPT else len(self.said.lanes)
 
     def alloc(self, alloc: Alloc) -> None:
         said = self.said
@@ -106,8 +105,9 @@ class Memory(Lines):
         axes = ["1"] * self.rank
         for lane in said.lanes.values():
             axes[lane.axis] = lane.size
-        if (found := tile_of(alloc.shape[0])) is not None:
-            axes[self.axis_of(found[0])] = found[0].name
+        found = next((tile for tile in self.tiles if tile.size == alloc.shape[0]), None)
+        if found is not None:
+            axes[self.axis_of(found)] = found.name
         elif alloc.shape[0] != Dim.of(1):
             raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
         scalar = not said.lanes and found is None

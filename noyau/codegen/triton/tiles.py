@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from noyau.codegen.triton.row_alignment import FOLDED, WRITTEN, Again
-from noyau.compiler.schedules.gpu.tiles import ONE, folds_in, is_dear, tile_called, tile_of, tiles_in
+from noyau.compiler.schedules.gpu.tiles import ONE, folds_in, is_dear
 from noyau.compiler.schedules.primitives import Statements
 from noyau.dtypes import HALVES
 from noyau.ir.dims import Dim, Op, Shape, product
-from noyau.ir.loops import Alloc, Axis, Call, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Role, Statement, Store
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Call,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Role,
+    Statement,
+    Store,
+    Tile,
+    TilePolicy,
+)
 from noyau.ir.operators import Fact, has
 from noyau.ir.walk import every_expression, every_statement, expressions, on_threads
 
@@ -20,15 +37,15 @@ NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other prog
 def is_reduced_into(statement: Statement, empty: Store) -> bool:
     """Whether a tile of states is merged into what a Store has just set to the state of nothing."""
     match statement:
-        case Loop(_, extent, Axis.SERIAL, (Store(buffers, _, _, str()),)):
-            return tile_of(extent) is not None and buffers == empty.buffers and empty.merge is None
+        case Loop(_, _, Axis.SERIAL, (Store(buffers, _, _, str()),), Tile()):
+            return buffers == empty.buffers and empty.merge is None
         case _:
             return False
 
 
 def merged_memory(body: Iterable[Statement]) -> frozenset[str]:
     """The memory of which the cells of a tile are merged into one state."""
-    loops = [s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.SERIAL and tile_of(s.extent)]
+    loops = [s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.SERIAL and s.tile]
     return frozenset(expr.buffer for s in loops for expr in every_expression(s.body) if isinstance(expr, Load))
 
 
@@ -39,21 +56,21 @@ def depth_of(body: Iterable[Statement]) -> int:
         most = 0
         for statement in statements:
             if isinstance(statement, Loop):
-                most = max(most, deepest(statement.body) + (tile_of(statement.extent) is not None))
+                most = max(most, deepest(statement.body) + (statement.tile is not None))
             elif isinstance(statement, If):
                 most = max(most, deepest(statement.body))
             for expr in expressions(statement):
                 if isinstance(expr, Fold):
-                    most = max(most, deepest(expr.body) + (tile_of(expr.loops[-1][1]) is not None))
+                    most = max(most, deepest(expr.body) + (expr.tile is not None))
         return most
 
     return max(1, deepest(body))
 
 
-def led_row(dim: Dim) -> Dim | None:
-    """Where a row begins, of the number of cells before it at which 16 bytes do; None of other Dims."""
-    match dim.terms:
-        case (((Op("mod", row, size),), 1),) if (tile := tile_called(str(size))) is not None and tile.how == "aligns":
+def led_row(index: Index) -> Dim | None:
+    """Where a row begins, of the number of cells before it at which 16 bytes do; None of other indices."""
+    match index:
+        case Index(Dim((((Op("mod", row),), 1),)), alignment=Tile()):
             return row
         case _:
             return None
@@ -125,7 +142,7 @@ def passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:
     """The loops over tiles, one after the other, that load from each buffer."""
     found: dict[str, list[str]] = {}
     for statement in every_statement(body):
-        if isinstance(statement, Loop) and statement.axis is Axis.SERIAL and tile_of(statement.extent) is None:
+        if isinstance(statement, Loop) and statement.axis is Axis.SERIAL and statement.tile is None:
             loaded = {expr.buffer for expr in every_expression(statement.body) if isinstance(expr, Load)}
             for name in loaded:
                 found.setdefault(name, []).append(statement.var)
@@ -134,15 +151,15 @@ def passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:
 
 def loaded_again(kernel: Kernel, launch: Launch) -> Again | None:
     """What a launch loads twice: where one fold, which computes little of a cell, reads what is then written with."""
-    body, folded, written = tuple(launch.body), list[tuple[Dim, Statements]](), list[Statement]()
+    body, folded, written = tuple(launch.body), list[tuple[Tile | None, Statements]](), list[Statement]()
     for tile in (s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.LANES):
-        if tile_of(tile.extent) is not None and not is_filled(tile) and (word := read_for(kernel, tile)) is not None:
-            folded += [(tile.extent, tile.body)] if word == FOLDED else []
+        if tile.tile is not None and not is_filled(tile) and (word := read_for(kernel, tile)) is not None:
+            folded += [(tile.tile, tile.body)] if word == FOLDED else []
             written += tile.body if word == WRITTEN else ()
-    folded += [(fold.loops[-1][1], fold.body) for fold in folds_in(*body)]
+    folded += [(fold.tile, fold.body) for fold in folds_in(*body)]
     if passes_over(body) or len(folded) != 1 or is_dear(folded[0][1]):
         return None
-    found = tile_of(folded[0][0])
+    found = folded[0][0]
     read, again = (
         {(e.buffer, e.where is None) for e in every_expression(s) if isinstance(e, Load)}
         for s in (folded[0][1], written)
@@ -151,8 +168,8 @@ def loaded_again(kernel: Kernel, launch: Launch) -> Again | None:
     cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(Role.INPUT) if buffer.name in alike}
     if found is None or not cells:
         return None
-    led = "ALIGN == 1 and " if any(tile.how == "aligns" for tile in tiles_in(body)) else ""
-    return Again(frozenset(cells), f"{led}{found[0].name} * {max(cells.values())} <= {NEAR}")
+    led = "ALIGN == 1 and " if is_led(launch.tiles) else ""
+    return Again(frozenset(cells), f"{led}{found.name} * {max(cells.values())} <= {NEAR}")
 
 
 def is_filled(tile: Loop) -> bool:
@@ -183,23 +200,33 @@ class Even:
     led: bool
 
 
-def even_tiles(body: Iterable[Statement]) -> dict[str, list[Even]]:
+def is_led(tiles: Iterable[Tile]) -> bool:
+    """Whether tiles begin before their rows."""
+    return any(tile.policy is TilePolicy.ALIGNMENT for tile in tiles)
+
+
+def covered_in(launch: Launch) -> list[tuple[Tile, Dim]]:
+    """The tiles that loops and folds of a launch are over, each with what is left of those, but full tiles."""
+    body = launch.body
+    found = [(s.tile, s.extent) for s in every_statement(body) if isinstance(s, Loop)]
+    found += [(expr.tile, expr.loops[-1][1]) for expr in every_expression(body) if isinstance(expr, Fold)]
+    return [(tile, rest) for tile, rest in found if tile is not None and rest != tile.size]
+
+
+def even_tiles(launch: Launch) -> dict[str, list[Even]]:
     """The tiles of a launch of which sizes tell when every cell is inside, each with when that is."""
     found: dict[str, list[Even | None]] = {}
-    kept = tuple(body)
-    extents = [s.extent for s in every_statement(kept) if isinstance(s, Loop)]
-    extents += [expr.loops[-1][1] for expr in every_expression(kept) if isinstance(expr, Fold)]
-    for tile, rest in filter(None, map(tile_of, extents)):
-        if rest is not None:
-            found.setdefault(tile.name, []).append(_even(rest))
+    sizes = {str(tile.size) for tile in launch.tiles}
+    for tile, rest in covered_in(launch):
+        found.setdefault(tile.name, []).append(_even(rest, sizes))
     return {name: [even for even in evens if even] for name, evens in found.items() if None not in evens}
 
 
-def _even(rest: Dim) -> Even | None:
+def _even(rest: Dim, tile_sizes: Collection[str]) -> Even | None:
     whole, steps, led = rest, list[Dim](), False
     for atoms, factor in rest.terms:
         indices = [atom for atom in atoms if isinstance(atom, str) and atom.startswith("#")]
-        sizes = [atom for atom in atoms if isinstance(atom, str) and tile_called(atom) is not None]
+        sizes = [atom for atom in atoms if isinstance(atom, str) and atom in tile_sizes]
         if atoms == ("#lead",):
             led = True
         elif not indices:
@@ -229,11 +256,11 @@ def bytes_of_round(kernel: Kernel, loop: Loop) -> Dim | None:
             for expr in every_expression((statement,)) if not isinstance(statement, Loop | If) else ():
                 if isinstance(expr, Load) and expr.buffer in buffers and cells != ONE:
                     found.setdefault(expr.buffer, cells * buffers[expr.buffer])
-                if isinstance(expr, Fold) and (tile := tile_of(expr.loops[-1][1])) is not None:
-                    enter(expr.body, cells * tile[0].size)
+                if isinstance(expr, Fold) and expr.tile is not None:
+                    enter(expr.body, cells * expr.tile.size)
             if isinstance(statement, Loop):
-                tile = tile_of(statement.extent)
-                enter(statement.body, cells if tile is None else cells * tile[0].size)
+                tile = statement.tile
+                enter(statement.body, cells if tile is None else cells * tile.size)
             elif isinstance(statement, If):
                 enter(statement.body, cells)
 

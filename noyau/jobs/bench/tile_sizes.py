@@ -10,10 +10,11 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping
 
-from noyau.compiler.schedules.gpu.tiles import Tile, tiles_in
+from noyau.ir.loops import Tile, TilePolicy
 from noyau.kernels.programs.generate import GeneratedProgram
 
 WARP = 32
+SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED)
 WARPS = (4, 8, 16)  # 128 to 512 threads
 CELLS_A_THREAD = (4, 64)
 LEAST_BLOCKS = 2  # of a multiprocessor
@@ -32,14 +33,13 @@ def tilings(generated: GeneratedProgram, cells: int, sm_count: int) -> list[tupl
 
 def chosen_tiles(generated: GeneratedProgram) -> list[Tile]:
     """The tiles whose size whoever launches may choose."""
-    bodies = [launch.body for kernel in generated.program.kernels for launch in kernel.launches]
-    found = {tile.name: tile for body in bodies for tile in tiles_in(body) if tile.how in ("is", "upto", "shares")}
-    return list(found.values())
+    tiles = (tile for kernel in generated.program.kernels for launch in kernel.launches for tile in launch.tiles)
+    return list({tile.name: tile for tile in tiles if tile.policy in (*SIZED, TilePolicy.SHARING)}.values())
 
 
 def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[float, str, float, dict[str, int]]]:
     """Each choice: how far it is from the usual one, why, the blocks of a multiprocessor, and what it is."""
-    sized = [tile for tile in tiles if tile.how in ("is", "upto")]
+    sized = [tile for tile in tiles if tile.policy in SIZED]
     if not sized:
         return
     for factors in itertools.product(_FACTORS, repeat=len(sized)):

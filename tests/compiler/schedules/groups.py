@@ -184,6 +184,14 @@ def assert_keeps(graph, kernel, *every_sizes):
             assert wrong == [None] * len(got), sizes
 
 
+def tile_sizes(kernel, numbers):
+    """The sizes of a kernel's tiles, by their policies, else 4; the largest for several of one name."""
+    found = {}
+    for tile in (tile for launch in kernel.launches for tile in launch.tiles):
+        found[str(tile.size)] = max(numbers.get(tile.policy, 4), found.get(str(tile.size), 0))
+    return found
+
+
 def loops(kernel, axis=None):
     """The variables of all loops of a kernel, or of those that run in one way."""
     found = [s for launch in kernel.launches for s in every_statement(launch.body) if isinstance(s, Loop)]

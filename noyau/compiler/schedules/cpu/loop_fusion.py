@@ -123,7 +123,7 @@ def _joined(loops: Sequence[Loop]) -> Loop:
     assert all(loop.extent == first.extent and loop.axis is first.axis for loop in loops)
     bodies = [substitute(loop.body, {loop.var: Dim.of(first.var)}) for loop in loops]
     inner = [body[0] for body in bodies if len(body) == 1 and isinstance(body[0], Loop)]
-    if len(inner) == len(bodies) and len({loop.extent for loop in inner}) == 1:
+    if len(inner) == len(bodies) and len({(loop.extent, loop.tile) for loop in inner}) == 1:
         return replace(first, body=(_joined(inner),))
     return replace(first, body=merged(bodies))
 

@@ -12,18 +12,34 @@ from dataclasses import dataclass, replace
 from math import inf, nan
 
 from noyau.compiler.schedules.cpu.folds import State
-from noyau.compiler.schedules.gpu.tiles import ZERO, Tile, ceiling, folded
+from noyau.compiler.schedules.gpu.tiles import ZERO, ceiling, folded
 from noyau.compiler.schedules.primitives import Statements, minimum
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, maximum
-from noyau.ir.loops import Alloc, Axis, Call, Const, Expr, Fold, Index, Let, Loop, Space, Statement, Var
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    Index,
+    Let,
+    Loop,
+    Space,
+    Statement,
+    Tile,
+    TilePolicy,
+    Var,
+)
 from noyau.ir.monoids import Symbolic
 from noyau.ir.walk import substitute
 
-TILE = Tile("BLOCK", "is", 16384, 16, 8, 1 << 17)  # each of its tiles waits for a reduction
-GROUP = Tile("GROUP", "is", 8)  # cells of one thread, of which no other one has to know: 16 bytes
-LANES = Tile("LANES", "is", 512, 8)
-WRITTEN = Tile("LANES", "grows", 2048, 64, 4)  # where cells are written then: so many that few rows are on the way
+TILE = Tile("BLOCK", TilePolicy.FIXED, 16384, 16, 8, 1 << 17)  # each of its tiles waits for a reduction
+GROUP = Tile("GROUP", TilePolicy.FIXED, 8)  # cells of one thread, of which no other one has to know: 16 bytes
+LANES = Tile("LANES", TilePolicy.FIXED, 512, 8)
+# Where cells are written then: so many that few rows are on the way.
+WRITTEN = Tile("LANES", TilePolicy.GROWING, 2048, 64, 4)
 F32 = DType.F32
 
 
@@ -138,11 +154,11 @@ def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -
     step = side.size * group.size
     tile, state, parts = of_tile(pair, group, Dim.of(number) * step + Dim.of(lane) * group.size, lead)
     lanes = State(state.monoid, tuple(f"{name}.lanes" for name in state.names), state.dtypes)
-    own = Loop(lane, side.size, Axis.LANES, (*tile, lanes.store(Dim.of(lane), parts, merge=True)))
+    own = Loop(lane, side.size, Axis.LANES, (*tile, lanes.store(Dim.of(lane), parts, merge=True)), side)
     passed = Loop(number, ceiling(extent + lead, step), Axis.SERIAL, (own,))
     memory = tuple(Alloc(n, d, (side.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
-    empty = Loop(lane, side.size, Axis.LANES, (lanes.empty(Dim.of(lane)),))
-    total = Loop(lane, side.size, Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),))
+    empty = Loop(lane, side.size, Axis.LANES, (lanes.empty(Dim.of(lane)),), side)
+    total = Loop(lane, side.size, Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),), side)
     return (*memory, empty, passed, *state.memory(1), state.empty(ZERO), total, *results(pair, state))
 
 

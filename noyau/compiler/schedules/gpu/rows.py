@@ -22,7 +22,6 @@ from noyau.compiler.schedules.gpu.tiles import (
     Choices,
     Lead,
     Taken,
-    Tile,
     all_at_most,
     cells_of,
     covered,
@@ -38,13 +37,28 @@ from noyau.compiler.schedules.gpu.tiles import (
     peeled,
     renamed,
     taken_of,
-    tile_of,
 )
-from noyau.compiler.schedules.primitives import Statements, chain, loads_of, minimum
+from noyau.compiler.schedules.primitives import Statements, chain, loads_of
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite
-from noyau.ir.loops import Alloc, Axis, Buffer, Fold, If, Index, Kernel, Launch, Let, Load, Loop, Statement, Store
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Fold,
+    If,
+    Index,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Statement,
+    Store,
+    Tile,
+    TilePolicy,
+)
 from noyau.ir.walk import every_expression, every_statement, substitute
 
 LINE = 16  # bytes that a thread moves at once
@@ -64,9 +78,10 @@ def lead_of(kernel: Kernel, loops: Sequence[Loop], inner: Sequence[Statement]) -
         return NO_LEAD
     base = max(rows, key=lambda row: (sum(rows[row].values()), len(row.terms)))
     cells = LINE // min(rows[base].values())
-    steps, size = strides_in(base, cells), Tile("ALIGN", "aligns", cells).size
+    steps, tile = strides_in(base, cells), Tile("ALIGN", TilePolicy.ALIGNMENT, cells)
     odd = tuple(step % cells for step in steps)
-    return Lead(Let("#lead", Index(base % size)), size - 1, odd) if steps else NO_LEAD
+    let = Let("#lead", Index(base % tile.size, alignment=tile))
+    return Lead(let, tile.size - 1, odd) if steps else NO_LEAD
 
 
 def strides_in(base: Dim, cells: int) -> list[Dim]:
@@ -104,17 +119,19 @@ def _along(buffers: dict[str, Buffer], variable: str, body: Statements) -> Itera
 KEPT = 16384  # cells of a row that a program holds at most
 MOST = 1 << 16  # cells of a tile, with what lies before a row
 READ = 8192  # the same where none of its cells is written, and one pass of tiles is enough
-ROW = Tile("COLUMNS", "fits", MOST)
-SIDE = Tile("ROWS", "shares", 1024)  # with folds
-HARD = Tile("ROWS", "shares", 1024, -1)  # with one fold, or what is dear, or several arrays, and cells that are written
-PIECES = Tile("ROWS", "shares", 512, -2)  # without folds
-OUTER = Tile("OUTER", "fits", 2)  # rounds around rows without folds that read some of the same cells
-LONG = Tile("BLOCK", "grows", 16384, 512, 4)  # so many warps that few rows are on the way
-HELD = Tile("BLOCK", "is", 1 << 15, 32)  # of rows that hold their last tile: as many cells as there are registers for
+ROW = Tile("COLUMNS", TilePolicy.COVERING, MOST)
+SIDE = Tile("ROWS", TilePolicy.SHARING, 1024)  # with folds
+# With one fold, or what is dear, or several arrays, and cells that are written.
+HARD = Tile("ROWS", TilePolicy.SHARING, 1024, warp_factor=2)
+PIECES = Tile("ROWS", TilePolicy.SHARING, 512, warp_factor=4)  # without folds
+OUTER = Tile("OUTER", TilePolicy.COVERING, 2)  # rounds around rows without folds that read some of the same cells
+LONG = Tile("BLOCK", TilePolicy.GROWING, 16384, 512, 4)  # so many warps that few rows are on the way
+# Of rows that hold their last tile: as many cells as there are registers for.
+HELD = Tile("BLOCK", TilePolicy.FIXED, 1 << 15, 32)
 FEWEST = 3 << 14  # cells of such a row: of a shorter one, what is held keeps other rows from being on the way
 NEAR = 1 << 16  # cells of a row that stays in the caches nearby, where all its tiles are full
-SEVERAL = Tile("BLOCK", "grows", 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
-ONCE = Tile("BLOCK", "is", 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
+SEVERAL = Tile("BLOCK", TilePolicy.GROWING, 32768, 512, 4)  # of several arrays: as many cells as of a row twice as long
+ONCE = Tile("BLOCK", TilePolicy.FIXED, 4096, 8)  # where one pass is enough, of which rounds are loaded ahead
 
 
 def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
@@ -240,7 +257,7 @@ def _have_in_common(loops: Sequence[Loop], inner: Statements) -> bool:
     return {loops[-1].var} in read and any(loops[-2].var in names for names in read)
 
 
-FEW = Tile("ROWS", "is", 32)
+FEW = Tile("ROWS", TilePolicy.FIXED, 32)
 
 
 def side_by_side(body: Statements) -> Launch:
@@ -263,8 +280,7 @@ def whole(inner: Statements, lead: Lead = NO_LEAD, tile: Tile = ROW) -> Statemen
                 loops, state = gathered_in(fold, name, tile, lead=lead.cells, start=ZERO)
                 made += [*loops, Let(name, state.result(ZERO, fold.dtype), origin)]
             case Let(value=Fold() as fold):
-                ((variable, extent),) = fold.loops
-                made.append(replace(statement, value=replace(fold, loops=((variable, minimum(tile.size, extent)),))))
+                made.append(replace(statement, value=replace(fold, tile=tile)))
             case _:
                 made.append(statement)
     return tuple(made)
@@ -279,7 +295,7 @@ def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD, *, held: bool 
     while waiting:
         statement = waiting.pop(0)
         match statement:
-            case Loop() if tile_of(statement.extent) is not None:
+            case Loop() if statement.tile is not None:
                 made.append(statement)
             case Loop() if is_innermost(statement):
                 passed = cut(statement, tile, Axis.SERIAL, lead, turned=turned)
@@ -327,4 +343,4 @@ def _passed(lets: Sequence[Statement], tile: Tile, lead: Lead, *, turned: bool, 
 
 
 def _is_tile(fold: Fold) -> bool:
-    return tile_of(fold.loops[-1][1]) is not None
+    return fold.tile is not None

@@ -20,7 +20,6 @@ from noyau.compiler.schedules.gpu.shared_rows import can_share
 from noyau.compiler.schedules.gpu.tiles import (
     ZERO,
     Cells,
-    Tile,
     all_at_most,
     ceiling,
     cells_of,
@@ -56,6 +55,8 @@ from noyau.ir.loops import (
     Space,
     Statement,
     Store,
+    Tile,
+    TilePolicy,
     Var,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -65,13 +66,15 @@ from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
 SIDE = 8192
-BESIDE = Tile("BESIDE", "shares", 2048)  # rows that a program takes in at once, for each of the sums
-KEPT = Tile("COLUMNS", "keeps", 1 << 16, 512)  # more cells of a warp where more sums are kept
-ACROSS, DOWN = Tile("COLUMNS", "fits", 1024, 4), Tile("ROWS", "is", 4)  # of cells that are written and summed
+BESIDE = Tile("BESIDE", TilePolicy.SHARING, 2048)  # rows that a program takes in at once, for each of the sums
+KEPT = Tile("COLUMNS", TilePolicy.KEPT, 1 << 16, 512)  # more cells of a warp where more sums are kept
+# Of cells that are written and summed.
+ACROSS = Tile("COLUMNS", TilePolicy.COVERING, 1024, 4)
+DOWN = Tile("ROWS", TilePolicy.FIXED, 4)
 DEEP = 64  # rows of these that a program takes in
-MERGED = Tile("COLUMNS", "fits", 8), Tile("ROWS", "fits", 256, 4)
+MERGED = Tile("COLUMNS", TilePolicy.COVERING, 8), Tile("ROWS", TilePolicy.COVERING, 256, 4)
 PIECE = 4096  # cells of a long row, of which there are few, that a program takes in
-PIECES = Tile("BLOCK", "is", 4096, 8), Tile("BLOCK", "fits", 4096, 4)
+PIECES = Tile("BLOCK", TilePolicy.FIXED, 4096, 8), Tile("BLOCK", TilePolicy.COVERING, 4096, 4)
 
 
 @dataclass(frozen=True, slots=True)
@@ -240,7 +243,7 @@ def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     before, after, left = list[Statement](), list[Statement](), list[State]()
     for state in both.states:
         before += [Alloc(n, d, (kept.size,), Space.THREAD) for n, d in zip(state.names, state.dtypes, strict=True)]
-        before.append(Loop(str(lane), kept.size, Axis.LANES, (state.empty(lane),)))
+        before.append(Loop(str(lane), kept.size, Axis.LANES, (state.empty(lane),), kept))
         left.append(State(state.monoid, tuple(f"{n}.of_part" for n in state.names), state.dtypes))
         store = left[-1].store(part * extent + lane, state.load(lane), merge=False)
         after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), kept))

@@ -14,7 +14,6 @@ from noyau.compiler.schedules.gpu.online_folds import Pair, of_tile, pairs_in, r
 from noyau.compiler.schedules.gpu.tiles import (
     ZERO,
     Lead,
-    Tile,
     all_at_most,
     ceiling,
     cells_of,
@@ -42,11 +41,13 @@ from noyau.ir.loops import (
     Role,
     Statement,
     Store,
+    Tile,
+    TilePolicy,
 )
 
-SHARE = Tile("SHARE", "pieces", 8192, -1)
+SHARE = Tile("SHARE", TilePolicy.OCCUPYING, 8192, warp_factor=2)
 PIECES = 64  # of a row at most
-MERGED = Tile("PIECES", "fits", 1 << 16)
+MERGED = Tile("PIECES", TilePolicy.COVERING, 1 << 16)
 FEW = 128  # rows, of which a program each would leave most of a GPU idle
 SHORT = 8192  # cells of a row that one program takes less time for than a launch does
 

@@ -21,7 +21,6 @@ from noyau.compiler.schedules.gpu.tiles import (
     ONE,
     ZERO,
     Lead,
-    Tile,
     chunks_of,
     cut,
     folds_in,
@@ -30,6 +29,7 @@ from noyau.compiler.schedules.gpu.tiles import (
     on_grid,
     partial,
     renamed,
+    with_tiles,
 )
 from noyau.compiler.schedules.launches import apart, each, is_light
 from noyau.compiler.schedules.primitives import (
@@ -61,15 +61,18 @@ from noyau.ir.loops import (
     Loop,
     Role,
     Store,
+    Tile,
+    TilePolicy,
     Var,
 )
 from noyau.ir.walk import every_statement, rewrite
 
-FLAT = Tile("BLOCK", "upto", 1024)  # few cells are those of few threads: what is dear is compiled once for each
-COLUMNS = Tile("COLUMNS", "fits", 1024)
-ROWS = Tile("ROWS", "shares", 4096)  # so many that what all rows have in common is loaded once for several
+# Few cells are those of few threads: what is dear is compiled once for each.
+FLAT = Tile("BLOCK", TilePolicy.LIMITED, 1024)
+COLUMNS = Tile("COLUMNS", TilePolicy.COVERING, 1024)
+ROWS = Tile("ROWS", TilePolicy.SHARING, 4096)  # so many that what all rows have in common is loaded once for several
 APART = 4  # warps for 1024 cells where those that are read lie apart: each is a load of its own, of few in a thread
-SQUARE = (Tile("DOWN", "is", 64), Tile("ACROSS", "is", 64))
+SQUARE = (Tile("DOWN", TilePolicy.FIXED, 64), Tile("ACROSS", TilePolicy.FIXED, 64))
 
 
 def map_(kernel: Kernel, body: Statements) -> Launch:
@@ -110,10 +113,10 @@ def _two(
 
 
 CHUNK = 1 << 15  # values of a whole array that one program takes in
-CHUNK_TILES = Tile("BLOCK", "is", 8192, 8), Tile("BLOCK", "fits", 4096, 8)
+CHUNK_TILES = Tile("BLOCK", TilePolicy.FIXED, 8192, 8), Tile("BLOCK", TilePolicy.COVERING, 4096, 8)
 DEEP = 1024  # rows that one program takes in
-ACROSS = Tile("COLUMNS", "fits", 128)
-DOWN = Tile("ROWS", "shares", 8192, 4), Tile("ROWS", "fits", 64, 4)
+ACROSS = Tile("COLUMNS", TilePolicy.COVERING, 128)
+DOWN = Tile("ROWS", TilePolicy.SHARING, 8192, 4), Tile("ROWS", TilePolicy.COVERING, 64, 4)
 
 
 def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
@@ -176,8 +179,8 @@ def on_gpu(kernel: Kernel) -> Kernel:
     flat = with_bodies(flatten(kernel), lambda body: rewrite(body, _plain))
     both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
     if both is not None:
-        return rows_and_columns(flat, both)
-    return each(flat, [launch.body for launch in flat.launches], _one)
+        return with_tiles(rows_and_columns(flat, both))
+    return with_tiles(each(flat, [launch.body for launch in flat.launches], _one))
 
 
 def _plain(expr: Expr) -> Expr:

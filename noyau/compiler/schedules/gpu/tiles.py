@@ -1,8 +1,7 @@
-"""What schedules for GPUs are made of: programs of a grid, and tiles of cells that a program holds side by side.
+"""Parts of schedules for GPUs: programs of a grid, and tiles of cells that a program holds side by side.
 
-A loop on THREADS is a grid of programs. A loop whose extent is `min(TILE, rest)` is a tile: its cells are computed side
-by side; in SERIAL, what they merge into memory of all of them is reduced to a state. A Fold over a tile stays a Fold.
-A tile's size is a size that no input binds: whoever launches the kernel chooses it, as its name says.
+A loop on THREADS is a grid of programs. The cells of a loop over a tile are computed side by side; a Fold over a tile
+stays a Fold. Whoever launches the kernel chooses the sizes of tiles, as their policies say.
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from noyau.compiler.schedules.cpu.folds import State, expand_folds, position, state_of
 from noyau.compiler.schedules.primitives import Statements, all_dims, carries, minimum
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, DimLike, Op, Shape, product
+from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite, when
 from noyau.ir.loops import (
     Alloc,
@@ -24,46 +23,23 @@ from noyau.ir.loops import (
     Fold,
     If,
     Index,
+    Kernel,
     Launch,
     Let,
     Loop,
     Role,
     Space,
     Statement,
+    Tile,
+    TilePolicy,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_expression, every_statement, substitute
+from noyau.ir.walk import every_expression, every_statement, substitute, tiles_of
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
+ORDER = list(TilePolicy)
 DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
-HOW = ("aligns", "pieces", "is", "upto", "fits", "keeps", "grows", "shares")
-
-
-@dataclass(frozen=True, slots=True)
-class Tile:
-    """The size of a tile, a power of two. `how`: `number` cells ("is"), or as many as cover its loop where these are
-    fewer ("upto"); as many as cover its loops, at most `number` ("fits"); `number` over the size of the other tiles, at
-    least 1 ("shares"); at most `number`, and so few that programs occupy the GPU ("pieces");
-    with the length of its row, up to `number` ("grows": `warps` then is how many cells each has; twice 16384 is up to
-    16384, as of a row twice as long); as many as cover its loops, with `warps` cells of all tiles for each of at most 8
-    warps ("keeps"). `warps` of a program, 0 for as many as suit its cells, -1 for as many as suit twice as many, -2
-    four times.
-    Where rows begin at no multiples of 16 bytes, the cells of "is" and "grows" are divided by `led`, and a warp has at
-    most 256 of them. Elsewhere tiles of rows of `twice` cells and more, if that is not 0, have twice as many.
-
-    "aligns" is no tile: `number` cells fill 16 bytes; it is 1 where each row begins at a multiple of these anyway."""
-
-    name: str
-    how: str
-    number: int
-    warps: int = 0
-    led: int = 1
-    twice: int = 0
-
-    @property
-    def size(self) -> Dim:
-        return Dim.of(f"${self.name} {self.how} {self.number} {self.warps} {self.led} {self.twice}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,33 +69,17 @@ class Lead:
 NO_LEAD = Lead()
 
 
-def tile_called(size: str) -> Tile | None:
-    """The tile of which that is the size, or None."""
-    if not size.startswith("$"):
-        return None
-    name, how, *numbers = size[1:].split(" ")
-    return Tile(name, how, *map(int, numbers))
-
-
-def tiles_in(body: Iterable[Statement]) -> list[Tile]:
-    """The tiles that statements name, in the order in which their sizes can be told."""
-    names = {name for dim in all_dims(tuple(body)) for name in dim.names}
-    found = [tile for name in names if (tile := tile_called(name))]
-    return sorted(found, key=lambda tile: (HOW.index(tile.how), tile.name))
-
-
-def tile_of(extent: Dim) -> tuple[Tile, Dim | None] | None:
-    """The tile that a loop of this extent is, and how many of its cells there are where that may be fewer; or None."""
-    if (whole := tile_called(str(extent))) is not None:
-        return whole, None
-    match extent.terms:
-        case (((Op("max", left, right),), -1),):
-            for size, rest in ((-left, -right), (-right, -left)):
-                if (tile := tile_called(str(size))) is not None:
-                    return tile, rest
-        case _:
-            pass
-    return None
+def with_tiles(kernel: Kernel) -> Kernel:
+    """The kernel with the tiles of each launch declared: those of its loops, and those of a launch before that left one
+    state a tile in scratch."""
+    known, launches = dict[str, Tile](), list[Launch]()
+    for launch in kernel.launches:
+        own = {str(tile.size): tile for tile in tiles_of(launch.body)}
+        known |= own
+        named = {name for dim in all_dims(launch.body) for name in dim.names & known.keys()}
+        tiles = sorted((known[name] for name in {*own, *named}), key=lambda tile: (ORDER.index(tile.policy), tile.name))
+        launches.append(replace(launch, tiles=tuple(tiles)))
+    return replace(kernel, launches=tuple(launches))
 
 
 def ceiling(extent: Dim, step: Dim) -> Dim:
@@ -129,7 +89,7 @@ def ceiling(extent: Dim, step: Dim) -> Dim:
 
 def covered(loop: Loop, tile: Tile) -> Loop:
     """The loop as one tile, which covers it."""
-    return replace(loop, extent=minimum(tile.size, loop.extent), axis=Axis.LANES)
+    return replace(loop, axis=Axis.LANES, tile=tile)
 
 
 def cut(loop: Loop, tile: Tile, axis: Axis, lead: Lead = NO_LEAD, *, turned: bool = False) -> Loop:
@@ -167,7 +127,7 @@ def cells_of(loop: Loop, start: Dim, tile: Tile, lead: Dim = ZERO, lane: Dim | N
     index = Let(loop.var, Index(start + lane - lead))
     own = Call("greater_equal", (Index(Dim.of(loop.var)), Index(ZERO)), DType.BOOL)
     body = loop.body if lead == ZERO else (If(own, loop.body),)
-    return Loop(str(lane), minimum(tile.size, loop.extent + lead - start), Axis.LANES, (index, *body))
+    return Loop(str(lane), loop.extent + lead - start, Axis.LANES, (index, *body), tile)
 
 
 def on_grid(loops: Sequence[Loop], body: Statements) -> Statements:
@@ -219,8 +179,8 @@ def folded(fold: Fold, name: str, tile: Tile, start: Dim, lead: Dim) -> Statemen
     ((variable, extent),) = fold.loops
     lane = f"{variable}l"
     index = Let(variable, Index(start + Dim.of(lane)))
-    loop = ((lane, minimum(tile.size, extent - start)),)
-    return (Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable))),)
+    loop = ((lane, extent - start),)
+    return (Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable), tile=tile)),)
 
 
 def merged_in(
@@ -270,8 +230,8 @@ def taken_in(cells: Cells, state: State, name: str, tile: Tile) -> Taken:
     for outer, count in reversed(cells.loops[:-1]):
         inner = Loop(outer, count, Axis.SERIAL, (inner,))
     memory = tuple(Alloc(n, d, (tile.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
-    empty = Loop(str(lane), tile.size, Axis.LANES, (lanes.empty(lane),))
-    total = Loop(str(lane), tile.size, Axis.SERIAL, (state.store(ZERO, lanes.load(lane), merge=True),))
+    empty = Loop(str(lane), tile.size, Axis.LANES, (lanes.empty(lane),), tile)
+    total = Loop(str(lane), tile.size, Axis.SERIAL, (state.store(ZERO, lanes.load(lane), merge=True),), tile)
     return Taken((*memory, empty), inner, (*state.memory(1), state.empty(ZERO), total))
 
 

@@ -9,12 +9,11 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import rows
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.gpu.tiles import tiles_in
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Role
+from noyau.ir.loops import Role, TilePolicy
 from noyau.ir.walk import every_statement
-from tests.compiler.schedules.groups import log_softmax
+from tests.compiler.schedules.groups import log_softmax, tile_sizes
 from tests.jobs.check.groups import layer_norm, softmax
 from tests.judged import Judge
 
@@ -38,9 +37,7 @@ def test_exponentials_in_one_pass(graph, name, monkeypatch):
     kernel = streamed(graph, monkeypatch)
     assert "logsumexp" in {getattr(s, "merge", None) for s in every_statement(kernel.launches[-1].body)}
     judge = Judge(graph, {"x": ROWS[name]})
-    tiles = {
-        str(tile.size): 16 if tile.how == "fits" else 4 for each in kernel.launches for tile in tiles_in(each.body)
-    }
+    tiles = tile_sizes(kernel, {TilePolicy.COVERING: 16})
     (got,) = run(kernel, [ROWS[name]], seed=3, sizes=tiles)
     assert judge.wrong(graph.outputs[0], got) is None
 
@@ -56,8 +53,6 @@ def test_moments_in_one_pass(monkeypatch):
     inputs = {name: noise.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
     constants = {node.output: node.kind.value for node in graph.nodes if hasattr(node.kind, "value")}
     given = [{**constants, **inputs}[buffer.source] for buffer in kernel.of(Role.INPUT)]
-    tiles = {
-        str(tile.size): 16 if tile.how == "fits" else 4 for each in kernel.launches for tile in tiles_in(each.body)
-    }
+    tiles = tile_sizes(kernel, {TilePolicy.COVERING: 16})
     (got,) = run(kernel, given, seed=3, sizes=tiles)
     assert Judge(graph, inputs).wrong(graph.outputs[0], got) is None

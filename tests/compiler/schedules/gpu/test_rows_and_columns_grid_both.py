@@ -14,15 +14,21 @@ from noyau.compiler.autodiff.reverse import derive
 from noyau.compiler.schedules.gpu import rows_and_columns, shared_rows
 from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.gpu.tiles import tiles_in
 from noyau.dtypes import DType
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Role
+from noyau.ir.loops import Role, TilePolicy
 from noyau.kernels.programs.program import program
+from tests.compiler.schedules.groups import tile_sizes
 from tests.judged import Judge
 
-SIZES = {"fits": 16, "keeps": 16, "shares": 2, "pieces": 4, "aligns": 1}
+SIZES = {
+    TilePolicy.COVERING: 16,
+    TilePolicy.KEPT: 16,
+    TilePolicy.SHARING: 2,
+    TilePolicy.OCCUPYING: 4,
+    TilePolicy.ALIGNMENT: 1,
+}
 
 
 def gradient(op, ranks):
@@ -51,7 +57,7 @@ def arrays_of_sizes(graph, sizes):
 
 
 def numbers_of(kernel):
-    return {str(t.size): SIZES.get(t.how, 4) for launch in kernel.launches for t in tiles_in(launch.body)}
+    return tile_sizes(kernel, SIZES)
 
 
 GRAPHS = {"rms_norm": gradient(nn.rms_norm, [2, 1]), "layer_norm": gradient(nn.layer_norm, [2, 1, 1])}

@@ -10,20 +10,20 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import rows
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.gpu.tiles import offset_of, tiles_in
+from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Buffer, Role
-from tests.compiler.schedules.groups import log_softmax, residual_rms_norm
+from noyau.ir.loops import Buffer, Role, TilePolicy
+from tests.compiler.schedules.groups import log_softmax, residual_rms_norm, tile_sizes
 from tests.judged import Judge
 
 
 def aligned(graph):
     """The numbers of cells that fill 16 bytes, where a launch asks for them."""
     made = on_gpu(lower(normalise(graph), "kernel"))
-    return {t.number for launch in made.launches for t in tiles_in(launch.body) if t.how == "aligns"}
+    return {t.number for launch in made.launches for t in launch.tiles if t.policy is TilePolicy.ALIGNMENT}
 
 
 def test_rows_of_unknown_length_may_begin_anywhere():
@@ -58,7 +58,14 @@ def test_tiles_that_begin_early_give_the_same(kept, n, monkeypatch):
     graph = log_softmax()
     kernel = check(on_gpu(lower(normalise(graph), "kernel")))
     x = np.random.default_rng(n).standard_normal((3, n)).astype(np.float32)
-    sizes = {"fits": 32, "is": 4, "shares": 2, "pieces": 4, "aligns": 4, "grows": 4}
-    numbers = {str(t.size): sizes[t.how] for launch in kernel.launches for t in tiles_in(launch.body)}
+    sizes = {
+        TilePolicy.COVERING: 32,
+        TilePolicy.FIXED: 4,
+        TilePolicy.SHARING: 2,
+        TilePolicy.OCCUPYING: 4,
+        TilePolicy.ALIGNMENT: 4,
+        TilePolicy.GROWING: 4,
+    }
+    numbers = tile_sizes(kernel, sizes)
     (got,) = run(kernel, [x], seed=n, sizes=numbers)
     assert Judge(graph, {"x": x}).wrong(graph.outputs[0], got) is None

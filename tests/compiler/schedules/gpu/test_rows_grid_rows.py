@@ -11,15 +11,14 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import rows
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.gpu.tiles import tiles_in
 from noyau.dtypes import DType
 from noyau.ir.launch_conditions import runs
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Loop
+from noyau.ir.loops import Loop, TilePolicy
 from noyau.ir.walk import every_statement
 from noyau.kernels.programs.generate import Specialization, generate
-from tests.compiler.schedules.groups import residual_rms_norm, rotary
+from tests.compiler.schedules.groups import residual_rms_norm, rotary, tile_sizes
 from tests.jobs.check.groups import layer_norm, rms_norm, softmax
 
 
@@ -36,26 +35,26 @@ def used(op, *ranks):
 
 
 def names_of(launch):
-    return [tile.name for tile in tiles_in(launch.body)]
+    return [tile.name for tile in launch.tiles]
 
 
 @pytest.mark.parametrize(
-    ("graph", "warps"), [(rms_norm(), -1), (softmax(), -1), (residual_rms_norm(), -1), (layer_norm(), 0)]
+    ("graph", "factor"), [(rms_norm(), 2), (softmax(), 2), (residual_rms_norm(), 2), (layer_norm(), 1)]
 )
-def test_more_warps_where_one_fold_or_what_is_dear_waits_for_a_row(graph, warps):
+def test_more_warps_where_one_fold_or_what_is_dear_waits_for_a_row(graph, factor):
     (kept,) = [launch for launch in kernel_of(graph).launches if "COLUMNS" in names_of(launch)]
-    assert next(tile.warps for tile in tiles_in(kept.body) if tile.name == "ROWS") == warps
+    assert next(tile.warp_factor for tile in kept.tiles if tile.name == "ROWS") == factor
 
 
 @pytest.mark.parametrize(("graph", "cells"), [(rms_norm(), 16384), (residual_rms_norm(), 32768)])
 def test_several_long_rows_at_once_are_read_in_larger_tiles(graph, cells):
-    assert next(t.number for t in tiles_in(kernel_of(graph).launches[-1].body) if t.how == "grows") == cells
+    assert next(t.number for t in kernel_of(graph).launches[-1].tiles if t.policy is TilePolicy.GROWING) == cells
 
 
 @pytest.mark.parametrize(("graph", "cells"), [(layer_norm(), 1 << 17), (softmax(), 0), (residual_rms_norm(), 0)])
 def test_the_longest_rows_of_two_folds_are_read_in_tiles_of_twice_as_many_cells(graph, cells):
     """As many as a thread has registers for: not where exp is computed again, nor of several arrays."""
-    assert next(t.twice for t in tiles_in(kernel_of(graph).launches[-1].body) if t.name == "BLOCK") == cells
+    assert next(t.doubled_from for t in kernel_of(graph).launches[-1].tiles if t.name == "BLOCK") == cells
 
 
 @pytest.mark.parametrize(
@@ -64,7 +63,7 @@ def test_the_longest_rows_of_two_folds_are_read_in_tiles_of_twice_as_many_cells(
 )
 def test_the_longest_rows_of_one_fold_hold_a_tile(graph, held):
     """Not of several arrays, nor of float64: there are no registers for as much of them."""
-    launches = [launch for launch in kernel_of(graph).launches if rows.HELD in tiles_in(launch.body)]
+    launches = [launch for launch in kernel_of(graph).launches if rows.HELD in launch.tiles]
     assert len(launches) == held
     assert not any("ALIGN" in names_of(launch) for launch in launches)  # each row begins at a multiple of 16 bytes
 
@@ -75,15 +74,22 @@ def test_the_longest_rows_of_one_fold_hold_a_tile(graph, held):
 def test_rows_of_full_tiles_that_stay_nearby_hold_none(columns, held):
     kernel, sizes = used(times_square, 2), {"n": 500, "m": columns}
     ran = [launch for launch in kernel.launches if launch.when is not None and runs(launch.when, sizes)]
-    assert [rows.HELD in tiles_in(launch.body) for launch in ran] == [held]
+    assert [rows.HELD in launch.tiles for launch in ran] == [held]
 
 
-SIZES = {"fits": 32, "is": 8, "shares": 2, "pieces": 4, "aligns": 4, "grows": 4}
+SIZES = {
+    TilePolicy.COVERING: 32,
+    TilePolicy.FIXED: 8,
+    TilePolicy.SHARING: 2,
+    TilePolicy.OCCUPYING: 4,
+    TilePolicy.ALIGNMENT: 4,
+    TilePolicy.GROWING: 4,
+}
 
 
 def ran(kernel, *inputs):
     """The result of tiles of a few cells."""
-    numbers = {str(t.size): SIZES[t.how] for launch in kernel.launches for t in tiles_in(launch.body)}
+    numbers = tile_sizes(kernel, SIZES)
     (got,) = run(kernel, inputs, seed=inputs[0].size, sizes=numbers)
     return got
 
@@ -135,9 +141,9 @@ def halves_swapped(x, table):
 def test_rounds_are_taken_together_where_rows_begin_at_multiples_of_16_bytes():
     kernel = used(halves_swapped, 3, 2)
     assert ["OUTER" in names_of(launch) for launch in kernel.launches] == [True, False, False]
-    sizes = {"fits": 8, "shares": 2, "aligns": 4, "grows": 4}
-    numbers = {str(t.size): sizes[t.how] for launch in kernel.launches for t in tiles_in(launch.body)}
-    numbers |= {str(t.size): 2 for t in tiles_in(kernel.launches[0].body) if t.name == "OUTER"}
+    sizes = {TilePolicy.COVERING: 8, TilePolicy.SHARING: 2, TilePolicy.ALIGNMENT: 4, TilePolicy.GROWING: 4}
+    numbers = tile_sizes(kernel, sizes)
+    numbers |= {str(t.size): 2 for t in kernel.launches[0].tiles if t.name == "OUTER"}
     noise = np.random.default_rng(0)
     for heads, n, k in ((3, 5, 8), (1, 1, 16), (2, 3, 6)):
         x, table = (noise.standard_normal(shape).astype(np.float32) for shape in ((heads, n, k), (n, k)))

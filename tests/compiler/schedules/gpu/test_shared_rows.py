@@ -13,14 +13,13 @@ from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import shared_rows
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.gpu.tiles import tiles_in
 from noyau.dtypes import DType
 from noyau.errors import GraphError, InputError
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Role
+from noyau.ir.loops import Role, TilePolicy
 from noyau.ir.walk import on_threads
-from tests.compiler.schedules.groups import log_softmax, reduced, residual_rms_norm
+from tests.compiler.schedules.groups import log_softmax, reduced, residual_rms_norm, tile_sizes
 from tests.jobs.check.groups import layer_norm, softmax
 from tests.judged import Judge
 
@@ -31,7 +30,7 @@ GRAPHS = {
     "layer_norm": layer_norm(),
     "argmax": reduced("argmax", "rows", "n", axes=(1,)),
 }
-SIZES = {"pieces": 4, "fits": 16}
+SIZES = {TilePolicy.OCCUPYING: 4, TilePolicy.COVERING: 16}
 
 
 @pytest.fixture(autouse=True)
@@ -44,12 +43,12 @@ def kernel_of(graph):
     """The kernel, its first launches alone, in which rows are shared."""
     made = check(on_gpu(lower(normalise(graph), "kernel")))
     first = made.launches[0]
-    assert any(tile.how == "pieces" for tile in tiles_in(first.body))
+    assert any(tile.policy is TilePolicy.OCCUPYING for tile in first.tiles)
     return replace(made, launches=tuple(launch for launch in made.launches if launch.when == first.when))
 
 
 def numbers_of(kernel):
-    return {str(t.size): SIZES.get(t.how, 4) for launch in kernel.launches for t in tiles_in(launch.body)}
+    return tile_sizes(kernel, SIZES)
 
 
 def arrays_of(graph, rows, n):
@@ -92,7 +91,7 @@ def test_only_few_rows_are_shared():
     assert len(made.launches) == 4
     assert "128" in str(made.launches[0].when)
     many = on_gpu(lower(normalise(log_softmax(rows=4096)), "kernel"))
-    assert not any(tile.how == "pieces" for launch in many.launches for tile in tiles_in(launch.body))
+    assert not any(tile.policy is TilePolicy.OCCUPYING for launch in many.launches for tile in launch.tiles)
 
 
 def test_what_a_row_gives_once_is_stored_by_one_program():

@@ -7,7 +7,6 @@ import pytest
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu.strategies import on_gpu
-from noyau.compiler.schedules.gpu.tiles import tiles_in
 from noyau.ir.loop_verifier import check
 from tests.jobs.check.groups import one_map, swiglu
 
@@ -16,7 +15,7 @@ def tile_of_cells(graph, layout):
     """The tile that says how many cells a program has, of inputs that all lie so, and its warps."""
     layouts = {node.output: layout for node in graph.inputs if layout}
     (launch,) = check(on_gpu(lower(normalise(graph), "kernel", layouts))).launches
-    tile = next(t for t in tiles_in(launch.body) if t.name in ("ROWS", "BLOCK"))
+    tile = next(t for t in launch.tiles if t.name in ("ROWS", "BLOCK"))
     return tile.number, tile.warps
 
 
