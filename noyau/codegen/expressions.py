@@ -13,7 +13,21 @@ from noyau.codegen.tables import FLAT, INFIX, SCALARS, closed, dim_text, opened
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, InWholeLines, Kernel, Load, Space, Var
+from noyau.ir.loops import (
+    Alloc,
+    Assumption,
+    Buffer,
+    Call,
+    Const,
+    Expr,
+    Fold,
+    Index,
+    InWholeLines,
+    Kernel,
+    Load,
+    Space,
+    Var,
+)
 
 
 class Expressions(ABC):
@@ -84,9 +98,9 @@ class Expressions(ABC):
                 return closed(self.dim(dim))
             case Load():
                 return self.load(expr)
-            case Call("exp", operands, DType.F32, at_most_0=True):
+            case Call("exp", operands, DType.F32, assumptions) if Assumption.NON_POSITIVE in assumptions:
                 return self.function("noyau_exp_negative_f32", operands)
-            case Call("divide", operands, DType.F32, share=True):
+            case Call("divide", operands, DType.F32, assumptions) if Assumption.SHARE in assumptions:
                 return self.function("noyau_share_f32", operands)
             case Call(function, operands, dtype):
                 return self.call(function, operands, dtype)

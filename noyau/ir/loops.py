@@ -141,16 +141,21 @@ class Load:
     other: Const | None = None
 
 
+class Assumption(Enum):
+    """A fact about the operands of a call that a language may use."""
+
+    NON_POSITIVE = "non-positive"  # the operand is never above 0
+    SHARE = "share"  # a number from 0 to 1 by a larger one, which is the same in all rounds of the loop around
+
+
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A scalar function of the operator table. `at_most_0`: a hint that its operand is never above 0. `share`: one that
-    it is a quotient of a number from 0 to 1 by a larger one, which is the same in all rounds of the loop around."""
+    """A scalar function of the operator table."""
 
     function: str
     operands: tuple[Expr, ...]
     dtype: DType
-    at_most_0: bool = False
-    share: bool = False
+    assumptions: frozenset[Assumption] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,9 +20,8 @@ def wanted(options: Options) -> Options:
     """The options, but where language numba has its own."""
     own = numba_printer.SCHEDULE
     lanes = options.lanes or own.lanes
-    return replace(
-        options, lanes=lanes, around_bytes=own.around_bytes, short=own.short, pairs=own.pairs, rests=own.rests
-    )
+    taken = {name: getattr(own, name) for name in ("around_bytes", "short", "pairs", "rests", "lines")}
+    return replace(options, lanes=lanes, **taken)
 
 
 @cache

@@ -13,7 +13,7 @@ from itertools import product
 
 from noyau.compiler.schedules.primitives import Statements, most_of, with_bodies
 from noyau.ir.dims import Dim, DimLike
-from noyau.ir.loops import Call, Expr, Fold, If, Kernel, Let, Loop, Statement, Var
+from noyau.ir.loops import Assumption, Call, Expr, Fold, If, Kernel, Let, Loop, Statement, Var
 from noyau.ir.walk import every_statement, rewrite
 
 LONG = 256  # cells of a loop that is worth the inverse of a sum
@@ -51,9 +51,10 @@ def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
                 inner = _noted(fold.body, scope.within(fold.loops))
                 statement = replace(statement, value=replace(fold, body=inner))
             case Let(_, Call("exp", (operand,)) as call):
-                statement = replace(statement, value=replace(call, at_most_0=_is_below_largest(operand, scope)))
+                below = _is_below_largest(operand, scope)
+                statement = replace(statement, value=_assuming(call, Assumption.NON_POSITIVE, below))
             case Let(_, Call("divide", (part, whole)) as call):
-                statement = replace(statement, value=replace(call, share=_is_share(part, whole, scope)))
+                statement = replace(statement, value=_assuming(call, Assumption.SHARE, _is_share(part, whole, scope)))
             case Loop(var, extent):
                 statement = replace(statement, body=_noted(statement.body, scope.within([(var, extent)])))
             case If():
@@ -64,6 +65,12 @@ def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
             scope = scope.with_let(statement)
         made.append(statement)
     return tuple(made)
+
+
+def _assuming(call: Call, assumption: Assumption, holds: bool) -> Call:
+    """A call with an assumption, where it holds, or without it."""
+    others = call.assumptions - {assumption}
+    return replace(call, assumptions=others | {assumption} if holds else others)
 
 
 def _is_below_largest(expr: Expr, scope: _Scope) -> bool:
@@ -129,8 +136,9 @@ def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
 
     def change(expr: Expr) -> Expr:
         match expr:
-            case Call("divide", (_, whole), share=True):
-                return replace(expr, share=own is not None and isinstance(whole, Var) and whole.name not in own)
+            case Call("divide", (_, whole), _, assumptions) if Assumption.SHARE in assumptions:
+                is_same = own is not None and isinstance(whole, Var) and whole.name not in own
+                return _assuming(expr, Assumption.SHARE, is_same)
             case _:
                 return expr
 
