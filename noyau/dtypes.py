@@ -145,5 +145,5 @@ def from_number(number: int) -> DType | None:
 def from_onnx(number: int) -> DType | None:
     """The DType of a TensorProto.DataType, or None where noyau has none. float8 is left to the runtime: there casts to
     it saturate unless they say otherwise."""
-    found = _BY_ONNX.get(number)
-    return None if found is not None and found.is_float8 else found
+    dtype = _BY_ONNX.get(number)
+    return None if dtype is not None and dtype.is_float8 else dtype

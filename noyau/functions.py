@@ -1,4 +1,4 @@
-"""What a reference may need beside NumPy: functions of noyau's tables that NumPy lacks, for arrays of any width.
+"""Functions for references that NumPy lacks, from noyau's tables, for arrays of any width.
 
 A float16 or bfloat16 computes in float32 and is rounded once; a float64 stays one.
 """
@@ -45,14 +45,14 @@ def cast(x: Any, dtype: str) -> Array:
     named = {each.value: each for each in DType if each is not DType.OTHER}
     if dtype not in named:
         raise InputError(f"there is no dtype {dtype!r}; the dtypes are: {', '.join(named)}")
-    wanted = named[dtype]
+    target = named[dtype]
     array = np.asarray(x)
-    if not (_WIDE.get() and wanted.is_float):
+    if not (_WIDE.get() and target.is_float):
         with np.errstate(all="ignore"):
-            return np.not_equal(array, 0) if wanted is DType.BOOL else array.astype(wanted.numpy)
+            return np.not_equal(array, 0) if target is DType.BOOL else array.astype(target.numpy)
     if isinstance(x, Array | np.generic):  # floats keep their bits; a number is first what the model has it as
         return array.astype(np.float64)
-    return array.astype(wanted.numpy).astype(np.float64)
+    return array.astype(target.numpy).astype(np.float64)
 
 
 def sigmoid(x: Array) -> Array:
@@ -115,14 +115,14 @@ def _mapped(function: str, *operands: Array) -> Array:
 
 
 def _evaluated(kind: Kind, x: Array, dtype: DType) -> Array:
-    """What the interpreter of graphs makes of one array."""
+    """Evaluate one node of one array with the interpreter of graphs."""
     node = Node("result", kind, ("x",), dtype, shape_of(x.shape))
     result: Array = Evaluator(False, {}).value(node, [x], {})
     return result
 
 
 def _dtype(x: Array) -> DType:
-    found = from_numpy(np.asarray(x).dtype)
-    if found is None or found is DType.OTHER:
+    dtype = from_numpy(np.asarray(x).dtype)
+    if dtype is None or dtype is DType.OTHER:
         raise InputError(f"an array of {np.asarray(x).dtype} is of none of noyau's dtypes")
-    return found
+    return dtype

@@ -197,11 +197,11 @@ def flat_index(shape: Shape, target: Shape) -> tuple[Dim, ...]:
         return (Dim.of(0),) * len(shape)
     places = zip(indices(len(target)), strides_of(target), strict=True)
     flat = sum((index * stride for index, stride in places), Dim.of(0))
-    found = []
+    terms = []
     for axis, (dim, stride) in enumerate(zip(shape, strides_of(shape), strict=True)):
         whole = flat // stride
-        found.append(whole % dim if axis else whole)
-    return tuple(found)
+        terms.append(whole % dim if axis else whole)
+    return tuple(terms)
 
 
 def _spell(monomial: Monomial, factor: int) -> str:
@@ -215,8 +215,8 @@ def _atom(atom: Atom) -> Dim:
 
 
 def _collect(factors: dict[Monomial, int]) -> Dim:
-    kept = [(monomial, factor) for monomial, factor in factors.items() if factor]
-    return Dim(tuple(sorted(kept, key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))))
+    nonzero = [(monomial, factor) for monomial, factor in factors.items() if factor]
+    return Dim(tuple(sorted(nonzero, key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))))
 
 
 @lru_cache(maxsize=65536)
@@ -289,19 +289,19 @@ def exact_part(left: Dim, right: Dim) -> tuple[Dim, Dim]:
     """Quotient and rest, by the polynomial division that needs no fractions."""
     if not right.terms:
         return Dim.of(0), left
-    (lead, factor), quotient, rest, done = right.terms[0], Dim.of(0), left, Dim.of(0)
+    (lead, factor), quotient, rest, divided = right.terms[0], Dim.of(0), left, Dim.of(0)
     while rest.terms:
         monomial, count = rest.terms[0]
         piece = _monomial_quotient(monomial, lead)
         if piece is None or (count % factor and len(right.terms) > 1) or not count // factor:
-            done, rest = _raw_add(done, Dim((rest.terms[0],))), Dim(rest.terms[1:])
+            divided, rest = _raw_add(divided, Dim((rest.terms[0],))), Dim(rest.terms[1:])
             continue
         part = Dim(((piece, count // factor),))
         quotient = _raw_add(quotient, part)
         rest = _raw_add(rest, -_raw_multiply(part, right))
         if count % factor:  # a multiple left over below one whole divisor
-            done, rest = _raw_add(done, Dim((rest.terms[0],))), Dim(rest.terms[1:])
-    return quotient, done
+            divided, rest = _raw_add(divided, Dim((rest.terms[0],))), Dim(rest.terms[1:])
+    return quotient, divided
 
 
 def _raw_add(left: Dim, right: Dim) -> Dim:
@@ -322,11 +322,11 @@ def _monomial_quotient(monomial: Monomial, divisor: Monomial) -> Monomial | None
 
 @lru_cache(maxsize=65536)
 def _names(dim: Dim) -> frozenset[str]:
-    found: set[str] = set()
+    names: set[str] = set()
     for monomial, _ in dim.terms:
         for atom in monomial:
-            found |= {atom} if isinstance(atom, str) else _names(atom.left) | _names(atom.right)
-    return frozenset(found)
+            names |= {atom} if isinstance(atom, str) else _names(atom.left) | _names(atom.right)
+    return frozenset(names)
 
 
 def forget() -> None:
@@ -356,8 +356,8 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     for monomial, factor in dim.terms:
         # of a monomial of many names few are replaced: the others stay one monomial
         moved = [atom for atom in monomial if not isinstance(atom, str) or atom in values]
-        kept = tuple(atom for atom in monomial if isinstance(atom, str) and atom not in values)
-        part = Dim(((kept, factor),))
+        others = tuple(atom for atom in monomial if isinstance(atom, str) and atom not in values)
+        part = Dim(((others, factor),))
         for atom in moved:
             part = part * (values[atom] if isinstance(atom, str) else _replace_in(atom, values))
         total = total + part

@@ -14,7 +14,7 @@ from noyau.dtypes import DType
 
 
 class Algebra(Protocol):
-    """Where scalar functions can be applied: to arrays, or to expressions."""
+    """Application of scalar functions to values of one sort: arrays, expressions, nodes or texts."""
 
     def call(self, name: str, *operands: Any) -> Any: ...
 

@@ -226,11 +226,11 @@ def dims_of(node: Node) -> Iterator[Dim]:
 
 def downstream(graph: Graph, start: Collection[str]) -> set[str]:
     """The values that depend on some, themselves among them."""
-    found = set(start)
+    reachable = set(start)
     for node in graph.nodes:
-        if not found.isdisjoint(node.inputs):
-            found.add(node.output)
-    return found
+        if not reachable.isdisjoint(node.inputs):
+            reachable.add(node.output)
+    return reachable
 
 
 def names_of(graph: Graph) -> frozenset[str]:

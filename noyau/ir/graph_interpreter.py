@@ -69,9 +69,9 @@ def rearranged(value: Array, index: Sequence[Dim], shape: tuple[int, ...]) -> Ar
             places.append(at)
         else:
             return None
-    kept = value[(*places, ...)].transpose(np.argsort(read))
+    value_in_order = value[(*places, ...)].transpose(np.argsort(read))
     missing = tuple(axis for axis in range(len(shape)) if axis not in read)
-    return np.array(np.broadcast_to(np.expand_dims(kept, missing), shape), order="C")
+    return np.array(np.broadcast_to(np.expand_dims(value_in_order, missing), shape), order="C")
 
 
 AXES = {Dim.of(f"#{axis}"): axis for axis in range(8)}
@@ -182,11 +182,11 @@ class Evaluator:
 
     def axes(self, shape: tuple[Dim, ...]) -> dict[str, Any]:
         """The sizes, and the indices of a shape as open grids."""
-        found, rank = dict[str, Any](self.sizes), len(shape)
+        scope, rank = dict[str, Any](self.sizes), len(shape)
         for axis, dim in enumerate(shape):
             extent = int(dim.evaluate(self.sizes))
-            found[f"#{axis}"] = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
-        return found
+            scope[f"#{axis}"] = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
+        return scope
 
     def index(self, dim: Dim, node: Node) -> Any:
         return dim.evaluate(self.axes(node.shape))
@@ -204,7 +204,7 @@ class Evaluator:
     ) -> tuple[Array, ...]:
         """Index arrays into operand 0; GraphError where a looked-up index is outside."""
         axes, target = self.axes(shape), tuple(int(dim.evaluate(self.sizes)) for dim in shape)
-        found = []
+        positions = []
         for axis, entry in enumerate(index):
             if isinstance(entry, Lookup):
                 at = tuple(np.broadcast_to(dim.evaluate(axes), target) for dim in entry.at)
@@ -214,14 +214,14 @@ class Evaluator:
                     raise OutsideError(f"an index is outside [0, {extent}) along axis {axis} of a gather")
             else:
                 where = np.broadcast_to(entry.evaluate(axes), target)
-            found.append(where)
-        return tuple(found)
+            positions.append(where)
+        return tuple(positions)
 
     def reduce(self, monoid: Monoid, axes: tuple[int, ...], node: Node, value: Array) -> Array:
         """Pairwise: by numpy where it has the monoid, else by halves; one by one where the order is part of it."""
         moved = np.moveaxis(value.astype(self.widened(value), copy=False), axes, tuple(range(-len(axes), 0)))
-        kept = moved.shape[: moved.ndim - len(axes)]
-        rows = np.ascontiguousarray(moved).reshape(*kept, math.prod(moved.shape[len(kept) :]))
+        shape = moved.shape[: moved.ndim - len(axes)]
+        rows = np.ascontiguousarray(moved).reshape(*shape, math.prod(moved.shape[len(shape) :]))
         with np.errstate(all="ignore"):
             result = self.numpy_reduce(monoid, rows)
             if result is None:

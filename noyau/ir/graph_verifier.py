@@ -31,18 +31,18 @@ from noyau.ir.operators import OPERATORS, dtype_of
 
 def check(graph: Graph) -> Graph:
     """The graph itself; GraphError names the first value that breaks a rule."""
-    seen: dict[str, Node] = {}
+    earlier: dict[str, Node] = {}
     for node in graph.nodes:
-        missing = [name for name in node.inputs if name not in seen]
+        missing = [name for name in node.inputs if name not in earlier]
         if missing:
             raise GraphError(f"{node.output} uses {missing[0]} before it is made")
-        if node.output in seen:
+        if node.output in earlier:
             raise GraphError(f"{node.output} is made twice")
-        reason = _count_fault(node) or _fault(node, tuple(seen[name] for name in node.inputs))
+        reason = _count_fault(node) or _fault(node, tuple(earlier[name] for name in node.inputs))
         if reason:
             raise GraphError(f"{node.output}: {reason}")
-        seen[node.output] = node
-    absent = [name for name in graph.outputs if name not in seen]
+        earlier[node.output] = node
+    absent = [name for name in graph.outputs if name not in earlier]
     if absent:
         raise GraphError(f"the output {absent[0]} is never made")
     return graph
@@ -54,26 +54,26 @@ def _count_fault(node: Node) -> str | None:
         case Opaque():
             return None
         case Input() | Constant() | Iota():
-            wanted = 0
+            expected = 0
         case Map(function):
-            wanted = OPERATORS[function].arity if function in OPERATORS else len(node.inputs)
+            expected = OPERATORS[function].arity if function in OPERATORS else len(node.inputs)
         case Reduce() | Scan() | View() | Part():
-            wanted = 1
+            expected = 1
         case Select(_, starts):
-            wanted = max(len(starts), 1)
+            expected = max(len(starts), 1)
         case Gather(index):
-            wanted = 1 + max((entry.input for entry in index if isinstance(entry, Lookup)), default=0)
+            expected = 1 + max((entry.input for entry in index if isinstance(entry, Lookup)), default=0)
         case Scatter():
-            wanted = 3
+            expected = 3
         case Contract():
-            wanted = 2
+            expected = 2
         case _:
             assert_never(node.kind)
-    return None if len(node.inputs) == wanted else f"{len(node.inputs)} inputs, but it takes {wanted}"
+    return None if len(node.inputs) == expected else f"{len(node.inputs)} inputs, but it takes {expected}"
 
 
 def _fault(node: Node, inputs: tuple[Node, ...]) -> str | None:
-    """What is wrong with a node, or None."""
+    """Describe the first fault of a node, or give None."""
     match node.kind:
         case Input() | Opaque() | Part():
             return None
@@ -114,10 +114,10 @@ def _map_fault(function: str, node: Node, inputs: tuple[Node, ...]) -> str | Non
     if function == "cast":
         return None
     try:
-        made = dtype_of(function, tuple(operand.dtype for operand in inputs))
+        result = dtype_of(function, tuple(operand.dtype for operand in inputs))
     except GraphError as error:
         return str(error)
-    return None if made is node.dtype else f"{function} does not give {node.dtype.value}"
+    return None if result is node.dtype else f"{function} does not give {node.dtype.value}"
 
 
 def _reduce_fault(monoid: str, axes: tuple[int, ...], node: Node, operand: Node) -> str | None:
@@ -134,8 +134,8 @@ def _reduce_fault(monoid: str, axes: tuple[int, ...], node: Node, operand: Node)
 
 
 def _index_fault(index: tuple[Dim, ...], node: Node) -> str | None:
-    known = {index_name(axis) for axis in range(len(node.shape))}
-    strange = [name for dim in index for name in dim.names if name.startswith("#") and name not in known]
+    axes = {index_name(axis) for axis in range(len(node.shape))}
+    strange = [name for dim in index for name in dim.names if name.startswith("#") and name not in axes]
     return f"{strange[0]} is no index of a value of rank {len(node.shape)}" if strange else None
 
 

@@ -1,6 +1,6 @@
-"""Which launches of a kernel run: of several for short rows and for long ones, its sizes say.
+"""Conditions of launches: the sizes of a kernel choose between its launches for short and for long rows.
 
-What is asked of sizes is known while a schedule is made (a bool), or is a condition of the launch.
+A condition is a bool where a schedule can decide it, else an expression that the launch evaluates.
 """
 
 from __future__ import annotations
@@ -20,29 +20,29 @@ Asked = Expr | bool
 
 def at_most(left: Dim, right: Dim) -> Asked:
     """Whether a size is at most another one."""
-    known = (right - left).constant
-    return Call("less_equal", (Index(left), Index(right)), DType.BOOL) if known is None else known >= 0
+    difference = (right - left).constant
+    return Call("less_equal", (Index(left), Index(right)), DType.BOOL) if difference is None else difference >= 0
 
 
-def all_of(asked: Iterable[Asked]) -> Asked:
+def all_of(conditions: Iterable[Asked]) -> Asked:
     """Whether all hold; True of none."""
-    wanted = dict.fromkeys(asked)
-    if False in wanted:
+    distinct = dict.fromkeys(conditions)
+    if False in distinct:
         return False
-    unknown = [each for each in wanted if not isinstance(each, bool)]
+    unknown = [each for each in distinct if not isinstance(each, bool)]
     return reduce(lambda one, other: Call("logical_and", (one, other), DType.BOOL), unknown) if unknown else True
 
 
-def opposite(asked: Asked) -> Asked:
+def opposite(condition: Asked) -> Asked:
     """Whether it does not hold."""
-    return not asked if isinstance(asked, bool) else Call("logical_not", (asked,), DType.BOOL)
+    return not condition if isinstance(condition, bool) else Call("logical_not", (condition,), DType.BOOL)
 
 
-def when(asked: Asked) -> Expr | None:
+def when(condition: Asked) -> Expr | None:
     """The condition of a launch that runs where it holds: None where that is sure."""
-    if asked is False:
+    if condition is False:
         raise ValueError("it never runs")
-    return None if asked is True else asked
+    return None if condition is True else condition
 
 
 def conditions_of(kernel: Kernel) -> list[Expr]:

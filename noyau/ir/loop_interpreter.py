@@ -56,13 +56,13 @@ def translated(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
     return compile(text, f"<{kernel.name}>", "exec"), tuple(translator.objects)
 
 
-def bind_sizes(kernel: Kernel, inputs: Sequence[Array], given: Mapping[str, int]) -> dict[str, int]:
+def bind_sizes(kernel: Kernel, inputs: Sequence[Array], numbers: Mapping[str, int]) -> dict[str, int]:
     """The sizes, as the kernel's own binding says; InputError where an input has another dtype or shape, or where the
     sizes do not obey a guard."""
-    wanted, sizes = kernel.of(Role.INPUT), dict(given)
-    if len(wanted) != len(inputs):
-        raise InputError(f"{kernel.name} takes {len(wanted)} inputs, not {len(inputs)}")
-    for buffer, array in zip(wanted, inputs, strict=True):
+    buffers, sizes = kernel.of(Role.INPUT), dict(numbers)
+    if len(buffers) != len(inputs):
+        raise InputError(f"{kernel.name} takes {len(buffers)} inputs, not {len(inputs)}")
+    for buffer, array in zip(buffers, inputs, strict=True):
         if from_numpy(array.dtype) is not buffer.dtype or array.ndim != len(buffer.shape):
             raise InputError(
                 f"{buffer.name} is {buffer.dtype.value} of rank {len(buffer.shape)}, not {array.dtype} of {array.shape}"
@@ -71,7 +71,7 @@ def bind_sizes(kernel: Kernel, inputs: Sequence[Array], given: Mapping[str, int]
         array = inputs[binding.input]
         extent = array.shape[binding.axis] if binding.axis < array.ndim else extents_and_strides(array)[binding.axis]
         sizes[binding.size] = (extent - int(binding.offset.evaluate(sizes))) // binding.factor
-    for buffer, array in zip(wanted, inputs, strict=True):
+    for buffer, array in zip(buffers, inputs, strict=True):
         for dim, extent in zip(buffer.shape, array.shape, strict=True):
             natural = all(sizes.get(size, 0) >= 0 for size in dim.names)
             if not natural or (dim.names <= sizes.keys() and dim.evaluate(sizes) != extent):
@@ -132,8 +132,8 @@ class Memory:
 
 
 class Apart:
-    """Which index of a parallel loop touched each cell. No two may meet in one: GraphError, unless all read, or all are
-    threads that merge."""
+    """Detector of races: the index of a parallel loop that touched each cell. GraphError where two meet in one, unless
+    all read, or all are threads that merge."""
 
     def __init__(self, lanes: bool) -> None:
         self.lanes = lanes

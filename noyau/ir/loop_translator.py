@@ -97,14 +97,14 @@ class Translator:
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
         """Lines under a head; what they name is forgotten after them."""
-        kept = self.values, self.indices, self.memories
+        outside = self.values, self.indices, self.memories
         self.values, self.indices, self.memories = dict(self.values), dict(self.indices), dict(self.memories)
         self.write(head)
         self.depth += 1
         self.write("pass")
         yield
         self.depth -= 1
-        self.values, self.indices, self.memories = kept
+        self.values, self.indices, self.memories = outside
 
     def fault(self, reason: str) -> GraphError:
         return GraphError(f"{self.kernel.name}: {reason}")
@@ -129,8 +129,8 @@ class Translator:
             case Alloc(name, _, shape, space):
                 if space is Space.REGISTER and any(dim.constant is None for dim in shape):
                     raise self.fault(f"{name} lies in registers, but its size is not known now")
-                made = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
-                self.memories[name] = made, statement, len(self.loops)
+                text = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
+                self.memories[name] = text, statement, len(self.loops)
             case Prefetch(buffer, index):
                 self.place(buffer, index)
             case Zero() | MergeLanes() | TransposeTile() | StreamStore():
@@ -149,9 +149,9 @@ class Translator:
         self.values[name] = text, value.dtype
 
     def store(self, buffers: tuple[str, ...], index: Shape, values: tuple[Expr, ...], merge: str | None) -> None:
-        wanted = len(MONOIDS[merge].init(DType.F32)) if merge else len(buffers)
-        if not len(buffers) == len(values) == wanted:
-            raise self.fault(f"a Store of {len(values)} values into {len(buffers)} buffers, of {wanted}")
+        count = len(MONOIDS[merge].init(DType.F32)) if merge else len(buffers)
+        if not len(buffers) == len(values) == count:
+            raise self.fault(f"a Store of {len(values)} values into {len(buffers)} buffers, of {count}")
         for buffer, value in zip(buffers, values, strict=True):
             target = self.memory(buffer)[1]
             if isinstance(target, Buffer) and target.role is Role.INPUT:
@@ -159,14 +159,14 @@ class Translator:
             if target.dtype.compute is not value.dtype:
                 raise self.fault(f"a Store of {value.dtype.value} into {buffer}, which is {target.dtype.value}")
         places = [self.place(buffer, index) for buffer in buffers]
-        made = [self.let(self.expression(value)) for value in values]
+        texts = [self.let(self.expression(value)) for value in values]
         if merge:
             for buffer, (memory, at) in zip(buffers, places, strict=True):
                 self.touch(buffer, f"merges({memory}, {at})")
             old = _tuple(f"{memory}.load({at})" for memory, at in places)
-            state = self.let(f"{self.spell(MONOIDS[merge])}.merge(R, {old}, {_tuple(made)})")
-            made = [f"{state}[{part}]" for part in range(len(places))]
-        for buffer, (memory, at), value_name in zip(buffers, places, made, strict=True):
+            state = self.let(f"{self.spell(MONOIDS[merge])}.merge(R, {old}, {_tuple(texts)})")
+            texts = [f"{state}[{part}]" for part in range(len(places))]
+        for buffer, (memory, at), value_name in zip(buffers, places, texts, strict=True):
             if not merge:
                 self.touch(buffer, f"stores({memory}, {at})")
             self.write(f"{memory}.store({value_name}, {at})")
@@ -192,10 +192,10 @@ class Translator:
 
     def own_memories(self, body: tuple[Statement, ...]) -> None:
         """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
-        used = _memories_in(body)
-        for name, (made, memory, _) in list(self.memories.items()):
-            if name in used and isinstance(memory, Alloc):
-                self.memories[name] = self.let(f"{made}.unset()"), memory, len(self.loops)
+        own = _memories_in(body)
+        for name, (text, memory, _) in list(self.memories.items()):
+            if name in own and isinstance(memory, Alloc):
+                self.memories[name] = self.let(f"{text}.unset()"), memory, len(self.loops)
 
     # Expressions.
 
@@ -247,8 +247,8 @@ class Translator:
             return f"R.cast({operands}, {self.spell(call.dtype)})"
         if call.function not in OPERATORS:
             raise self.fault(f"{call.function} is not in the operator table")
-        if (made := dtype_of(call.function, tuple(operand.dtype for operand in call.operands))) is not call.dtype:
-            raise self.fault(f"{call.function} gives {made.value}, not {call.dtype.value}")
+        if (dtype := dtype_of(call.function, tuple(operand.dtype for operand in call.operands))) is not call.dtype:
+            raise self.fault(f"{call.function} gives {dtype.value}, not {call.dtype.value}")
         scalar, function = self.spell(call.dtype.numpy.type), self.spell(OPERATORS[call.function].evaluate)
         return f"{scalar}({function}({operands}))"
 
@@ -288,11 +288,11 @@ class Translator:
     def place(self, name: str, index: Shape) -> tuple[str, str]:
         """A cell: its memory, and its index there; one index into another rank is an offset in elements, which only
         packed memory has."""
-        made, memory, _ = self.memory(name)
+        text, memory, _ = self.memory(name)
         flat = not isinstance(memory, Buffer) or memory.strides is None
         if len(index) != len(memory.shape) and not (flat and len(index) == 1):
             raise self.fault(f"{name} of rank {len(memory.shape)} with {len(index)} indices")
-        return made, self.dims(index)
+        return text, self.dims(index)
 
     def dims(self, dims: Shape) -> str:
         return ", ".join(map(self.dim, dims))
@@ -314,9 +314,9 @@ class Translator:
 
 def _memories_in(statements: Iterable[Statement]) -> frozenset[str]:
     """Every buffer and memory that statements touch."""
-    kept = tuple(statements)
-    stored = [name for s in every_statement(kept) if isinstance(s, Store) for name in s.buffers]
-    return frozenset([*stored, *(expr.buffer for expr in every_expression(kept) if isinstance(expr, Load))])
+    pending = tuple(statements)
+    stored = [name for s in every_statement(pending) if isinstance(s, Store) for name in s.buffers]
+    return frozenset([*stored, *(expr.buffer for expr in every_expression(pending) if isinstance(expr, Load))])
 
 
 def _tuple(parts: Iterable[str]) -> str:

@@ -115,35 +115,35 @@ def _threads_fault(body: Iterable[Statement], outermost: bool = True) -> str | N
 
 def _names_fault(body: Iterable[Statement], outside: frozenset[str]) -> str | None:
     """A name that is bound where it can be seen already."""
-    seen = set(outside)
+    visible = set(outside)
     for statement in body:
         reason, bound = None, None
         for fold in (expr for expr in every_expression((statement,)) if isinstance(expr, Fold)):
             own = [variable for variable, _ in fold.loops]
-            reason = reason or _twice(own, seen) or _names_fault(fold.body, frozenset(seen) | set(own))
+            reason = reason or _twice(own, visible) or _names_fault(fold.body, frozenset(visible) | set(own))
         match statement:
             case Let(name) | Alloc(name):
                 bound = name
             case Loop(var, _, _, inner):
-                reason = reason or _twice([var], seen) or _names_fault(inner, frozenset(seen) | {var})
+                reason = reason or _twice([var], visible) or _names_fault(inner, frozenset(visible) | {var})
             case If(_, inner):
-                reason = reason or _names_fault(inner, frozenset(seen))
+                reason = reason or _names_fault(inner, frozenset(visible))
             case Zero() | MergeLanes() | TransposeTile() | StreamStore():
-                reason = reason or _names_fault(loops_of(statement), frozenset(seen))
+                reason = reason or _names_fault(loops_of(statement), frozenset(visible))
             case Store() | Prefetch() | Require():
                 pass
             case _:
                 assert_never(statement)
         if bound is not None:
-            reason = reason or _twice([bound], seen)
-            seen.add(bound)
+            reason = reason or _twice([bound], visible)
+            visible.add(bound)
         if reason:
             return reason
     return None
 
 
-def _twice(names: Iterable[str], seen: Iterable[str]) -> str | None:
-    again = [name for name in names if name in set(seen)]
+def _twice(names: Iterable[str], earlier: Iterable[str]) -> str | None:
+    again = [name for name in names if name in set(earlier)]
     return f"{again[0]} is bound where it has a meaning already" if again else None
 
 

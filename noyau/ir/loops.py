@@ -20,7 +20,7 @@ SIDE = LINE_BYTES // 4  # cells of a tile that is transposed: of 4 bytes, a line
 
 
 class Axis(Enum):
-    """How a loop runs."""
+    """Order of the iterations of a loop."""
 
     SERIAL = "serial"  # one after the other
     THREADS = "threads"  # in any order, on any thread
@@ -68,7 +68,7 @@ class Tile:
 
 
 class Role(Enum):
-    """What a buffer is to its kernel."""
+    """Role of a buffer in its kernel."""
 
     INPUT = "input"
     OUTPUT = "output"
@@ -76,7 +76,7 @@ class Role(Enum):
 
 
 class Space(Enum):
-    """Where memory lies that a launch allocates for itself."""
+    """Place of memory that a launch allocates for itself."""
 
     REGISTER = "register"  # a few cells, of a size known now
     THREAD = "thread"  # a row or a tile of one thread

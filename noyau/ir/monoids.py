@@ -171,8 +171,8 @@ def _apart(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) ->
         return call("where", call(beats, a[0], b[0]), a[0], b[0]), call("bitwise_or", a[1], b[1])
 
     def finish(algebra: Algebra, state: State) -> Any:
-        seen = algebra.call("not_equal", state[1], algebra.like(0, state[1]))
-        return algebra.call("where", seen, algebra.like(np.nan, state[0]), state[0])
+        has_nan = algebra.call("not_equal", state[1], algebra.like(0, state[1]))
+        return algebra.call("where", has_nan, algebra.like(np.nan, state[0]), state[0])
 
     return Monoid(
         name,
@@ -312,11 +312,11 @@ def _monoid(name: str, step: Graph, start: float) -> Monoid:
         if not isinstance(node.kind, Input | Constant | Map) or node.shape:
             raise UnsupportedError(f"{node.output} is a {type(node.kind).__name__}, and a fold takes scalar functions")
 
-    given = [node.output for node in step.inputs]
+    inputs = [node.output for node in step.inputs]
     computed = [node for node in step.nodes if not isinstance(node.kind, Input)]
 
     def merge(algebra: Algebra, a: State, b: State) -> State:
-        values = dict(zip(given, (a[0], b[0]), strict=True))
+        values = dict(zip(inputs, (a[0], b[0]), strict=True))
         for node in computed:
             values[node.output] = _value(algebra, node, [values[x] for x in node.inputs], a[0], dtype)
         return (values[output],)
@@ -339,8 +339,8 @@ def _value(algebra: Algebra, node: Node, operands: list[Any], state: Any, dtype:
     """A value of the step; numbers in its own dtype are as wide as the state is."""
     match node.kind:
         case Constant(value):
-            made = algebra.like(value.item(), state)
-            return made if node.dtype is dtype else algebra.cast(made, node.dtype)
+            constant = algebra.like(value.item(), state)
+            return constant if node.dtype is dtype else algebra.cast(constant, node.dtype)
         case Map("cast"):
             return algebra.cast(operands[0], node.dtype)
         case Map("identity"):
@@ -353,10 +353,10 @@ def _value(algebra: Algebra, node: Node, operands: list[Any], state: Any, dtype:
 
 def _digest(step: Graph, start: float) -> str:
     places = {node.output: place for place, node in enumerate(step.nodes)}
-    told = [(_kind(node), [places[name] for name in node.inputs], node.dtype.value) for node in step.nodes]
+    nodes = [(_kind(node), [places[name] for name in node.inputs], node.dtype.value) for node in step.nodes]
     ends = [places[name] for name in step.outputs]
     signed = math.copysign(1, start)  # -0.0 is no 0.0
-    return hashlib.sha256(repr((told, ends, start, signed)).encode()).hexdigest()[:12]
+    return hashlib.sha256(repr((nodes, ends, start, signed)).encode()).hexdigest()[:12]
 
 
 def _kind(node: Node) -> object:

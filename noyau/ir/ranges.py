@@ -1,4 +1,4 @@
-"""What is known of an index within its loops: bounds, and the simplifications that they allow.
+"""Bounds of an index within its loops, and the simplifications that they allow.
 
 Inside a loop of extent n * m, both are at least 1, for else the loop would not run; of extent n + m, one may be 0.
 """
@@ -30,11 +30,11 @@ def simplify(dim: Dim, extents: Extents) -> Dim:
 
 @lru_cache(maxsize=65536)
 def _simplify(dim: Dim, extents: tuple[tuple[str, Dim], ...]) -> Dim:
-    known, total = dict(extents), Dim.of(0)
+    bounds, total = dict(extents), Dim.of(0)
     for monomial, factor in dim.terms:
         part = Dim.of(factor)
         for atom in monomial:
-            part = part * (_simplify_name(atom, known) if isinstance(atom, str) else _simplify_op(atom, known))
+            part = part * (_simplify_name(atom, bounds) if isinstance(atom, str) else _simplify_op(atom, bounds))
         total = total + part
     return total
 
@@ -68,7 +68,7 @@ def _common_factors(left: Dim, right: Dim) -> list[Dim]:
     if len(right.terms) != 1:
         return []
     divisor, count = right.terms[0]
-    found = []
+    factors = []
     for monomial, factor in left.terms:
         rest, shared = list(monomial), []
         for atom in divisor:
@@ -76,9 +76,9 @@ def _common_factors(left: Dim, right: Dim) -> list[Dim]:
                 rest.remove(atom)
                 shared.append(atom)
         common = Dim(((tuple(shared), gcd(factor, count)),))
-        if common not in (Dim.of(1), right) and common not in found:
-            found.append(common)
-    return sorted(found, key=lambda common: -len(common.terms[0][0]))
+        if common not in (Dim.of(1), right) and common not in factors:
+            factors.append(common)
+    return sorted(factors, key=lambda common: -len(common.terms[0][0]))
 
 
 def within(dim: Dim, end: Dim, extents: Extents, positive: frozenset[str] = frozenset()) -> bool:

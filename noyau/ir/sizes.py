@@ -1,4 +1,4 @@
-"""How the sizes of a computation follow from the shapes of its inputs."""
+"""Derivation of the sizes of a computation from the shapes of its inputs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Binding:
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What must hold of two extents for a computation to mean anything, and does not follow from its shapes.
+    """Relation of two extents that a computation needs to mean anything, and that does not follow from its shapes.
 
     `relation`: "equal"; "broadcast", equal or one of them 1 and the other not 0; "at most", the left one not above the
     right one."""
@@ -60,8 +60,8 @@ def require(demands: Iterable[Demand], sizes: Mapping[str, int]) -> None:
     """InputError where sizes do not fit together."""
     for demand in demands:
         if not demand.holds(sizes):
-            known = ", ".join(f"{size}={value}" for size, value in sizes.items())
-            raise InputError(f"the inputs do not fit together: {demand} does not hold where {known}")
+            listing = ", ".join(f"{size}={value}" for size, value in sizes.items())
+            raise InputError(f"the inputs do not fit together: {demand} does not hold where {listing}")
 
 
 def plan(shapes: Sequence[Shape]) -> tuple[Binding, ...]:
@@ -73,14 +73,14 @@ def plan(shapes: Sequence[Shape]) -> tuple[Binding, ...]:
 def _plan(shapes: tuple[Shape, ...]) -> tuple[Binding, ...]:
     bound: dict[str, Binding] = {}
     places = [(k, axis, dim) for k, shape in enumerate(shapes) for axis, dim in enumerate(shape)]
-    found = True
-    while found:
-        found = False
+    progress = True
+    while progress:
+        progress = False
         for k, axis, dim in places:
             binding = _solve(k, axis, dim, bound)
             if binding is not None:
                 bound[binding.size] = binding
-                found = True
+                progress = True
     return tuple(bound.values())
 
 
@@ -114,22 +114,22 @@ def extend(sizes: Mapping[str, int], shape: Shape, actual: Sequence[int], name: 
     """The sizes, with those that the actual shape of one more value binds. InputError where it does not fit."""
     if len(shape) != len(actual):
         raise InputError(f"{name} has rank {len(actual)} {tuple(actual)}, but its shape is {_spell(shape)}")
-    found = dict(sizes)
+    extended = dict(sizes)
     for _ in shape:
         for axis, dim in enumerate(shape):
-            binding = _solve(0, axis, dim, found)
+            binding = _solve(0, axis, dim, extended)
             if binding is not None:
-                found[binding.size] = (actual[axis] - binding.offset.evaluate(found)) // binding.factor
-    _check(shape, actual, name, found)
-    return found
+                extended[binding.size] = (actual[axis] - binding.offset.evaluate(extended)) // binding.factor
+    _check(shape, actual, name, extended)
+    return extended
 
 
 def _check(shape: Shape, actual: Sequence[int], name: str, sizes: Mapping[str, int]) -> None:
     for dim, extent in zip(shape, actual, strict=True):
         bound = dim.names <= sizes.keys()
         if bound and (dim.evaluate(sizes) != extent or min((sizes[size] for size in dim.names), default=0) < 0):
-            known = ", ".join(f"{size}={value}" for size, value in sizes.items())
-            raise InputError(f"{name} has shape {tuple(actual)}, which does not fit {_spell(shape)} where {known}")
+            listing = ", ".join(f"{size}={value}" for size, value in sizes.items())
+            raise InputError(f"{name} has shape {tuple(actual)}, which does not fit {_spell(shape)} where {listing}")
 
 
 def _spell(shape: Shape) -> str:

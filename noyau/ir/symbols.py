@@ -20,7 +20,7 @@ class Size:
     dim: Dim
 
     def like(self, dim: Dim) -> Any:
-        """What is calculated from this size."""
+        """Wrap a value that is calculated from this size."""
         return Size(dim)
 
     def __add__(self, other: Any) -> Any:
@@ -85,8 +85,8 @@ def is_whole(value: Any) -> bool:
 
 def size_of(dim: DimLike) -> int | Size:
     """A Dim as its number, or as a Size where it has none."""
-    made = Dim.of(dim)
-    return Size(made) if made.constant is None else made.constant
+    size = Dim.of(dim)
+    return Size(size) if size.constant is None else size.constant
 
 
 def dim_of(value: Any) -> Dim:

@@ -1,4 +1,4 @@
-"""What statements contain: the walks that schedules, costs and printers share."""
+"""Walks over statements and expressions, shared by schedules, costs and printers."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def every_statement(statements: Iterable[Statement]) -> Iterator[Statement]:
 
 
 def on_threads(body: tuple[Statement, ...]) -> tuple[tuple[Statement, ...], list[Loop], tuple[Statement, ...]]:
-    """What stands before the loops on threads of a launch, these loops, outermost first, and what each item does."""
+    """Split a launch into the statements before its loops on threads, these loops, outermost first, and their body."""
     before, loops, inner = body[:-1], list[Loop](), body[-1:]
     while len(inner) == 1 and isinstance(inner[0], Loop) and inner[0].axis is Axis.THREADS:
         loops.append(inner[0])
@@ -121,8 +121,8 @@ def tiles_of(statements: Iterable[Statement]) -> list[Tile]:
 
 def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:
     """Every index that statements use."""
-    kept = list(statements)
-    for statement in every_statement(kept):
+    pending = list(statements)
+    for statement in every_statement(pending):
         match statement:
             case Store(_, index, _, _) | Prefetch(_, index):
                 yield from index
@@ -130,7 +130,7 @@ def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:
                 yield at
             case _:
                 pass
-    for expr in every_expression(kept):
+    for expr in every_expression(pending):
         match expr:
             case Load(_, index, _, _, _):
                 yield from index
@@ -207,28 +207,28 @@ def substitute(statements: Iterable[Statement], values: dict[str, DimLike]) -> t
 
 
 def _substitute_dims(statements: Iterable[Statement], dim: Callable[[Dim], Dim]) -> tuple[Statement, ...]:
-    made: list[Statement] = []
+    result: list[Statement] = []
     for statement in statements:
         match statement:
             case Store(index=index) | Prefetch(index=index):
-                made.append(replace(statement, index=tuple(map(dim, index))))
+                result.append(replace(statement, index=tuple(map(dim, index))))
             case Require(at, extent):
-                made.append(Require(dim(at), dim(extent)))
+                result.append(Require(dim(at), dim(extent)))
             case Loop(_, extent, _, body):
-                made.append(replace(statement, extent=dim(extent), body=_substitute_dims(body, dim)))
+                result.append(replace(statement, extent=dim(extent), body=_substitute_dims(body, dim)))
             case If(_, body):
-                made.append(replace(statement, body=_substitute_dims(body, dim)))
+                result.append(replace(statement, body=_substitute_dims(body, dim)))
             case Alloc(_, _, shape, _):
-                made.append(replace(statement, shape=tuple(map(dim, shape))))
+                result.append(replace(statement, shape=tuple(map(dim, shape))))
             case Zero(extent=extent):
-                made.append(replace(statement, extent=dim(extent)))
+                result.append(replace(statement, extent=dim(extent)))
             case TransposeTile(to=to, start=start, step=step):
-                made.append(replace(statement, to=dim(to), start=dim(start), step=dim(step)))
+                result.append(replace(statement, to=dim(to), start=dim(start), step=dim(step)))
             case StreamStore(_, index, _, start, extent):
                 there = tuple(map(dim, index))
-                made.append(replace(statement, index=there, start=dim(start), extent=dim(extent)))
+                result.append(replace(statement, index=there, start=dim(start), extent=dim(extent)))
             case Let() | MergeLanes():
-                made.append(statement)
+                result.append(statement)
             case _:
                 assert_never(statement)
-    return tuple(made)
+    return tuple(result)

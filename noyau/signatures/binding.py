@@ -38,13 +38,13 @@ class Bound:
 
 
 def bind(signature: Signature, arguments: Sequence[object], known: Mapping[str, int], called: str) -> Bound:
-    """What arguments bind. `known`: sizes that no shape gives. SignatureError for the first that does not fit."""
+    """Bind arguments to a signature. `known`: sizes that no shape gives. SignatureError for the first misfit."""
     try:
         arrays = _admitted(signature.inputs, arguments)
         numbers = {**known, **_integers(signature, arrays)}
-        wanted = tuple(sorted((name, size) for name, size in numbers.items() if name in signature.sizes))
+        parameters = tuple(sorted((name, size) for name, size in numbers.items() if name in signature.sizes))
         ranks = tuple(array.ndim for array in arrays)
-        instance = instance_of(signature, tuple(map(dtype_of, arrays)), ranks, wanted)
+        instance = instance_of(signature, tuple(map(dtype_of, arrays)), ranks, parameters)
         sizes = _solved(signature, instance, arrays)
         return Bound(instance, arrays, sizes, tuple(shapes_of(instance.outputs, sizes)))
     except SignatureError as error:
@@ -73,28 +73,28 @@ def kind_of(argument: object) -> str:
 
 def dtype_of(array: Array) -> DType:
     """The DType of an array that was let in."""
-    found = from_numpy(array.dtype)
-    assert found is not None
-    return found
+    dtype = from_numpy(array.dtype)
+    assert dtype is not None
+    return dtype
 
 
 def told_bindings(terms: Sequence[Term], arrays: Sequence[Array]) -> list[str]:
     """For each argument that fits so far, what it binds: `rows=4, n=41`, `batch=(2, 3)`, `float=f32`; or nothing."""
     instance = instance_of(Signature(tuple(terms), ()), tuple(map(dtype_of, arrays)), tuple(a.ndim for a in arrays))
-    found: list[dict[str, object]] = [{} for _ in terms]
-    seen: set[Family | Rest] = set()
+    bindings: list[dict[str, object]] = [{} for _ in terms]
+    contested: set[Family | Rest] = set()
     for k, (term, array) in enumerate(zip(terms, arrays, strict=True)):
-        if isinstance(term.element, Family) and term.element not in seen:
-            found[k][term.element.value] = dtype_of(array).value
-        if term.rest is not None and term.rest not in seen:
+        if isinstance(term.element, Family) and term.element not in contested:
+            bindings[k][term.element.value] = dtype_of(array).value
+        if term.rest is not None and term.rest not in contested:
             first = (term.dims or ()).index(term.rest)
-            found[k][term.rest.name] = array.shape[first : first + array.ndim - len(term.fixed)]
-        seen |= {part for part in (term.element, term.rest) if isinstance(part, Family | Rest)}
+            bindings[k][term.rest.name] = array.shape[first : first + array.ndim - len(term.fixed)]
+        contested |= {part for part in (term.element, term.rest) if isinstance(part, Family | Rest)}
     owners = {binding.size: binding.input for binding in bindings_of(instance)}
     for name, size in _sizes(instance, arrays).items():
         if any(name in dim.names for dim in terms[owners[name]].fixed):
-            found[owners[name]][name] = size
-    return [", ".join(f"{name}={value}" for name, value in each.items()) for each in found]
+            bindings[owners[name]][name] = size
+    return [", ".join(f"{name}={value}" for name, value in each.items()) for each in bindings]
 
 
 def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array, ...]:
@@ -102,11 +102,11 @@ def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array
     families: dict[Family, DType] = {}
     axes: dict[str, tuple[Dim, ...]] = {}
     fitting: list[tuple[Term, Array]] = []
-    strong = [(term, given) for term, given in zip(terms, arguments, strict=True) if not _is_weak(term, given)]
-    for term, given in strong:
-        array = _array(given)
+    strong = [(term, value) for term, value in zip(terms, arguments, strict=True) if not _is_weak(term, value)]
+    for term, value in strong:
+        array = _array(value)
         if array is None or dtype_fault(term, dtype_of(array), families) or rank_fault(term, array.ndim, axes):
-            raise _misfit(term, given, fitting, families)
+            raise _misfit(term, value, fitting, families)
         fitting.append((term, array))
         if isinstance(term.element, Family):
             families[term.element] = dtype_of(array)
@@ -114,75 +114,75 @@ def _admitted(terms: Sequence[Term], arguments: Sequence[object]) -> tuple[Array
             axes.setdefault(term.rest.name, (Dim.of(0),) * (array.ndim - len(term.fixed)))
     arrays = iter([array for _, array in fitting])
     return tuple(
-        _scalar(term, given, families, fitting) if _is_weak(term, given) else next(arrays)
-        for term, given in zip(terms, arguments, strict=True)
+        _scalar(term, value, families, fitting) if _is_weak(term, value) else next(arrays)
+        for term, value in zip(terms, arguments, strict=True)
     )
 
 
-def _is_weak(term: Term, given: object) -> bool:
-    return term.dims is None and type(given) in _WEAK
+def _is_weak(term: Term, value: object) -> bool:
+    return term.dims is None and type(value) in _WEAK
 
 
-def _array(given: object) -> Array | None:
+def _array(value: object) -> Array | None:
     """The argument as an array of one of noyau's dtypes, or None."""
-    if not isinstance(given, np.ndarray | np.generic) or isinstance(given, np.ma.MaskedArray):
+    if not isinstance(value, np.ndarray | np.generic) or isinstance(value, np.ma.MaskedArray):
         return None
-    array = np.asarray(given)
+    array = np.asarray(value)
     return array if from_numpy(array.dtype) not in (None, DType.OTHER) else None
 
 
-def _scalar(term: Term, given: object, families: dict[Family, DType], fitting: Sequence[tuple[Term, Array]]) -> Array:
+def _scalar(term: Term, value: object, families: dict[Family, DType], fitting: Sequence[tuple[Term, Array]]) -> Array:
     """A Python number in the dtype of its term, as NumPy takes it beside arrays of that dtype."""
-    assert isinstance(given, bool | int | float)
+    assert isinstance(value, bool | int | float)
     if isinstance(term.element, Family):
-        usual = DType.F64 if term.element is Family.FLOAT else _WEAK[type(given)]
+        usual = DType.F64 if term.element is Family.FLOAT else _WEAK[type(value)]
         dtype = families.setdefault(term.element, usual)
     else:
         dtype = term.element
-    fits = type(given) in TAKES[dtype.kind] and not dtype_fault(term, dtype, {})
+    fits = type(value) in TAKES[dtype.kind] and not dtype_fault(term, dtype, {})
     if fits and dtype.kind in ("int", "uint"):
         limits = np.iinfo(dtype.numpy)
-        fits = limits.min <= given <= limits.max
+        fits = limits.min <= value <= limits.max
     if not fits:
-        raise _misfit(term, given, fitting)
+        raise _misfit(term, value, fitting)
     with np.errstate(over="ignore"):
-        return np.array(given).astype(dtype.numpy)
+        return np.array(value).astype(dtype.numpy)
 
 
 def _misfit(
-    term: Term, given: object, fitting: Sequence[tuple[Term, Array]], families: Mapping[Family, DType] = _NONE
+    term: Term, value: object, fitting: Sequence[tuple[Term, Array]], families: Mapping[Family, DType] = _NONE
 ) -> SignatureError:
-    told = told_bindings([each for each, _ in fitting], [array for _, array in fitting])
-    lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, told, strict=True) if line]
-    remedy = _remedy(term, given, families)
-    return SignatureError("; ".join([*lines, f"{term.name}: {describe(given)} does not fit {brief(term)}", *remedy]))
+    bindings = told_bindings([each for each, _ in fitting], [array for _, array in fitting])
+    lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, bindings, strict=True) if line]
+    remedy = _remedy(term, value, families)
+    return SignatureError("; ".join([*lines, f"{term.name}: {describe(value)} does not fit {brief(term)}", *remedy]))
 
 
-def _remedy(term: Term, given: object, families: Mapping[Family, DType]) -> list[str]:
-    """What would do where nothing is wrong but how the numbers are held."""
-    if isinstance(given, np.ma.MaskedArray):
+def _remedy(term: Term, value: object, families: Mapping[Family, DType]) -> list[str]:
+    """Name the casts that would do where only the representation of the numbers is wrong."""
+    if isinstance(value, np.ma.MaskedArray):
         return ["fill its gaps: .filled(0)"]
-    if isinstance(given, np.ndarray) and not given.dtype.isnative:
+    if isinstance(value, np.ndarray) and not value.dtype.isnative:
         return ["its bytes are in the other order: .astype(x.dtype.newbyteorder('='))"]
-    if isinstance(given, np.ndarray | np.generic):
-        return _cast(term, given, families)
-    is_listed = isinstance(given, list | tuple) or (type(given) in _WEAK and term.dims is not None)
+    if isinstance(value, np.ndarray | np.generic):
+        return _cast(term, value, families)
+    is_listed = isinstance(value, list | tuple) or (type(value) in _WEAK and term.dims is not None)
     return ["give an array: np.asarray(..., dtype)"] if is_listed else []
 
 
-def _cast(term: Term, given: Array | np.generic, families: Mapping[Family, DType]) -> list[str]:
-    """What makes a dtype one that fits."""
-    dtype = from_numpy(given.dtype)
+def _cast(term: Term, value: Array | np.generic, families: Mapping[Family, DType]) -> list[str]:
+    """Name the cast that makes a dtype fit."""
+    dtype = from_numpy(value.dtype)
     if dtype in (None, DType.OTHER):
-        return [_OTHERS.get(given.dtype.kind, "what may be given are bools, integers and floats")]
+        return [_OTHERS.get(value.dtype.kind, "what may be given are bools, integers and floats")]
     element = term.element
     if dtype.is_float8 and isinstance(element, Family):
         return [f"no family has float8: sign it as {dtype.value}"]
-    wanted = families.get(element, _USUAL.get(element)) if isinstance(element, Family) else element
-    if wanted is None or not dtype_fault(term, dtype, families):
+    target = families.get(element, _USUAL.get(element)) if isinstance(element, Family) else element
+    if target is None or not dtype_fault(term, dtype, families):
         return []
-    of = "" if wanted is DType.BOOL else "np." if wanted.numpy.isbuiltin == 1 else "ml_dtypes."
-    return [f"cast it: .astype({of}{wanted.numpy.name})"]
+    of = "" if target is DType.BOOL else "np." if target.numpy.isbuiltin == 1 else "ml_dtypes."
+    return [f"cast it: .astype({of}{target.numpy.name})"]
 
 
 def _integers(signature: Signature, arrays: Sequence[Array]) -> dict[str, int]:
@@ -206,8 +206,8 @@ def _sizes(instance: Instance, arrays: Sequence[Array]) -> dict[str, int]:
         try:
             sizes[binding.size] = (extent - int(binding.offset.evaluate(sizes))) // binding.factor
         except ZeroDivisionError:
-            told = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            raise SignatureError(f"a dim is divided by 0 where {told}") from None
+            listing = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise SignatureError(f"a dim is divided by 0 where {listing}") from None
     return sizes
 
 
@@ -218,16 +218,16 @@ def _solved(signature: Signature, instance: Instance, arrays: Sequence[Array]) -
         agrees = not (value.scalar and value.name in sizes) or sizes[value.name] == int(array)
         if agrees and _fits(value.shape, array.shape, sizes):
             continue
-        told = told_bindings(signature.inputs, arrays)
+        bindings = told_bindings(signature.inputs, arrays)
         lines = [
             f"{other.name}: {describe(arrays[at])} binds {line}"
-            for at, (other, line) in enumerate(zip(signature.inputs, told, strict=True))
+            for at, (other, line) in enumerate(zip(signature.inputs, bindings, strict=True))
             if line and at != k
         ]
-        own = f" binds {told[k]} and" if told[k] else ""
-        given = int(array) if value.scalar else describe(array)
+        own = f" binds {bindings[k]} and" if bindings[k] else ""
+        origin = int(array) if value.scalar else describe(array)
         raise SignatureError(
-            "; ".join([*lines, f"{value.name}: {given}{own} does not fit {brief(signature.inputs[k])}"])
+            "; ".join([*lines, f"{value.name}: {origin}{own} does not fit {brief(signature.inputs[k])}"])
         )
     return sizes
 

@@ -35,12 +35,12 @@ def usual_instance(
     return instance_of(signature, dtypes, ranks, tuple(sorted(known.items())))
 
 
-def usual_sizes(instance: Instance, wanted: Mapping[str, int]) -> dict[str, int]:
+def usual_sizes(instance: Instance, requested: Mapping[str, int]) -> dict[str, int]:
     """A number for each size that the shapes give: a wanted one, or a small prime; some of these are larger where a
     result would have no cell, as of `f32[n], f32[k] -> f32[n - k + 1]`."""
     names = [binding.size for binding in plan([value.shape for value in instance.inputs])]
-    sizes = {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
-    free = [name for name in names if name not in wanted]
+    sizes = {name: requested.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
+    free = [name for name in names if name not in requested]
     while (lacking := _lacking(instance, sizes)) and free:
         for doublings in range(1, _MOST_DOUBLINGS + 1):
             larger = [{**sizes, name: (sizes[name] + 1 << doublings) - 1} for name in free]
@@ -67,10 +67,10 @@ def _extent(dim: Dim, sizes: Mapping[str, int]) -> int:
         return 1
 
 
-def integers_of(signature: Signature, wanted: Mapping[str, int]) -> dict[str, int]:
+def integers_of(signature: Signature, requested: Mapping[str, int]) -> dict[str, int]:
     """A number for each integer parameter that gives a dim which no shape gives."""
     names = sizing_integers(signature)
-    return {name: wanted.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
+    return {name: requested.get(name, USUAL_SIZES[at % len(USUAL_SIZES)]) for at, name in enumerate(names)}
 
 
 def make(
@@ -89,20 +89,21 @@ def made_by(
     parameters: Sequence[str],
     called: str,
 ) -> tuple[Any, ...]:
-    """What `inputs=` of an op gives: its parameters after `rng` are sizes with their usual values. SignatureError where
-    it has no such size, or gives another number of inputs."""
-    known = sizes_of(maker)
-    unknown = next((name for name in sizes if name not in known), None)
+    """Draw the inputs that `inputs=` of an op gives: its parameters after `rng` are sizes with their usual values.
+
+    SignatureError where it has no such size, or gives another number of inputs."""
+    names = sizes_of(maker)
+    unknown = next((name for name in sizes if name not in names), None)
     if unknown is not None:
-        told = f"takes no size {unknown}; it takes {', '.join(known) or 'none'}"
-        raise SignatureError(f"inputs= of {called} {told}")
-    given = maker(rng, **sizes)
-    if isinstance(given, Mapping):
-        return _in_order(given, parameters, called)
-    made = tuple(given) if isinstance(given, tuple | list) else (given,)
-    if len(made) != len(parameters):
-        raise SignatureError(f"inputs= of {called} gives {len(made)} inputs, and it takes {', '.join(parameters)}")
-    return made
+        fault = f"takes no size {unknown}; it takes {', '.join(names) or 'none'}"
+        raise SignatureError(f"inputs= of {called} {fault}")
+    result = maker(rng, **sizes)
+    if isinstance(result, Mapping):
+        return _in_order(result, parameters, called)
+    arrays = tuple(result) if isinstance(result, tuple | list) else (result,)
+    if len(arrays) != len(parameters):
+        raise SignatureError(f"inputs= of {called} gives {len(arrays)} inputs, and it takes {', '.join(parameters)}")
+    return arrays
 
 
 def sizes_of(maker: Callable[..., Any]) -> list[str]:
@@ -110,19 +111,19 @@ def sizes_of(maker: Callable[..., Any]) -> list[str]:
     return list(inspect.signature(maker).parameters)[1:]
 
 
-def in_dtypes(given: Sequence[Any], signature: Signature, dtypes: Sequence[DType]) -> tuple[Any, ...]:
-    """What a maker gives, where the signature says a family of floats in these dtypes: a maker gives one of them."""
-    alike = zip(given, signature.inputs, dtypes, strict=True)
+def in_dtypes(arrays: Sequence[Any], signature: Signature, dtypes: Sequence[DType]) -> tuple[Any, ...]:
+    """Cast the arrays of a maker to dtypes of a family of floats; the maker gives one of them."""
+    alike = zip(arrays, signature.inputs, dtypes, strict=True)
     return tuple(
         np.asarray(array).astype(dtype.numpy) if term.element is Family.FLOAT else array for array, term, dtype in alike
     )
 
 
-def _in_order(given: Mapping[str, Any], parameters: Sequence[str], called: str) -> tuple[Any, ...]:
-    if set(given) != set(parameters):
-        told = f"names {', '.join(map(str, given))}, and it takes {', '.join(parameters)}"
-        raise SignatureError(f"inputs= of {called} {told}")
-    return tuple(given[name] for name in parameters)
+def _in_order(arrays: Mapping[str, Any], parameters: Sequence[str], called: str) -> tuple[Any, ...]:
+    if set(arrays) != set(parameters):
+        fault = f"names {', '.join(map(str, arrays))}, and it takes {', '.join(parameters)}"
+        raise SignatureError(f"inputs= of {called} {fault}")
+    return tuple(arrays[name] for name in parameters)
 
 
 def _dtype(term: Term, families: Mapping[Family, DType]) -> DType:
@@ -146,11 +147,11 @@ def _array(value: Value, shape: Sequence[int], integers: Mapping[str, int], rng:
 
 
 def maker_text(signature: Signature) -> str:
-    """How one says which inputs of which sizes: `inputs=lambda rng, n=64: (rng.standard_normal(n).astype("float32"),)`,
+    """Suggest an argument that makes inputs: `inputs=lambda rng, n=64: (rng.standard_normal(n).astype("float32"),)`,
     to be changed as it must."""
     sizes = ", ".join(f"{name}=64" for name in signature.sizes)
-    drawn = ", ".join(term.name if term.name in signature.sizes else _drawn_text(term) for term in signature.inputs)
-    return f"inputs=lambda rng{', ' * bool(sizes)}{sizes}: ({drawn},)"
+    values = ", ".join(term.name if term.name in signature.sizes else _drawn_text(term) for term in signature.inputs)
+    return f"inputs=lambda rng{', ' * bool(sizes)}{sizes}: ({values},)"
 
 
 def _drawn_text(term: Term) -> str:

@@ -33,8 +33,8 @@ def unbound_names(signature: Signature, known: Iterable[str]) -> list[str]:
     """The names of dims that neither the shapes of the inputs nor `known` give, in order."""
     known = {*known, *signature.integers}
     rests = {term.rest.name for term in signature.inputs if term.rest}
-    given = bound_names(signature, known) | known | rests
-    return [name for name in signature.sizes if name not in given]
+    bound = bound_names(signature, known) | known | rests
+    return [name for name in signature.sizes if name not in bound]
 
 
 @lru_cache(maxsize=1024)
@@ -56,7 +56,7 @@ def instance_of(signature: Signature, dtypes: tuple[DType, ...], ranks: tuple[in
 
 
 def axes_of(signature: Signature, ranks: Sequence[int]) -> dict[Rest, int]:
-    """How many axes stand for each Rest where the inputs have these ranks."""
+    """Count the axes that stand for each Rest where the inputs have these ranks."""
     pairs = zip(signature.inputs, ranks, strict=True)
     return {term.rest: rank - len(term.fixed) for term, rank in pairs if term.rest is not None}
 
@@ -68,7 +68,7 @@ def spell_axes(axes: Mapping[Rest, int]) -> str:
 
 @lru_cache(maxsize=1024)
 def bindings_of(instance: Instance) -> tuple[Binding, ...]:
-    """How the sizes of an instance follow from the shapes of its inputs."""
+    """Plan the sizes of an instance from the shapes of its inputs."""
     return plan([value.shape for value in instance.inputs])
 
 
@@ -77,8 +77,8 @@ def dtype_fault(term: Term, dtype: DType, families: Mapping[Family, DType]) -> s
     match term.element:
         case Family() as family:
             fits = dtype in family.members and families.get(family, dtype) is dtype
-        case wanted:
-            fits = dtype is wanted
+        case expected:
+            fits = dtype is expected
     return "" if fits else " in its dtype"
 
 
@@ -87,8 +87,8 @@ def rank_fault(term: Term, rank: int, axes: Mapping[str, Shape]) -> str:
     left = rank - len(term.fixed)
     if term.rest is None:
         return "" if left == 0 else " in its rank"
-    known = axes.get(term.rest.name)
-    return "" if left >= 0 and (known is None or len(known) == left) else " in its rank"
+    expected = axes.get(term.rest.name)
+    return "" if left >= 0 and (expected is None or len(expected) == left) else " in its rank"
 
 
 def _settle(
@@ -119,11 +119,11 @@ def _value(
 
 
 def _replaced(dim: Dim, numbers: Mapping[str, int]) -> Dim:
-    made = dim.replace(numbers)
-    if made.constant is not None and made.constant < 0:
-        told = ", ".join(f"{name}={numbers[name]}" for name in sorted(dim.names & numbers.keys()))
-        raise SignatureError(f"the extent {brief(dim)} is {made} where {told}")
-    return made
+    replaced = dim.replace(numbers)
+    if replaced.constant is not None and replaced.constant < 0:
+        listing = ", ".join(f"{name}={numbers[name]}" for name in sorted(dim.names & numbers.keys()))
+        raise SignatureError(f"the extent {brief(dim)} is {replaced} where {listing}")
+    return replaced
 
 
 def _sizes(signature: Signature, axes: Mapping[str, Shape], numbers: Mapping[str, int]) -> Iterable[tuple[str, Dim]]:
@@ -134,14 +134,14 @@ def _sizes(signature: Signature, axes: Mapping[str, Shape], numbers: Mapping[str
 
 def shapes_of(values: Sequence[Value], sizes: Mapping[str, int]) -> list[tuple[int, ...]]:
     """The shapes of values where the sizes are known. SignatureError where an extent would be negative."""
-    made = []
+    shapes = []
     for value in values:
         try:
             shape = tuple(int(dim.evaluate(sizes)) for dim in value.shape)
         except ZeroDivisionError:
             shape = (-1,)
         if min(shape, default=0) < 0:
-            told = ", ".join(f"{name}={size}" for name, size in sizes.items())
-            raise SignatureError(f"{value.name}: {brief(value)} has no such shape where {told}; give larger inputs")
-        made.append(shape)
-    return made
+            listing = ", ".join(f"{name}={size}" for name, size in sizes.items())
+            raise SignatureError(f"{value.name}: {brief(value)} has no such shape where {listing}; give larger inputs")
+        shapes.append(shape)
+    return shapes

@@ -40,14 +40,14 @@ def parse(text: str, parameters: Sequence[str] | None = None) -> Signature:
     extra = [name for name in names if name in signature.sizes] if len(names) > count else []
     named = [name for name in names if name not in extra]
     if len(named) != count:
-        taken = f"takes {len(names)}: {', '.join(names)}" if names else "takes none"
-        raise SignatureError(f'the signature "{brief(text)}" has {count} inputs, but the function {taken}')
+        takes = f"takes {len(names)}: {', '.join(names)}" if names else "takes none"
+        raise SignatureError(f'the signature "{brief(text)}" has {count} inputs, but the function {takes}')
     inputs = iter(signature.inputs)
     terms = [Term(name, DType.I64, None) if name in extra else _named(next(inputs), name) for name in names]
-    made = Signature(tuple(terms), signature.outputs)
-    _require_distinct(made, text)
-    _require_families(made, text)
-    return made
+    parsed = Signature(tuple(terms), signature.outputs)
+    _require_distinct(parsed, text)
+    _require_families(parsed, text)
+    return parsed
 
 
 def _named(term: Term, name: str) -> Term:
@@ -135,10 +135,10 @@ class _Parser:
             return Rest(ELLIPSIS)
         if self.take("*"):
             return Rest(self.name())
-        made = self.sum()
-        if (made.constant or 0) < 0:
+        result = self.sum()
+        if (result.constant or 0) < 0:
             raise self.fault("an extent cannot be negative", start)
-        return made
+        return result
 
     def name(self) -> str:
         token = self.next
@@ -150,20 +150,20 @@ class _Parser:
         return token.text
 
     def sum(self) -> Dim:
-        made = self.product()
+        total = self.product()
         while sign := self.take("+", "-"):
             right = self.product()
-            made = made + right if sign.text == "+" else made - right
-        return made
+            total = total + right if sign.text == "+" else total - right
+        return total
 
     def product(self) -> Dim:
-        made = self.atom()
+        result = self.atom()
         while sign := self.take("*", "//"):
             place, right = self.next, self.atom()
             if sign.text == "//" and (right.constant or 1) < 1:
                 raise self.fault("a dim is divided by what is not positive", place)
-            made = made * right if sign.text == "*" else self.divided(made, right, place)
-        return made
+            result = result * right if sign.text == "*" else self.divided(result, right, place)
+        return result
 
     def divided(self, left: Dim, right: Dim, place: Token) -> Dim:
         if right == Dim.of(0):
@@ -182,18 +182,18 @@ class _Parser:
         self.depth += 1
         if self.depth > _DEEPEST:
             raise self.fault("too many parentheses within one another", token)
-        made = self.sum() if token.text == "(" else -self.atom()
+        inner = self.sum() if token.text == "(" else -self.atom()
         if token.text == "(":
             self.need(")", " after the dim")
         self.depth -= 1
-        return made
+        return inner
 
 
 def _tokens(text: str) -> Iterator[Token]:
     for match in _TOKEN.finditer(text):
         if match[2]:
-            said = f"at column {match.start(2) + 1}, {match[2]!r}"
-            raise SignatureError(f'the signature "{brief(text)}" is wrong {said}: no signature has this character')
+            place = f"at column {match.start(2) + 1}, {match[2]!r}"
+            raise SignatureError(f'the signature "{brief(text)}" is wrong {place}: no signature has this character')
         yield Token(match[1], match.start(1) + 1)
     yield Token("", len(text) + 1)
 
@@ -211,18 +211,18 @@ def _require_distinct(signature: Signature, text: str) -> None:
     if twice:
         named = [kind for kind, names in kinds.items() for name in names if name == twice[0]]
         missing = "a result without a name is out; name it"
-        told = missing if twice[0] == OUT else f"{' and '.join(named)}; each needs a name of its own"
-        raise SignatureError(f'the signature "{brief(text)}" has two things named {twice[0]}: {told}')
+        fault = missing if twice[0] == OUT else f"{' and '.join(named)}; each needs a name of its own"
+        raise SignatureError(f'the signature "{brief(text)}" has two things named {twice[0]}: {fault}')
 
 
 def _require_families(signature: Signature, text: str) -> None:
     """The dtype of a result, and the axes of its Rest, follow from an input."""
-    given = {term.element for term in signature.inputs}
+    elements = {term.element for term in signature.inputs}
     rests = {term.rest for term in signature.inputs}
     for term in signature.outputs:
-        if isinstance(term.element, Family) and term.element not in given:
-            told = f"no input says which dtype the {term.element.value} of {term.name} is"
-            raise SignatureError(f'the signature "{brief(text)}" is not complete: {told}; give a dtype such as f32')
+        if isinstance(term.element, Family) and term.element not in elements:
+            fault = f"no input says which dtype the {term.element.value} of {term.name} is"
+            raise SignatureError(f'the signature "{brief(text)}" is not complete: {fault}; give a dtype such as f32')
         if term.rest and term.rest not in rests:
             raise SignatureError(
                 f'the signature "{brief(text)}" is not complete: no input has the {term.rest} of {term.name}'

@@ -1,4 +1,4 @@
-"""What a signature is: terms of a dtype or a family of them, and dims; and what is left once a call has settled it."""
+"""Types of signatures: terms of a dtype or a family of them, and dims; and instances, settled by a call."""
 
 from __future__ import annotations
 
@@ -124,12 +124,12 @@ class Instance:
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
-        """Of the inputs."""
+        """List the dtypes of the inputs."""
         return tuple(value.dtype for value in self.inputs)
 
     @property
     def ranks(self) -> tuple[int, ...]:
-        """Of the inputs."""
+        """List the ranks of the inputs."""
         return tuple(len(value.shape) for value in self.inputs)
 
     def __str__(self) -> str:
@@ -137,9 +137,9 @@ class Instance:
         return f"{inputs} -> {outputs}"
 
 
-def brief(told: object) -> str:
-    """How a message has a signature or a part of it: of a very long one its beginning and its end."""
-    text = str(told)
+def brief(value: object) -> str:
+    """Print a signature or a part of it for a message: of a very long one its beginning and its end."""
+    text = str(value)
     return text if len(text) <= _MOST_LETTERS else f"{text[: _MOST_LETTERS // 2]} ... {text[-_MOST_LETTERS // 4 :]}"
 
 

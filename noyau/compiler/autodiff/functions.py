@@ -75,9 +75,9 @@ def map_back(
     if function == "cast":
         return gradient
     exact = node.dtype.compute
-    given = [builder.cast(each, exact) if each.dtype.is_float else each for each in (*operands, node, gradient)]
-    found: Node = rule(*(Term(builder, each) for each in given)).value
-    return found
+    terms = [builder.cast(each, exact) if each.dtype.is_float else each for each in (*operands, node, gradient)]
+    result: Node = rule(*(Term(builder, each) for each in terms)).value
+    return result
 
 
 def silenced(builder: GradientBuilder, value: Node, gradient: Node) -> Node:

@@ -1,4 +1,4 @@
-"""What reductions give back to the cells that they took in.
+"""Derivatives of reductions: the gradient of each cell that they merge.
 
 What a fold from left to right, by a function of the user, gives back to the cells that it took in.
 
@@ -31,18 +31,18 @@ def fold_back(builder: GradientBuilder, kind: Reduce, operand: Node, gradient: N
     cells = builder.cast(operand, operand.dtype.compute)
     if len(kind.axes) == 1:
         return _along(builder, kind.monoid, cells, gradient, kind.axes[0])
-    kept = [axis for axis in range(len(cells.shape)) if axis not in kind.axes]
-    total, last = product(cells.shape[axis] for axis in kind.axes), len(kept)
+    others = [axis for axis in range(len(cells.shape)) if axis not in kind.axes]
+    total, last = product(cells.shape[axis] for axis in kind.axes), len(others)
     there, back = [Dim.of(0)] * len(cells.shape), Dim.of(0)
     inner = Dim.of(1)
     for axis in reversed(kind.axes):
         there[axis] = Dim.of(f"#{last}") // inner % cells.shape[axis]
         back, inner = back + Dim.of(f"#{axis}") * inner, inner * cells.shape[axis]
-    for place, axis in enumerate(kept):
+    for place, axis in enumerate(others):
         there[axis] = Dim.of(f"#{place}")
-    flat = builder.view(cells, (*(cells.shape[axis] for axis in kept), total), there)
-    made = _along(builder, kind.monoid, flat, gradient, last)
-    return builder.view(made, cells.shape, (*(Dim.of(f"#{axis}") for axis in kept), back))
+    flat = builder.view(cells, (*(cells.shape[axis] for axis in others), total), there)
+    slopes = _along(builder, kind.monoid, flat, gradient, last)
+    return builder.view(slopes, cells.shape, (*(Dim.of(f"#{axis}") for axis in others), back))
 
 
 def _along(builder: GradientBuilder, monoid: str, cells: Node, gradient: Node, axis: int) -> Node:
@@ -62,19 +62,19 @@ def _slopes(builder: GradientBuilder, monoid: str, state: Node, cells: Node) -> 
         if not isinstance(node.kind, Input):
             values[node.output] = _value(builder, node, [values[name] for name in node.inputs], state)
     none = builder.like(0.0, state)
-    found = {step.outputs[0]: builder.like(1.0, state)}
+    slopes = {step.outputs[0]: builder.like(1.0, state)}
     for node in reversed(step.nodes):
-        if not isinstance(node.kind, Map) or node.output not in found:
+        if not isinstance(node.kind, Map) or node.output not in slopes:
             continue
         operands = [values[name] for name in node.inputs]
         for position, name in enumerate(node.inputs):
-            above = builder.cast(found[node.output], values[node.output].dtype)
-            made = None
+            above = builder.cast(slopes[node.output], values[node.output].dtype)
+            slope = None
             if operands[position].dtype.is_float:
-                made = map_back(builder, values[node.output], node.kind.function, operands, above, position)
-            if made is not None:
-                found[name] = builder.call("add", found[name], made) if name in found else made
-    return found.get(first, none), found.get(second, none)
+                slope = map_back(builder, values[node.output], node.kind.function, operands, above, position)
+            if slope is not None:
+                slopes[name] = builder.call("add", slopes[name], slope) if name in slopes else slope
+    return slopes.get(first, none), slopes.get(second, none)
 
 
 def _value(builder: GradientBuilder, node: Node, operands: list[Node], state: Node) -> Node:
@@ -112,8 +112,8 @@ def reduce_back(builder: GradientBuilder, node: Node, kind: Reduce, operand: Nod
         case "sum":
             return builder.expand_along(gradient, axes, operand.shape)
         case "max" | "min" | "max_apart" | "min_apart":
-            kept = builder.cast(node, exact) if is_stored(builder, operand) else None
-            return _shared(builder, kind.monoid.removesuffix("_apart"), wide, kept, above, axes)
+            result = builder.cast(node, exact) if is_stored(builder, operand) else None
+            return _shared(builder, kind.monoid.removesuffix("_apart"), wide, result, above, axes)
         case "prod":
             others = _product_of_others(builder, wide, axes)
             return builder.call("multiply", builder.expand_along(above, axes, operand.shape), others)
@@ -148,8 +148,8 @@ def _shared(
     if result is None:
         count = builder.reduce("sum", hits, axes)
         lost = builder.call("equal", count, builder.like(0.0, count))
-        known = builder.call("equal", extreme, extreme)  # of a row with a NaN the gradient is NaN
-        lost = builder.expand_along(builder.call("logical_and", lost, known), axes, shape)
+        is_number = builder.call("equal", extreme, extreme)  # of a row with a NaN the gradient is NaN
+        lost = builder.expand_along(builder.call("logical_and", lost, is_number), axes, shape)
         hits = builder.call("where", lost, _first(builder, monoid, operand, axes), hits)
     is_hit = builder.call("not_equal", hits, none)
     share = builder.call("where", is_hit, builder.expand_along(gradient, axes, shape), none)

@@ -51,23 +51,23 @@ def contract_back(
     own, others = letters[position], letters[1 - position]
     if "." in equation or any(len(set(each)) < len(each) for each in (own, others, result)):
         raise UnsupportedError(f"{node.output}: the einsum {equation} names an axis twice, and has no derivative")
-    made = "".join(letter for letter in own if letter in result or letter in others)
-    shape = tuple(this.shape[own.index(letter)] for letter in made)
+    kept_letters = "".join(letter for letter in own if letter in result or letter in others)
+    shape = tuple(this.shape[own.index(letter)] for letter in kept_letters)
     dtype = gradient.dtype
     pair = [(result, gradient), (others, builder.cast(other, dtype))]
     pair = pair if position == 0 else pair[::-1]
-    turned = f"{pair[0][0]},{pair[1][0]}->{made}"
-    found = builder.emit(Contract(turned), [each for _, each in pair], dtype, shape)
-    return builder.cast(builder.view(found, this.shape, _places(own, made)), this.dtype)
+    turned = f"{pair[0][0]},{pair[1][0]}->{kept_letters}"
+    product = builder.emit(Contract(turned), [each for _, each in pair], dtype, shape)
+    return builder.cast(builder.view(product, this.shape, _places(own, kept_letters)), this.dtype)
 
 
-def _places(own: str, made: str) -> tuple[Dim, ...]:
-    return tuple(Dim.of(f"#{own.index(letter)}") for letter in made)
+def _places(own: str, letters: str) -> tuple[Dim, ...]:
+    return tuple(Dim.of(f"#{own.index(letter)}") for letter in letters)
 
 
 @dataclass(frozen=True, slots=True)
 class Derived:
-    """The gradient of a graph by some of its inputs.
+    """Gradient of a graph by some of its inputs.
 
     `forward`: the graph, whose outputs are followed by those of the values `saved` that are no inputs or outputs of it.
     `backward`: from what it reads of inputs, outputs and saved values, under their names, and `grad_<output>` for each
@@ -84,36 +84,37 @@ class Derived:
 
 @dataclass(frozen=True, slots=True)
 class Gradient:
-    """What a value's reader gives back to it. `masked`: where it is 0, the value was not chosen, so that 0 is all that
-    it hands on, also through a derivative that is infinite or NaN there. `doubt`: it went through such derivatives, and
-    is to be taken for 0 wherever this value is."""
+    """Gradient that one reader of a value gives back to it.
+
+    `masked`: where it is 0, the value was not chosen, so that 0 is all that it hands on, also through a derivative that
+    is infinite or NaN there. `doubt`: it went through such derivatives, and is 0 wherever this value is."""
 
     value: Node
     masked: bool = False
     doubt: Node | None = None
 
 
-def derive(graph: Graph, wanted: Sequence[str]) -> Derived:
-    """The gradient of a graph's float outputs by the inputs `wanted`, as reverse mode gives it.
+def derive(graph: Graph, inputs: Sequence[str]) -> Derived:
+    """Derive a graph's float outputs by some inputs in reverse mode.
 
     A gradient that nothing reaches is 0. UnsupportedError names a value on the way that has no derivative, or an input
     that is no float."""
     graph = without_copies(graph)
-    gradient = gradient_of(graph, wanted)
+    gradient = gradient_of(graph, inputs)
     forward, saved, backward = split(graph, gradient)
-    return Derived(forward, saved, backward, gradient, tuple(wanted))
+    return Derived(forward, saved, backward, gradient, tuple(inputs))
 
 
-def gradient_of(graph: Graph, wanted: Sequence[str]) -> Graph:
-    """The gradients of `wanted` as a function of the graph's inputs and of `grad_<output>` for each float output."""
-    for name in wanted:
+def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:
+    """Give the gradients of inputs as a function of all inputs and of `grad_<output>` for each float output."""
+    for name in inputs:
         node = graph.by_name.get(name)
         if node is None or not isinstance(node.kind, Input):
             raise UnsupportedError(f"{name} is no input of the graph, so that it has no gradient")
         if not node.dtype.is_float:
             raise UnsupportedError(f"{name} is {node.dtype.value}: only floats have gradients")
-    given = [gradient_name(name) for name in graph.outputs]
-    return check(simplified(_Deriving(graph, wanted).run(), given, graph.outputs))
+    gradients = [gradient_name(name) for name in graph.outputs]
+    return check(simplified(_Deriving(graph, inputs).run(), gradients, graph.outputs))
 
 
 def without_copies(graph: Graph) -> Graph:
@@ -137,39 +138,39 @@ def without_copies(graph: Graph) -> Graph:
 
 
 def gradient_name(output: str) -> str:
-    """What the gradient of an output is called, as an input of the backward graph."""
+    """Name the gradient of an output, an input of the backward graph."""
     return f"grad_{output}"
 
 
 class _Deriving:
     """One derivation: the nodes so far, and for each value what its readers have given back."""
 
-    def __init__(self, graph: Graph, wanted: Sequence[str]) -> None:
-        self.graph, self.wanted, self.builder = graph, wanted, GradientBuilder(graph)
+    def __init__(self, graph: Graph, inputs: Sequence[str]) -> None:
+        self.graph, self.wanted, self.builder = graph, inputs, GradientBuilder(graph)
         self.found: dict[str, list[Gradient]] = {}
-        self.reached = reached(graph, wanted)
+        self.reached = reached(graph, inputs)
 
     def run(self) -> Graph:
-        given = [self.given(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float]
+        gradients = [self.given(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float]
         for node in reversed(self.graph.nodes):
             if node.output in self.found and not isinstance(node.kind, Input):
                 self.builder.stem = gradient_name(node.output)
                 self.back(node, self.total(node))
         outputs = [self.result(name) for name in self.wanted]
-        inputs = [*self.graph.inputs, *given]
+        inputs = [*self.graph.inputs, *gradients]
         names = {node.output for node in inputs}
         rest = [node for node in self.builder.nodes if node.output not in names]
         return Graph((*inputs, *rest), tuple(outputs), self.graph.demands)
 
     def given(self, name: str) -> Node:
         """The gradient of an output, as an input."""
-        node, called = self.graph[name], gradient_name(name)
-        if self.builder.unused(called) != called:
-            raise UnsupportedError(f"{called} is a value of the graph; the gradient of {name} must bear that name")
-        made = self.builder.add_input(called, node.dtype, node.shape)
+        node, label = self.graph[name], gradient_name(name)
+        if self.builder.unused(label) != label:
+            raise UnsupportedError(f"{label} is a value of the graph; the gradient of {name} must bear that name")
+        node_in = self.builder.add_input(label, node.dtype, node.shape)
         if name in self.reached:
-            self.found[name] = [Gradient(made)]
-        return made
+            self.found[name] = [Gradient(node_in)]
+        return node_in
 
     def total(self, node: Node) -> Gradient:
         """The sum of what a value's readers gave back; half types are summed in float32."""
@@ -191,13 +192,13 @@ class _Deriving:
 
     def result(self, name: str) -> str:
         """The gradient of an input under a name of its own."""
-        node, called = self.graph[name], self.builder.unused(gradient_name(name))
-        self.builder.stem = called
+        node, label = self.graph[name], self.builder.unused(gradient_name(name))
+        self.builder.stem = label
         if name in self.found:
-            made = self.settled(self.total(node)).value
+            total = self.settled(self.total(node)).value
         else:
-            made = self.builder.full(0.0, node.dtype, node.shape)
-        return self.builder.add(Node(called, Map("identity"), (made.output,), node.dtype, node.shape)).output
+            total = self.builder.full(0.0, node.dtype, node.shape)
+        return self.builder.add(Node(label, Map("identity"), (total.output,), node.dtype, node.shape)).output
 
     def back(self, node: Node, gradient: Gradient) -> None:
         """Give a value's gradient back to what it was made of."""
@@ -210,9 +211,9 @@ class _Deriving:
         operands = [self.graph[name] for name in node.inputs]
         for position, operand in enumerate(operands):
             if operand.output in self.reached:
-                made = self.one(node, operands, gradient, position)
-                if made is not None:
-                    self.found.setdefault(operand.output, []).append(Gradient(made, masked, doubt))
+                share = self.one(node, operands, gradient, position)
+                if share is not None:
+                    self.found.setdefault(operand.output, []).append(Gradient(share, masked, doubt))
 
     def one(self, node: Node, operands: Sequence[Node], gradient: Gradient, position: int) -> Node | None:
         """The gradient of one operand, or None where it is 0."""
@@ -221,10 +222,12 @@ class _Deriving:
             case Map(function):
                 return map_back(builder, node, function, operands, above, position)
             case Reduce(monoid, axes):
-                made = reduce_back(builder, node, node.kind, operand, above)
+                below = reduce_back(builder, node, node.kind, operand, above)
                 if not gradient.masked or MONOIDS[monoid].linear:
-                    return made
-                return silenced(builder, made, builder.expand_along(builder.cast(above, made.dtype), axes, made.shape))
+                    return below
+                return silenced(
+                    builder, below, builder.expand_along(builder.cast(above, below.dtype), axes, below.shape)
+                )
             case Scan():
                 return scan_back(builder, node, node.kind, operand, above)
             case View(index):
@@ -247,17 +250,17 @@ class _Deriving:
                 assert_never(node.kind)
 
 
-def reached(graph: Graph, wanted: Sequence[str]) -> frozenset[str]:
+def reached(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
     """The float values that carry what those wanted do to the outputs: what is an integer, constant in steps, or idle
     carries nothing."""
-    found, constant = set(wanted), idle(graph)
+    carriers, constant = set(starts), idle(graph)
     for node in graph.nodes:
         flat = node.kind == Map("cast") and not node.dtype.is_float
         flat |= isinstance(node.kind, Map) and has(node.kind.function, Fact.STEPS)
         moves = node.dtype.is_float or node.dtype is DType.OTHER  # an Opaque of several results is of none
-        if moves and not flat and node.output not in constant and any(name in found for name in node.inputs):
-            found.add(node.output)
-    return frozenset(found)
+        if moves and not flat and node.output not in constant and any(name in carriers for name in node.inputs):
+            carriers.add(node.output)
+    return frozenset(carriers)
 
 
 def _keeps_mask(node: Node, masked: bool) -> bool:

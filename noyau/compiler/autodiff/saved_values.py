@@ -1,4 +1,4 @@
-"""What the forward graph saves for the backward one: as few bytes as can be, computing little again.
+"""Choice of the values that the forward graph saves for the backward one: fewest bytes, little recomputation.
 
 Inputs and outputs are there anyway, so that they are nearly free. Maps, views and lookups are computed again from what
 is saved, but for chains of maps of more than 100 flops a cell; reductions, running results, merges, matrix products
@@ -48,13 +48,13 @@ def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]
     """The graph that saves, the values that are read again, and the graph from these to the gradients.
 
     `gradient` computes gradients from the inputs of `graph`, and values in it that bear names of `graph` are those."""
-    given = {node.output for node in gradient.inputs} - {node.output for node in graph.inputs}
-    back = downstream(gradient, given)
+    gradients = {node.output for node in gradient.inputs} - {node.output for node in graph.inputs}
+    back = downstream(gradient, gradients)
     read = [name for node in gradient.nodes if node.output in back for name in node.inputs if name not in back]
     read += [name for name in gradient.outputs if name not in back]
-    kept = _cut(graph, gradient, read)
-    backward = _from(graph, gradient, kept, given)
-    saved = tuple(node.output for node in backward.inputs if node.output not in given)
+    saved_names = _cut(graph, gradient, read)
+    backward = _from(graph, gradient, saved_names, gradients)
+    saved = tuple(node.output for node in backward.inputs if node.output not in gradients)
     ends = {*graph.outputs, *(node.output for node in graph.inputs)}
     extra = tuple(name for name in saved if name not in ends)
     return replace(graph, outputs=(*graph.outputs, *extra)), saved, backward
@@ -63,14 +63,14 @@ def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]
 def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
     """The values to save, or to read again."""
     network, dear = _Network(), _dear(graph, gradient)
-    needed, seen = list(dict.fromkeys(read)), set[str]()
+    needed, visited = list(dict.fromkeys(read)), set[str]()
     for name in needed:
         network.join(f"{name}>", SINK, inf)
     while needed:
         name = needed.pop()
-        if name in seen:
+        if name in visited:
             continue
-        seen.add(name)
+        visited.add(name)
         node = gradient[name]
         network.join(f"{name}<", f"{name}>", _price(graph, node))
         if name in dear:
@@ -79,11 +79,11 @@ def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
             network.join(f"{operand}>", f"{name}<", inf)
             needed.append(operand)
     before = network.before_the_last_cut()
-    return {name for name in seen if f"{name}<" in before and f"{name}>" not in before}
+    return {name for name in visited if f"{name}<" in before and f"{name}>" not in before}
 
 
 def _price(graph: Graph, node: Node) -> float:
-    """What it takes to keep a value, in bytes; what is no value of the graph cannot be kept."""
+    """Give the bytes that saving a value takes; only a value of the graph can be saved."""
     size = max(cells(node), 1.0) * node.dtype.bytes
     if isinstance(node.kind, Input) or node.output in graph.outputs:
         return size * READ
@@ -104,14 +104,14 @@ def is_dear(node: Node) -> bool:
 
 def _dear(graph: Graph, gradient: Graph) -> set[str]:
     """The values of a graph that are not computed again for its gradient."""
-    found, flops = set[str](), dict[str, float]()
+    expensive, flops = set[str](), dict[str, float]()
     for node in gradient.nodes:
         own = OPERATORS[node.kind.function].flops if isinstance(node.kind, Map) else 0
         flops[node.output] = own + max((flops[name] for name in node.inputs), default=0.0)
         if node.output in graph.by_name and (is_dear(node) or flops[node.output] > DEAR):
-            found.add(node.output)
+            expensive.add(node.output)
             flops[node.output] = 0.0
-    return found
+    return expensive
 
 
 class _Network:
@@ -143,43 +143,43 @@ class _Network:
 
     def path(self) -> list[tuple[str, str]] | None:
         """A shortest way on which something may flow."""
-        came: dict[str, str] = {SOURCE: SOURCE}
+        parents: dict[str, str] = {SOURCE: SOURCE}
         waiting = deque([SOURCE])
         while waiting:
             start = waiting.popleft()
             for end, room in self.room.get(start, {}).items():
-                if room > 0 and end not in came:
-                    came[end] = start
+                if room > 0 and end not in parents:
+                    parents[end] = start
                     waiting.append(end)
-        if SINK not in came:
+        if SINK not in parents:
             return None
         way, end = list[tuple[str, str]](), SINK
         while end != SOURCE:
-            way.append((came[end], end))
-            end = came[end]
+            way.append((parents[end], end))
+            end = parents[end]
         return way
 
 
-def _from(graph: Graph, gradient: Graph, kept: Collection[str], given: Collection[str]) -> Graph:
+def _from(graph: Graph, gradient: Graph, saved: Collection[str], gradients: Collection[str]) -> Graph:
     """The graph from the values that are kept, in the order in which `graph` makes them, and from those given."""
-    needed, made = set(gradient.outputs), list[Node]()
+    needed, nodes = set(gradient.outputs), list[Node]()
     for node in reversed(gradient.nodes):
-        if node.output in needed and node.output not in kept and node.output not in given:
+        if node.output in needed and node.output not in saved and node.output not in gradients:
             needed.update(node.inputs)
-            made.append(node)
-    read = [node for node in gradient.nodes if node.output in kept and node.output in needed]
+            nodes.append(node)
+    read = [node for node in gradient.nodes if node.output in saved and node.output in needed]
     inputs = [node for node in read if isinstance(node.kind, Input)]
     inputs += [replace(node, kind=Input(), inputs=()) for node in read if node not in inputs]
-    inputs += [node for node in gradient.inputs if node.output in given]
-    return with_sizes(Graph((*inputs, *reversed(made)), gradient.outputs, gradient.demands), graph)
+    inputs += [node for node in gradient.inputs if node.output in gradients]
+    return with_sizes(Graph((*inputs, *reversed(nodes)), gradient.outputs, gradient.demands), graph)
 
 
 def with_sizes(backward: Graph, graph: Graph) -> Graph:
     """The graph with those inputs of `graph`, small ones first, whose shapes tell sizes that no other one does."""
     names = {name for node in backward.nodes for dim in dims_of(node) for name in dim.names if name[:1] != "#"}
     for node in sorted(graph.inputs, key=cells):
-        told = _told(backward.inputs)
-        if names - told and node.output not in backward.by_name and (_told((*backward.inputs, node)) - told) & names:
+        bound = _told(backward.inputs)
+        if names - bound and node.output not in backward.by_name and (_told((*backward.inputs, node)) - bound) & names:
             backward = replace(backward, nodes=(node, *backward.nodes))
     return backward
 

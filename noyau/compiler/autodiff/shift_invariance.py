@@ -1,4 +1,4 @@
-"""What a graph's results do not depend on, though they are computed with it: their gradient by it is 0.
+"""Values that a graph's results are computed with but do not depend on: the gradient by them is 0.
 
 The maximum that softmax subtracts is such a value: were another number in its place, exp(x - m) would be scaled, its
 sum too, and the quotient would be the same. So no gradient need go through it. Of each value that is computed with one
@@ -33,13 +33,13 @@ class Change:
 
 def idle(graph: Graph) -> frozenset[str]:
     """The values, made of maxima and minima, on which no float output depends."""
-    found, candidates = set[str](), set[str]()
+    invariant, candidates = set[str](), set[str]()
     for node in graph.nodes:
         if node.dtype.is_float and _is_candidate(graph, node, candidates):
             candidates.add(node.output)
             if is_idle(graph, node):
-                found.add(node.output)
-    return frozenset(found)
+                invariant.add(node.output)
+    return frozenset(invariant)
 
 
 def _is_candidate(graph: Graph, node: Node, candidates: set[str]) -> bool:
@@ -53,7 +53,7 @@ def _is_candidate(graph: Graph, node: Node, candidates: set[str]) -> bool:
 
 
 def _beneath(graph: Graph, name: str) -> str:
-    """What a value is a view or a cast of."""
+    """Look through the views and casts of a value."""
     while isinstance(graph[name].kind, View) or graph[name].kind == Map("cast"):
         name = graph[name].inputs[0]
     return name
@@ -75,23 +75,23 @@ def is_idle(graph: Graph, start: Node) -> bool:
     return not any(name in changes for name in graph.outputs)
 
 
-def _change(node: Node, given: Sequence[Change | None]) -> Change | None:
-    """How a value changes with its operands, of which one changes at least."""
+def _change(node: Node, changes: Sequence[Change | None]) -> Change | None:
+    """Derive the change of a value from those of its operands, of which one changes at least."""
     match node.kind:
         case Map(function):
-            return _mapped(function, given)
+            return _mapped(function, changes)
         case View(index):
-            return _moved(node, given[0], index)
+            return _moved(node, changes[0], index)
         case Gather(index):
-            return _moved(node, given[0], index)
+            return _moved(node, changes[0], index)
         case Reduce(monoid, axes):
-            return _reduced(monoid, axes, given[0])
+            return _reduced(monoid, axes, changes[0])
         case _:
             raise Unknown
 
 
-def _mapped(function: str, given: Sequence[Change | None]) -> Change | None:
-    first = given[0]
+def _mapped(function: str, changes: Sequence[Change | None]) -> Change | None:
+    first = changes[0]
     match function:
         case "identity" | "cast":
             return first
@@ -101,12 +101,12 @@ def _mapped(function: str, given: Sequence[Change | None]) -> Change | None:
             return replace(first, scales=False)
         case "negative" if first:
             return first if first.scales else replace(first, times=-first.times)
-        case "where" if given[1] == given[2]:
-            return given[1]
+        case "where" if changes[1] == changes[2]:
+            return changes[1]
         case "add" | "subtract":
-            return _summed(function == "subtract", *given)
+            return _summed(function == "subtract", *changes)
         case "multiply" | "divide":
-            return _multiplied(function == "divide", *given)
+            return _multiplied(function == "divide", *changes)
         case _:
             raise Unknown
 
@@ -160,6 +160,6 @@ def _reduced(monoid: str, axes: tuple[int, ...], change: Change | None) -> Chang
     names = {index_name(axis) for axis in axes}
     if any(dim.names & names for dim in change.index):
         raise Unknown
-    used = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
-    moved = {index_name(axis): Dim.of(index_name(axis - sum(gone < axis for gone in axes))) for axis in used}
+    axes_used = {int(name[1:]) for dim in change.index for name in dim.names if name.startswith("#")}
+    moved = {index_name(axis): Dim.of(index_name(axis - sum(dropped < axis for dropped in axes))) for axis in axes_used}
     return replace(change, index=tuple(dim.replace(moved) for dim in change.index))

@@ -14,11 +14,13 @@ from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 
 
-def simplified(graph: Graph, given: Collection[str] = (), results: Collection[str] = ()) -> Graph:
-    """The passes in turn, until nothing changes. `given`: the gradients among the inputs; `results`: what the graph of
-    which they are has for outputs."""
-    reading = partial(read_results, given=given, results=results)  # before results are dropped that nothing reads
-    rounding, sharing = partial(drop_rounding, kept=results), partial(share_divisors, given=given)
+def simplified(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
+    """Apply the passes in turn, until nothing changes. `protected`: the gradients among the inputs; `results`: the
+    outputs of the graph that is derived."""
+    reading = partial(
+        read_results, protected=protected, results=results
+    )  # before results are dropped that nothing reads
+    rounding, sharing = partial(drop_rounding, protected=results), partial(share_divisors, protected=protected)
     changes = (reading, drop_unused, compose_views, simplify_algebra, rounding, sharing)
     while True:
         simpler = graph
@@ -29,57 +31,57 @@ def simplified(graph: Graph, given: Collection[str] = (), results: Collection[st
         graph = simpler
 
 
-def drop_rounding(graph: Graph, kept: Collection[str] = ()) -> Graph:
-    """Casts to a half type and back, where nothing else reads what lies between, gone: kernels would not round either,
-    and what is evaluated step by step is the more exact for it. What is `kept` stays."""
+def drop_rounding(graph: Graph, protected: Collection[str] = ()) -> Graph:
+    """Remove casts to a half type and back where nothing else reads the value between: kernels would not round either,
+    and an evaluation step by step is the more exact for it. `protected` values stay."""
     readers = Counter([name for node in graph.nodes for name in node.inputs] + list(graph.outputs))
 
-    def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
+    def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node] | str:
         if node.kind != Map("cast"):
             return (node,)
-        inner = made.nodes[node.inputs[0]]
-        alone = readers[inner.output] == 1 and inner.output not in kept
+        inner = rebuilder.nodes[node.inputs[0]]
+        alone = readers[inner.output] == 1 and inner.output not in protected
         if inner.kind != Map("cast") or not alone or inner.dtype.compute is inner.dtype:
             return (node,)
-        whole = made.nodes[inner.inputs[0]]
+        whole = rebuilder.nodes[inner.inputs[0]]
         return whole.output if whole.dtype is node.dtype is inner.dtype.compute else (node,)
 
     return rebuilt(graph, change)
 
 
-def share_divisors(graph: Graph, given: Collection[str]) -> Graph:
+def share_divisors(graph: Graph, protected: Collection[str]) -> Graph:
     """a / s - b / s as (a - b) / s, and (a / s) * b as a * y, where y = b / s is there whatever the gradients are: so
     softmax needs its result alone."""
-    back = downstream(graph, given)
+    back = downstream(graph, protected)
 
-    def change(node: Node, made: Rebuilder) -> Iterable[Node]:
+    def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
         match node.kind:
             case Map("add" | "subtract") if node.output in back:
-                return _one_quotient(node, made)
+                return _one_quotient(node, rebuilder)
             case Map("multiply") if node.output in back:
-                return _by_quotient(node, made, back)
+                return _by_quotient(node, rebuilder, back)
             case _:
                 return (node,)
 
     return rebuilt(graph, change)
 
 
-def read_results(graph: Graph, given: Collection[str], results: Collection[str]) -> Graph:
+def read_results(graph: Graph, protected: Collection[str], results: Collection[str]) -> Graph:
     """A quotient of what reductions gave, as softmax is, read from the result in a half type that it was rounded to,
     where gradients are but multiplied with it: that is there anyway, and computing the quotient again would take its
     argument and all that was reduced. A product is as exact as what is rounded; a difference, as 1 - y, is not."""
-    back = downstream(graph, given)
+    back = downstream(graph, protected)
     reduced = downstream(graph, {node.output for node in graph.nodes if isinstance(node.kind, Reduce)})
     casts = [node for node in graph.nodes if node.kind == Map("cast") and node.output in results]
-    found = {cast.inputs[0]: cast for cast in casts if _is_rounded(graph[cast.inputs[0]], cast, reduced - back)}
+    rounded = {cast.inputs[0]: cast for cast in casts if _is_rounded(graph[cast.inputs[0]], cast, reduced - back)}
     for node in graph.nodes:
         if node.output in back and node.kind != Map("multiply"):
-            found = {name: cast for name, cast in found.items() if name not in node.inputs}
+            rounded = {name: cast for name, cast in rounded.items() if name not in node.inputs}
 
-    def change(node: Node, made: Rebuilder) -> Iterable[Node]:
-        read = [name for name in dict.fromkeys(node.inputs) if name in found and node.output in back]
-        wide = {name: made.fresh(node.output) for name in read}
-        casts = [replace(node, output=wide[name], kind=Map("cast"), inputs=(found[name].output,)) for name in read]
+    def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
+        read = [name for name in dict.fromkeys(node.inputs) if name in rounded and node.output in back]
+        wide = {name: rebuilder.fresh(node.output) for name in read}
+        casts = [replace(node, output=wide[name], kind=Map("cast"), inputs=(rounded[name].output,)) for name in read]
         return (*casts, replace(node, inputs=tuple(wide.get(name, name) for name in node.inputs)))
 
     return rebuilt(graph, change)
@@ -90,34 +92,34 @@ def _is_rounded(node: Node, cast: Node, reduced: Collection[str]) -> bool:
     return node.kind == Map("divide") and node.inputs[0] in reduced and cast.dtype.compute is node.dtype
 
 
-def _one_quotient(node: Node, made: Rebuilder) -> Iterable[Node]:
+def _one_quotient(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
     """A sum of quotients by one value as one quotient."""
-    left, right = (_quotient(made, name) for name in node.inputs)
+    left, right = (_quotient(rebuilder, name) for name in node.inputs)
     if left is None or right is None or left[1] != right[1]:
         return (node,)
-    numerators = [_spelt(made, node, each[0]) for each in (left, right)]
-    divisor = _spelt(made, node, left[1])
-    total = replace(node, output=made.fresh(node.output), inputs=(numerators[0].output, numerators[1].output))
+    numerators = [_spelt(rebuilder, node, each[0]) for each in (left, right)]
+    divisor = _spelt(rebuilder, node, left[1])
+    total = replace(node, output=rebuilder.fresh(node.output), inputs=(numerators[0].output, numerators[1].output))
     return (*numerators, divisor, total, replace(node, kind=Map("divide"), inputs=(total.output, divisor.output)))
 
 
 Shown = tuple[str, Shape]  # a value, and the index at which it is read
 
 
-def _quotient(made: Rebuilder, name: str) -> tuple[Shown, Shown] | None:
-    """What is divided by what in a value that is a quotient, seen through a view."""
-    (source, index), node = _seen(made, name), made.nodes[name]
-    quotient = made.nodes[source]
+def _quotient(rebuilder: Rebuilder, name: str) -> tuple[Shown, Shown] | None:
+    """Find dividend and divisor of a value that is a quotient, seen through a view."""
+    (source, index), node = _seen(rebuilder, name), rebuilder.nodes[name]
+    quotient = rebuilder.nodes[source]
     if quotient.kind != Map("divide") or not node.dtype.is_float:
         return None
     here = {index_name(axis): dim for axis, dim in enumerate(index)}
-    above, below = (_seen(made, each) for each in quotient.inputs)
+    above, below = (_seen(rebuilder, each) for each in quotient.inputs)
     return (above[0], _at(above[1], here)), (below[0], _at(below[1], here))
 
 
-def _seen(made: Rebuilder, name: str) -> Shown:
+def _seen(rebuilder: Rebuilder, name: str) -> Shown:
     """The value that one is a view of, and the index map."""
-    node = made.nodes[name]
+    node = rebuilder.nodes[name]
     if isinstance(node.kind, View):
         return node.inputs[0], node.kind.index
     return name, indices(len(node.shape))
@@ -127,17 +129,21 @@ def _at(index: Shape, here: dict[str, Dim]) -> Shape:
     return tuple(dim.replace(here) for dim in index)
 
 
-def _spelt(made: Rebuilder, node: Node, shown: Shown) -> Node:
+def _spelt(rebuilder: Rebuilder, node: Node, view: Shown) -> Node:
     """A value read at an index, as large as a node."""
-    return replace(node, output=made.fresh(node.output), kind=View(shown[1]), inputs=(shown[0],))
+    return replace(node, output=rebuilder.fresh(node.output), kind=View(view[1]), inputs=(view[0],))
 
 
-def _by_quotient(node: Node, made: Rebuilder, back: Collection[str]) -> Iterable[Node]:
+def _by_quotient(node: Node, rebuilder: Rebuilder, back: Collection[str]) -> Iterable[Node]:
     """The product of a quotient with b as that with b by the same divisor, if that is there."""
     for this, other in (node.inputs, node.inputs[::-1]):
-        quotient = made.nodes[this]
+        quotient = rebuilder.nodes[this]
         if quotient.kind == Map("divide") and this in back and node.dtype.is_float:
-            for known in made.nodes.values():
-                if known.kind == quotient.kind and known.inputs == (other, quotient.inputs[1]) and other not in back:
-                    return (replace(node, inputs=(quotient.inputs[0], known.output)),)
+            for earlier in rebuilder.nodes.values():
+                if (
+                    earlier.kind == quotient.kind
+                    and earlier.inputs == (other, quotient.inputs[1])
+                    and other not in back
+                ):
+                    return (replace(node, inputs=(quotient.inputs[0], earlier.output)),)
     return (node,)

@@ -82,10 +82,10 @@ def summed(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node:
         case Map("add" | "subtract" as function) if all(_comes_apart(builder, each, axes) for each in inputs):
             return builder.call(function, *(summed(builder, each, axes) for each in inputs))
         case Scatter(index, "sum") if axes and builder.known(inputs[0]) == 0:
-            kept = [axis for axis in range(len(index)) if axis not in axes]
-            entries = tuple(entry for axis in kept if isinstance(entry := index[axis], Dim))
-            if len(entries) == len(kept):
-                return view_back(builder, entries, tuple(value.shape[axis] for axis in kept), inputs[2])
+            others = [axis for axis in range(len(index)) if axis not in axes]
+            entries = tuple(entry for axis in others if isinstance(entry := index[axis], Dim))
+            if len(entries) == len(others):
+                return view_back(builder, entries, tuple(value.shape[axis] for axis in others), inputs[2])
         case _:
             pass
     return builder.reduce("sum", value, axes)
@@ -106,14 +106,14 @@ def _comes_apart(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> 
 
 
 def _alike_along(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node | None:
-    """What a value is without axes, if it is a view that does not depend on them."""
-    gone = {index_name(axis) for axis in axes}
-    if not isinstance(value.kind, View) or any(dim.names & gone for dim in value.kind.index):
+    """Drop axes of a value that is a view that does not depend on them; None of another."""
+    dropped = {index_name(axis) for axis in axes}
+    if not isinstance(value.kind, View) or any(dim.names & dropped for dim in value.kind.index):
         return None
-    kept = [axis for axis in range(len(value.shape)) if axis not in axes]
-    moved = {index_name(axis): Dim.of(index_name(at)) for at, axis in enumerate(kept)}
+    others = [axis for axis in range(len(value.shape)) if axis not in axes]
+    moved = {index_name(axis): Dim.of(index_name(at)) for at, axis in enumerate(others)}
     index = tuple(dim.replace(moved) for dim in value.kind.index)
-    return builder.view(builder.by_name[value.inputs[0]], tuple(value.shape[axis] for axis in kept), index)
+    return builder.view(builder.by_name[value.inputs[0]], tuple(value.shape[axis] for axis in others), index)
 
 
 class _Inverting:
@@ -125,9 +125,9 @@ class _Inverting:
 
     def sum_unnamed(self, named: set[int]) -> None:
         """Sum what was read again along axes, of which those with one cell just go."""
-        gone = [axis for axis in self.axes if axis not in named]
-        ones = [axis for axis in gone if self.value.shape[axis] == ONE]
-        self.value = summed(self.builder, self.value, [axis for axis in gone if axis not in ones])
+        unnamed = [axis for axis in self.axes if axis not in named]
+        ones = [axis for axis in unnamed if self.value.shape[axis] == ONE]
+        self.value = summed(self.builder, self.value, [axis for axis in unnamed if axis not in ones])
         self.axes = [axis for axis in self.axes if axis in named or axis in ones]
         self.arrange([axis for axis in self.axes if axis in named])
 
@@ -141,10 +141,10 @@ class _Inverting:
         """Axes as others of that shape, with the same cells in C order; they come last."""
         rest = [axis for axis in self.axes if axis not in old]
         self.arrange([*rest, *old])
-        kept, before = self.value.shape[: len(rest)], self.value.shape[len(rest) :]
+        lead, before = self.value.shape[: len(rest)], self.value.shape[len(rest) :]
         shift = {index_name(at): Dim.of(index_name(at + len(rest))) for at in range(len(shape))}
         inner = tuple(dim.replace(shift) for dim in flat_index(before, shape))
-        self.value = self.builder.view(self.value, (*kept, *shape), (*indices(len(rest)), *inner))
+        self.value = self.builder.view(self.value, (*lead, *shape), (*indices(len(rest)), *inner))
         self.axes = [*rest, *new]
 
     def extent(self, axis: int) -> Dim:
@@ -252,7 +252,7 @@ def _slice(work: _Inverting, part: Part) -> None:
 
 
 def _slope(entry: Dim, name: str) -> Dim:
-    """What an entry grows by with an index; Irregular where that is no formula of sizes."""
+    """Give the growth of an entry with an index; Irregular where that is no formula of sizes."""
     slope = entry.replace({name: 1}) - entry.replace({name: 0})
     if any(other.startswith("#") for other in slope.names):
         raise Irregular
@@ -368,9 +368,9 @@ def scatter_back(
 
 def _seen(builder: GradientBuilder, index: Index, value: Node, operands: Sequence[Node]) -> Node:
     """A value read at the places that a Scatter writes to."""
-    known = tuple(entry for entry in index if isinstance(entry, Dim))
-    if len(known) == len(index):
-        return builder.view(value, operands[2].shape, known)
+    dims = tuple(entry for entry in index if isinstance(entry, Dim))
+    if len(dims) == len(index):
+        return builder.view(value, operands[2].shape, dims)
     return builder.gather(index, [value, operands[1]], operands[2].shape)
 
 
@@ -385,8 +385,8 @@ def _overwritten(
     number = builder.iota(own, updates.shape)
     last = builder.scatter(index, None, [builder.iota(-1, shape), operands[1], number])
     if position == 0:
-        kept = builder.call("less", last, builder.iota(0, shape))
-        return builder.call("where", kept, gradient, builder.like(0.0, gradient))
+        is_last = builder.call("less", last, builder.iota(0, shape))
+        return builder.call("where", is_last, gradient, builder.like(0.0, gradient))
     wins = builder.call("equal", _seen(builder, index, last, operands), number)
     return builder.call("where", wins, _seen(builder, index, gradient, operands), builder.like(0.0, updates))
 

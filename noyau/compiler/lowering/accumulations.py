@@ -49,10 +49,10 @@ def lower_scan(lowering: Lowering, node: Node, scan: Scan, index: Shape) -> Expr
     around.append(Store(names, zero, empty))
     value = lowering.value(operand.output, index)
     state: tuple[Expr, ...] = tuple(Load(name, zero, dtype) for name, dtype in zip(names, dtypes, strict=True))
-    taken = Store(names, zero, monoid.lift(Symbolic(), value, Index(Dim.of(variable))), scan.monoid)
-    inside += [] if scan.exclusive else [taken]
+    accumulate = Store(names, zero, monoid.lift(Symbolic(), value, Index(Dim.of(variable))), scan.monoid)
+    inside += [] if scan.exclusive else [accumulate]
     result: Var = lowering.let(lowering.scopes[depth], node, monoid.finish(Symbolic(), state), index)
-    inside += [taken] if scan.exclusive else []
+    inside += [accumulate] if scan.exclusive else []
     return result
 
 
@@ -98,8 +98,8 @@ def ask(lowering: Lowering, node: Node, kind: Scatter, index: Shape) -> Expr:
     same = list[Expr]()
     for axis, entry in enumerate(kind.index):
         if isinstance(entry, Lookup):
-            found = lowering.lookup(node, entry, here, node.shape[axis])
-            same.append(Call("equal", (Index(index[axis]), Index(found)), DType.BOOL))
+            position = lowering.lookup(node, entry, here, node.shape[axis])
+            same.append(Call("equal", (Index(index[axis]), Index(position)), DType.BOOL))
     old, new = lowering.value(data, index), lowering.value(updates, at)
     if kind.monoid is not None:
         (new,) = MONOIDS[kind.monoid].merge(Symbolic(), (old,), (new,))

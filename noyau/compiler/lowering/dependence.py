@@ -1,4 +1,4 @@
-"""Which axes of a value matter: along the others all its cells are alike, whatever its shape says.
+"""Axes that a value depends on: along the others all its cells are alike, whatever its shape says.
 
 A reduction of what was only expanded is then done once, not once a cell."""
 
@@ -32,32 +32,32 @@ Axes = frozenset[int]
 
 def dependence(graph: Graph) -> dict[str, Axes]:
     """For each value the axes whose index changes what its cells hold; those that may, where it cannot be told."""
-    known: dict[str, Axes] = {}
+    axes_of: dict[str, Axes] = {}
     for node in graph.nodes:
-        known[node.output] = _of(graph, node, known)
-    return known
+        axes_of[node.output] = _of(graph, node, axes_of)
+    return axes_of
 
 
-def _of(graph: Graph, node: Node, known: Mapping[str, Axes]) -> Axes:
+def _of(graph: Graph, node: Node, axes_of: Mapping[str, Axes]) -> Axes:
     match node.kind:
         case Constant(value) if value.size == 1:
             return frozenset()
         case Iota(dim):
             return _axes([dim])
         case Map():
-            return frozenset[int]().union(*(known[name] for name in node.inputs))
+            return frozenset[int]().union(*(axes_of[name] for name in node.inputs))
         case View(index):
-            return _axes(index[axis] for axis in known[node.inputs[0]])
+            return _axes(index[axis] for axis in axes_of[node.inputs[0]])
         case Gather(index):
             looked_up = [entry for entry in index if isinstance(entry, Lookup)]
-            whole = [index[axis] for axis in known[node.inputs[0]]]
+            whole = [index[axis] for axis in axes_of[node.inputs[0]]]
             dims = [entry for entry in whole if isinstance(entry, Dim)]
             return _axes([*dims, *(dim for entry in looked_up for dim in entry.at)])
         case Select(axis, _) | Scan(axis=axis):
-            return frozenset([axis]).union(*(known[name] for name in node.inputs))
+            return frozenset([axis]).union(*(axes_of[name] for name in node.inputs))
         case Reduce(_, axes):
-            kept = [axis for axis in range(len(graph[node.inputs[0]].shape)) if axis not in axes]
-            return frozenset(at for at, axis in enumerate(kept) if axis in known[node.inputs[0]])
+            others = [axis for axis in range(len(graph[node.inputs[0]].shape)) if axis not in axes]
+            return frozenset(at for at, axis in enumerate(others) if axis in axes_of[node.inputs[0]])
         case Input() | Constant() | Scatter() | Contract() | Opaque() | Part():
             return frozenset(range(len(node.shape)))
         case _:

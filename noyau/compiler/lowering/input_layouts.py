@@ -1,4 +1,4 @@
-"""How an array lies in memory, as far as a kernel is made for it; and a graph whose inputs lie so.
+"""Memory layouts of arrays that a kernel is specialised for, and graphs whose inputs have them.
 
 Inputs that need not be packed: their strides become sizes of the kernel, which each call reads from its arrays.
 """
@@ -121,14 +121,14 @@ def with_strides(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
             raise UnsupportedError(f"{kernel.name} has no input {name}; its inputs are {', '.join(inputs)}")
         if layout not in LAYOUTS:
             raise UnsupportedError(f"{name} cannot be {layout!r}; a layout is one of {', '.join(LAYOUTS)}")
-    taken = {name for buffer in kernel.buffers for dim in buffer.shape for name in dim.names}
+    names = {name for buffer in kernel.buffers for dim in buffer.shape for name in dim.names}
     binding, buffers = list(kernel.binding), list(kernel.buffers)
     for at, buffer in enumerate(kernel.of(Role.INPUT)):
-        own = _strides(buffer, layouts.get(buffer.source, "packed"), at, taken)
+        own = _strides(buffer, layouts.get(buffer.source, "packed"), at, names)
         if own:
             strides = [ZERO] * len(buffer.shape)
-            for made in own:
-                strides[made.axis - len(buffer.shape)] = Dim.of(made.size)
+            for stride in own:
+                strides[stride.axis - len(buffer.shape)] = Dim.of(stride.size)
             if layouts[buffer.source] == "inner":
                 strides[-1] = ONE
             buffers[at] = replace(buffer, strides=tuple(strides))
@@ -136,19 +136,19 @@ def with_strides(kernel: Kernel, layouts: Mapping[str, str]) -> Kernel:
     return replace(kernel, buffers=tuple(buffers), binding=tuple(binding))
 
 
-def _strides(buffer: Buffer, layout: str, position: int, taken: set[str]) -> list[Binding]:
-    """What binds the strides of an input that are sizes."""
+def _strides(buffer: Buffer, layout: str, position: int, names: set[str]) -> list[Binding]:
+    """List the bindings of the strides of an input that are sizes."""
     rank = len(buffer.shape)
     axes = {"packed": 0, "inner": rank - 1, "strided": rank}[layout]
-    made = []
+    bindings = []
     for axis in range(axes):
         if buffer.shape[axis] != ONE:
             name = f"{buffer.name}_stride{axis}"
-            while name in taken:
+            while name in names:
                 name = f"{name}_"
-            taken.add(name)
-            made.append(Binding(name, position, rank + axis, ZERO, 1))
-    return made
+            names.add(name)
+            bindings.append(Binding(name, position, rank + axis, ZERO, 1))
+    return bindings
 
 
 def packed_strides(shape: Sequence[int]) -> tuple[int, ...]:

@@ -32,13 +32,13 @@ class Names:
     def fresh(self, name: str) -> str:
         """An identifier like the name, that no one else has."""
         stem = identifier(name)
-        made, count = stem, self._counts.get(stem, 1)
-        while made in self._taken:
+        candidate, count = stem, self._counts.get(stem, 1)
+        while candidate in self._taken:
             count += 1
-            made = f"{stem}_{count}"
-        self._taken.add(made)
+            candidate = f"{stem}_{count}"
+        self._taken.add(candidate)
         self._counts[stem] = count
-        return made
+        return candidate
 
 
 def identifier(name: str) -> str:

@@ -85,8 +85,10 @@ class Space:
         own = [dim for dim in self.index if dim != Dim.of(0)]
         extents = self._extents()
         if len(axes) == len(own) and node.shape and all(map(equal, (node.shape[axis] for axis in axes), extents)):
-            found = iter(own)
-            return tuple(next(found) if axis in axes else Dim.of(0) for axis in range(len(node.shape))), len(self.loops)
+            letters = iter(own)
+            return tuple(next(letters) if axis in axes else Dim.of(0) for axis in range(len(node.shape))), len(
+                self.loops
+            )
         outer = self.loops[: len(axes)]
         if len(axes) <= len(self.loops) and all(
             equal(node.shape[axis], extent) for axis, (_, extent) in zip(axes, outer, strict=True)
@@ -138,12 +140,12 @@ def require_bound(graph: Graph) -> None:
 
 def unbound(graph: Graph) -> dict[str, str]:
     """The sizes that do not follow from the shapes of the inputs, each with the first value that needs it."""
-    bound, found = {binding.size for binding in plan([node.shape for node in graph.inputs])}, dict[str, str]()
+    bound, missing = {binding.size for binding in plan([node.shape for node in graph.inputs])}, dict[str, str]()
     for node in graph.nodes:
         for size in sorted(name for dim in dims_of(node) for name in dim.names):
             if size not in bound and not size.startswith("#"):
-                found.setdefault(size, node.output)
-    return found
+                missing.setdefault(size, node.output)
+    return missing
 
 
 class Scattering(Lowering):
@@ -202,9 +204,9 @@ def lower_outputs(
 
 
 def names_copy(names: Names) -> Names:
-    made = Names()
-    made._taken = set(names._taken)
-    return made
+    copy = Names()
+    copy._taken = set(names._taken)
+    return copy
 
 
 def first_space(graph: Graph) -> Space:
@@ -215,14 +217,14 @@ def first_space(graph: Graph) -> Space:
         return len(dims), product(dims).constant or 0
 
     main = max(graph.outputs, key=extent)
-    kept = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
+    loops = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
     index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
-    return Space(main, tuple(kept), index, {})
+    return Space(main, tuple(loops), index, {})
 
 
 def reorder(space: Space, lowering: Lowering) -> Space:
     """Loops that the reductions depend on first, so that a reduction is done once for all others."""
-    inner = [used for used in lowering.folds if used < {name for name, _ in space.loops}]
+    inner = [names for names in lowering.folds if names < {name for name, _ in space.loops}]
     first = set().union(*inner) if inner else set()
     order = sorted(space.loops, key=lambda loop: loop[0] not in first) if first else list(space.loops)
     return replace(space, loops=tuple(order))
@@ -286,15 +288,15 @@ def split_divided(space: Space, statements: Sequence[Statement]) -> Space:
 
 def divisions(statements: Sequence[Statement]) -> list[Op]:
     """Every division and modulo in the indices of statements."""
-    found: list[Op] = []
+    divided: list[Op] = []
     waiting = list(dims_in(statements))
     while waiting:
         for monomial, _ in waiting.pop().terms:
             for atom in monomial:
                 if isinstance(atom, Op):
-                    found.append(atom)
+                    divided.append(atom)
                     waiting += [atom.left, atom.right]
-    return [op for op in found if op.kind in ("floordiv", "mod")]
+    return [op for op in divided if op.kind in ("floordiv", "mod")]
 
 
 def fill(lowering: Lowering, space: Space, stores: Mapping[str, str]) -> tuple[Statement, ...]:

@@ -1,4 +1,4 @@
-"""What must hold of the sizes so that no view reads beyond what it views; asked when a kernel is given its inputs.
+"""Conditions on sizes under which no view reads out of bounds; checked when a kernel gets its inputs.
 
 Most views are within bounds by their shapes alone. Where two extents only should be alike (they have different names in
 the model), the kernel must not trust them.
@@ -17,10 +17,10 @@ from noyau.ir.sizes import Demand, plan
 
 def guards(graph: Graph) -> tuple[Guard, ...]:
     """The guards of a graph, each once: what it demands of sizes that its inputs tell, and what its views need."""
-    known = {binding.size for binding in plan([node.shape for node in graph.inputs])}
-    demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= known]
-    asked = [guard for demand in demanded for guard in _asked(demand)]
-    return tuple(dict.fromkeys([*asked, *(guard for node in graph.nodes for guard in _of(graph, node))]))
+    bound = {binding.size for binding in plan([node.shape for node in graph.inputs])}
+    demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= bound]
+    conditions = [guard for demand in demanded for guard in _asked(demand)]
+    return tuple(dict.fromkeys([*conditions, *(guard for node in graph.nodes for guard in _of(graph, node))]))
 
 
 def _asked(demand: Demand) -> Iterator[Guard]:

@@ -52,14 +52,14 @@ def cell_of(node: Node, value: np.ndarray, index: Shape) -> Expr:
         return Const(cells.flat[0].item() if cells.size else 0, dtype)
     steps = _steps(cells)
     if steps is None:
-        told = f"the {cells.size} cells of a constant follow no rule, and no kernel spells them out"
-        raise UnsupportedError(f"{node.output}: {told}; make it an input")
-    counted = Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
-    return counted if dtype is DType.I64 else Call("cast", (counted,), dtype)
+        reason = f"the {cells.size} cells of a constant follow no rule, and no kernel spells them out"
+        raise UnsupportedError(f"{node.output}: {reason}; make it an input")
+    position = Index(sum((at * step for at, step in zip(index, steps, strict=True)), Dim.of(int(cells.flat[0]))))
+    return position if dtype is DType.I64 else Call("cast", (position,), dtype)
 
 
 def _steps(cells: np.ndarray) -> list[int] | None:
-    """How far integers go up along each axis, if it is always as far."""
+    """Give the constant step of integers along each axis; None where a step is not constant."""
     if cells.dtype.kind not in "iu" or cells.size > MOST or cells.dtype == np.uint64:
         return None
     first, shape = int(cells.flat[0]), cells.shape
@@ -115,38 +115,38 @@ class Lowering:
         exact = tuple(simplify(dim, self.extents) if axis in depends else Dim.of(0) for axis, dim in enumerate(index))
         if self.guard is not None and self.is_anyway(node, exact):
             outer, self.guard = self.guard, None
-            made = self.value(name, exact)
+            expr = self.value(name, exact)
             self.guard = outer
-            return made
+            return expr
         depth = self.depth(exact)
-        known = self.scopes[depth].known
+        values = self.scopes[depth].known
         key: Key = (name, exact, self.guard, ())
         lifted_key: Key = (name, exact, self.guard, self.left_out(depth))
-        if key not in known and lifted_key not in known:
+        if key not in values and lifted_key not in values:
             before, self.lifted = self.lifted, False
-            made = self.make(node, exact)
-            if isinstance(made, Call | Load | Fold):
-                made = self.let(self.scopes[depth], node, made, exact)
+            expr = self.make(node, exact)
+            if isinstance(expr, Call | Load | Fold):
+                expr = self.let(self.scopes[depth], node, expr, exact)
             key = lifted_key if self.lifted else key
-            known[key] = made
+            values[key] = expr
             self.lifted |= before
-        elif key not in known:
+        elif key not in values:
             key, self.lifted = lifted_key, True
-        return known[key]
+        return values[key]
 
     def stored(self, buffer: str, output: str, index: Shape) -> Store:
         """The Store of an output at an index."""
         value = self.value(output, index)
         return Store((buffer,), index, (value,))
 
-    def let(self, scope: Scope, node: Node, made: Expr, index: Shape) -> Var:
+    def let(self, scope: Scope, node: Node, expr: Expr, index: Shape) -> Var:
         """A name for a value. UnsupportedError where there are too many."""
         self.lets += 1
         if self.lets > MOST_VALUES:
             raise UnsupportedError(f"{node.output}: with all that it reads there are over {MOST_VALUES} values a cell")
         name = self.names.fresh(node.output)
-        scope.statements.append(Let(name, made, (node.output, index)))
-        return Var(name, made.dtype)
+        scope.statements.append(Let(name, expr, (node.output, index)))
+        return Var(name, expr.dtype)
 
     def is_anyway(self, node: Node, index: Shape) -> bool:
         """Whether a value is there whether the guard holds or not, and is made less often without it."""
@@ -155,10 +155,10 @@ class Lowering:
 
     def depth(self, index: Shape, *, guarded: bool = True) -> int:
         """The position of the innermost scope whose variables the index, or the guard, names."""
-        used = {name for dim in index for name in dim.names}
+        names = {name for dim in index for name in dim.names}
         if guarded and self.guard is not None:
-            used |= _names_in(self.guard)
-        return max((at for at, scope in enumerate(self.scopes) if scope.variables & used), default=0)
+            names |= _names_in(self.guard)
+        return max((at for at, scope in enumerate(self.scopes) if scope.variables & names), default=0)
 
     def variables(self, index: Shape) -> frozenset[str]:
         """The variables of loops that an index depends on, through what is looked up too."""
@@ -170,14 +170,14 @@ class Lowering:
         inner = [self.extents[name] for scope in self.scopes[depth + 1 :] for name in sorted(scope.variables)]
         return tuple(dict.fromkeys([*inner, *self.around]))
 
-    def guard_of(self, index: Shape, shape: Shape, depth: int, asked: Iterable[str] = ()) -> Expr | None:
-        """Where a cell is read: where its value is used, and where the loops that it is lifted out of run at all, if
-        only that makes sure that the cell is there, or that the sizes `asked` are not 0."""
+    def guard_of(self, index: Shape, shape: Shape, depth: int, reads: Iterable[str] = ()) -> Expr | None:
+        """Give the condition under which a cell may be read: that of its use, and that the loops it left run
+        at all, if only that ensures that the cell exists, or that the sizes `reads` are not 0."""
         run = [name for scope in self.scopes[: depth + 1] for name in scope.variables if name not in self.guarded]
         positive = frozenset[str]().union(*(at_least_one(self.extents[name]) for name in run))
         sure = all(within(at, end, self.extents, positive) for at, end in zip(index, shape, strict=True))
         left_out = [extent for extent in self.left_out(depth) if not never_negative(extent - 1, positive)]
-        doubtful = [extent for extent in left_out if not sure or extent.names & (set(asked) - positive)]
+        doubtful = [extent for extent in left_out if not sure or extent.names & (set(reads) - positive)]
         self.lifted |= bool(doubtful)
         runs = [Call("less", (Index(Dim.of(0)), Index(extent)), DType.BOOL) for extent in doubtful]
         return when(all_of([*([] if self.guard is None else [self.guard]), *runs]))
@@ -192,8 +192,8 @@ class Lowering:
             case Constant(value):
                 return cell_of(node, value, index)
             case Iota(dim):
-                counted = Index(simplify(dim.replace(here), self.extents))
-                return counted if node.dtype is DType.I64 else Call("cast", (counted,), node.dtype.compute)
+                position = Index(simplify(dim.replace(here), self.extents))
+                return position if node.dtype is DType.I64 else Call("cast", (position,), node.dtype.compute)
             case Map(function):
                 operands = tuple(self.value(operand, index) for operand in node.inputs)
                 if function == "identity" or (function == "cast" and operands[0].dtype is node.dtype.compute):
@@ -277,13 +277,13 @@ class Lowering:
         """A looked-up index, required to be inside, under a name that Dims can use."""
         indices = node.inputs[entry.input]
         at = tuple(simplify(dim.replace(here), self.extents) for dim in entry.at)
-        found = self.value(indices, at)
+        place = self.value(indices, at)
         depth = self.depth(at)
         guard = self.guard_of(at, self.graph[indices].shape, depth, extent.names)
         scope, key = self.scopes[depth], (f"#{indices}", (*at, extent), guard, ())
         if key not in scope.known:
             variable = f"#{self.names.fresh('at')}"
-            wide = found if found.dtype is DType.I64 else Call("cast", (found,), DType.I64)
+            wide = place if place.dtype is DType.I64 else Call("cast", (place,), DType.I64)
             inside: Statement = Require(Dim.of(variable), extent)
             if guard is not None:
                 self.guarded.add(variable)
@@ -293,9 +293,9 @@ class Lowering:
             scope.variables.add(variable)
             self.extents[variable], self.found_at[variable] = extent, self.variables(at)
             scope.known[key] = Index(Dim.of(variable))
-        known = scope.known[key]
-        assert isinstance(known, Index)
-        return known.dim
+        values = scope.known[key]
+        assert isinstance(values, Index)
+        return values.dim
 
     def fold(self, node: Node, monoid: str, axes: tuple[int, ...], index: Shape) -> Fold:
         operand, depth = self.graph[node.inputs[0]], self.depth(index)

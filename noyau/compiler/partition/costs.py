@@ -1,4 +1,4 @@
-"""What a lowered kernel computes more than once: the price of fusing, told before anything is compiled.
+"""Recomputation cost of a lowered kernel: the price of fusing, before anything is compiled.
 
 How many bytes a group must move at some sizes: what it reads of each input, at least, and what it writes.
 
@@ -64,7 +64,7 @@ def judge_repeats(graph: Graph, kernel: Kernel) -> None:
 
 
 def cells(node: Node) -> float:
-    """How many cells a value has where every size is `USUAL`."""
+    """Count the cells of a value where every size is `USUAL`."""
     return float(_usual(product(node.shape)))
 
 
@@ -88,12 +88,12 @@ def repeats(graph: Graph, kernel: Kernel) -> list[Repeat]:
     most: dict[str, float] = {}
     for (value, _), times in trips.items():
         most[value] = max(most.get(value, 0.0), times)
-    found = []
+    repeated = []
     for value, times in most.items():
         own, (flops, reduction) = max(cells(graph[value]), 1.0), costs[value]
         if times > own * 1.01 and flops:
-            found.append(Repeat(value, times / own, flops * (times - own) / main, reduction))
-    return sorted(found, key=lambda repeat: -repeat.flops)
+            repeated.append(Repeat(value, times / own, flops * (times - own) / main, reduction))
+    return sorted(repeated, key=lambda repeat: -repeat.flops)
 
 
 def _count(
@@ -221,34 +221,34 @@ def traffic(graph: Graph, sizes: Sizes, *, repeated: bool = False) -> Traffic:
         for name, count in _operands(graph, node, min(needed[node.output], _cells(node, sizes)), sizes, repeated):
             needed[name] += count
     read = sum(min(needed[node.output], _cells(node, sizes)) * node.dtype.bytes for node in graph.inputs)
-    written = sum(_cells(graph[name], sizes) * graph[name].dtype.bytes for name in dict.fromkeys(graph.outputs))
-    return Traffic(read, written)
+    stores = sum(_cells(graph[name], sizes) * graph[name].dtype.bytes for name in dict.fromkeys(graph.outputs))
+    return Traffic(read, stores)
 
 
-def _operands(graph: Graph, node: Node, wanted: int, sizes: Sizes, repeated: bool) -> list[tuple[str, int]]:
-    """How many cells of each operand are needed where so many of a node's are: all, but for what is looked at."""
-    if not wanted:
+def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeated: bool) -> list[tuple[str, int]]:
+    """Count the cells of each operand that so many cells of a node need: all, but of operands that are looked at."""
+    if not cells_needed:
         return []
     match node.kind:
         case View(index):
-            return [(node.inputs[0], min(wanted, _looked_at(graph, node, index, sizes, repeated)))]
+            return [(node.inputs[0], min(cells_needed, _looked_at(graph, node, index, sizes, repeated)))]
         case Gather(index):
-            table = (node.inputs[0], min(wanted, _looked_at(graph, node, index, sizes, repeated)))
+            table = (node.inputs[0], min(cells_needed, _looked_at(graph, node, index, sizes, repeated)))
             lookups = [entry for entry in index if isinstance(entry, Lookup)]
             return [table, *((node.inputs[entry.input], _reached(node, entry.at, sizes)) for entry in lookups)]
         case Scatter():
             return [(name, _cells(graph[name], sizes)) for name in node.inputs]
         case _:
-            return [(name, _share(graph, node, name, wanted, sizes)) for name in node.inputs]
+            return [(name, _share(graph, node, name, cells_needed, sizes)) for name in node.inputs]
 
 
-def _share(graph: Graph, node: Node, operand: str, wanted: int, sizes: Sizes) -> int:
+def _share(graph: Graph, node: Node, operand: str, cells_needed: int, sizes: Sizes) -> int:
     """As large a share of an operand as of the node itself, rounded up."""
-    return -(-_cells(graph[operand], sizes) * wanted // max(_cells(node, sizes), 1))
+    return -(-_cells(graph[operand], sizes) * cells_needed // max(_cells(node, sizes), 1))
 
 
 def _looked_at(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes: Sizes, repeated: bool) -> int:
-    """How many cells of its first operand an index map can reach."""
+    """Count the cells of the first operand that an index map can reach."""
     count = 1
     for entry, extent in zip(index, graph[node.inputs[0]].shape, strict=True):
         if not isinstance(entry, Lookup):
@@ -259,7 +259,7 @@ def _looked_at(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes:
 
 
 def _reached(node: Node, at: tuple[Dim, ...], sizes: Sizes) -> int:
-    """How many values some indices take together: at most as many as the loops that they name go round."""
+    """Bound the number of values that some indices take together by the trips of the loops that they name."""
     names = {name for dim in at for name in dim.names if name.startswith("#")}
     return math.prod(int(node.extents[name].evaluate(sizes)) for name in names)
 

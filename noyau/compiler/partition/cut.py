@@ -176,7 +176,7 @@ class _Partitioning:
 
     def join_siblings(self) -> None:
         """Join groups that reduce columns of the same arrays: one pass reads them once, and two read them twice."""
-        found: dict[tuple[object, str], int] = {}
+        siblings: dict[tuple[object, str], int] = {}
         for positions in sorted(self.sets.values(), key=min):
             graph = self.wires.extract(positions)
             over = columns_of(graph)
@@ -184,7 +184,7 @@ class _Partitioning:
                 continue
             for node in graph.inputs:
                 if node.shape == over[1]:
-                    self.join({found.setdefault((over, node.output), min(positions)), min(positions)})
+                    self.join({siblings.setdefault((over, node.output), min(positions)), min(positions)})
 
     def join(self, some: Iterable[int]) -> None:
         """Make one group of those of some operators, if that can be."""
@@ -216,7 +216,7 @@ class _Partitioning:
         path, for they go along, but for those that the set is known to read."""
         last, free = max(together), self.wires.free - read
         waiting: list[tuple[int, int | None]] = [(position, None) for position in sorted(together)]
-        seen = {(position, False) for position in together}
+        visited = {(position, False) for position in together}
         while waiting:
             position, through = waiting.pop()
             for reader in self.wires.read_by(position):
@@ -229,8 +229,8 @@ class _Partitioning:
                 if min(group) > last:
                     continue
                 for step in group:
-                    if (step, outer is not None) not in seen:
-                        seen.add((step, outer is not None))
+                    if (step, outer is not None) not in visited:
+                        visited.add((step, outer is not None))
                         waiting.append((step, outer))
         return None
 
@@ -238,14 +238,14 @@ class _Partitioning:
         """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
         judges again, so that the words name this group's own values."""
         try:
-            told = self.likeness.told(positions)
-            if told is not None and told.key in self.found and not (fresh and self.found[told.key]):
-                return self.found[told.key]
+            key = self.likeness.told(positions)
+            if key is not None and key.key in self.found and not (fresh and self.found[key.key]):
+                return self.found[key.key]
             reason = self.judgement(positions, self.wires.extract(positions), fresh=fresh)
         except UnsupportedError as error:
             return str(error)
-        if told is not None:
-            self.found[told.key] = reason
+        if key is not None:
+            self.found[key.key] = reason
         return reason
 
     def judgement(self, positions: Positions, graph: Graph, *, fresh: bool) -> str | None:
@@ -273,24 +273,24 @@ class _Partitioning:
             if positions <= self.alone.keys() and len(positions) == 1:
                 continue
             try:
-                told = self.likeness.told(positions)
-                group = self.like_another(positions, told)
+                key = self.likeness.told(positions)
+                group = self.like_another(positions, key)
                 if group is None:
                     group = self.group(positions)
                     if not self.alone_too and not worth(positions, group.graph):
                         self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
                         continue
-                    self.made |= {told.key: (told, with_kernel(group))} if told else {}
+                    self.made |= {key.key: (key, with_kernel(group))} if key else {}
                 yield group
             except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
                 self.dissolve(positions, str(error))
 
-    def like_another(self, positions: Positions, told: Told | None) -> Group | None:
+    def like_another(self, positions: Positions, key: Told | None) -> Group | None:
         """The group of some operators, after one that is like it, or None."""
-        if told is None or told.key not in self.made:
+        if key is None or key.key not in self.made:
             return None
-        first, group = self.made[told.key]
-        return group.at(positions, dict(zip(first.names, told.names, strict=True)), self.model.graph)
+        first, group = self.made[key.key]
+        return group.at(positions, dict(zip(first.names, key.names, strict=True)), self.model.graph)
 
     def group(self, positions: Positions) -> Group:
         """The group of some operators. UnsupportedError where they compute nothing that noyau knows."""
@@ -304,21 +304,21 @@ class _Partitioning:
         for position in positions:
             del self.member[position]
             self.alone[position] = reason
-        del self.sets[next(name for name, found in self.sets.items() if found == positions)]
+        del self.sets[next(name for name, members in self.sets.items() if members == positions)]
 
     def reasons(self) -> Iterable[Cut]:
         """Why operators are in no group, and why neighbouring groups are not one."""
         without = {**self.model.opaque, **self.lonely, **self.alone}
         yield from (Cut(position, None, without[position]) for position in sorted(without) if self.is_apart(position))
-        told: dict[Positions, str] = {}
+        texts: dict[Positions, str] = {}
         for place in self.model.places:
             for producer in self.wires.makers(place.position):
                 pair = {producer, place.position} & self.member.keys() - self.alone.keys()
                 if len({self.member[position] for position in pair}) == 2:
                     together = frozenset[int]().union(*(self.sets[self.member[position]] for position in pair))
-                    if together not in told:
-                        told[together] = self.parting(together, fresh=True) or ""
-                    yield Cut(producer, place.position, told[together])
+                    if together not in texts:
+                        texts[together] = self.parting(together, fresh=True) or ""
+                    yield Cut(producer, place.position, texts[together])
 
     def is_apart(self, position: int) -> bool:
         """Whether an operator is in no group with others."""
@@ -351,19 +351,19 @@ def columns_of(graph: Graph) -> tuple[tuple[int, ...], Shape] | None:
 
 def is_cellwise(graph: Graph) -> bool:
     """Whether a graph is but a few maps, all of one shape: then it has a kernel, and nobody need try."""
-    given, shape = {node.output for node in graph.nodes if not node.inputs}, graph[graph.outputs[0]].shape
-    buffers = [name for name in given if "~" not in name]  # others are constants, which stay in the text
+    constants, shape = {node.output for node in graph.nodes if not node.inputs}, graph[graph.outputs[0]].shape
+    buffers = [name for name in constants if "~" not in name]  # others are constants, which stay in the text
     few = len(buffers) + len(graph.outputs) <= BUFFERS
-    return few and not unbound(graph) and all(_is_cellwise(node, shape, given) for node in graph.nodes)
+    return few and not unbound(graph) and all(_is_cellwise(node, shape, constants) for node in graph.nodes)
 
 
-def _is_cellwise(node: Node, shape: Shape, given: Collection[str]) -> bool:
+def _is_cellwise(node: Node, shape: Shape, constants: Collection[str]) -> bool:
     match node.kind:
         case Map():
             return node.shape == shape
         case View(index):
             atoms = [atom for dim in index for monomial, _ in dim.terms for atom in monomial]
-            return node.inputs[0] in given and node.shape == shape and all(isinstance(atom, str) for atom in atoms)
+            return node.inputs[0] in constants and node.shape == shape and all(isinstance(atom, str) for atom in atoms)
         case Constant(value):
             return value.size == 1
         case _:
@@ -383,5 +383,5 @@ def planned_kernel(graph: Graph) -> Kernel:
 
 def scalars_of(group: Group) -> Mapping[str, np.ndarray]:
     """The numbers that a kernel is given and that its group knows: eps, scales."""
-    known = {node.output: node.kind.value for node in group.original.nodes if isinstance(node.kind, Constant)}
-    return {node.output: known[node.output] for node in group.graph.inputs if node.output in known}
+    scalars = {node.output: node.kind.value for node in group.original.nodes if isinstance(node.kind, Constant)}
+    return {node.output: scalars[node.output] for node in group.graph.inputs if node.output in scalars}

@@ -18,17 +18,17 @@ from noyau.ir.operators import OPERATORS
 def repeat_cheap(graph: Graph) -> Graph:
     """The graph in which each sum over columns has what it reads to itself, where that is cheaper to compute again than
     to write and to read: at most 12 flops a cell, of inputs that are no larger."""
-    made, taken, ends = list[Node](), set(graph.by_name), _shown(graph)
+    nodes, names_taken, ends = list[Node](), set(graph.by_name), _shown(graph)
     for node in graph.nodes:
         if _is_column_fold(graph, node):
             steps = _steps(graph, node.inputs[0], ends)
             if _is_shared(graph, node, steps) and _is_worth(graph, graph[node.inputs[0]], steps):
-                names = {step.output: _fresh(step.output, taken) for step in steps}
+                names = {step.output: _fresh(step.output, names_taken) for step in steps}
                 copies = [replace(_renamed(step, names), output=names[step.output]) for step in steps]
-                made += [*copies, _renamed(node, names)]
+                nodes += [*copies, _renamed(node, names)]
                 continue
-        made.append(node)
-    return drop_unused(replace(graph, nodes=tuple(made)))  # what sums alone share has become copies
+        nodes.append(node)
+    return drop_unused(replace(graph, nodes=tuple(nodes)))  # what sums alone share has become copies
 
 
 def _is_column_fold(graph: Graph, node: Node) -> bool:
@@ -42,23 +42,23 @@ def _is_column_fold(graph: Graph, node: Node) -> bool:
 
 def _steps(graph: Graph, name: str, ends: Collection[str]) -> list[Node]:
     """The maps and views that a value is made by, in order, down to inputs, outputs, what is no map, and small ones."""
-    found: dict[str, Node] = {}
+    steps: dict[str, Node] = {}
     waiting, size = [name], cells(graph[name])
     while waiting:
         node = graph[waiting.pop()]
         if isinstance(node.kind, Map | View | Iota) and node.output not in ends and cells(node) >= size:
-            found[node.output] = node
-            waiting += [each for each in node.inputs if each not in found]
-    return [node for node in graph.nodes if node.output in found]
+            steps[node.output] = node
+            waiting += [each for each in node.inputs if each not in steps]
+    return [node for node in graph.nodes if node.output in steps]
 
 
 def _shown(graph: Graph) -> set[str]:
     """The outputs, and what they show: it is written anyway."""
-    found = set(graph.outputs)
+    ends = set(graph.outputs)
     for node in reversed(graph.nodes):
-        if node.output in found and (isinstance(node.kind, View) or node.kind == Map("identity")):
-            found.update(node.inputs)
-    return found
+        if node.output in ends and (isinstance(node.kind, View) or node.kind == Map("identity")):
+            ends.update(node.inputs)
+    return ends
 
 
 def _is_shared(graph: Graph, fold: Node, steps: Sequence[Node]) -> bool:
@@ -81,11 +81,11 @@ def _is_known(node: Node) -> bool:
     return isinstance(node.kind, Constant)
 
 
-def _fresh(stem: str, taken: set[str]) -> str:
+def _fresh(stem: str, names: set[str]) -> str:
     name = f"{stem}_again"
-    while name in taken:
+    while name in names:
         name += "_"
-    taken.add(name)
+    names.add(name)
     return name
 
 

@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """What is partitioned: the graph of a whole model, and its operators."""
+    """Subject of a partition: the graph of a whole model, and its operators."""
 
     graph: Graph
     places: Sequence[Place]
@@ -69,8 +69,8 @@ class Wires:
 
     def makers(self, position: int) -> list[int]:
         """The operators that make what an operator reads, in the order in which it reads."""
-        found = [self.maker.get(name) for name in self.model.places[position].inputs]
-        return list(dict.fromkeys(position for position in found if position is not None))
+        producers = [self.maker.get(name) for name in self.model.places[position].inputs]
+        return list(dict.fromkeys(position for position in producers if position is not None))
 
     def extract(self, positions: Positions) -> Graph:
         """The graph of a group: what its operators make, from inputs that others make, in sizes of its own.
@@ -86,23 +86,23 @@ class Wires:
             read |= loose
 
     def collect(self, positions: Positions, read: frozenset[str]) -> Graph:
-        made = {node.output for p in positions for node in self.nodes_at[p]}
+        results = {node.output for p in positions for node in self.nodes_at[p]}
         nodes: dict[str, Node] = {}
         for position in sorted(positions):
             for node in self.nodes_at[position]:
                 for name in node.inputs:
-                    if name not in made:
+                    if name not in results:
                         self.enter(name, nodes, read)
                 nodes[node.output] = node
         demands = self.demands_of(node for node in nodes.values() if not isinstance(node.kind, Input))
         return needed(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
 
     def facts(self, graph: Graph) -> tuple[Demand, ...]:
-        """What the operators that make the inputs of a group see to."""
+        """Collect the demands that the makers of a group's inputs see to."""
         return self.demands_of(graph.inputs)
 
     def demands_of(self, nodes: Iterable[Node]) -> tuple[Demand, ...]:
-        """What the operators that make some values need of sizes."""
+        """Collect the demands of the operators that make some values."""
         places = dict.fromkeys(self.model.made_at.get(node.output, -1) for node in nodes)
         return tuple(demand for place in places for demand in self.model.demands.get(place, ()))
 
@@ -122,25 +122,25 @@ class Wires:
 
     def loose(self, graph: Graph, positions: Positions) -> frozenset[str]:
         """The indices from outside that a group uses, and of which its inputs do not tell the sizes."""
-        made = {node.output for p in positions for node in self.nodes_at[p]}
+        results = {node.output for p in positions for node in self.nodes_at[p]}
         outside = [node for node in graph.nodes if node.output in self.indices and not isinstance(node.kind, Input)]
-        if all(node.output in made for node in outside):
+        if all(node.output in results for node in outside):
             return frozenset()
-        unknown, found = unbound(graph), set[str]()
+        unknown, unbound_names = unbound(graph), set[str]()
         for node in outside:
             names = {name for dim in dims_of(node) for name in dim.names}
-            if node.output not in made and (names & unknown.keys() or found.intersection(node.inputs)):
-                found.add(node.output)
+            if node.output not in results and (names & unknown.keys() or unbound_names.intersection(node.inputs)):
+                unbound_names.add(node.output)
         return frozenset(
-            found.intersection(name for node in graph.nodes if node.output in made for name in node.inputs)
+            unbound_names.intersection(name for node in graph.nodes if node.output in results for name in node.inputs)
         )
 
     def ends(self, positions: Positions) -> tuple[tuple[str, ...], dict[str, str]]:
         """The values that others need, and a stand-in for each of which they read no more than the shape."""
-        made = [name for p in sorted(positions) for name in self.model.places[p].outputs]
-        leaving = [name for name in made if self.is_read(name, positions)]
+        results = [name for p in sorted(positions) for name in self.model.places[p].outputs]
+        leaving = [name for name in results if self.is_read(name, positions)]
         stand_ins: dict[str, str] = {}
-        for name in made:
+        for name in results:
             if name not in leaving and self.is_measured(name, positions):
                 other = next((other for other in leaving if self.alike(name, other)), None)
                 if other is None:
@@ -164,12 +164,12 @@ class Wires:
 
     def is_measured(self, name: str, positions: Positions) -> bool:
         """Whether someone outside needs the shape of a value; shape arithmetic for the group alone goes with it."""
-        waiting, seen = [r for r in self.readers.get(name, ()) if r in self.model.arithmetic], set[int]()
+        waiting, visited = [r for r in self.readers.get(name, ()) if r in self.model.arithmetic], set[int]()
         while waiting:
             reader = waiting.pop()
-            if reader in seen:
+            if reader in visited:
                 continue
-            seen.add(reader)
+            visited.add(reader)
             if any(output in self.model.graph.outputs for output in self.model.places[reader].outputs):
                 return True
             for next_ in self.read_by(reader):
@@ -186,19 +186,19 @@ def is_scalar(node: Node) -> bool:
 
 def needed(graph: Graph) -> Graph:
     """The graph without the values, inputs among them, that no output needs: dead code tells no kernel its sizes."""
-    names, kept = set(graph.outputs), list[Node]()
+    names, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
         if node.output in names:
             names.update(node.inputs)
-            kept.append(node)
-    return replace(graph, nodes=tuple(reversed(kept)))
+            nodes.append(node)
+    return replace(graph, nodes=tuple(reversed(nodes)))
 
 
 def require_told(graph: Graph) -> Graph:
     """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
     the operator would look, and the kernel could not."""
-    told = bound_sizes(graph)
+    bound = bound_sizes(graph)
     for demand in graph.demands:
-        if not demand.left.names | demand.right.names <= told:
+        if not demand.left.names | demand.right.names <= bound:
             raise UnsupportedError(f"whether {demand} does not follow from the shapes of the inputs")
     return graph

@@ -24,7 +24,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class _Operator:
-    """What an operator computes, as a number; the values that it makes, and those that it reads from others."""
+    """Operator as a key: the number of its computation, the values it makes, and those it reads from others."""
 
     kind: int
     made: tuple[str, ...]
@@ -48,18 +48,18 @@ class Likeness:
         for operator in operators:
             for name in operator.made:
                 numbers[name] = len(numbers)
-        own, taken, spelt = len(numbers), list[int](), list[Hashable]()
+        own, members, words = len(numbers), list[int](), list[Hashable]()
         for operator in operators:
             for name in operator.read:
                 if name not in numbers:
                     numbers[name] = len(numbers)
-                    taken.append(self.from_outside(name))
-            spelt.append((operator.kind, *[numbers[name] for name in operator.read]))
+                    members.append(self.from_outside(name))
+            words.append((operator.kind, *[numbers[name] for name in operator.read]))
         leaving, stand_ins = self.wires.ends(positions)
-        if min(taken, default=0) < 0 or any(numbers.get(name, own) >= own for name in (*leaving, *stand_ins)):
+        if min(members, default=0) < 0 or any(numbers.get(name, own) >= own for name in (*leaving, *stand_ins)):
             return None
         ends = [numbers[name] for name in leaving], [(numbers[a], numbers[b]) for a, b in stand_ins.items()]
-        return Told((tuple(spelt), tuple(taken), tuple(ends[0]), tuple(ends[1])), tuple(numbers))
+        return Told((tuple(words), tuple(members), tuple(ends[0]), tuple(ends[1])), tuple(numbers))
 
     def operator(self, position: int) -> _Operator:
         """An operator, described once."""
@@ -74,7 +74,7 @@ class Likeness:
         return self.operators[position]
 
     def from_outside(self, name: str) -> int:
-        """What a value from outside is to those who read it, as a number; -1 where that is more than one value."""
+        """Number the role of an outside value for its readers; -1 where it stands for more than one value."""
         if name not in self.outside:
             wires, node = self.wires, self.wires.model.graph[name]
             place = wires.model.made_at.get(name, -1)
@@ -100,15 +100,15 @@ def _what(node: Node, inputs: tuple[int, ...]) -> Hashable:
 def called(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | None:
     """A graph whose values have other names, those that passes derived of them too, and the sources of `like`, which
     has the new ones; None where it has a name that is not known."""
-    found: dict[str, str] = {}
+    names_of: dict[str, str] = {}
     for node in graph.nodes:
         stem, tilde, rest = node.output.partition("~")
         new = names.get(node.output) or (f"{names[stem]}~{rest}" if tilde and stem in names else "")
         if not new:
             return None
-        found[node.output] = new
-    nodes = tuple(_called(node, found, like) for node in graph.nodes)
-    return replace(graph, nodes=nodes, outputs=tuple(found[name] for name in graph.outputs))
+        names_of[node.output] = new
+    nodes = tuple(_called(node, names_of, like) for node in graph.nodes)
+    return replace(graph, nodes=nodes, outputs=tuple(names_of[name] for name in graph.outputs))
 
 
 def _called(node: Node, names: Mapping[str, str], like: Graph) -> Node:

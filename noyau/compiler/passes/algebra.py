@@ -40,13 +40,15 @@ def simplify_algebra(graph: Graph) -> Graph:
         graph = simpler
 
 
-def _simplified(node: Node, made: Rebuilder) -> Change:
+def _simplified(node: Node, rebuilder: Rebuilder) -> Change:
     match node.kind:
         case Map(function) if function in _RULES:
-            return _RULES[function](node, made)
+            return _RULES[function](node, rebuilder)
         case Map(function) if OPERATORS[function].mirror:
             return (_mirrored(node, function),)
-        case View() if node.kind.index == indices(len(node.shape)) and made.nodes[node.inputs[0]].shape == node.shape:
+        case View() if (
+            node.kind.index == indices(len(node.shape)) and rebuilder.nodes[node.inputs[0]].shape == node.shape
+        ):
             return node.inputs[0]
         case _:
             return (node,)
@@ -58,104 +60,104 @@ def _mirrored(node: Node, function: str) -> Node:
     return replace(node, kind=Map(mirror or function), inputs=node.inputs[::-1] if mirror else node.inputs)
 
 
-def _divide(node: Node, made: Rebuilder) -> Change:
+def _divide(node: Node, rebuilder: Rebuilder) -> Change:
     if not node.dtype.is_float:
         return (node,)
     above, below = node.inputs
-    if _known(made, below) == 1:
+    if _known(rebuilder, below) == 1:
         return above
-    if _known(made, above) == 1:
+    if _known(rebuilder, above) == 1:
         return (replace(node, kind=Map("reciprocal"), inputs=(below,)),)
-    inverse = _inverse_of_power_of_two(_known(made, below), node.dtype)
-    nodes = _everywhere(made, inverse, node) if inverse else _inverse(made, below)
+    inverse = _inverse_of_power_of_two(_known(rebuilder, below), node.dtype)
+    nodes = _everywhere(rebuilder, inverse, node) if inverse else _inverse(rebuilder, below)
     return (*nodes, replace(node, kind=Map("multiply"), inputs=(above, nodes[-1].output))) if nodes else (node,)
 
 
-def _reciprocal(node: Node, made: Rebuilder) -> Change:
-    nodes = _inverse(made, node.inputs[0])
+def _reciprocal(node: Node, rebuilder: Rebuilder) -> Change:
+    nodes = _inverse(rebuilder, node.inputs[0])
     return (*nodes[:-1], replace(nodes[-1], output=node.output)) if nodes else (node,)
 
 
-def _multiply(node: Node, made: Rebuilder) -> Change:
+def _multiply(node: Node, rebuilder: Rebuilder) -> Change:
     for this, other in (node.inputs, node.inputs[::-1]):
-        if _known(made, this) == 1:
+        if _known(rebuilder, this) == 1:
             return other
-        if _known(made, this) == -1:
+        if _known(rebuilder, this) == -1:
             return (replace(node, kind=Map("negative"), inputs=(other,)),)
-        if node.dtype.is_float and (factors := _of_powers(made, this, other)):
+        if node.dtype.is_float and (factors := _of_powers(rebuilder, this, other)):
             return (replace(node, inputs=factors),)
-        if node.dtype.is_float and node.dtype is not DType.F64 and _function(made, this) == "reciprocal":
-            views, below = _beneath(made, this)
+        if node.dtype.is_float and node.dtype is not DType.F64 and _function(rebuilder, this) == "reciprocal":
+            views, below = _beneath(rebuilder, this)
             return (*views, replace(node, kind=Map("divide"), inputs=(other, below)))
     return (node,)
 
 
-def _of_powers(made: Rebuilder, this: str, other: str) -> tuple[str, str] | None:
+def _of_powers(rebuilder: Rebuilder, this: str, other: str) -> tuple[str, str] | None:
     """The a and b of (a 2^k) (b 2^-k)."""
-    (one, power), (two, inverse) = _scaled(made, this), _scaled(made, other)
+    (one, power), (two, inverse) = _scaled(rebuilder, this), _scaled(rebuilder, other)
     return (one, two) if power * inverse == 1 and power != 1 else None
 
 
-def _scaled(made: Rebuilder, name: str) -> tuple[str, float]:
+def _scaled(rebuilder: Rebuilder, name: str) -> tuple[str, float]:
     """The a and the 2^k of a value a 2^k."""
-    node = made.nodes[name]
+    node = rebuilder.nodes[name]
     if node.kind == Map("multiply"):
         for this, other in (node.inputs, node.inputs[::-1]):
-            number = _known(made, this)
+            number = _known(rebuilder, this)
             if number and math.isfinite(number) and abs(math.frexp(number)[0]) == 0.5:
                 return other, number
     return name, 1.0
 
 
-def _add(node: Node, made: Rebuilder) -> Change:
+def _add(node: Node, rebuilder: Rebuilder) -> Change:
     orders = (node.inputs, node.inputs[::-1])
     for this, other in orders:
-        if _is_idle(_known(made, this), node.dtype, -1):
+        if _is_idle(_known(rebuilder, this), node.dtype, -1):
             return other
     for this, other in orders:
-        if _known(made, this) == 1 and made.nodes[other].kind == Map("tanh") and node.dtype is not DType.F64:
-            return _twice_sigmoid(node, made, made.nodes[other].inputs[0])
+        if _known(rebuilder, this) == 1 and rebuilder.nodes[other].kind == Map("tanh") and node.dtype is not DType.F64:
+            return _twice_sigmoid(node, rebuilder, rebuilder.nodes[other].inputs[0])
     for this, other in orders:
-        if _function(made, this) == "negative":
-            views, positive = _beneath(made, this)
+        if _function(rebuilder, this) == "negative":
+            views, positive = _beneath(rebuilder, this)
             return (*views, replace(node, kind=Map("subtract"), inputs=(other, positive)))
     return (node,)
 
 
-def _twice_sigmoid(node: Node, made: Rebuilder, inner: str) -> Change:
+def _twice_sigmoid(node: Node, rebuilder: Rebuilder, inner: str) -> Change:
     """1 + tanh(u) as 2 sigmoid(2 u), which loses nothing where tanh(u) is near -1."""
-    one, two = _everywhere(made, 2.0, node)
-    double = replace(node, output=made.fresh(node.output), kind=Map("multiply"), inputs=(two.output, inner))
-    sigmoid = replace(node, output=made.fresh(node.output), kind=Map("sigmoid"), inputs=(double.output,))
+    one, two = _everywhere(rebuilder, 2.0, node)
+    double = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(two.output, inner))
+    sigmoid = replace(node, output=rebuilder.fresh(node.output), kind=Map("sigmoid"), inputs=(double.output,))
     return (one, two, double, sigmoid, replace(node, kind=Map("multiply"), inputs=(two.output, sigmoid.output)))
 
 
-def _subtract(node: Node, made: Rebuilder) -> Change:
+def _subtract(node: Node, rebuilder: Rebuilder) -> Change:
     this, other = node.inputs
-    if _is_idle(_known(made, other), node.dtype, 1):
+    if _is_idle(_known(rebuilder, other), node.dtype, 1):
         return this
-    if _function(made, other) == "negative":
-        views, positive = _beneath(made, other)
+    if _function(rebuilder, other) == "negative":
+        views, positive = _beneath(rebuilder, other)
         return (*views, replace(node, kind=Map("add"), inputs=(this, positive)))
     return (node,)
 
 
-def _negative(node: Node, made: Rebuilder) -> Change:
-    if _function(made, node.inputs[0]) != "negative":
+def _negative(node: Node, rebuilder: Rebuilder) -> Change:
+    if _function(rebuilder, node.inputs[0]) != "negative":
         return (node,)
-    views, positive = _beneath(made, node.inputs[0])
+    views, positive = _beneath(rebuilder, node.inputs[0])
     return (*views, replace(node, kind=Map("identity"), inputs=(positive,)))
 
 
-def _power(node: Node, made: Rebuilder) -> Change:
-    base, natural = node.inputs[0], node.dtype.is_float and is_natural(made.nodes, node.inputs[0])
-    match _known(made, node.inputs[1]):
+def _power(node: Node, rebuilder: Rebuilder) -> Change:
+    base, natural = node.inputs[0], node.dtype.is_float and is_natural(rebuilder.nodes, node.inputs[0])
+    match _known(rebuilder, node.inputs[1]):
         case 1:
             return base
         case 2:
             return (replace(node, kind=Map("multiply"), inputs=(base, base)),)
         case 3:
-            square = replace(node, output=made.fresh(node.output), kind=Map("multiply"), inputs=(base, base))
+            square = replace(node, output=rebuilder.fresh(node.output), kind=Map("multiply"), inputs=(base, base))
             return (square, replace(node, kind=Map("multiply"), inputs=(square.output, base)))
         case -1 if node.dtype.is_float:
             return (replace(node, kind=Map("reciprocal"), inputs=(base,)),)
@@ -167,58 +169,58 @@ def _power(node: Node, made: Rebuilder) -> Change:
             return (node,)
 
 
-def _logical_not(node: Node, made: Rebuilder) -> Change:
-    views, maker = _views(made, node.inputs[0]), through_views(made.nodes, node.inputs[0])
+def _logical_not(node: Node, rebuilder: Rebuilder) -> Change:
+    views, maker = _views(rebuilder, node.inputs[0]), through_views(rebuilder.nodes, node.inputs[0])
     match maker.kind:
         case Map("logical_not"):
-            again = _replayed(made, views, maker.inputs[0])
+            again = _replayed(rebuilder, views, maker.inputs[0])
             return (*again, replace(node, kind=Map("identity"), inputs=(_last(again, maker.inputs[0]),)))
         case Map(function) if negation := OPERATORS[function].negation:
-            if has(function, Fact.ORDERED) and made.nodes[maker.inputs[0]].dtype.is_float:
+            if has(function, Fact.ORDERED) and rebuilder.nodes[maker.inputs[0]].dtype.is_float:
                 return (node,)  # of a NaN both are false
             opposite = _mirrored(maker, negation)
         case _:
             return (node,)
-    nodes = _seen_through(made, opposite, views)
+    nodes = _seen_through(rebuilder, opposite, views)
     return (*nodes[:-1], replace(nodes[-1], output=node.output))
 
 
-def _where(node: Node, made: Rebuilder) -> Change:
+def _where(node: Node, rebuilder: Rebuilder) -> Change:
     condition, this, other = node.inputs
-    if _function(made, condition) != "logical_not":
+    if _function(rebuilder, condition) != "logical_not":
         return (node,)
-    views, opposite = _beneath(made, condition)
+    views, opposite = _beneath(rebuilder, condition)
     return (*views, replace(node, inputs=(opposite, other, this)))
 
 
-def _cast(node: Node, made: Rebuilder) -> Change:
-    source = made.nodes[node.inputs[0]]
+def _cast(node: Node, rebuilder: Rebuilder) -> Change:
+    source = rebuilder.nodes[node.inputs[0]]
     if source.dtype is node.dtype:
         return source.output
     match source.kind:
         case Iota() if source.dtype is DType.I64:
             return (replace(node, kind=source.kind, inputs=()),)
-        case Map("cast") if _holds(source.dtype, made.nodes[source.inputs[0]].dtype):
+        case Map("cast") if _holds(source.dtype, rebuilder.nodes[source.inputs[0]].dtype):
             return (replace(node, inputs=source.inputs),)
         case _:
             return (node,)
 
 
-def _identity(node: Node, made: Rebuilder) -> Change:
+def _identity(node: Node, rebuilder: Rebuilder) -> Change:
     return node.inputs[0]
 
 
-def _logical_and(node: Node, made: Rebuilder) -> Change:
-    return _neutral(node, made, True)
+def _logical_and(node: Node, rebuilder: Rebuilder) -> Change:
+    return _neutral(node, rebuilder, True)
 
 
-def _logical_or(node: Node, made: Rebuilder) -> Change:
-    return _neutral(node, made, False)
+def _logical_or(node: Node, rebuilder: Rebuilder) -> Change:
+    return _neutral(node, rebuilder, False)
 
 
-def _neutral(node: Node, made: Rebuilder, value: bool) -> Change:
+def _neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
     for this, other in (node.inputs, node.inputs[::-1]):
-        if _known(made, this) == value:
+        if _known(rebuilder, this) == value:
             return other
     return (node,)
 
@@ -240,15 +242,15 @@ _RULES = {
 }
 
 
-def _function(made: Rebuilder, name: str) -> str | None:
+def _function(rebuilder: Rebuilder, name: str) -> str | None:
     """The scalar function that makes a value, seen through views."""
-    kind = through_views(made.nodes, name).kind
+    kind = through_views(rebuilder.nodes, name).kind
     return kind.function if isinstance(kind, Map) else None
 
 
-def _known(made: Rebuilder, name: str) -> float | None:
+def _known(rebuilder: Rebuilder, name: str) -> float | None:
     """The number that a value is everywhere, if it is one."""
-    kind = through_views(made.nodes, name).kind
+    kind = through_views(rebuilder.nodes, name).kind
     return float(kind.value.reshape(())) if isinstance(kind, Constant) and kind.value.size == 1 else None
 
 
@@ -265,31 +267,31 @@ def _inverse_of_power_of_two(number: float | None, dtype: DType) -> float | None
     return 1 / number if float(info.smallest_normal) * abs(number) <= 1 <= float(info.max) * abs(number) else None
 
 
-def _everywhere(made: Rebuilder, number: float, node: Node) -> list[Node]:
+def _everywhere(rebuilder: Rebuilder, number: float, node: Node) -> list[Node]:
     """Nodes that give a number in the dtype and the shape of another value."""
-    one = constant(made.fresh(node.output), np.array(number, node.dtype.numpy), node.sources)
-    return [one, replace(node, output=made.fresh(node.output), kind=View(()), inputs=(one.output,))]
+    one = constant(rebuilder.fresh(node.output), np.array(number, node.dtype.numpy), node.sources)
+    return [one, replace(node, output=rebuilder.fresh(node.output), kind=View(()), inputs=(one.output,))]
 
 
-def _inverse(made: Rebuilder, name: str) -> list[Node]:
+def _inverse(rebuilder: Rebuilder, name: str) -> list[Node]:
     """Nodes that give 1 / v for a value v that is sqrt(u) or 1 + exp(u), seen through views; none for others."""
-    maker, views = through_views(made.nodes, name), _views(made, name)
+    maker, views = through_views(rebuilder.nodes, name), _views(rebuilder, name)
     if maker.kind == Map("sqrt"):
-        return _seen_through(made, replace(maker, kind=Map("rsqrt")), views)
-    exponent = _exponent(made, maker)
+        return _seen_through(rebuilder, replace(maker, kind=Map("rsqrt")), views)
+    exponent = _exponent(rebuilder, maker)
     if exponent is None or maker.dtype is DType.F64:
         return []
-    negative = replace(maker, output=made.fresh(maker.output), kind=Map("negative"), inputs=(exponent,))
+    negative = replace(maker, output=rebuilder.fresh(maker.output), kind=Map("negative"), inputs=(exponent,))
     sigmoid = replace(maker, kind=Map("sigmoid"), inputs=(negative.output,))
-    return [negative, *_seen_through(made, sigmoid, views)]
+    return [negative, *_seen_through(rebuilder, sigmoid, views)]
 
 
-def _exponent(made: Rebuilder, node: Node) -> str | None:
+def _exponent(rebuilder: Rebuilder, node: Node) -> str | None:
     """The u of 1 + exp(u)."""
     if node.kind == Map("add"):
         for this, other in (node.inputs, node.inputs[::-1]):
-            if _known(made, this) == 1 and made.nodes[other].kind == Map("exp"):
-                return made.nodes[other].inputs[0]
+            if _known(rebuilder, this) == 1 and rebuilder.nodes[other].kind == Map("exp"):
+                return rebuilder.nodes[other].inputs[0]
     return None
 
 
@@ -300,36 +302,36 @@ def _holds(wide: DType, narrow: DType) -> bool:
     return bool(np.can_cast(narrow.numpy, wide.numpy, "safe"))
 
 
-def _beneath(made: Rebuilder, name: str) -> tuple[list[Node], str]:
-    """What a scalar function was called with that made a value, under the views through which the value is seen."""
-    start = through_views(made.nodes, name).inputs[0]
-    views = _replayed(made, _views(made, name), start)
+def _beneath(rebuilder: Rebuilder, name: str) -> tuple[list[Node], str]:
+    """Find the operand of the scalar function that makes a value, under the views of that value."""
+    start = through_views(rebuilder.nodes, name).inputs[0]
+    views = _replayed(rebuilder, _views(rebuilder, name), start)
     return views, _last(views, start)
 
 
-def _views(made: Rebuilder, name: str) -> list[Node]:
+def _views(rebuilder: Rebuilder, name: str) -> list[Node]:
     """The views between a value and what it is a view of, the first one first."""
-    found: list[Node] = []
-    node = made.nodes[name]
+    views: list[Node] = []
+    node = rebuilder.nodes[name]
     while isinstance(node.kind, View):
-        found.insert(0, node)
-        node = made.nodes[node.inputs[0]]
-    return found
+        views.insert(0, node)
+        node = rebuilder.nodes[node.inputs[0]]
+    return views
 
 
-def _replayed(made: Rebuilder, views: Sequence[Node], start: str) -> list[Node]:
+def _replayed(rebuilder: Rebuilder, views: Sequence[Node], start: str) -> list[Node]:
     """The same views of another value, under new names."""
     nodes: list[Node] = []
     for view in views:
-        nodes.append(replace(view, output=made.fresh(view.output), inputs=(start,)))
+        nodes.append(replace(view, output=rebuilder.fresh(view.output), inputs=(start,)))
         start = nodes[-1].output
     return nodes
 
 
-def _seen_through(made: Rebuilder, node: Node, views: Sequence[Node]) -> list[Node]:
+def _seen_through(rebuilder: Rebuilder, node: Node, views: Sequence[Node]) -> list[Node]:
     """A node under a new name, and the same views of it."""
-    fresh = replace(node, output=made.fresh(node.output))
-    return [fresh, *_replayed(made, views, fresh.output)]
+    fresh = replace(node, output=rebuilder.fresh(node.output))
+    return [fresh, *_replayed(rebuilder, views, fresh.output)]
 
 
 def _last(nodes: Sequence[Node], start: str) -> str:

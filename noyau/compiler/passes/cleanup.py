@@ -34,22 +34,24 @@ def fold_constants(graph: Graph) -> Graph:
     return rebuilt(graph, _folded)
 
 
-def _folded(node: Node, made: Rebuilder) -> Iterable[Node] | str:
-    known = [_scalar(made, name) for name in node.inputs]
+def _folded(node: Node, rebuilder: Rebuilder) -> Iterable[Node] | str:
+    constants = [_scalar(rebuilder, name) for name in node.inputs]
     fixed = all(dim.constant == 1 for dim in node.shape)
     match node.kind:
-        case Map() | View() if known and fixed and all(value is not None for value in known):
-            value = Evaluator(False, {}).value(node, [value for value in known if value is not None], {})
-            return made.add(constant_node(made.fresh(node.output), value.reshape([1] * len(node.shape)), node.sources))
+        case Map() | View() if constants and fixed and all(value is not None for value in constants):
+            value = Evaluator(False, {}).value(node, [value for value in constants if value is not None], {})
+            return rebuilder.add(
+                constant_node(rebuilder.fresh(node.output), value.reshape([1] * len(node.shape)), node.sources)
+            )
         case Iota(index) if fixed and index.constant is not None:
             value = Evaluator(False, {}).value(node, [], {})
-            return made.add(constant_node(made.fresh(node.output), value, node.sources))
+            return rebuilder.add(constant_node(rebuilder.fresh(node.output), value, node.sources))
         case _:
             return (node,)
 
 
-def _scalar(made: Rebuilder, name: str) -> np.ndarray | None:
-    kind = made.nodes[name].kind
+def _scalar(rebuilder: Rebuilder, name: str) -> np.ndarray | None:
+    kind = rebuilder.nodes[name].kind
     return kind.value if isinstance(kind, Constant) and kind.value.size == 1 else None
 
 
@@ -69,13 +71,13 @@ def _is_reshape(graph: Graph, one: str, other: str) -> bool:
     at = {index_name(axis): dim for axis, dim in enumerate(flat_index(shape, target))}
     extents = graph[other].extents
     return all(
-        simplify(dim.replace(at), extents) == simplify(wanted, extents)
-        for dim, wanted in zip(index, other_index, strict=True)
+        simplify(dim.replace(at), extents) == simplify(expected, extents)
+        for dim, expected in zip(index, other_index, strict=True)
     )
 
 
 def _looked_at(graph: Graph, name: str) -> tuple[str, Shape]:
-    """What a value is a view of, itself where it is none, and its index there."""
+    """Give the value that a view shows, and its index there; of what is no view, itself."""
     node = graph[name]
     match node.kind:
         case View(index):
@@ -86,13 +88,13 @@ def _looked_at(graph: Graph, name: str) -> tuple[str, Shape]:
 
 def merge_equal(graph: Graph) -> Graph:
     """Each value that equals an earlier one, by what makes it, is that one."""
-    seen: dict[object, str] = {}
+    earlier_by_key: dict[object, str] = {}
 
-    def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
+    def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node] | str:
         if isinstance(node.kind, Input):
             return (node,)
         key = (node.kind, node.inputs, node.dtype, node.shape)
-        earlier = seen.setdefault(key, node.output)
+        earlier = earlier_by_key.setdefault(key, node.output)
         return (node,) if earlier == node.output else earlier
 
     return rebuilt(graph, change)
@@ -109,7 +111,7 @@ def order_operands(graph: Graph) -> Graph:
         index = kind.index if isinstance(kind, View) else ()
         return keys[name], uses[name], [str(dim.replace(roles)) for dim in index]
 
-    def change(node: Node, made: Rebuilder) -> Iterable[Node] | str:
+    def change(node: Node, rebuilder: Rebuilder) -> Iterable[Node] | str:
         match node.kind:
             case Map(function) if has(function, Fact.COMMUTATIVE):
                 return (replace(node, inputs=tuple(sorted(node.inputs, key=order))),)
@@ -152,28 +154,28 @@ def roles_of_sizes(graph: Graph) -> dict[str, str]:
         rank = sum(dim != Dim.of(1) for dim in node.shape)
         for axis, dim in enumerate(dim for dim in node.shape if dim != Dim.of(1)):
             for name in dim.names:
-                spelt = dim.replace({other: "this" if other == name else "another" for other in dim.names})
-                places.setdefault(name, []).append(f"{node.dtype.value} {rank} {axis} {spelt}")
+                text = dim.replace({other: "this" if other == name else "another" for other in dim.names})
+                places.setdefault(name, []).append(f"{node.dtype.value} {rank} {axis} {text}")
     return {name: _digest(sorted(where)) for name, where in places.items()}
 
 
 def contexts(graph: Graph, keys: Mapping[str, str]) -> dict[str, str]:
     """For each value a digest of what is made of it, up to the outputs; `keys` are those of `structure`."""
-    found: dict[str, list[str]] = {node.output: [] for node in graph.nodes}
+    uses: dict[str, list[str]] = {node.output: [] for node in graph.nodes}
     for name in graph.outputs:
-        found[name].append("output")
-    done: dict[str, str] = {}
+        uses[name].append("output")
+    digests: dict[str, str] = {}
     for node in reversed(graph.nodes):
-        above = done[node.output] = _digest(sorted(found[node.output]))
+        above = digests[node.output] = _digest(sorted(uses[node.output]))
         for place, name in enumerate(node.inputs):
             match node.kind:
                 case View():
-                    found[name] += found[node.output]
+                    uses[name] += uses[node.output]
                 case Map(function) if has(function, Fact.COMMUTATIVE):
-                    found[name].append(f"{keys[node.output]} {above}")
+                    uses[name].append(f"{keys[node.output]} {above}")
                 case _:
-                    found[name].append(f"{keys[node.output]} {above} {place}")
-    return done
+                    uses[name].append(f"{keys[node.output]} {above} {place}")
+    return digests
 
 
 def _digest(what: object) -> str:
@@ -182,12 +184,12 @@ def _digest(what: object) -> str:
 
 def drop_unused(graph: Graph) -> Graph:
     """Remove each value that no output needs; inputs stay."""
-    needed, kept = set(graph.outputs), list[Node]()
+    needed, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):
         if node.output in needed or isinstance(node.kind, Input):
             needed.update(node.inputs)
-            kept.append(node)
-    return replace(graph, nodes=tuple(reversed(kept)))
+            nodes.append(node)
+    return replace(graph, nodes=tuple(reversed(nodes)))
 
 
 def compose_views(graph: Graph) -> Graph:
@@ -195,8 +197,8 @@ def compose_views(graph: Graph) -> Graph:
     return rebuilt(graph, _composed)
 
 
-def _composed(node: Node, made: Rebuilder) -> Iterable[Node]:
-    source = made.nodes[node.inputs[0]] if node.inputs else node
+def _composed(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
+    source = rebuilder.nodes[node.inputs[0]] if node.inputs else node
     match node.kind, source.kind:
         case View(outer), View(inner):
             here = {index_name(axis): dim for axis, dim in enumerate(outer)}

@@ -24,36 +24,36 @@ _SUMS = (Map("add"), Map("subtract"))
 def round_before_differences(graph: Graph) -> Graph:
     """Let each value that is computed with products be rounded before its own maximum or minimum is taken off, and
     products that others want as well before they are parts of a sum that is set beside its own maximum or minimum."""
-    wanted = _wanted_elsewhere(graph)
+    shared = _wanted_elsewhere(graph)
 
-    def change(node: Node, made: Rebuilder) -> tuple[Node, ...]:
-        places = {at for at, _ in enumerate(node.inputs) if (node.output, at) in wanted}
-        if node.kind == Map("subtract") and (at := _place_of_a_product(node, made.nodes)) is not None:
+    def change(node: Node, rebuilder: Rebuilder) -> tuple[Node, ...]:
+        places = {at for at, _ in enumerate(node.inputs) if (node.output, at) in shared}
+        if node.kind == Map("subtract") and (at := _place_of_a_product(node, rebuilder.nodes)) is not None:
             places.add(at)
-        return _rounded(node, places, made)
+        return _rounded(node, places, rebuilder)
 
     return rebuilt(graph, change)
 
 
-def _rounded(node: Node, places: set[int], made: Rebuilder) -> tuple[Node, ...]:
+def _rounded(node: Node, places: set[int], rebuilder: Rebuilder) -> tuple[Node, ...]:
     """The node, with its inputs at these places rounded before it."""
     before: list[Node] = []
     inputs = list(node.inputs)
     for at in sorted(places):
-        value = made.nodes[inputs[at]]
-        before.append(replace(value, output=made.fresh(node.output), kind=Map("rounded"), inputs=(inputs[at],)))
+        value = rebuilder.nodes[inputs[at]]
+        before.append(replace(value, output=rebuilder.fresh(node.output), kind=Map("rounded"), inputs=(inputs[at],)))
         inputs[at] = before[-1].output
     return (*before, replace(node, inputs=tuple(inputs)))
 
 
 def _place_of_a_product(node: Node, nodes: Mapping[str, Node]) -> int | None:
-    """Where a difference has the value whose own extreme is the other operand, if a product is a part of it."""
+    """Find the operand of a difference whose own extreme is the other one, if a product is a part of it."""
     place = _place_beside_extreme(node, nodes)
     return place if place is not None and _has_a_product(through_views(nodes, node.inputs[place]), nodes) else None
 
 
 def _place_beside_extreme(node: Node, nodes: Mapping[str, Node]) -> int | None:
-    """Which of two operands is the value of which the other one is the maximum or the minimum; None for neither."""
+    """Find the operand, 0 or 1, of which the other one is the maximum or the minimum; None for neither."""
     if len(node.inputs) != 2 or not nodes[node.inputs[0]].dtype.is_float:
         return None
     one, other = (through_views(nodes, name) for name in node.inputs)
@@ -62,12 +62,12 @@ def _place_beside_extreme(node: Node, nodes: Mapping[str, Node]) -> int | None:
 
 def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
     """Whether it is the value's maximum or minimum, or that of its magnitude, also guarded: where(isinf(m), 0, m)."""
-    seen, waiting = set[str](), [fold]
+    visited, waiting = set[str](), [fold]
     while waiting:
         node = waiting.pop()
-        if node.output in seen:
+        if node.output in visited:
             continue
-        seen.add(node.output)
+        visited.add(node.output)
         match node.kind:
             case Reduce("max" | "min", _) if any(each is value for each in _signed(node.inputs[0], nodes)):
                 return True
@@ -80,10 +80,10 @@ def _is_extreme(fold: Node, value: Node, nodes: Mapping[str, Node]) -> bool:
 
 def _signed(name: str, nodes: Mapping[str, Node]) -> list[Node]:
     """A value, and what it is the opposite or the magnitude of."""
-    found = [through_views(nodes, name)]
-    while found[-1].kind in (Map("negative"), Map("abs")):
-        found.append(through_views(nodes, found[-1].inputs[0]))
-    return found
+    values = [through_views(nodes, name)]
+    while values[-1].kind in (Map("negative"), Map("abs")):
+        values.append(through_views(nodes, values[-1].inputs[0]))
+    return values
 
 
 def _has_a_product(value: Node, nodes: Mapping[str, Node]) -> bool:
@@ -93,7 +93,7 @@ def _has_a_product(value: Node, nodes: Mapping[str, Node]) -> bool:
 
 
 def _origin(name: str, nodes: Mapping[str, Node]) -> Node:
-    """What a value is a view of, but for its sign, which a compiler fuses as well."""
+    """Look through views and changes of sign, which a compiler fuses as well."""
     node = through_views(nodes, name)
     while node.kind == Map("negative"):
         node = through_views(nodes, node.inputs[0])
@@ -103,19 +103,19 @@ def _origin(name: str, nodes: Mapping[str, Node]) -> Node:
 def _wanted_elsewhere(graph: Graph) -> set[tuple[str, int]]:
     """The operands of sums, by the sum and the place, that are products which are also wanted outside of what a value
     that stands beside its own extreme is computed from."""
-    nodes, found = graph.by_name, set[tuple[str, int]]()
+    nodes, places = graph.by_name, set[tuple[str, int]]()
     for node in graph.nodes:
         place = _place_beside_extreme(node, nodes) if _compares(node) else None
         if place is not None:
             within = _computed_from(node.inputs[place], nodes)
             outside = _products_outside(graph, within)
-            found |= {
+            places |= {
                 (name, at)
                 for name in within
                 for at, part in enumerate(_parts(nodes[name]))
                 if _origin(part, nodes).output in outside
             }
-    return found
+    return places
 
 
 def _compares(node: Node) -> bool:
@@ -125,13 +125,13 @@ def _compares(node: Node) -> bool:
 
 def _computed_from(name: str, nodes: Mapping[str, Node]) -> set[str]:
     """The values that a kernel computes anew wherever it needs this one, with it."""
-    found, waiting = set[str](), [name]
+    values, waiting = set[str](), [name]
     while waiting:
         node = nodes[waiting.pop()]
-        if node.output not in found and isinstance(node.kind, Map | View | Select | Gather):
-            found.add(node.output)
+        if node.output not in values and isinstance(node.kind, Map | View | Select | Gather):
+            values.add(node.output)
             waiting += node.inputs
-    return found
+    return values
 
 
 def _products_outside(graph: Graph, within: set[str]) -> set[str]:

@@ -77,20 +77,20 @@ def _is_plain(value: float) -> bool:
 def order_ends(graph: Graph) -> Graph:
     """Outputs in the order of their structure, and nodes as a walk from the outputs down meets them: order of names and
     of the model does not matter."""
-    keys, made = structure(graph), dict[str, Node]()
+    keys, nodes = structure(graph), dict[str, Node]()
     outputs = tuple(sorted(graph.outputs, key=lambda name: (keys[name], graph.outputs.index(name))))
     waiting = [(name, False) for name in reversed(outputs)]
     while waiting:
-        name, done = waiting.pop()
-        if name in made:
+        name, is_complete = waiting.pop()
+        if name in nodes:
             continue
         node = graph[name]
-        if done:
-            made[name] = node
+        if is_complete:
+            nodes[name] = node
         else:
             waiting.append((name, True))
             waiting += [(operand, False) for operand in reversed(node.inputs)]
-    return replace(graph, nodes=tuple(made.values()), outputs=outputs)
+    return replace(graph, nodes=tuple(nodes.values()), outputs=outputs)
 
 
 Swap = tuple[Monomial, Dim]
@@ -127,9 +127,9 @@ def _changed(demands: Iterable[Demand], unit: Monomial, value: Dim) -> tuple[Dem
 def _one_of_two(graph: Graph, facts: Sequence[Demand]) -> Swap | None:
     """A size that must equal another one, or a number, and that other. Inputs bear both, so that their shapes will then
     be compared, or others have compared them: else they would be taken for equal and never looked at."""
-    told = bound_sizes(graph) if graph.demands else frozenset[str]()
+    bound = bound_sizes(graph) if graph.demands else frozenset[str]()
     for demand in (*graph.demands, *facts):
-        sizes = told if demand in graph.demands else demand.left.names | demand.right.names
+        sizes = bound if demand in graph.demands else demand.left.names | demand.right.names
         for one, other in ((demand.left, demand.right), (demand.right, demand.left)):
             fits = str(other) in sizes or (other.constant or -1) >= 0
             if demand.relation == "equal" and str(one) in sizes and fits:
@@ -151,9 +151,9 @@ def _extent(graph: Graph, _: Sequence[Demand]) -> Swap | None:
     bound = bound_sizes(graph)
     extents = [dim for node in _typed(graph) for dim in node.shape if not dim.names <= bound]
     for dim in sorted(extents, key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim))):
-        found = _single(dim) or next(_among(dim, bound), None)
-        if found is not None:
-            return found
+        equal = _single(dim) or next(_among(dim, bound), None)
+        if equal is not None:
+            return equal
     return None
 
 

@@ -1,4 +1,4 @@
-"""What passes share: a graph rebuilt node by node, where a node may become other nodes or another value's name."""
+"""Rebuilding of a graph node by node, shared by passes: a node may become other nodes or another value's name."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ def rebuilt(graph: Graph, change: Callable[[Node, Rebuilder], Iterable[Node] | s
 
     `change` sees a node with its inputs already renamed. An output of the graph keeps its name: where another value
     stands for it, an identity View names it again."""
-    made = Rebuilder(graph)
+    rebuilder = Rebuilder(graph)
     for node in graph.nodes:
-        if made.renamed:
-            node = replace(node, inputs=tuple(map(made.now, node.inputs)))
-        result = change(node, made)
+        if rebuilder.renamed:
+            node = replace(node, inputs=tuple(map(rebuilder.now, node.inputs)))
+        result = change(node, rebuilder)
         if isinstance(result, str):
-            made.renamed[node.output] = result
+            rebuilder.renamed[node.output] = result
             if node.output in graph.outputs:
-                made.add(same_as(node, made.nodes[result]))
+                rebuilder.add(same_as(node, rebuilder.nodes[result]))
         else:
             for new in result:
-                made.add(new)
-    return replace(graph, nodes=tuple(made.nodes.values()))
+                rebuilder.add(new)
+    return replace(graph, nodes=tuple(rebuilder.nodes.values()))
 
 
 def same_as(node: Node, other: Node) -> Node:

@@ -1,4 +1,4 @@
-"""What is never below 0, by how it is made: there x ** 0.5 is sqrt(x) and x ** -0.5 is rsqrt(x).
+"""Analysis of values that are never below 0: there x ** 0.5 is sqrt(x) and x ** -0.5 is rsqrt(x).
 
 Elsewhere they are not: of -0 and of -inf they differ, and where a sum of squares has an epsilon added there is neither.
 """
@@ -18,16 +18,16 @@ from noyau.ir.operators import Fact, has
 def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
     """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers may wrap: only those that
     have no sign are natural."""
-    known: dict[str, bool] = {}
+    natural: dict[str, bool] = {}
     waiting = [name]
     while waiting:
         node = nodes[waiting[-1]]
-        below = [each for each in _asked(node) if each not in known]
+        below = [each for each in _asked(node) if each not in natural]
         if below:
             waiting += below
         else:
-            known[waiting.pop()] = _is_natural(node, known)
-    return known[name]
+            natural[waiting.pop()] = _is_natural(node, natural)
+    return natural[name]
 
 
 def _asked(node: Node) -> tuple[str, ...]:
@@ -47,7 +47,7 @@ def _asked(node: Node) -> tuple[str, ...]:
             return ()
 
 
-def _is_natural(node: Node, known: Mapping[str, bool]) -> bool:
+def _is_natural(node: Node, natural: Mapping[str, bool]) -> bool:
     if node.dtype.kind in ("bool", "uint"):
         return True
     match node.kind:
@@ -60,5 +60,5 @@ def _is_natural(node: Node, known: Mapping[str, bool]) -> bool:
         case Map(function) if has(function, Fact.NEVER_NEGATIVE):
             return node.dtype.is_float
         case _:
-            asked = _asked(node)
-            return node.dtype.is_float and bool(asked) and all(known[each] for each in asked)
+            operands = _asked(node)
+            return node.dtype.is_float and bool(operands) and all(natural[each] for each in operands)
