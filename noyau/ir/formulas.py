@@ -26,59 +26,59 @@ class Algebra(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class Formula:
     """A value of an algebra, with Python's operators; numbers take the dtype of what they meet."""
 
     algebra: Algebra
     value: Any
 
-    def call(self, name: str, *others: Term | float) -> Term:
-        return Term(self.algebra, self.algebra.call(name, self.value, *(self.like(each) for each in others)))
+    def call(self, name: str, *others: Formula | float) -> Formula:
+        return Formula(self.algebra, self.algebra.call(name, self.value, *(self.like(each) for each in others)))
 
-    def like(self, other: Term | float) -> Any:
-        return other.value if isinstance(other, Term) else self.algebra.like(other, self.value)
+    def like(self, other: Formula | float) -> Any:
+        return other.value if isinstance(other, Formula) else self.algebra.like(other, self.value)
 
-    def __add__(self, other: Term | float) -> Term:
+    def __add__(self, other: Formula | float) -> Formula:
         return self.call("add", other)
 
-    def __sub__(self, other: Term | float) -> Term:
+    def __sub__(self, other: Formula | float) -> Formula:
         return self.call("subtract", other)
 
-    def __rsub__(self, other: float) -> Term:
-        return Term(self.algebra, self.like(other)) - self
+    def __rsub__(self, other: float) -> Formula:
+        return Formula(self.algebra, self.like(other)) - self
 
-    def __mul__(self, other: Term | float) -> Term:
+    def __mul__(self, other: Formula | float) -> Formula:
         return self.call("multiply", other)
 
-    def __truediv__(self, other: Term | float) -> Term:
+    def __truediv__(self, other: Formula | float) -> Formula:
         return self.call("divide", other)
 
-    def __neg__(self) -> Term:
+    def __neg__(self) -> Formula:
         return self.call("negative")
 
 
-Rule = Callable[..., Term]  # of the operands, the result y and the gradient g of the result
+Rule = Callable[..., Formula]  # of the operands, the result y and the gradient g of the result
 
 
-def where(condition: Term, this: Term | float, other: Term | float) -> Term:
+def where(condition: Formula, this: Formula | float, other: Formula | float) -> Formula:
     """Choose between two, of which one at least is a term."""
-    like = this if isinstance(this, Term) else other
-    assert isinstance(like, Term)
-    return condition.call("where", Term(like.algebra, like.like(this)), Term(like.algebra, like.like(other)))
+    like = this if isinstance(this, Formula) else other
+    assert isinstance(like, Formula)
+    return condition.call("where", Formula(like.algebra, like.like(this)), Formula(like.algebra, like.like(other)))
 
 
-def power_by_first(a: Term, b: Term, y: Term, g: Term) -> Term:
+def power_by_first(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
     """Derive a ** b by a: 0 where the exponent is 0, whatever the base is."""
     return where(b.call("equal", 0.0), 0.0, g * (b * a.call("power", b - 1.0)))
 
 
-def power_by_second(a: Term, b: Term, y: Term, g: Term) -> Term:
+def power_by_second(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
     """Derive a ** b by b: 0, the limit, where the base is 0 and the exponent is not below 0."""
     flat = a.call("equal", 0.0).call("logical_and", b.call("greater_equal", 0.0))
     return g * where(flat, 0.0, y * a.call("log"))
 
 
-def inverse_square_length(a: Term, b: Term) -> Term:
+def inverse_square_length(a: Formula, b: Formula) -> Formula:
     """1 / (a * a + b * b), but 0 of the origin, as torch has it."""
     square = a * a + b * b
     return where(square.call("equal", 0.0), 0.0, square.call("reciprocal"))
@@ -87,10 +87,10 @@ def inverse_square_length(a: Term, b: Term) -> Term:
 def shared_by_ties(beaten: str) -> tuple[Rule, Rule]:
     """Derive maximum or minimum: nothing goes to the operand that is beaten, half to each of a tie, as in torch."""
 
-    def first(a: Term, b: Term, y: Term, g: Term) -> Term:
+    def first(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
         return where(a.call(beaten, b), 0.0, where(a.call("equal", b), g * 0.5, g))
 
-    def second(a: Term, b: Term, y: Term, g: Term) -> Term:
+    def second(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
         return where(b.call(beaten, a), 0.0, where(a.call("equal", b), g * 0.5, g))
 
     return first, second
@@ -99,13 +99,13 @@ def shared_by_ties(beaten: str) -> tuple[Rule, Rule]:
 def first_of_ties(holds: str) -> tuple[Rule, Rule]:
     """Derive fmax or fmin: all goes to the first operand where it wins, in a tie, or where the other is NaN."""
 
-    def wins(a: Term, b: Term) -> Term:
+    def wins(a: Formula, b: Formula) -> Formula:
         return a.call(holds, b).call("logical_or", b.call("is_nan"))
 
-    def first(a: Term, b: Term, y: Term, g: Term) -> Term:
+    def first(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
         return where(wins(a, b), g, 0.0)
 
-    def second(a: Term, b: Term, y: Term, g: Term) -> Term:
+    def second(a: Formula, b: Formula, y: Formula, g: Formula) -> Formula:
         return where(wins(a, b), 0.0, g)
 
     return first, second

@@ -34,7 +34,7 @@ def run(
     that no input binds. InputError where the inputs do not fit, or a looked-up index is out of bounds; GraphError where
     the kernel reads a cell that is not set, goes outside a buffer, or leaves a cell of an output unwritten."""
     bound = bind_sizes(kernel, inputs, sizes or {})
-    running = Running(kernel, inputs, bound, seed)
+    running = KernelRun(kernel, inputs, bound, seed)
     text, objects = translated(kernel)
     scope: dict[str, Any] = {"R": running, "K": objects}
     with np.errstate(all="ignore"):
@@ -86,7 +86,7 @@ def _spell(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{size}={value}" for size, value in sizes.items())
 
 
-class Memory:
+class GuardedArray:
     """A buffer, or what an Alloc gives: cells of the type that is computed in, None where nothing is set."""
 
     def __init__(self, name: str, dtype: DType, shape: Sequence[int], array: Array | None = None) -> None:
@@ -97,9 +97,9 @@ class Memory:
         if array is not None:
             self.cells = list(np.ravel(array).astype(dtype.compute.numpy))
 
-    def unset(self) -> Memory:
+    def unset(self) -> GuardedArray:
         """Another memory like this one."""
-        return Memory(self.name, self.dtype, self.shape)
+        return GuardedArray(self.name, self.dtype, self.shape)
 
     def load(self, *index: int) -> Any:
         value = self.cells[self.offset(index)]
@@ -131,7 +131,7 @@ class Memory:
         return np.array(self.cells, self.dtype.numpy).reshape(self.shape)
 
 
-class Apart:
+class RaceDetector:
     """Detector of races: the index of a parallel loop that touched each cell. GraphError where two meet in one, unless
     all read, or all are threads that merge."""
 
@@ -141,21 +141,21 @@ class Apart:
         self.writers: Touched = {}
         self.mergers: Touched = {}
 
-    def loads(self, who: int, memory: Memory, *index: int) -> None:
+    def loads(self, who: int, memory: GuardedArray, *index: int) -> None:
         key = self.meet(who, memory, index, self.writers, self.mergers)
         self.readers[key] = who if self.readers.get(key, who) == who else -1
 
-    def stores(self, who: int, memory: Memory, *index: int) -> None:
+    def stores(self, who: int, memory: GuardedArray, *index: int) -> None:
         key = self.meet(who, memory, index, self.readers, self.writers, self.mergers)
         self.writers[key] = who
 
-    def merges(self, who: int, memory: Memory, *index: int) -> None:
+    def merges(self, who: int, memory: GuardedArray, *index: int) -> None:
         """Threads may merge into one cell; lanes do it side by side, and all but one would be lost."""
         others = (self.mergers,) if self.lanes else ()
         key = self.meet(who, memory, index, self.readers, self.writers, *others)
         self.mergers[key] = who if self.mergers.get(key, who) == who else -1
 
-    def meet(self, who: int, memory: Memory, index: tuple[int, ...], *others: Touched) -> tuple[int, int]:
+    def meet(self, who: int, memory: GuardedArray, index: tuple[int, ...], *others: Touched) -> tuple[int, int]:
         key = id(memory), memory.offset(index)
         for touched in others:
             if touched.get(key, who) != who:
@@ -164,7 +164,7 @@ class Apart:
         return key
 
 
-class Running:
+class KernelRun:
     """One run: the sizes, the memories of the buffers, the order of parallel loops; and the algebra of scalars."""
 
     int64 = np.int64
@@ -174,7 +174,7 @@ class Running:
         self.shift = self.random.randrange(2)  # cells from the begin of a line to that of each buffer
         arrays = iter(inputs)
         self.memories = [
-            Memory(b.name, b.dtype, self.extents(b.shape), next(arrays) if b.role is Role.INPUT else None)
+            GuardedArray(b.name, b.dtype, self.extents(b.shape), next(arrays) if b.role is Role.INPUT else None)
             for b in kernel.buffers
         ]
 
@@ -188,14 +188,14 @@ class Running:
             raise InputError(f"{self.kernel.name}: the size {name} does not follow from the inputs; give it in `sizes`")
         return self.sizes[name]
 
-    def memory(self, alloc: Alloc, extents: Sequence[int]) -> Memory:
-        return Memory(alloc.name, alloc.dtype, extents)
+    def memory(self, alloc: Alloc, extents: Sequence[int]) -> GuardedArray:
+        return GuardedArray(alloc.name, alloc.dtype, extents)
 
     def shuffled(self, count: int) -> list[int]:
         return self.random.sample(range(count), max(0, count))
 
-    def apart(self, lanes: bool) -> Apart:
-        return Apart(lanes)
+    def race_detector(self, lanes: bool) -> RaceDetector:
+        return RaceDetector(lanes)
 
     def in_whole_lines(self, *places: tuple[Memory, int]) -> np.bool_:
         """Whether cells begin with a line of memory, where memory begins with one, or a cell after one."""

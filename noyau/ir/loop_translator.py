@@ -49,7 +49,7 @@ from noyau.ir.walk import dims_in, every_expression, every_statement
 class Translator:
     """One kernel in the making: its lines, the names that are in scope, the objects that the text refers to.
 
-    The text defines `launches`, a list of functions, over `R`, the `Running` of one run, and `K`, the objects of the
+    The text defines `launches`, a list of functions, over `R`, the `KernelRun` of one run, and `K`, the objects of the
     kernel."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -174,14 +174,14 @@ class Translator:
     def touch(self, buffer: str, access: str) -> None:
         """Tell the parallel loops around an access that are not around its memory."""
         name, rest = access.split("(", 1)
-        for apart, index in self.loops[self.memory(buffer)[2] :]:
-            self.write(f"{apart}.{name}({index}, {rest}")
+        for race_detector, index in self.loops[self.memory(buffer)[2] :]:
+            self.write(f"{race_detector}.{name}({index}, {rest}")
 
     def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
         count, name = self.dim(extent), self.fresh()
         head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffled'}({count}):"
         if axis is not Axis.SERIAL:
-            self.loops.append((self.let(f"R.apart({axis is Axis.LANES})"), name))
+            self.loops.append((self.let(f"R.race_detector({axis is Axis.LANES})"), name))
         with self.block(head):
             self.indices[var] = name
             if axis is Axis.THREADS:
@@ -228,8 +228,8 @@ class Translator:
         name, at = self.place(load.buffer, load.index)
         read = f"{name}.load({at})"
         if not isinstance(memory, Buffer) or memory.role is not Role.INPUT:
-            for apart, index in self.loops[self.memory(load.buffer)[2] :]:
-                read = f"{apart}.loads({index}, {name}, {at}) or {read}"
+            for race_detector, index in self.loops[self.memory(load.buffer)[2] :]:
+                read = f"{race_detector}.loads({index}, {name}, {at}) or {read}"
         if load.where is None:
             return f"({read})"
         if load.other is None or load.other.dtype is not load.dtype or load.where.dtype is not DType.BOOL:

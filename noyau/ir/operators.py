@@ -52,15 +52,15 @@ class Fact(Flag):
     WIDE_COUNT = auto()  # undefined where the count is negative or beyond the width
 
 
-class Names(NamedTuple):
-    """The functions of the front ends that mean the same, separated by blanks; an importer may have its own rule."""
+class Api(NamedTuple):
+    """Functions of the front ends that mean the same, separated by blanks; an importer may have its own rule."""
 
     numpy: str = ""
     torch: str = ""
     onnx: str = ""
 
 
-UNNAMED = Names()
+UNNAMED = Api()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +74,7 @@ class Operator:
     accepts: frozenset[str]
     result: str  # "same" as the operands, or "bool"
     evaluate: Callable[..., Any]
-    names: Names = UNNAMED
+    names: Api = UNNAMED
     facts: Fact = Fact.NONE
     derivative: tuple[Rule | None, ...] = ()  # by each operand; () where there is none, or where it steps
     flops: int = 1
@@ -197,15 +197,15 @@ def _smooth(
     note: str = "",
 ) -> Operator:
     """A function of one float with its cost in flops and ulp, and its derivative."""
-    return Operator(name, meaning, 1, FLOAT, "same", evaluate, Names(*names), facts, (rule,), *cost, note)
+    return Operator(name, meaning, 1, FLOAT, "same", evaluate, Api(*names), facts, (rule,), *cost, note)
 
 
-def _rounding(name: str, meaning: str, evaluate: Callable[..., Any], names: Names, note: str = "") -> Operator:
+def _rounding(name: str, meaning: str, evaluate: Callable[..., Any], names: Api, note: str = "") -> Operator:
     return Operator(name, meaning, 1, FLOAT, "same", evaluate, names, Fact.STEPS, note=note, instead="identity")
 
 
 def _comparison(
-    name: str, meaning: str, evaluate: Callable[..., Any], names: Names, negation: str, mirror: str = ""
+    name: str, meaning: str, evaluate: Callable[..., Any], names: Api, negation: str, mirror: str = ""
 ) -> Operator:
     ordered = "equal" not in (name, negation)
     accepts, facts = (NUMBER, Fact.ORDERED) if ordered else (ANY, Fact.COMMUTATIVE)
@@ -215,7 +215,7 @@ def _comparison(
     )
 
 
-def _of_bits(name: str, meaning: str, accepts: frozenset[str], evaluate: np.ufunc, names: Names) -> Operator:
+def _of_bits(name: str, meaning: str, accepts: frozenset[str], evaluate: np.ufunc, names: Api) -> Operator:
     instead = name.replace("bitwise", "logical") if accepts is INTEGER else ""
     return Operator(name, meaning, 2, accepts, "same", evaluate, names, Fact.COMMUTATIVE, instead=instead)
 
@@ -225,36 +225,36 @@ _EXTREME = Fact.COMMUTATIVE | Fact.CHOOSES | Fact.ORDERED
 # An entry stays together on its few lines.
 # fmt: off
 _TABLE = (
-    Operator("identity", "x", 1, MOVED, "same", lambda x: x, Names("positive conjugate", "clone", "Identity"),
+    Operator("identity", "x", 1, MOVED, "same", lambda x: x, Api("positive conjugate", "clone", "Identity"),
         Fact.LINEAR | Fact.KEEPS_SIGN, (lambda x, y, g: g,), 0),
     Operator("rounded", "x", 1, FLOAT, "same", lambda x: x, derivative=(lambda x, y, g: g,),
         note="a product in x is rounded, not fused with what follows"),
-    Operator("negative", "-x", 1, NUMBER, "same", np.negative, Names("negative", "neg", "Neg"), Fact.LINEAR,
+    Operator("negative", "-x", 1, NUMBER, "same", np.negative, Api("negative", "neg", "Neg"), Fact.LINEAR,
         (lambda x, y, g: -g,)),
-    Operator("abs", "|x|", 1, NUMBER, "same", np.abs, Names("abs fabs", "abs", "Abs"), Fact.NEVER_NEGATIVE,
+    Operator("abs", "|x|", 1, NUMBER, "same", np.abs, Api("abs fabs", "abs", "Abs"), Fact.NEVER_NEGATIVE,
         (lambda x, y, g: g * x.call("sign"),), instead="identity"),
-    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, Names("sign", "sign", "Sign"), Fact.STEPS,
+    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, Api("sign", "sign", "Sign"), Fact.STEPS,
         note="NaN stays NaN"),
-    Operator("add", "a + b", 2, NUMBER, "same", np.add, Names("add", "add", "Add"),
+    Operator("add", "a + b", 2, NUMBER, "same", np.add, Api("add", "add", "Add"),
         Fact.COMMUTATIVE | Fact.LINEAR | Fact.ROUNDS | Fact.KEEPS_SIGN, (lambda a, b, y, g: g, lambda a, b, y, g: g),
         instead="logical_or"),
-    Operator("subtract", "a - b", 2, NUMBER, "same", np.subtract, Names("subtract", "sub", "Sub"),
+    Operator("subtract", "a - b", 2, NUMBER, "same", np.subtract, Api("subtract", "sub", "Sub"),
         Fact.LINEAR | Fact.ROUNDS, (lambda a, b, y, g: g, lambda a, b, y, g: -g)),
-    Operator("multiply", "a * b", 2, NUMBER, "same", np.multiply, Names("multiply", "mul", "Mul"),
+    Operator("multiply", "a * b", 2, NUMBER, "same", np.multiply, Api("multiply", "mul", "Mul"),
         Fact.COMMUTATIVE | Fact.ROUNDS | Fact.KEEPS_SIGN, (lambda a, b, y, g: g * b, lambda a, b, y, g: g * a),
         instead="logical_and"),
-    Operator("divide", "a / b", 2, NUMBER, "same", _divide, Names("divide", "div", "Div"),
+    Operator("divide", "a / b", 2, NUMBER, "same", _divide, Api("divide", "div", "Div"),
         Fact.ROUNDS | Fact.KEEPS_SIGN | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g / b, lambda a, b, y, g: -(g * y / b)),
         4, note="integers: truncates; by zero undefined"),
-    Operator("floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, Names("floor_divide", "floor_divide"),
+    Operator("floor_divide", "floor(a / b)", 2, NUMBER, "same", _floor_divide, Api("floor_divide", "floor_divide"),
         Fact.STEPS | Fact.ZERO_DIVISOR, (), 5, 2.0, "integers: by zero undefined"),
-    Operator("floor_mod", "a - b * floor(a / b)", 2, NUMBER, "same", _floor_mod, Names("remainder", "remainder", "Mod"),
+    Operator("floor_mod", "a - b * floor(a / b)", 2, NUMBER, "same", _floor_mod, Api("remainder", "remainder", "Mod"),
         Fact.JUMPS | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g, lambda a, b, y, g: -g * a.call("floor_divide", b)), 6,
         note="sign of the divisor"),
-    Operator("fmod", "a - b * truncate(a / b)", 2, NUMBER, "same", _fmod, Names("fmod", "fmod", "Mod"),
+    Operator("fmod", "a - b * truncate(a / b)", 2, NUMBER, "same", _fmod, Api("fmod", "fmod", "Mod"),
         Fact.JUMPS | Fact.ZERO_DIVISOR, (lambda a, b, y, g: g, lambda a, b, y, g: -g * (a / b).call("truncate")), 6,
         note="sign of the dividend"),
-    Operator("power", "a ** b", 2, NUMBER, "same", _power, Names("power float_power", "pow", "Pow"), Fact.NONE,
+    Operator("power", "a ** b", 2, NUMBER, "same", _power, Api("power float_power", "pow", "Pow"), Fact.NONE,
         (power_by_first, power_by_second), 40, 1.0, "float32 in double; integers below 0 truncate"),
     _smooth("exp", "e ** x", np.exp, (10, 2.0), ("exp", "exp", "Exp"), lambda x, y, g: g * y, Fact.NEVER_NEGATIVE),
     _smooth("exp2", "2 ** x", np.exp2, (10, 2.0), ("exp2", "exp2", ""), lambda x, y, g: g * y * LOG_2,
@@ -284,7 +284,7 @@ _TABLE = (
         lambda x, y, g: -g * (1.0 - x * x).call("rsqrt")),
     _smooth("atan", "the arc tangent of x", np.arctan, (16, 2.0), ("arctan", "atan", "Atan"),
         lambda x, y, g: g / (x * x + 1.0)),
-    Operator("atan2", "the angle of the point (b, a)", 2, FLOAT, "same", np.arctan2, Names("arctan2", "atan2"),
+    Operator("atan2", "the angle of the point (b, a)", 2, FLOAT, "same", np.arctan2, Api("arctan2", "atan2"),
         Fact.NONE, (lambda a, b, y, g: g * b * inverse_square_length(a, b),
             lambda a, b, y, g: -g * a * inverse_square_length(a, b)), 20, 2.0, "zeros and infinities as in C"),
     _smooth("sinh", "the hyperbolic sine of x", np.sinh, (20, 2.0), ("sinh", "sinh", "Sinh"),
@@ -305,50 +305,50 @@ _TABLE = (
         lambda x, y, g: g * (y * (1.0 - y)), Fact.BELOW_ONE | Fact.NEVER_NEGATIVE),
     _smooth("softplus", "log(1 + exp(x))", _softplus, (24, 2.0), ("", "", "Softplus"),
         lambda x, y, g: g * x.call("sigmoid"), Fact.NEVER_NEGATIVE, "without overflow"),
-    _rounding("floor", "the largest whole number <= x", np.floor, Names("floor", "floor", "Floor")),
-    _rounding("ceil", "the least whole number >= x", np.ceil, Names("ceil", "ceil", "Ceil")),
-    _rounding("truncate", "x without its fraction", np.trunc, Names("trunc", "trunc")),
-    _rounding("round_even", "the nearest whole number", np.rint, Names("rint", "round", "Round"), "halves to even"),
-    Operator("maximum", "the larger of a and b", 2, ANY, "same", np.maximum, Names("maximum", "maximum", "Max"),
+    _rounding("floor", "the largest whole number <= x", np.floor, Api("floor", "floor", "Floor")),
+    _rounding("ceil", "the least whole number >= x", np.ceil, Api("ceil", "ceil", "Ceil")),
+    _rounding("truncate", "x without its fraction", np.trunc, Api("trunc", "trunc")),
+    _rounding("round_even", "the nearest whole number", np.rint, Api("rint", "round", "Round"), "halves to even"),
+    Operator("maximum", "the larger of a and b", 2, ANY, "same", np.maximum, Api("maximum", "maximum", "Max"),
         _EXTREME | Fact.KEEPS_SIGN, shared_by_ties("less"), note="NaN if either is NaN"),
-    Operator("minimum", "the smaller of a and b", 2, ANY, "same", np.minimum, Names("minimum", "minimum", "Min"),
+    Operator("minimum", "the smaller of a and b", 2, ANY, "same", np.minimum, Api("minimum", "minimum", "Min"),
         _EXTREME | Fact.KEEPS_SIGN, shared_by_ties("greater"), note="NaN if either is NaN"),
-    Operator("fmax", "the larger of a and b", 2, NUMBER, "same", np.fmax, Names("fmax", "fmax"), _EXTREME,
+    Operator("fmax", "the larger of a and b", 2, NUMBER, "same", np.fmax, Api("fmax", "fmax"), _EXTREME,
         first_of_ties("greater_equal"), note="the other one if either is NaN", instead="maximum"),
-    Operator("fmin", "the smaller of a and b", 2, NUMBER, "same", np.fmin, Names("fmin", "fmin"), _EXTREME,
+    Operator("fmin", "the smaller of a and b", 2, NUMBER, "same", np.fmin, Api("fmin", "fmin"), _EXTREME,
         first_of_ties("less_equal"), note="the other one if either is NaN", instead="minimum"),
-    _comparison("equal", "a = b", np.equal, Names("equal", "eq", "Equal"), "not_equal"),
-    _comparison("not_equal", "not (a = b)", np.not_equal, Names("not_equal", "ne"), "equal"),
-    _comparison("less", "a < b", np.less, Names("less", "lt", "Less"), "greater_equal"),
-    _comparison("less_equal", "a <= b", np.less_equal, Names("less_equal", "le", "LessOrEqual"), "greater"),
-    _comparison("greater", "a > b", np.greater, Names("greater", "gt", "Greater"), "less_equal", "less"),
-    _comparison("greater_equal", "a >= b", np.greater_equal, Names("greater_equal", "ge", "GreaterOrEqual"), "less",
+    _comparison("equal", "a = b", np.equal, Api("equal", "eq", "Equal"), "not_equal"),
+    _comparison("not_equal", "not (a = b)", np.not_equal, Api("not_equal", "ne"), "equal"),
+    _comparison("less", "a < b", np.less, Api("less", "lt", "Less"), "greater_equal"),
+    _comparison("less_equal", "a <= b", np.less_equal, Api("less_equal", "le", "LessOrEqual"), "greater"),
+    _comparison("greater", "a > b", np.greater, Api("greater", "gt", "Greater"), "less_equal", "less"),
+    _comparison("greater_equal", "a >= b", np.greater_equal, Api("greater_equal", "ge", "GreaterOrEqual"), "less",
         "less_equal"),
-    _of_bits("logical_and", "a and b", BOOL, np.logical_and, Names("logical_and", "logical_and", "And")),
-    _of_bits("logical_or", "a or b", BOOL, np.logical_or, Names("logical_or", "logical_or", "Or")),
+    _of_bits("logical_and", "a and b", BOOL, np.logical_and, Api("logical_and", "logical_and", "And")),
+    _of_bits("logical_or", "a or b", BOOL, np.logical_or, Api("logical_or", "logical_or", "Or")),
     _of_bits("logical_xor", "one of a and b, not both", BOOL, np.logical_xor,
-        Names("logical_xor", "logical_xor", "Xor")),
-    Operator("logical_not", "not x", 1, BOOL, "same", np.logical_not, Names("logical_not", "logical_not", "Not")),
+        Api("logical_xor", "logical_xor", "Xor")),
+    Operator("logical_not", "not x", 1, BOOL, "same", np.logical_not, Api("logical_not", "logical_not", "Not")),
     _of_bits("bitwise_and", "a and b, bit by bit", INTEGER, np.bitwise_and,
-        Names("bitwise_and", "bitwise_and", "BitwiseAnd")),
+        Api("bitwise_and", "bitwise_and", "BitwiseAnd")),
     _of_bits("bitwise_or", "a or b, bit by bit", INTEGER, np.bitwise_or,
-        Names("bitwise_or", "bitwise_or", "BitwiseOr")),
+        Api("bitwise_or", "bitwise_or", "BitwiseOr")),
     _of_bits("bitwise_xor", "a xor b, bit by bit", INTEGER, np.bitwise_xor,
-        Names("bitwise_xor", "bitwise_xor", "BitwiseXor")),
+        Api("bitwise_xor", "bitwise_xor", "BitwiseXor")),
     Operator("bitwise_not", "not x, bit by bit", 1, INTEGER, "same", np.invert,
-        Names("bitwise_not", "bitwise_not", "BitwiseNot"), instead="logical_not"),
+        Api("bitwise_not", "bitwise_not", "BitwiseNot"), instead="logical_not"),
     Operator("shift_left", "a * 2 ** b", 2, INTEGER, "same", _shift(np.left_shift),
-        Names("left_shift", "bitwise_left_shift __lshift__", "BitShift"), Fact.WIDE_COUNT,
+        Api("left_shift", "bitwise_left_shift __lshift__", "BitShift"), Fact.WIDE_COUNT,
         note="beyond width: undefined"),
     Operator("shift_right", "a // 2 ** b", 2, INTEGER, "same", _shift(np.right_shift),
-        Names("right_shift", "bitwise_right_shift __rshift__", "BitShift"), Fact.WIDE_COUNT,
+        Api("right_shift", "bitwise_right_shift __rshift__", "BitShift"), Fact.WIDE_COUNT,
         note="beyond width: undefined"),
-    Operator("is_nan", "whether x is NaN", 1, FLOAT, "bool", np.isnan, Names("isnan", "isnan", "IsNaN")),
-    Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf, Names("isinf", "isinf", "IsInf")),
-    Operator("where", "b where a is true, else c", 3, MOVED, "same", np.where, Names("where", "where", "Where"),
+    Operator("is_nan", "whether x is NaN", 1, FLOAT, "bool", np.isnan, Api("isnan", "isnan", "IsNaN")),
+    Operator("is_inf", "whether x is inf or -inf", 1, FLOAT, "bool", np.isinf, Api("isinf", "isinf", "IsInf")),
+    Operator("where", "b where a is true, else c", 3, MOVED, "same", np.where, Api("where", "where", "Where"),
         Fact.CHOOSES, (None, lambda c, a, b, y, g: where(c, g, 0.0), lambda c, a, b, y, g: where(c, 0.0, g)),
         note="the branch not taken never matters"),
-    Operator("cast", "x in another dtype", 1, MOVED, "cast", lambda x: x, Names("astype", "to", "Cast"),
+    Operator("cast", "x in another dtype", 1, MOVED, "cast", lambda x: x, Api("astype", "to", "Cast"),
         Fact.LINEAR | Fact.KEEPS_SIGN, (lambda x, y, g: g,), note="float to integer truncates"),
 )
 # fmt: on

@@ -78,7 +78,7 @@ def dtype_of(array: Array) -> DType:
     return dtype
 
 
-def told_bindings(terms: Sequence[Term], arrays: Sequence[Array]) -> list[str]:
+def bindings_of_arrays(terms: Sequence[Term], arrays: Sequence[Array]) -> list[str]:
     """For each argument that fits so far, what it binds: `rows=4, n=41`, `batch=(2, 3)`, `float=f32`; or nothing."""
     instance = instance_of(Signature(tuple(terms), ()), tuple(map(dtype_of, arrays)), tuple(a.ndim for a in arrays))
     bindings: list[dict[str, object]] = [{} for _ in terms]
@@ -152,7 +152,7 @@ def _scalar(term: Term, value: object, families: dict[Family, DType], fitting: S
 def _misfit(
     term: Term, value: object, fitting: Sequence[tuple[Term, Array]], families: Mapping[Family, DType] = _NONE
 ) -> SignatureError:
-    bindings = told_bindings([each for each, _ in fitting], [array for _, array in fitting])
+    bindings = bindings_of_arrays([each for each, _ in fitting], [array for _, array in fitting])
     lines = [f"{t.name}: {describe(a)} binds {line}" for (t, a), line in zip(fitting, bindings, strict=True) if line]
     remedy = _remedy(term, value, families)
     return SignatureError("; ".join([*lines, f"{term.name}: {describe(value)} does not fit {brief(term)}", *remedy]))
@@ -218,7 +218,7 @@ def _solved(signature: Signature, instance: Instance, arrays: Sequence[Array]) -
         agrees = not (value.scalar and value.name in sizes) or sizes[value.name] == int(array)
         if agrees and _fits(value.shape, array.shape, sizes):
             continue
-        bindings = told_bindings(signature.inputs, arrays)
+        bindings = bindings_of_arrays(signature.inputs, arrays)
         lines = [
             f"{other.name}: {describe(arrays[at])} binds {line}"
             for at, (other, line) in enumerate(zip(signature.inputs, bindings, strict=True))

@@ -18,7 +18,7 @@ _DEEPEST = 32  # parentheses within one another
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class SignatureToken:
     """A piece of a signature, and the column, from 1, where it begins; the end has the text ""."""
 
     text: str
@@ -61,15 +61,15 @@ class _Parser:
         self.text, self.tokens, self.at, self.depth = text, list(_tokens(text)), 0, 0
 
     @property
-    def next(self) -> Token:
+    def next(self) -> SignatureToken:
         return self.tokens[self.at]
 
-    def fault(self, what: str, token: Token | None = None) -> SignatureError:
+    def fault(self, what: str, token: SignatureToken | None = None) -> SignatureError:
         token = token or self.next
         where = f"at column {token.column}, {token.text!r}" if token.text else "at its end"
         return SignatureError(f'the signature "{brief(self.text)}" is wrong {where}: {what}')
 
-    def take(self, *texts: str) -> Token | None:
+    def take(self, *texts: str) -> SignatureToken | None:
         """The next token, if it is one of these."""
         if self.next.text not in texts:
             return None
@@ -107,7 +107,7 @@ class _Parser:
         self.at += 2
         return self.typed(first.text, self.tokens[self.at - 1])
 
-    def typed(self, name: str, token: Token) -> Term:
+    def typed(self, name: str, token: SignatureToken) -> Term:
         element = ELEMENTS.get(token.text)
         if element is None:
             raise self.fault("this is no dtype; there are f32, f64, i32, i64, u8, bool... and float, int, any", token)
@@ -165,7 +165,7 @@ class _Parser:
             result = result * right if sign.text == "*" else self.divided(result, right, place)
         return result
 
-    def divided(self, left: Dim, right: Dim, place: Token) -> Dim:
+    def divided(self, left: Dim, right: Dim, place: SignatureToken) -> Dim:
         if right == Dim.of(0):
             raise self.fault("a dim is divided by 0", place)
         return left // right
@@ -189,13 +189,13 @@ class _Parser:
         return inner
 
 
-def _tokens(text: str) -> Iterator[Token]:
+def _tokens(text: str) -> Iterator[SignatureToken]:
     for match in _TOKEN.finditer(text):
         if match[2]:
             place = f"at column {match.start(2) + 1}, {match[2]!r}"
             raise SignatureError(f'the signature "{brief(text)}" is wrong {place}: no signature has this character')
-        yield Token(match[1], match.start(1) + 1)
-    yield Token("", len(text) + 1)
+        yield SignatureToken(match[1], match.start(1) + 1)
+    yield SignatureToken("", len(text) + 1)
 
 
 def _require_distinct(signature: Signature, text: str) -> None:

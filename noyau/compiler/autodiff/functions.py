@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.formulas import Term
+from noyau.ir.formulas import Formula
 from noyau.ir.graph import Node
 from noyau.ir.operators import OPERATORS, Fact, has
 
@@ -56,7 +56,7 @@ def spelt(function: str) -> tuple[str, ...]:
         return ("0",) * operator.arity
     algebra = Spelling()
     names: Sequence[str] = {1: ("x",), 2: ("a", "b"), 3: ("c", "a", "b")}[operator.arity]
-    terms = [Term(algebra, name) for name in (*names, "y", "g")]
+    terms = [Formula(algebra, name) for name in (*names, "y", "g")]
     rules = operator.derivative or (None,) * operator.arity
     return tuple("none" if rule is None else str(rule(*terms).value) for rule in rules)
 
@@ -76,7 +76,7 @@ def map_back(
         return gradient
     exact = node.dtype.compute
     terms = [builder.cast(each, exact) if each.dtype.is_float else each for each in (*operands, node, gradient)]
-    result: Node = rule(*(Term(builder, each) for each in terms)).value
+    result: Node = rule(*(Formula(builder, each) for each in terms)).value
     return result
 
 

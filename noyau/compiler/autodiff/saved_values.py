@@ -40,7 +40,7 @@ from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import plan
 
 READ = 1 / 16  # what reading an input or an output costs, beside writing, holding and reading another value
-DEAR = 100  # flops a cell, about what a core does while it writes and reads a float32
+EXPENSIVE = 100  # flops a cell, about what a core does while it writes and reads a float32
 SOURCE, SINK = "<source", "<sink"  # no value's names: those of vertices end in < or >
 
 
@@ -62,7 +62,7 @@ def split(graph: Graph, gradient: Graph) -> tuple[Graph, tuple[str, ...], Graph]
 
 def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
     """The values to save, or to read again."""
-    network, dear = _Network(), _dear(graph, gradient)
+    network, expensive = _Network(), _expensive(graph, gradient)
     needed, visited = list(dict.fromkeys(read)), set[str]()
     for name in needed:
         network.join(f"{name}>", SINK, inf)
@@ -73,7 +73,7 @@ def _cut(graph: Graph, gradient: Graph, read: Iterable[str]) -> set[str]:
         visited.add(name)
         node = gradient[name]
         network.join(f"{name}<", f"{name}>", _price(graph, node))
-        if name in dear:
+        if name in expensive:
             network.join(SOURCE, f"{name}<", inf)
         for operand in node.inputs:
             network.join(f"{operand}>", f"{name}<", inf)
@@ -91,7 +91,7 @@ def _price(graph: Graph, node: Node) -> float:
     return size if can_be else inf
 
 
-def is_dear(node: Node) -> bool:
+def is_expensive(node: Node) -> bool:
     """Whether a value is not computed again, for its kind."""
     match node.kind:
         case Input() | Reduce() | Scan() | Scatter() | Contract() | Opaque() | Part():
@@ -102,16 +102,16 @@ def is_dear(node: Node) -> bool:
             assert_never(node.kind)
 
 
-def _dear(graph: Graph, gradient: Graph) -> set[str]:
+def _expensive(graph: Graph, gradient: Graph) -> set[str]:
     """The values of a graph that are not computed again for its gradient."""
-    expensive, flops = set[str](), dict[str, float]()
+    expensive_values, flops = set[str](), dict[str, float]()
     for node in gradient.nodes:
         own = OPERATORS[node.kind.function].flops if isinstance(node.kind, Map) else 0
         flops[node.output] = own + max((flops[name] for name in node.inputs), default=0.0)
-        if node.output in graph.by_name and (is_dear(node) or flops[node.output] > DEAR):
-            expensive.add(node.output)
+        if node.output in graph.by_name and (is_expensive(node) or flops[node.output] > EXPENSIVE):
+            expensive_values.add(node.output)
             flops[node.output] = 0.0
-    return expensive
+    return expensive_values
 
 
 class _Network:

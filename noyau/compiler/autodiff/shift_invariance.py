@@ -23,7 +23,7 @@ class Unknown(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Growth:
     """A value grows by `times` the growth of the cell that `index` tells, or by that power of e where it `scales`."""
 
     scales: bool
@@ -61,7 +61,7 @@ def _beneath(graph: Graph, name: str) -> str:
 
 def is_idle(graph: Graph, start: Node) -> bool:
     """Whether no float output changes with a value."""
-    changes: dict[str, Change] = {start.output: Change(False, 1, indices(len(start.shape)))}
+    changes: dict[str, Growth] = {start.output: Growth(False, 1, indices(len(start.shape)))}
     behind = False
     for node in graph.nodes:
         if behind and node.dtype.is_float and any(name in changes for name in node.inputs):
@@ -75,7 +75,7 @@ def is_idle(graph: Graph, start: Node) -> bool:
     return not any(name in changes for name in graph.outputs)
 
 
-def _change(node: Node, changes: Sequence[Change | None]) -> Change | None:
+def _change(node: Node, changes: Sequence[Growth | None]) -> Growth | None:
     """Derive the change of a value from those of its operands, of which one changes at least."""
     match node.kind:
         case Map(function):
@@ -90,7 +90,7 @@ def _change(node: Node, changes: Sequence[Change | None]) -> Change | None:
             raise Unknown
 
 
-def _mapped(function: str, changes: Sequence[Change | None]) -> Change | None:
+def _mapped(function: str, changes: Sequence[Growth | None]) -> Growth | None:
     first = changes[0]
     match function:
         case "identity" | "cast":
@@ -111,7 +111,7 @@ def _mapped(function: str, changes: Sequence[Change | None]) -> Change | None:
             raise Unknown
 
 
-def _summed(minus: bool, left: Change | None, right: Change | None) -> Change | None:
+def _summed(minus: bool, left: Growth | None, right: Growth | None) -> Growth | None:
     """Growths add up; of factors, only alike ones stay one."""
     if left == right and left is not None and left.scales:
         return left
@@ -120,14 +120,14 @@ def _summed(minus: bool, left: Change | None, right: Change | None) -> Change | 
     return _together(minus, left, right)
 
 
-def _multiplied(below: bool, left: Change | None, right: Change | None) -> Change | None:
+def _multiplied(below: bool, left: Growth | None, right: Growth | None) -> Growth | None:
     """Factors multiply; a growth does not survive."""
     if any(each is not None and not each.scales for each in (left, right)):
         raise Unknown
     return _together(below, left, right)
 
 
-def _together(minus: bool, left: Change | None, right: Change | None) -> Change | None:
+def _together(minus: bool, left: Growth | None, right: Growth | None) -> Growth | None:
     if right is not None and minus:
         right = replace(right, times=-right.times)
     if left is None or right is None:
@@ -137,7 +137,7 @@ def _together(minus: bool, left: Change | None, right: Change | None) -> Change 
     return replace(left, times=left.times + right.times)
 
 
-def _moved(node: Node, change: Change | None, index: Sequence[Dim | Lookup]) -> Change | None:
+def _moved(node: Node, change: Growth | None, index: Sequence[Dim | Lookup]) -> Growth | None:
     """The change of what is read at an index."""
     if change is None:
         raise Unknown
@@ -151,7 +151,7 @@ def _moved(node: Node, change: Change | None, index: Sequence[Dim | Lookup]) -> 
     return replace(change, index=tuple(simplify(dim.replace(here), node.extents) for dim in change.index))
 
 
-def _reduced(monoid: str, axes: tuple[int, ...], change: Change | None) -> Change | None:
+def _reduced(monoid: str, axes: tuple[int, ...], change: Growth | None) -> Growth | None:
     """The change of a reduction over axes along which all cells change alike."""
     if change is None:
         raise Unknown

@@ -17,7 +17,7 @@ from noyau.compiler.lowering.accumulations import LoopNeeded, asks_each_cell
 from noyau.compiler.lowering.input_layouts import with_strides
 from noyau.compiler.lowering.names import Names
 from noyau.compiler.lowering.size_guards import guards
-from noyau.compiler.lowering.values import CutNeeded, Lowering, Scope
+from noyau.compiler.lowering.values import CutNeeded, LoopScope, Lowering
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, equal, index_name, never_negative, product
 from noyau.ir.graph import Graph, Lookup, Node, Scatter, dims_of
@@ -69,7 +69,7 @@ CUTS = 16  # loops are cut at so many places at most
 
 
 @dataclass(frozen=True, slots=True)
-class Space:
+class LoopNest:
     """The loops of a nest, outermost first; the index of the main output over them; where loops are cut."""
 
     main: str
@@ -209,7 +209,7 @@ def names_copy(names: Names) -> Names:
     return copy
 
 
-def first_space(graph: Graph) -> Space:
+def first_space(graph: Graph) -> LoopNest:
     """The loops of the largest output, in the order of its axes."""
 
     def extent(name: str) -> tuple[int, int]:
@@ -219,10 +219,10 @@ def first_space(graph: Graph) -> Space:
     main = max(graph.outputs, key=extent)
     loops = [(f"#i{axis}", dim) for axis, dim in enumerate(graph[main].shape) if dim != ONE]
     index = tuple(Dim.of(f"#i{axis}") if dim != ONE else Dim.of(0) for axis, dim in enumerate(graph[main].shape))
-    return Space(main, tuple(loops), index, {})
+    return LoopNest(main, tuple(loops), index, {})
 
 
-def reorder(space: Space, lowering: Lowering) -> Space:
+def reorder(space: LoopNest, lowering: Lowering) -> LoopNest:
     """Loops that the reductions depend on first, so that a reduction is done once for all others."""
     inner = [names for names in lowering.folds if names < {name for name, _ in space.loops}]
     first = set().union(*inner) if inner else set()
@@ -230,7 +230,7 @@ def reorder(space: Space, lowering: Lowering) -> Space:
     return replace(space, loops=tuple(order))
 
 
-def with_cut(space: Space, cut: CutNeeded) -> Space:
+def with_cut(space: LoopNest, cut: CutNeeded) -> LoopNest:
     """The space with one more cut, in order; UnsupportedError where the order is not certain."""
     points = [*space.cuts.get(cut.variable, ()), cut.point]
     ordered = sorted(points, key=lambda point: sum(1 for other in points if never_negative(point - other)))
@@ -240,19 +240,19 @@ def with_cut(space: Space, cut: CutNeeded) -> Space:
     return replace(space, cuts={**space.cuts, cut.variable: tuple(ordered)})
 
 
-def is_by_cells(space: Space, cut: CutNeeded) -> bool:
+def is_by_cells(space: LoopNest, cut: CutNeeded) -> bool:
     """Whether a loop is to be written out, for what it goes over are some values of one cell each."""
     count = dict(space.loops)[cut.variable].constant or 0
     return cut.by_cells and FEW <= count <= CELLS and cut.variable not in space.cuts
 
 
-def with_cells(space: Space, cut: CutNeeded) -> Space:
+def with_cells(space: LoopNest, cut: CutNeeded) -> LoopNest:
     """The space with a loop that is written out, within all others."""
     last = tuple(sorted(space.loops, key=lambda loop: loop[0] == cut.variable))
     return replace(space, loops=last, written_out=space.written_out | {cut.variable})
 
 
-def with_loop(space: Space, needed: LoopNeeded) -> Space:
+def with_loop(space: LoopNest, needed: LoopNeeded) -> LoopNest:
     """The space with a loop that runs backwards, or within all others; UnsupportedError where it does so already."""
     variable, extents = needed.variable, dict(space.loops)
     if needed.backwards:
@@ -267,7 +267,7 @@ def with_loop(space: Space, needed: LoopNeeded) -> Space:
     return replace(space, loops=last)
 
 
-def split_divided(space: Space, statements: Sequence[Statement]) -> Space:
+def split_divided(space: LoopNest, statements: Sequence[Statement]) -> LoopNest:
     """The space with a loop in two where indices divide its variable: i = i_hi * c + i_lo."""
     extents = dict(space.loops)
     for op in divisions(statements):
@@ -299,7 +299,7 @@ def divisions(statements: Sequence[Statement]) -> list[Op]:
     return [op for op in divided if op.kind in ("floordiv", "mod")]
 
 
-def fill(lowering: Lowering, space: Space, stores: Mapping[str, str]) -> tuple[Statement, ...]:
+def fill(lowering: Lowering, space: LoopNest, stores: Mapping[str, str]) -> tuple[Statement, ...]:
     """The nest: each output stored at its depth."""
     places: dict[int, list[tuple[str, Shape]]] = {}
     for output in stores:
@@ -313,7 +313,7 @@ def fill(lowering: Lowering, space: Space, stores: Mapping[str, str]) -> tuple[S
 
 def descend(
     lowering: Lowering,
-    space: Space,
+    space: LoopNest,
     stores: Mapping[str, str],
     places: Mapping[int, Sequence[tuple[str, Shape]]],
     depth: int,
@@ -334,7 +334,7 @@ def descend(
         return
     bounds = [Dim.of(0), *space.cuts.get(variable, ()), extent]
     for start, end in pairwise(bounds):
-        inner = Scope({variable})
+        inner = LoopScope({variable})
         lowering.scopes.append(inner)
         lowering.extents[variable], lowering.offsets[variable] = end - start, start
         descend(lowering, space, stores, places, depth + 1, {**shifted, variable: Dim.of(variable) + start})

@@ -74,7 +74,7 @@ MOST_VALUES = 1024  # of a nest: pieces of pieces, each asked for again, are mor
 
 
 @dataclass(slots=True)
-class Scope:
+class LoopScope:
     """An open loop: its variables, what it does so far, and the values that it holds."""
 
     variables: set[str] = field(default_factory=set)
@@ -96,7 +96,7 @@ class Lowering:
     def __init__(self, graph: Graph, names: Names, buffers: Mapping[str, str]) -> None:
         self.graph, self.names, self.buffers = graph, names, buffers
         self.dependence = dependence(graph)
-        self.scopes = [Scope()]
+        self.scopes = [LoopScope()]
         self.extents: dict[str, Dim] = {}
         self.offsets: dict[str, Dim] = {}  # of the loops of the nest: where the open segment starts
         self.folds: list[frozenset[str]] = []  # the variables that each Fold depends on
@@ -139,7 +139,7 @@ class Lowering:
         value = self.value(output, index)
         return Store((buffer,), index, (value,))
 
-    def let(self, scope: Scope, node: Node, expr: Expr, index: Shape) -> Var:
+    def let(self, scope: LoopScope, node: Node, expr: Expr, index: Shape) -> Var:
         """A name for a value. UnsupportedError where there are too many."""
         self.lets += 1
         if self.lets > MOST_VALUES:
@@ -314,7 +314,7 @@ class Lowering:
                 full.append(rest.pop(0))
         hidden, around, left_out = self.scopes, self.around, self.left_out(depth)
         self.scopes, self.around = self.scopes[: depth + 1], list(left_out)
-        scope = Scope({name for name, _ in loops})
+        scope = LoopScope({name for name, _ in loops})
         self.scopes.append(scope)
         self.extents |= dict(loops)
         self.inside += 1

@@ -42,7 +42,7 @@ class Repeat:
         return f"{what} {self.value.partition('~')[0]} would be computed {often} over (where every size is {USUAL})"
 
 
-def judge_depth(graph: Graph) -> None:
+def check_depth(graph: Graph) -> None:
     """UnsupportedError where too many reductions, or too many steps, need each other in turn."""
     steps: dict[str, int] = {}
     passes: dict[str, int] = {}
@@ -55,7 +55,7 @@ def judge_depth(graph: Graph) -> None:
         raise UnsupportedError(f"more than {DEEPEST} steps need each other in turn")
 
 
-def judge_repeats(graph: Graph, kernel: Kernel) -> None:
+def check_recompute(graph: Graph, kernel: Kernel) -> None:
     """UnsupportedError where a kernel computes a reduction again, or much else."""
     again = repeats(graph, kernel)
     dear = [repeat for repeat in again if repeat.reduction]

@@ -14,9 +14,9 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.compiler.lowering.nest import lower, unbound
-from noyau.compiler.partition.costs import judge_depth, judge_repeats
+from noyau.compiler.partition.costs import check_depth, check_recompute
 from noyau.compiler.partition.sites import Model, Place, Positions, Wires
-from noyau.compiler.partition.structural_keys import Likeness, Told, called
+from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, called
 from noyau.compiler.passes.cleanup import judge_copies
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
@@ -116,7 +116,7 @@ class _Partitioning:
     wires: Wires
     alone_too: bool
     spelt: Spelt | None = None
-    told: bool = True
+    gives_reasons: bool = True
     member: dict[int, int] = field(default_factory=dict)
     sets: dict[int, Positions] = field(default_factory=dict)
     alone: dict[int, str] = field(default_factory=dict)
@@ -124,11 +124,11 @@ class _Partitioning:
     judged: dict[Graph, str | None] = field(default_factory=dict)
     refused: dict[Positions, str] = field(default_factory=dict)
     found: dict[Hashable, str | None] = field(default_factory=dict)
-    made: dict[Hashable, tuple[Told, Group]] = field(default_factory=dict)
-    likeness: Likeness = field(init=False)
+    made: dict[Hashable, tuple[StructuralKey, Group]] = field(default_factory=dict)
+    structural_keys: StructuralKeys = field(init=False)
 
     def __post_init__(self) -> None:
-        self.likeness = Likeness(self.wires)
+        self.structural_keys = StructuralKeys(self.wires)
 
     def start(self) -> None:
         """Each operator with a meaning is a group of its own."""
@@ -141,7 +141,7 @@ class _Partitioning:
             ]
             if all(isinstance(kind, Constant | Input) for kind in kinds):
                 continue
-            reason = self.refusal(frozenset({position}), fresh=self.told)
+            reason = self.refusal(frozenset({position}), fresh=self.gives_reasons)
             if reason is not None:
                 self.alone[position] = reason
             if reason is None or not any(isinstance(kind, Scan | Scatter | Contract | Opaque | Part) for kind in kinds):
@@ -192,7 +192,7 @@ class _Partitioning:
         together = frozenset[int]().union(*(self.sets[name] for name in names))
         if len(names) < 2 or together in self.refused:
             return
-        reason = self.parting(together)
+        reason = self.fusion_obstacle(together)
         if reason is not None:
             self.refused[together] = reason
             return
@@ -202,16 +202,16 @@ class _Partitioning:
         self.sets[name] = together
         self.member.update(dict.fromkeys(together, name))
 
-    def parting(self, together: Positions, *, fresh: bool = False) -> str | None:
+    def fusion_obstacle(self, together: Positions, *, fresh: bool = False) -> str | None:
         """Why operators cannot be one kernel within the model, or None."""
         if len(together) > LARGEST:
             return f"together they are more than {LARGEST} operators"
-        between = self.comes_back(together)
+        between = self.breaks_convexity(together)
         if between is None:
             return self.refusal(together, fresh=fresh)
         return f"{self.model.places[between].operator} stands between them: it needs the first, the second needs it"
 
-    def comes_back(self, together: Positions, read: Positions = frozenset()) -> int | None:
+    def breaks_convexity(self, together: Positions, read: Positions = frozenset()) -> int | None:
         """An operator on a path that leaves a set and enters it again, or None. Shape arithmetic and indices are on no
         path, for they go along, but for those that the set is known to read."""
         last, free = max(together), self.wires.free - read
@@ -238,7 +238,7 @@ class _Partitioning:
         """Why operators cannot be one kernel by themselves, or None. Groups that are alike are judged once; `fresh`
         judges again, so that the words name this group's own values."""
         try:
-            key = self.likeness.told(positions)
+            key = self.structural_keys.key_of(positions)
             if key is not None and key.key in self.found and not (fresh and self.found[key.key]):
                 return self.found[key.key]
             reason = self.judgement(positions, self.wires.extract(positions), fresh=fresh)
@@ -251,11 +251,11 @@ class _Partitioning:
     def judgement(self, positions: Positions, graph: Graph, *, fresh: bool) -> str | None:
         """Why operators that compute a graph cannot be one kernel, or None."""
         read = self.wires.free & {self.wires.maker.get(node.output, -1) for node in graph.inputs}
-        if read and self.comes_back(positions, read) is not None:
+        if read and self.breaks_convexity(positions, read) is not None:
             return "a size of what it makes is among the numbers that it reads"
         key = nameless(graph)
         try:
-            judge_depth(graph)
+            check_depth(graph)
             if is_cellwise(graph):
                 return None
             if key not in self.judged or (fresh and self.judged[key]):
@@ -273,7 +273,7 @@ class _Partitioning:
             if positions <= self.alone.keys() and len(positions) == 1:
                 continue
             try:
-                key = self.likeness.told(positions)
+                key = self.structural_keys.key_of(positions)
                 group = self.like_another(positions, key)
                 if group is None:
                     group = self.group(positions)
@@ -285,7 +285,7 @@ class _Partitioning:
             except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
                 self.dissolve(positions, str(error))
 
-    def like_another(self, positions: Positions, key: Told | None) -> Group | None:
+    def like_another(self, positions: Positions, key: StructuralKey | None) -> Group | None:
         """The group of some operators, after one that is like it, or None."""
         if key is None or key.key not in self.made:
             return None
@@ -317,7 +317,7 @@ class _Partitioning:
                 if len({self.member[position] for position in pair}) == 2:
                     together = frozenset[int]().union(*(self.sets[self.member[position]] for position in pair))
                     if together not in texts:
-                        texts[together] = self.parting(together, fresh=True) or ""
+                        texts[together] = self.fusion_obstacle(together, fresh=True) or ""
                     yield Cut(producer, place.position, texts[together])
 
     def is_apart(self, position: int) -> bool:
@@ -377,7 +377,7 @@ def planned_kernel(graph: Graph) -> Kernel:
         raise UnsupportedError(f"one kernel would read and write {count} arrays, more than {BUFFERS}")
     judge_copies(graph)
     kernel = lower(graph, "kernel")
-    judge_repeats(graph, kernel)
+    check_recompute(graph, kernel)
     return kernel
 
 

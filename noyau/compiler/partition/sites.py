@@ -82,7 +82,7 @@ class Wires:
             graph = own_sizes(collected, self.facts(collected))
             loose = self.loose(graph, positions)
             if not loose:
-                return require_told(graph)
+                return require_bound_sizes(graph)
             read |= loose
 
     def collect(self, positions: Positions, read: frozenset[str]) -> Graph:
@@ -194,7 +194,7 @@ def needed(graph: Graph) -> Graph:
     return replace(graph, nodes=tuple(reversed(nodes)))
 
 
-def require_told(graph: Graph) -> Graph:
+def require_bound_sizes(graph: Graph) -> Graph:
     """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
     the operator would look, and the kernel could not."""
     bound = bound_sizes(graph)

@@ -1,8 +1,8 @@
-"""Sets of operators that are alike, found without their graphs: the layers of a model are.
+"""Structural keys of sets of operators: sets that are isomorphic, as the layers of a model are, without their graphs.
 
-A set is told by what each of its operators computes, by who reads what within it, and by what it takes from outside and
-leaves there. Sets that are told alike have graphs that differ in the names of values alone, sizes named alike: what was
-found of one holds for the other.
+The key holds the computation of each operator, the reads within the set, and the values that cross its border. Sets of
+equal keys have graphs that differ in the names of values alone, sizes named alike: a result for one holds for the
+other.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from noyau.ir.graph import Graph, Node
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """A set of operators: what it is but for names, and its values by number, those from outside after its own."""
+class StructuralKey:
+    """Key of a set of operators: its structure without names, and its values by number, its own ones first."""
 
     key: Hashable
     names: tuple[str, ...]
@@ -32,17 +32,18 @@ class _Operator:
 
 
 @dataclass(slots=True)
-class Likeness:
-    """Tells sets of operators of a model by what they are."""
+class StructuralKeys:
+    """Structural keys of sets of operators of a model."""
 
     wires: Wires
     kinds: dict[Hashable, int] = field(default_factory=dict)
     operators: dict[int, _Operator] = field(default_factory=dict)
     outside: dict[str, int] = field(default_factory=dict)
 
-    def told(self, positions: Positions) -> Told | None:
-        """A set, told; None where what it is depends on more than itself: on indices or sizes that others make.
-        UnsupportedError where nothing uses what it makes."""
+    def key_of(self, positions: Positions) -> StructuralKey | None:
+        """Give the key of a set; None where its structure depends on indices or sizes that others make.
+
+        UnsupportedError where nothing uses its results."""
         operators = [self.operator(position) for position in sorted(positions)]
         numbers: dict[str, int] = {}
         for operator in operators:
@@ -59,7 +60,7 @@ class Likeness:
         if min(members, default=0) < 0 or any(numbers.get(name, own) >= own for name in (*leaving, *stand_ins)):
             return None
         ends = [numbers[name] for name in leaving], [(numbers[a], numbers[b]) for a, b in stand_ins.items()]
-        return Told((tuple(words), tuple(members), tuple(ends[0]), tuple(ends[1])), tuple(numbers))
+        return StructuralKey((tuple(words), tuple(members), tuple(ends[0]), tuple(ends[1])), tuple(numbers))
 
     def operator(self, position: int) -> _Operator:
         """An operator, described once."""

@@ -7,7 +7,7 @@ import pytest
 
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition import costs
-from noyau.compiler.partition.costs import bytes_moved, cells, flops, judge_depth, judge_repeats, repeats
+from noyau.compiler.partition.costs import bytes_moved, cells, check_depth, check_recompute, flops, repeats
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Lookup, Map, Reduce, constant
@@ -65,7 +65,7 @@ def test_a_function_of_a_column_is_repeated_for_each_row():
     (found,) = repeats(outer("exp"), lower(outer("exp"), "k"))
     assert (found.value, found.times, found.reduction) == ("f", costs.USUAL, False)
     assert found.flops == pytest.approx(10 * (1 - 1 / costs.USUAL))
-    judge_repeats(outer("exp"), lower(outer("exp"), "k"))
+    check_recompute(outer("exp"), lower(outer("exp"), "k"))
 
 
 def test_what_is_dear_to_repeat_is_refused():
@@ -73,13 +73,13 @@ def test_what_is_dear_to_repeat_is_refused():
     with pytest.raises(
         UnsupportedError, match=r"^the value f would be computed 61 times over \(where every size is 61\)$"
     ):
-        judge_repeats(made, lower(made, "k"))
+        check_recompute(made, lower(made, "k"))
 
 
 def test_a_reduction_is_never_repeated():
     made = column_sums()
     with pytest.raises(UnsupportedError, match=r"^the reduction [rc] would be computed 61 times over"):
-        judge_repeats(made, lower(made, "k"))
+        check_recompute(made, lower(made, "k"))
 
 
 def test_the_inner_name_of_a_value_is_not_told():
@@ -100,20 +100,20 @@ def test_reductions_that_need_each_other_are_counted():
     def reduce(count):
         return chain([Reduce("sum", (count - k,)) for k in range(count)])
 
-    judge_depth(reduce(costs.PASSES))
+    check_depth(reduce(costs.PASSES))
     with pytest.raises(UnsupportedError, match=r"^more than 8 reductions need each other in turn$"):
-        judge_depth(reduce(costs.PASSES + 1))
+        check_depth(reduce(costs.PASSES + 1))
 
 
 def test_steps_that_need_each_other_are_counted():
-    judge_depth(chain([Map("exp")] * (costs.DEEPEST - 1)))
+    check_depth(chain([Map("exp")] * (costs.DEEPEST - 1)))
     with pytest.raises(UnsupportedError, match=r"^more than 160 steps need each other in turn$"):
-        judge_depth(chain([Map("exp")] * costs.DEEPEST))
+        check_depth(chain([Map("exp")] * costs.DEEPEST))
 
 
 def test_many_that_do_not_need_each_other_are_fine():
     nodes = [value(f"y{k}", Reduce("sum", (1,)), "x", F32, "n") for k in range(20)]
-    judge_depth(graph("y0", given("x", F32, "n", 4), *nodes))
+    check_depth(graph("y0", given("x", F32, "n", 4), *nodes))
 
 
 @pytest.mark.parametrize(

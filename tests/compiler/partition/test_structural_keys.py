@@ -6,7 +6,7 @@ import pytest
 
 from noyau.compiler.partition import cut as partition_cut
 from noyau.compiler.partition.sites import Wires
-from noyau.compiler.partition.structural_keys import Likeness, called
+from noyau.compiler.partition.structural_keys import StructuralKeys, called
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
 from noyau.frontends.onnx import wired
@@ -20,9 +20,9 @@ TWICE = """(float[n, 4] x, float[n, 4] z) => (float[n, 4] y, float[n, 4] b)
     <float e = {{0.1}}, float f = {{{other}}}> {{ a = Exp(x) b = Add(a, e) c = Exp(b) d = {last} y = Mul(d, z) }}"""
 
 
-def likeness(text: str) -> Likeness:
+def likeness(text: str) -> StructuralKeys:
     made = Fusing(text)
-    return Likeness(Wires(wired(made.model, made.imported)))
+    return StructuralKeys(Wires(wired(made.model, made.imported)))
 
 
 @pytest.mark.parametrize(
@@ -31,7 +31,7 @@ def likeness(text: str) -> Likeness:
 )
 def test_sets_that_differ_in_names_alone_are_alike(other, last, alike):
     found = likeness(TWICE.format(other=other, last=last))
-    one, two = found.told(frozenset({0, 1})), found.told(frozenset({2, 3}))
+    one, two = found.key_of(frozenset({0, 1})), found.told(frozenset({2, 3}))
     assert (one.key == two.key) is alike
     assert not alike or [nameless(found.wires.extract(frozenset(each))) for each in ({0, 1},)] == [
         nameless(found.wires.extract(frozenset({2, 3})))
@@ -40,20 +40,20 @@ def test_sets_that_differ_in_names_alone_are_alike(other, last, alike):
 
 def test_what_leaves_a_set_tells_it_apart():
     found = likeness("(float[n] x) => (float[n] y) { a = Exp(x) b = Tanh(a) c = Exp(b) d = Tanh(c) y = Mul(d, c) }")
-    assert found.told(frozenset({0, 1})).key != found.told(frozenset({2, 3})).key
-    assert found.told(frozenset({0})).key == found.told(frozenset({2})).key
+    assert found.key_of(frozenset({0, 1})).key != found.told(frozenset({2, 3})).key
+    assert found.key_of(frozenset({0})).key == found.told(frozenset({2})).key
 
 
 def test_shapes_tell_sets_apart():
     found = likeness("(float[n] x, float[m] z) => (float[n] y, float[m] w) { y = Exp(x) w = Exp(z) }")
-    assert found.told(frozenset({0})).key != found.told(frozenset({1})).key
+    assert found.key_of(frozenset({0})).key != found.told(frozenset({1})).key
 
 
 def test_a_set_that_reads_indices_of_others_is_not_told():
     found = likeness("""(float[n] x) => (int64[n] y) <int64 zero = {0}, int64 one = {1}>
         { s = Shape(x) k = Gather(s, zero) r = Range(zero, k, one) y = Add(r, r) }""")
-    assert found.told(frozenset({3})) is None
-    assert found.told(frozenset({2, 3})) is not None
+    assert found.key_of(frozenset({3})) is None
+    assert found.key_of(frozenset({2, 3})) is not None
 
 
 def test_names_that_passes_derived_follow_those_of_the_model():
@@ -67,7 +67,7 @@ def test_a_deep_model_is_cut_as_without_looking_for_what_is_alike(monkeypatch):
     made = Fusing(llama(3))
     model = wired(made.model, made.imported)
     found = partition_cut.partition(model)
-    monkeypatch.setattr(Likeness, "told", lambda self, positions: None)
+    monkeypatch.setattr(StructuralKeys, "told", lambda self, positions: None)
     slowly = partition_cut.partition(model)
     assert [group.positions for group in found.groups] == [group.positions for group in slowly.groups]
     assert found.cuts == slowly.cuts

@@ -26,7 +26,7 @@ from noyau.compiler.partition.cut import (
     worth,
 )
 from noyau.compiler.partition.sites import Positions, Wires
-from noyau.compiler.partition.structural_keys import Likeness, Told
+from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.dtypes import hinted
@@ -114,13 +114,13 @@ class _Laying:
     """Groups as torch lays them out; one that is like another is made after that."""
 
     def __init__(self, found: TracedGraph, wires: Wires) -> None:
-        self.found, self.wires, self.likeness = found, wires, Likeness(wires)
-        self.made: dict[Hashable, tuple[Told, Group]] = {}
+        self.found, self.wires, self.structural_keys = found, wires, StructuralKeys(wires)
+        self.made: dict[Hashable, tuple[StructuralKey, Group]] = {}
 
     def group(self, positions: Positions, whole: Group) -> Group | None:
         """The group of what is left of a whole one, or None where that is not worth a kernel. UnsupportedError where
         there is none."""
-        told = self.likeness.told(positions)
+        told = self.structural_keys.key_of(positions)
         orders = [order_of(self.found.givers[name].meta["val"]) for name in self.wires.ends(positions)[0]]
         key = told and (told.key, str(orders))
         if told and key in self.made:
