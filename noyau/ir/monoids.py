@@ -53,7 +53,6 @@ class Monoid:
     name: str
     meaning: str
     exact: bool
-    commutative: bool
     init: Callable[[DType], State]
     lift: Callable[[Algebra, Any, Any], State]  # the state of one value at a position
     merge: Callable[[Algebra, State, State], State]
@@ -112,7 +111,6 @@ def _single(
         name,
         meaning,
         exact,
-        True,
         lambda dtype: (init(dtype),),
         lambda algebra, value, position: (value,),
         lambda algebra, a, b: (algebra.call(call, a[0], b[0]),),
@@ -141,7 +139,6 @@ def _arg(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) -> M
     return Monoid(
         name,
         meaning,
-        True,
         True,
         lambda dtype: (init(dtype), int(np.iinfo(np.int64).max)),
         lambda algebra, value, position: (value, position),
@@ -178,7 +175,6 @@ def _apart(name: str, meaning: str, beats: str, init: Callable[[DType], Any]) ->
         name,
         meaning,
         True,
-        True,
         lambda dtype: (init(dtype), 0),
         lambda algebra, value, position: (value, algebra.cast(algebra.call("not_equal", value, value), DType.I32)),
         merge,
@@ -211,7 +207,6 @@ def _logsumexp() -> Monoid:
         "logsumexp",
         "log of the sum of exp(x), without overflow",
         False,
-        True,
         lambda dtype: (-np.inf, 0.0),
         lambda algebra, value, position: (value, algebra.like(1.0, value)),
         merge,
@@ -242,7 +237,6 @@ def _moments() -> Monoid:
         "variance",
         "the mean squared distance from the mean",
         False,
-        True,
         lambda dtype: (0.0, 0.0, 0.0),
         lambda algebra, value, position: (algebra.like(1.0, value), value, algebra.call("subtract", value, value)),
         merge,
@@ -324,7 +318,6 @@ def _monoid(name: str, step: Graph, start: float) -> Monoid:
     return Monoid(
         name,
         "a function of the user, from left to right",
-        False,
         False,
         lambda source: (start,),
         lambda algebra, value, position: (value,),

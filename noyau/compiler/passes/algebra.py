@@ -1,20 +1,20 @@
-"""Spelling does not matter: one form for what can be written in several ways.
+"""One form for expressions that can be written in several ways.
 
 x / sqrt(v), x * reciprocal(sqrt(v)) and x * rsqrt(v) are x * rsqrt(v); so is x * v ** -0.5, where v is never below 0
-(`signs`). x / 8 is x * 0.125, x * -1 is -x, x + -y is x - y, a > b is b < a, and what is chosen by `not c` is chosen by
-c. No rule changes a result by more than its rounding, or makes an infinity, a NaN or another sign of zero.
+(`is_natural`). x / 8 is x * 0.125, x * -1 is -x, x + -y is x - y, a > b is b < a, and a choice by `not c` is one by c.
+No rule changes a result by more than its rounding, or makes an infinity, a NaN or another sign of zero.
 
-Some take them away, or errors: x * reciprocal(v) is x / v, which is finite where reciprocal(v) overflows and the
+Some remove infinities, or errors: x * reciprocal(v) is x / v, which is finite where reciprocal(v) overflows and the
 truth does not; y / (1 + exp(-x)) is y * sigmoid(x), which is not 0 yet where exp(-x) overflows; 1 + tanh(x) is 2 *
-sigmoid(2 * x), which does not cancel where x is far below 0; (x / 2) * (2 * y) is x * y, which rounds once. In
-float64, where the truth is spelt so, all but the last stay. Sums and products keep their order, for that rounds,
+sigmoid(2 * x), which does not cancel where x is far below 0; (x / 2) * (2 * y) is x * y, which rounds once. In float64,
+where the truth is computed, all but the last stay. Sums and products keep their order, because another one rounds,
 overflows and underflows otherwise.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import ml_dtypes
@@ -22,10 +22,10 @@ import numpy as np
 
 from noyau.compiler.passes.cleanup import drop_unused
 from noyau.compiler.passes.rewrite import Rebuilder, rebuilt, through_views
-from noyau.compiler.passes.signs import is_natural
 from noyau.dtypes import DType
-from noyau.ir.dims import indices
-from noyau.ir.graph import Constant, Graph, Iota, Map, Node, View, constant
+from noyau.ir.dims import indices, never_negative
+from noyau.ir.graph import Constant, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
+from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, Fact, has
 
 Change = Iterable[Node] | str
@@ -336,3 +336,53 @@ def _seen_through(rebuilder: Rebuilder, node: Node, views: Sequence[Node]) -> li
 
 def _last(nodes: Sequence[Node], start: str) -> str:
     return nodes[-1].output if nodes else start
+
+
+# Of -0 and of -inf x ** 0.5 and sqrt(x) differ; a sum of squares with an epsilon added is neither.
+def is_natural(nodes: Mapping[str, Node], name: str) -> bool:
+    """Whether each cell of a value is surely 0 or above, infinite, or NaN; never -0. Integers may wrap: only those that
+    have no sign are natural."""
+    natural: dict[str, bool] = {}
+    waiting = [name]
+    while waiting:
+        node = nodes[waiting[-1]]
+        below = [each for each in _sign_sources(node) if each not in natural]
+        if below:
+            waiting += below
+        else:
+            natural[waiting.pop()] = _is_natural(node, natural)
+    return natural[name]
+
+
+def _sign_sources(node: Node) -> tuple[str, ...]:
+    """The values that a value is as natural as."""
+    match node.kind:
+        case Map(function) if has(function, Fact.KEEPS_SIGN):
+            return node.inputs
+        case Map("where"):
+            return node.inputs[1:]
+        case Reduce(monoid) if MONOIDS[monoid].keeps_sign:
+            return node.inputs
+        case View() | Gather():
+            return node.inputs[:1]
+        case Select():
+            return node.inputs
+        case _:
+            return ()
+
+
+def _is_natural(node: Node, natural: Mapping[str, bool]) -> bool:
+    if node.dtype.kind in ("bool", "uint"):
+        return True
+    match node.kind:
+        case Constant(value):
+            return bool((~np.signbit(value.astype(np.float64)) | np.isnan(value.astype(np.float64))).all())
+        case Iota(index):
+            return never_negative(index)
+        case Map("multiply") if node.inputs[0] == node.inputs[1]:
+            return node.dtype.is_float
+        case Map(function) if has(function, Fact.NEVER_NEGATIVE):
+            return node.dtype.is_float
+        case _:
+            operands = _sign_sources(node)
+            return node.dtype.is_float and bool(operands) and all(natural[each] for each in operands)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.lowering.dependence import dependence
 from noyau.compiler.lowering.nest import lower
+from noyau.compiler.lowering.values import dependence
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Constant, Gather, Iota, Lookup, Map, Reduce, Scan, Select
 from noyau.ir.graph_interpreter import evaluate
