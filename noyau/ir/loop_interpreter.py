@@ -197,7 +197,7 @@ class KernelRun:
     def race_detector(self, lanes: bool) -> RaceDetector:
         return RaceDetector(lanes)
 
-    def in_whole_lines(self, *places: tuple[Memory, int]) -> np.bool_:
+    def in_whole_lines(self, *places: tuple[GuardedArray, int]) -> np.bool_:
         """Whether cells begin with a line of memory, where memory begins with one, or a cell after one."""
         begins = ((memory, memory.offset(tuple(index)) + self.shift) for memory, *index in places)
         return np.bool_(all(at * memory.dtype.bytes % LINE_BYTES == 0 for memory, at in begins))
