@@ -181,9 +181,9 @@ def lanes_that_carry(patch: pytest.MonkeyPatch) -> None:
 
 def equal_but_for_the_dtype(patch: pytest.MonkeyPatch) -> None:
     """Two casts of one value are taken for one value."""
-    original = cleanup.rebuilt
+    original = cleanup.rebuild
 
-    def rebuilt(graph, change):
+    def rebuild(graph, change):
         seen: dict[object, str] = {}
 
         def forgetful(node, made):
@@ -194,7 +194,7 @@ def equal_but_for_the_dtype(patch: pytest.MonkeyPatch) -> None:
 
         return original(graph, forgetful)
 
-    patch.setattr(cleanup, "rebuilt", rebuilt)
+    patch.setattr(cleanup, "rebuild", rebuild)
 
 
 def a_difference_turned_round(patch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from noyau.codegen.numpy import printer as numpy_printer
 from noyau.codegen.onnx import printer as onnx_printer
 from noyau.codegen.onnx.emitter import Writer
 from noyau.codegen.tables import SCALARS
-from noyau.compiler.autodiff.functions import spelt
+from noyau.compiler.autodiff.functions import formula_texts
 from noyau.compiler.autodiff.reductions import WORDS
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -221,7 +221,7 @@ def _derivatives() -> Iterator[tuple[str, ...]]:
     """The functions of floats, and what each hands back."""
     for name, operator in OPERATORS.items():
         if operator.derivative or (Fact.STEPS in operator.facts and "float" in operator.accepts):
-            found = [_literal(each) for each in spelt(name)]
+            found = [_literal(each) for each in formula_texts(name)]
             yield f"`{name}`", *found, *[""] * (3 - len(found))
 
 

@@ -29,7 +29,7 @@ from noyau.ops.dispatch.calls import ReferenceWarning
 from noyau.ops.dispatch.explanation import Explanation, as_written
 from noyau.ops.dispatch.unsigned import calls_of
 from noyau.ops.torch_entry import OnTensors, traced
-from noyau.signatures.inputs import integers_of, made_by, make, usual_instance, usual_sizes
+from noyau.signatures.inputs import draw_inputs, integers_of, make, usual_instance, usual_sizes
 from noyau.signatures.instances import instance_of, unbound_names
 from noyau.signatures.parser import parse
 from noyau.signatures.types import Instance, Signature, brief
@@ -267,7 +267,7 @@ class Op(OnTensors, Generic[P, R]):
         rng = np.random.default_rng(seed)
         sizes = {name: _whole(size, f"{self.name}: {name}") for name, size in sizes.items()}
         if self.inputs is not None:
-            return made_by(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
+            return draw_inputs(self.inputs, rng, sizes, self.description.reference.parameters, self.name)
         if self.signature is None:
             raise SignatureError(f"{self.name} has no signature to make inputs from; give it one, or inputs=")
         known = {**self.known({}), **integers_of(self.signature, sizes)}

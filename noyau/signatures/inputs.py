@@ -82,7 +82,7 @@ def make(
     return tuple(_array(*each, integers, rng) for each in zip(instance.inputs, shapes, strict=True))
 
 
-def made_by(
+def draw_inputs(
     maker: Callable[..., Any],
     rng: np.random.Generator,
     sizes: Mapping[str, int],

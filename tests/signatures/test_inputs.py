@@ -6,7 +6,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.signatures.binding import bind
-from noyau.signatures.inputs import integers_of, made_by, make, maker_text, usual_instance, usual_sizes
+from noyau.signatures.inputs import draw_inputs, integers_of, make, maker_text, usual_instance, usual_sizes
 from noyau.signatures.parser import parse
 from noyau.signatures.types import Family
 
@@ -52,9 +52,9 @@ def test_sizes_that_leave_a_negative_extent():
 
 def test_a_maker_takes_sizes_and_gives_inputs_in_order_or_by_name():
     rng = np.random.default_rng(0)
-    assert made_by(lambda rng, n=5: (n, 2), rng, {"n": 7}, ("x", "y"), "op") == (7, 2)
-    assert made_by(lambda rng: {"y": 1, "x": 2}, rng, {}, ("x", "y"), "op") == (2, 1)
-    assert made_by(lambda rng: 4, rng, {}, ("x",), "op") == (4,)
+    assert draw_inputs(lambda rng, n=5: (n, 2), rng, {"n": 7}, ("x", "y"), "op") == (7, 2)
+    assert draw_inputs(lambda rng: {"y": 1, "x": 2}, rng, {}, ("x", "y"), "op") == (2, 1)
+    assert draw_inputs(lambda rng: 4, rng, {}, ("x",), "op") == (4,)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_a_maker_takes_sizes_and_gives_inputs_in_order_or_by_name():
 )
 def test_what_a_maker_may_not_give(maker, sizes, told):
     with pytest.raises(SignatureError, match=told):
-        made_by(maker, np.random.default_rng(0), sizes, ("x", "y"), "op")
+        draw_inputs(maker, np.random.default_rng(0), sizes, ("x", "y"), "op")
 
 
 @pytest.mark.parametrize(
@@ -105,5 +105,5 @@ def test_usual_sizes_leave_a_cell_of_each_result(text, parameters, sizes):
 def test_what_a_maker_of_inputs_is_written_as_makes_them(text):
     signature = parse(text)
     maker = eval(maker_text(signature).removeprefix("inputs="))
-    made = made_by(maker, np.random.default_rng(0), {}, [term.name for term in signature.inputs], "op")
+    made = draw_inputs(maker, np.random.default_rng(0), {}, [term.name for term in signature.inputs], "op")
     assert set(bind(signature, made, {}, "op").sizes.values()) <= {64, 3}

@@ -49,7 +49,7 @@ def _is_product(text: str) -> bool:
     return not any(f" {sign} " in text for sign in ("+", "-", "/", "where", "and", "or"))
 
 
-def spelt(function: str) -> tuple[str, ...]:
+def formula_texts(function: str) -> tuple[str, ...]:
     """The derivative by each operand in words: a formula, "0", or "none" where there is none to have."""
     operator = OPERATORS[function]
     if has(function, Fact.STEPS):
@@ -80,7 +80,7 @@ def map_back(
     return result
 
 
-def silenced(builder: GradientBuilder, value: Node, gradient: Node) -> Node:
+def zero_where_zero(builder: GradientBuilder, value: Node, gradient: Node) -> Node:
     """A value where the gradient is not 0, else 0."""
     none = builder.like(0.0, gradient)
     return builder.call("where", builder.call("equal", gradient, none), builder.like(0.0, value), value)

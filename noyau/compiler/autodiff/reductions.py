@@ -18,7 +18,7 @@ from dataclasses import replace
 
 from noyau.compiler.autodiff.functions import map_back
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
-from noyau.compiler.autodiff.views import scattered
+from noyau.compiler.autodiff.views import scatter_to_zeros
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, indices, product
 from noyau.ir.graph import Constant, Input, Lookup, Map, Node, Reduce, Scan, View
@@ -246,7 +246,7 @@ def _extreme(builder: GradientBuilder, monoid: str, operand: Node, gradient: Nod
     where = builder.scan(Scan(f"arg{monoid}", axis), operand)
     own = indices(len(operand.shape))
     index = tuple(Lookup(1, own) if at == axis else dim for at, dim in enumerate(own))
-    return scattered(builder, index, operand.shape, gradient, where)
+    return scatter_to_zeros(builder, index, operand.shape, gradient, where)
 
 
 def _logsumexp(builder: GradientBuilder, monoid: str, operand: Node, gradient: Node, axis: int) -> Node:

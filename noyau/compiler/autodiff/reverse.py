@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from noyau.compiler.autodiff.functions import map_back, silenced
+from noyau.compiler.autodiff.functions import map_back, zero_where_zero
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.compiler.autodiff.reductions import reduce_back, scan_back
 from noyau.compiler.autodiff.saved_values import split
 from noyau.compiler.autodiff.shift_invariance import idle
-from noyau.compiler.autodiff.simplification import simplified
+from noyau.compiler.autodiff.simplification import simplify_gradient
 from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -114,7 +114,7 @@ def gradient_of(graph: Graph, inputs: Sequence[str]) -> Graph:
         if not node.dtype.is_float:
             raise UnsupportedError(f"{name} is {node.dtype.value}: only floats have gradients")
     gradients = [gradient_name(name) for name in graph.outputs]
-    return check(simplified(_Deriving(graph, inputs).run(), gradients, graph.outputs))
+    return check(simplify_gradient(_Deriving(graph, inputs).run(), gradients, graph.outputs))
 
 
 def without_copies(graph: Graph) -> Graph:
@@ -148,10 +148,12 @@ class _Deriving:
     def __init__(self, graph: Graph, inputs: Sequence[str]) -> None:
         self.graph, self.wanted, self.builder = graph, inputs, GradientBuilder(graph)
         self.found: dict[str, list[Gradient]] = {}
-        self.reached = reached(graph, inputs)
+        self.reached = carriers(graph, inputs)
 
     def run(self) -> Graph:
-        gradients = [self.given(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float]
+        gradients = [
+            self.output_gradient(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float
+        ]
         for node in reversed(self.graph.nodes):
             if node.output in self.found and not isinstance(node.kind, Input):
                 self.builder.stem = gradient_name(node.output)
@@ -162,7 +164,7 @@ class _Deriving:
         rest = [node for node in self.builder.nodes if node.output not in names]
         return Graph((*inputs, *rest), tuple(outputs), self.graph.demands)
 
-    def given(self, name: str) -> Node:
+    def output_gradient(self, name: str) -> Node:
         """The gradient of an output, as an input."""
         node, label = self.graph[name], gradient_name(name)
         if self.builder.unused(label) != label:
@@ -177,25 +179,25 @@ class _Deriving:
         parts = self.found[node.output]
         doubts = {part.doubt and part.doubt.output for part in parts}
         if len(doubts) > 1:
-            parts = [self.settled(part) for part in parts]
+            parts = [self.without_doubt(part) for part in parts]
         exact = node.dtype if len(parts) == 1 else node.dtype.compute
         total = self.builder.cast(parts[0].value, exact)
         for part in parts[1:]:
             total = self.builder.call("add", total, self.builder.cast(part.value, exact))
         return Gradient(self.builder.cast(total, node.dtype), all(part.masked for part in parts), parts[0].doubt)
 
-    def settled(self, gradient: Gradient) -> Gradient:
+    def without_doubt(self, gradient: Gradient) -> Gradient:
         """The gradient without doubt."""
         if gradient.doubt is None:
             return gradient
-        return Gradient(silenced(self.builder, gradient.value, gradient.doubt), gradient.masked)
+        return Gradient(zero_where_zero(self.builder, gradient.value, gradient.doubt), gradient.masked)
 
     def result(self, name: str) -> str:
         """The gradient of an input under a name of its own."""
         node, label = self.graph[name], self.builder.unused(gradient_name(name))
         self.builder.stem = label
         if name in self.found:
-            total = self.settled(self.total(node)).value
+            total = self.without_doubt(self.total(node)).value
         else:
             total = self.builder.full(0.0, node.dtype, node.shape)
         return self.builder.add(Node(label, Map("identity"), (total.output,), node.dtype, node.shape)).output
@@ -204,7 +206,7 @@ class _Deriving:
         """Give a value's gradient back to what it was made of."""
         function = node.kind.function if isinstance(node.kind, Map) else ""
         if not function or has(function, Fact.CHOOSES):
-            gradient = self.settled(gradient)
+            gradient = self.without_doubt(gradient)
         masked, doubt = _keeps_mask(node, gradient.masked), gradient.doubt
         if function and gradient.masked and not has(function, Fact.CHOOSES | Fact.LINEAR):
             doubt = doubt or gradient.value
@@ -225,7 +227,7 @@ class _Deriving:
                 below = reduce_back(builder, node, node.kind, operand, above)
                 if not gradient.masked or MONOIDS[monoid].linear:
                     return below
-                return silenced(
+                return zero_where_zero(
                     builder, below, builder.expand_along(builder.cast(above, below.dtype), axes, below.shape)
                 )
             case Scan():
@@ -250,7 +252,7 @@ class _Deriving:
                 assert_never(node.kind)
 
 
-def reached(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
+def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
     """The float values that carry what those wanted do to the outputs: what is an integer, constant in steps, or idle
     carries nothing."""
     carriers, constant = set(starts), idle(graph)

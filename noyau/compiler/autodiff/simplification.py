@@ -9,12 +9,12 @@ from functools import partial
 
 from noyau.compiler.passes.algebra import simplify_algebra
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, merge_equal
-from noyau.compiler.passes.rewrite import Rebuilder, rebuilt
+from noyau.compiler.passes.rewrite import Rebuilder, rebuild
 from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 
 
-def simplified(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
+def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
     """Apply the passes in turn, until nothing changes. `protected`: the gradients among the inputs; `results`: the
     outputs of the graph that is derived."""
     reading = partial(
@@ -46,7 +46,7 @@ def drop_rounding(graph: Graph, protected: Collection[str] = ()) -> Graph:
         whole = rebuilder.nodes[inner.inputs[0]]
         return whole.output if whole.dtype is node.dtype is inner.dtype.compute else (node,)
 
-    return rebuilt(graph, change)
+    return rebuild(graph, change)
 
 
 def share_divisors(graph: Graph, protected: Collection[str]) -> Graph:
@@ -63,7 +63,7 @@ def share_divisors(graph: Graph, protected: Collection[str]) -> Graph:
             case _:
                 return (node,)
 
-    return rebuilt(graph, change)
+    return rebuild(graph, change)
 
 
 def read_results(graph: Graph, protected: Collection[str], results: Collection[str]) -> Graph:
@@ -84,7 +84,7 @@ def read_results(graph: Graph, protected: Collection[str], results: Collection[s
         casts = [replace(node, output=wide[name], kind=Map("cast"), inputs=(rounded[name].output,)) for name in read]
         return (*casts, replace(node, inputs=tuple(wide.get(name, name) for name in node.inputs)))
 
-    return rebuilt(graph, change)
+    return rebuild(graph, change)
 
 
 def _is_rounded(node: Node, cast: Node, reduced: Collection[str]) -> bool:
@@ -97,27 +97,27 @@ def _one_quotient(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:
     left, right = (_quotient(rebuilder, name) for name in node.inputs)
     if left is None or right is None or left[1] != right[1]:
         return (node,)
-    numerators = [_spelt(rebuilder, node, each[0]) for each in (left, right)]
-    divisor = _spelt(rebuilder, node, left[1])
+    numerators = [_read_view(rebuilder, node, each[0]) for each in (left, right)]
+    divisor = _read_view(rebuilder, node, left[1])
     total = replace(node, output=rebuilder.fresh(node.output), inputs=(numerators[0].output, numerators[1].output))
     return (*numerators, divisor, total, replace(node, kind=Map("divide"), inputs=(total.output, divisor.output)))
 
 
-Shown = tuple[str, Shape]  # a value, and the index at which it is read
+ViewedValue = tuple[str, Shape]  # a value, and the index at which it is read
 
 
-def _quotient(rebuilder: Rebuilder, name: str) -> tuple[Shown, Shown] | None:
+def _quotient(rebuilder: Rebuilder, name: str) -> tuple[ViewedValue, ViewedValue] | None:
     """Find dividend and divisor of a value that is a quotient, seen through a view."""
-    (source, index), node = _seen(rebuilder, name), rebuilder.nodes[name]
+    (source, index), node = _view_of(rebuilder, name), rebuilder.nodes[name]
     quotient = rebuilder.nodes[source]
     if quotient.kind != Map("divide") or not node.dtype.is_float:
         return None
     here = {index_name(axis): dim for axis, dim in enumerate(index)}
-    above, below = (_seen(rebuilder, each) for each in quotient.inputs)
+    above, below = (_view_of(rebuilder, each) for each in quotient.inputs)
     return (above[0], _at(above[1], here)), (below[0], _at(below[1], here))
 
 
-def _seen(rebuilder: Rebuilder, name: str) -> Shown:
+def _view_of(rebuilder: Rebuilder, name: str) -> ViewedValue:
     """The value that one is a view of, and the index map."""
     node = rebuilder.nodes[name]
     if isinstance(node.kind, View):
@@ -129,7 +129,7 @@ def _at(index: Shape, here: dict[str, Dim]) -> Shape:
     return tuple(dim.replace(here) for dim in index)
 
 
-def _spelt(rebuilder: Rebuilder, node: Node, view: Shown) -> Node:
+def _read_view(rebuilder: Rebuilder, node: Node, view: ViewedValue) -> Node:
     """A value read at an index, as large as a node."""
     return replace(node, output=rebuilder.fresh(node.output), kind=View(view[1]), inputs=(view[0],))
 

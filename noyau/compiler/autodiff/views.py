@@ -53,10 +53,10 @@ def view_back(builder: GradientBuilder, index: Shape, source: Shape, gradient: N
     try:
         return _regular(builder, exact, source, gradient)
     except Irregular:
-        return scattered(builder, index, source, gradient)
+        return scatter_to_zeros(builder, index, source, gradient)
 
 
-def scattered(
+def scatter_to_zeros(
     builder: GradientBuilder, index: Sequence[Dim | Lookup], source: Shape, gradient: Node, *at: Node
 ) -> Node:
     """Cells of the gradient summed where an index says; half types are summed in float32."""
@@ -66,21 +66,21 @@ def scattered(
     return builder.cast(builder.scatter(index, "sum", operands), gradient.dtype)
 
 
-def summed(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node:
+def sum_over(builder: GradientBuilder, value: Node, axes: Sequence[int]) -> Node:
     """The sum over axes: of -x as that of x, of products and quotients by what is alike along them as that of the rest,
     of sums of such products one by one, so that no sum waits for what another one scales, and of what was scattered
     into zeros along them as that of the updates."""
     inputs = [builder.by_name[name] for name in value.inputs]
     match value.kind:
         case Map("negative") if axes:
-            return builder.call("negative", summed(builder, inputs[0], axes))
+            return builder.call("negative", sum_over(builder, inputs[0], axes))
         case Map("multiply" | "divide" as function) if axes:
             for this, other in ((0, 1), (1, 0))[: 2 if function == "multiply" else 1]:
                 factor = _alike_along(builder, inputs[other], axes)
                 if factor is not None:
-                    return builder.call(function, summed(builder, inputs[this], axes), factor)
+                    return builder.call(function, sum_over(builder, inputs[this], axes), factor)
         case Map("add" | "subtract" as function) if all(_comes_apart(builder, each, axes) for each in inputs):
-            return builder.call(function, *(summed(builder, each, axes) for each in inputs))
+            return builder.call(function, *(sum_over(builder, each, axes) for each in inputs))
         case Scatter(index, "sum") if axes and builder.known(inputs[0]) == 0:
             others = [axis for axis in range(len(index)) if axis not in axes]
             entries = tuple(entry for axis in others if isinstance(entry := index[axis], Dim))
@@ -127,7 +127,7 @@ class _Inverting:
         """Sum what was read again along axes, of which those with one cell just go."""
         unnamed = [axis for axis in self.axes if axis not in named]
         ones = [axis for axis in unnamed if self.value.shape[axis] == ONE]
-        self.value = summed(self.builder, self.value, [axis for axis in unnamed if axis not in ones])
+        self.value = sum_over(self.builder, self.value, [axis for axis in unnamed if axis not in ones])
         self.axes = [axis for axis in self.axes if axis in named or axis in ones]
         self.arrange([axis for axis in self.axes if axis in named])
 
@@ -340,7 +340,7 @@ def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node]
     lookups = [entry for entry in kind.index if isinstance(entry, Lookup)]
     if len({entry.input for entry in lookups}) <= 1:
         index = tuple(Lookup(1, e.at) if isinstance(e, Lookup) else e for e in kind.index)
-        return scattered(builder, index, operands[0].shape, gradient, *(operands[e.input] for e in lookups[:1]))
+        return scatter_to_zeros(builder, index, operands[0].shape, gradient, *(operands[e.input] for e in lookups[:1]))
     shape, rank = gradient.shape, len(gradient.shape)
     pieces = [builder.view(operands[entry.input], shape, entry.at) for entry in lookups]
     pieces = [builder.view(builder.cast(each, DType.I64), (*shape, Dim.of(1)), indices(rank)) for each in pieces]
@@ -348,7 +348,7 @@ def gather_back(builder: GradientBuilder, kind: Gather, operands: Sequence[Node]
     beside = tuple(
         Lookup(1, (*indices(rank), Dim.of(next(count)))) if isinstance(entry, Lookup) else entry for entry in kind.index
     )
-    return scattered(builder, beside, operands[0].shape, gradient, builder.concat(pieces, rank))
+    return scatter_to_zeros(builder, beside, operands[0].shape, gradient, builder.concat(pieces, rank))
 
 
 def scatter_back(

@@ -16,7 +16,7 @@ import numpy as np
 from noyau.compiler.lowering.nest import lower, unbound
 from noyau.compiler.partition.costs import check_depth, check_recompute
 from noyau.compiler.partition.sites import Model, Place, Positions, Wires
-from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, called
+from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, with_names
 from noyau.compiler.passes.cleanup import judge_copies
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
@@ -53,7 +53,7 @@ class Group:
 
     def at(self, positions: Iterable[int], names: Mapping[str, str], like: Graph) -> Group | None:
         """The same in another place, where values have these names; None where one of them is not known."""
-        original, graph = called(self.original, names, like), called(self.graph, names, like)
+        original, graph = with_names(self.original, names, like), with_names(self.graph, names, like)
         if original is None or graph is None:
             return None
         stand_ins = {names[name]: names[other] for name, other in self.stand_ins.items()}
@@ -260,7 +260,7 @@ class _Partitioning:
                 return None
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
-                kernel = planned_kernel(normalise(graph))
+                kernel = kernel_of_graph(normalise(graph))
                 if self.spelt is not None:
                     self.spelt(kernel)
         except UnsupportedError as error:
@@ -370,7 +370,7 @@ def _is_cellwise(node: Node, shape: Shape, constants: Collection[str]) -> bool:
             return isinstance(node.kind, Input | Iota)
 
 
-def planned_kernel(graph: Graph) -> Kernel:
+def kernel_of_graph(graph: Graph) -> Kernel:
     """The kernel of a normal graph; UnsupportedError says what speaks against it."""
     count = len(graph.inputs) + len(graph.outputs)
     if count > BUFFERS:

@@ -95,7 +95,7 @@ class Wires:
                         self.enter(name, nodes, read)
                 nodes[node.output] = node
         demands = self.demands_of(node for node in nodes.values() if not isinstance(node.kind, Input))
-        return needed(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
+        return drop_unneeded(Graph(tuple(nodes.values()), self.ends(positions)[0], demands))
 
     def facts(self, graph: Graph) -> tuple[Demand, ...]:
         """Collect the demands that the makers of a group's inputs see to."""
@@ -184,7 +184,7 @@ def is_scalar(node: Node) -> bool:
     return isinstance(node.kind, Constant) and node.kind.value.size == 1
 
 
-def needed(graph: Graph) -> Graph:
+def drop_unneeded(graph: Graph) -> Graph:
     """The graph without the values, inputs among them, that no output needs: dead code tells no kernel its sizes."""
     names, nodes = set(graph.outputs), list[Node]()
     for node in reversed(graph.nodes):

@@ -98,7 +98,7 @@ def _what(node: Node, inputs: tuple[int, ...]) -> Hashable:
     return node.kind, node.dtype, node.shape, inputs, "~" in node.output
 
 
-def called(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | None:
+def with_names(graph: Graph, names: Mapping[str, str], like: Graph) -> Graph | None:
     """A graph whose values have other names, those that passes derived of them too, and the sources of `like`, which
     has the new ones; None where it has a name that is not known."""
     names_of: dict[str, str] = {}

@@ -21,7 +21,7 @@ import ml_dtypes
 import numpy as np
 
 from noyau.compiler.passes.cleanup import drop_unused
-from noyau.compiler.passes.rewrite import Rebuilder, rebuilt, through_views
+from noyau.compiler.passes.rewrite import Rebuilder, rebuild, through_views
 from noyau.dtypes import DType
 from noyau.ir.dims import indices, never_negative
 from noyau.ir.graph import Constant, Gather, Graph, Iota, Map, Node, Reduce, Select, View, constant
@@ -34,7 +34,7 @@ Change = Iterable[Node] | str
 def simplify_algebra(graph: Graph) -> Graph:
     """Every node in the form that the rules below give it, to the end."""
     while True:
-        simpler = drop_unused(rebuilt(graph, _simplified))
+        simpler = drop_unused(rebuild(graph, _simplified))
         if simpler.nodes == graph.nodes:
             return graph
         graph = simpler

@@ -18,7 +18,7 @@ from itertools import combinations
 
 import numpy as np
 
-from noyau.compiler.passes.rewrite import Rebuilder, rebuilt
+from noyau.compiler.passes.rewrite import Rebuilder, rebuild
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Shape, flat_index, index_name, indices, product
 from noyau.ir.graph import Constant, Graph, Input, Iota, Map, Node, Reduce, View
@@ -31,7 +31,7 @@ from noyau.ir.ranges import simplify
 def fold_constants(graph: Graph) -> Graph:
     """Each Map of one-element constants, and each view of one into one element, as a constant with a name of its own:
     under the old one it would seem to be a value that is there before the kernel runs."""
-    return rebuilt(graph, _folded)
+    return rebuild(graph, _folded)
 
 
 def _folded(node: Node, rebuilder: Rebuilder) -> Iterable[Node] | str:
@@ -97,7 +97,7 @@ def merge_equal(graph: Graph) -> Graph:
         earlier = earlier_by_key.setdefault(key, node.output)
         return (node,) if earlier == node.output else earlier
 
-    return rebuilt(graph, change)
+    return rebuild(graph, change)
 
 
 def order_operands(graph: Graph) -> Graph:
@@ -118,7 +118,7 @@ def order_operands(graph: Graph) -> Graph:
             case _:
                 return (node,)
 
-    return rebuilt(graph, change)
+    return rebuild(graph, change)
 
 
 def structure(graph: Graph) -> dict[str, str]:
@@ -194,7 +194,7 @@ def drop_unused(graph: Graph) -> Graph:
 
 def compose_views(graph: Graph) -> Graph:
     """Each view reads what the views before it read, at the composed index."""
-    return rebuilt(graph, _composed)
+    return rebuild(graph, _composed)
 
 
 def _composed(node: Node, rebuilder: Rebuilder) -> Iterable[Node]:

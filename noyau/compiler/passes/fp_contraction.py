@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from noyau.compiler.passes.rewrite import Rebuilder, rebuilt, through_views
+from noyau.compiler.passes.rewrite import Rebuilder, rebuild, through_views
 from noyau.ir.graph import Gather, Graph, Map, Node, Reduce, Select, View
 from noyau.ir.operators import OPERATORS
 
@@ -32,7 +32,7 @@ def round_before_differences(graph: Graph) -> Graph:
             places.add(at)
         return _rounded(node, places, rebuilder)
 
-    return rebuilt(graph, change)
+    return rebuild(graph, change)
 
 
 def _rounded(node: Node, places: set[int], rebuilder: Rebuilder) -> tuple[Node, ...]:

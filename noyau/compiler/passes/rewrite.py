@@ -34,7 +34,7 @@ class Rebuilder:
         return name
 
 
-def rebuilt(graph: Graph, change: Callable[[Node, Rebuilder], Iterable[Node] | str]) -> Graph:
+def rebuild(graph: Graph, change: Callable[[Node, Rebuilder], Iterable[Node] | str]) -> Graph:
     """The graph with each node changed: into nodes, of which the last takes its place, or into another value's name.
 
     `change` sees a node with its inputs already renamed. An output of the graph keeps its name: where another value

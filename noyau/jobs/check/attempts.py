@@ -17,7 +17,7 @@ from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
-from noyau.signatures.inputs import in_dtypes, made_by, usual_sizes
+from noyau.signatures.inputs import draw_inputs, in_dtypes, usual_sizes
 from noyau.signatures.instances import instance_of, sizing_integers
 from noyau.signatures.types import Family, Instance, Signature
 from noyau.text import printable
@@ -274,7 +274,7 @@ def _bound(
     reference = op.description.reference
     assert op.inputs is not None
     try:
-        given = made_by(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
+        given = draw_inputs(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
         if dtype is not None:
             given = in_dtypes(given, signature, [dtype] * len(given))
         bound = bind(signature, given, op.known(reference.constants), f"inputs= of {op.name}")

@@ -19,7 +19,7 @@ from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.ops.user_gradients import derived_by
 from noyau.signatures.binding import bind
-from noyau.signatures.inputs import in_dtypes, integers_of, made_by, make, usual_instance, usual_sizes
+from noyau.signatures.inputs import draw_inputs, in_dtypes, integers_of, make, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance
 from noyau.verify.findings import Finding
 
@@ -137,7 +137,7 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
         numbers = usual_sizes(instance, sizes)
         arrays = make(instance, numbers, {**known, **numbers}, rng)
     else:
-        arrays = made_by(op.inputs, rng, sizes, op.description.reference.parameters, op.name)
+        arrays = draw_inputs(op.inputs, rng, sizes, op.description.reference.parameters, op.name)
         arrays = in_dtypes(arrays, signature, [value.dtype for value in instance.inputs])
     bound = bind(signature, arrays, op.known(constants), op.name)
     integers = {

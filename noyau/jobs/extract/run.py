@@ -14,7 +14,7 @@ import numpy as np
 from noyau.codegen.numpy.printer import Written, write
 from noyau.codegen.numpy.terms import Extents
 from noyau.compiler.lowering.names import identifier
-from noyau.compiler.partition.sites import Wires, needed
+from noyau.compiler.partition.sites import Wires, drop_unneeded
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.dtypes import DType
 from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
@@ -211,7 +211,7 @@ def path_graph(wires: Wires, path: Path) -> Graph:
     read = frozenset(path.ends.sources)
     while True:
         collected = replace(wires.collect(path.positions, read), outputs=path.ends.results)
-        graph = own_sizes(needed(collected))
+        graph = own_sizes(drop_unneeded(collected))
         loose = wires.loose(graph, path.positions)
         if not loose:
             return graph

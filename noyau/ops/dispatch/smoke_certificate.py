@@ -20,7 +20,7 @@ from noyau.kernels.programs.generate import GeneratedProgram, Specialization
 from noyau.kernels.programs.run import BuiltProgram
 from noyau.kernels.reference import graph_of
 from noyau.signatures.binding import bind
-from noyau.signatures.inputs import Maker, in_dtypes, made_by, sizes_of
+from noyau.signatures.inputs import Maker, draw_inputs, in_dtypes, sizes_of
 from noyau.verify.adversarial import (
     NORMAL,
     CaseMaker,
@@ -180,7 +180,7 @@ def maker_inputs(
     asked |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
-        given = made_by(maker, rng, asked, description.reference.parameters, description.name)
+        given = draw_inputs(maker, rng, asked, description.reference.parameters, description.name)
         given = in_dtypes(given, signature, wanted.instance.dtypes)
         bound = bind(signature, given, known, f"inputs= of {description.name}")
         if bound.instance == wanted.instance and (of is None or of.holds(bound.sizes)):

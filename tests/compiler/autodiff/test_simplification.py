@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.compiler.autodiff.reverse import derive
-from noyau.compiler.autodiff.simplification import simplified
+from noyau.compiler.autodiff.simplification import simplify_gradient
 from noyau.dtypes import DType
 from noyau.ir.graph import Graph, Map, Node, Reduce
 from noyau.ir.graph_interpreter import evaluate
@@ -70,14 +70,14 @@ def rounding(between: DType, *outputs: str) -> Graph:
 
 
 def test_casts_to_a_half_type_and_back_go_where_nothing_else_reads_the_half():
-    assert functions(simplified(rounding(DType.BF16, "y"))) == ["negative"]
-    assert functions(simplified(rounding(DType.BF16, "y", "there"))) == ["cast", "cast", "negative"]
-    assert functions(simplified(rounding(DType.I32, "y"))) == ["cast", "cast", "negative"]
+    assert functions(simplify_gradient(rounding(DType.BF16, "y"))) == ["negative"]
+    assert functions(simplify_gradient(rounding(DType.BF16, "y", "there"))) == ["cast", "cast", "negative"]
+    assert functions(simplify_gradient(rounding(DType.I32, "y"))) == ["cast", "cast", "negative"]
 
 
 def test_outputs_keep_their_names_and_values():
     graph = traced(lambda x: (x / x.sum() - 1 / x.sum(), x), (5,))
-    same = simplified(graph, ["x"])
+    same = simplify_gradient(graph, ["x"])
     assert same.outputs == graph.outputs
     x = {"x": np.arange(1.0, 6.0)}
     want, got = evaluate(graph, x), evaluate(same, x)

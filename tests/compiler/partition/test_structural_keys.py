@@ -6,7 +6,7 @@ import pytest
 
 from noyau.compiler.partition import cut as partition_cut
 from noyau.compiler.partition.sites import Wires
-from noyau.compiler.partition.structural_keys import StructuralKeys, called
+from noyau.compiler.partition.structural_keys import StructuralKeys, with_names
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
 from noyau.frontends.onnx import wired
@@ -58,9 +58,9 @@ def test_a_set_that_reads_indices_of_others_is_not_told():
 
 def test_names_that_passes_derived_follow_those_of_the_model():
     nodes = given("a", F32, "n"), given("a~1", F32, "n"), value("b", Map("add"), "a a~1", F32, "n")
-    made = called(graph("b", *nodes), {"a": "k", "b": "l"}, Graph((), ()))
+    made = with_names(graph("b", *nodes), {"a": "k", "b": "l"}, Graph((), ()))
     assert [node.output for node in check(made).nodes] == ["k", "k~1", "l"]
-    assert called(graph("b", *nodes), {"a": "k"}, Graph((), ())) is None
+    assert with_names(graph("b", *nodes), {"a": "k"}, Graph((), ())) is None
 
 
 def test_a_deep_model_is_cut_as_without_looking_for_what_is_alike(monkeypatch):

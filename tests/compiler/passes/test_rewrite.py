@@ -9,7 +9,7 @@ import pytest
 from noyau.compiler.passes.rewrite import (
     Rebuilder,
     nameless,
-    rebuilt,
+    rebuild,
     same_as,
     sizes_in_order,
     through_views,
@@ -33,11 +33,11 @@ def chain():
 
 
 def test_nothing_changes_where_nothing_is_changed():
-    assert rebuilt(chain(), lambda node, made: (node,)) == chain()
+    assert rebuild(chain(), lambda node, made: (node,)) == chain()
 
 
 def test_a_value_can_be_another_ones_name_and_an_output_keeps_its_own():
-    found = check(rebuilt(chain(), lambda node, made: node.inputs[0] if node.output == "y" else (node,)))
+    found = check(rebuild(chain(), lambda node, made: node.inputs[0] if node.output == "y" else (node,)))
     assert found["y"].kind == view(at(0))
     assert (found["y"].inputs, found["z"].inputs) == (("a",), ("a",))
 
@@ -49,14 +49,14 @@ def test_a_node_can_become_several():
         first = replace(node, output=made.fresh(node.output))
         return first, replace(node, inputs=(first.output,))
 
-    found = check(rebuilt(chain(), twice))
+    found = check(rebuild(chain(), twice))
     assert [node.output for node in found.nodes] == ["x", "a~1", "a", "y", "z"]
     assert found["a"].inputs == ("a~1",)
 
 
 def test_what_is_renamed_twice_has_the_last_name():
     made = graph("c", given("x", F32), *(value(b, Map("identity"), a, F32) for a, b in ("xa", "ab", "bc")))
-    found = rebuilt(made, lambda node, made: node.inputs[0] if node.inputs else (node,))
+    found = rebuild(made, lambda node, made: node.inputs[0] if node.inputs else (node,))
     assert found["c"].inputs == ("x",)
 
 
