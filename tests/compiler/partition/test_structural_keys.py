@@ -31,7 +31,7 @@ def likeness(text: str) -> StructuralKeys:
 )
 def test_sets_that_differ_in_names_alone_are_alike(other, last, alike):
     found = likeness(TWICE.format(other=other, last=last))
-    one, two = found.key_of(frozenset({0, 1})), found.told(frozenset({2, 3}))
+    one, two = found.key_of(frozenset({0, 1})), found.key_of(frozenset({2, 3}))
     assert (one.key == two.key) is alike
     assert not alike or [nameless(found.wires.extract(frozenset(each))) for each in ({0, 1},)] == [
         nameless(found.wires.extract(frozenset({2, 3})))
@@ -40,13 +40,13 @@ def test_sets_that_differ_in_names_alone_are_alike(other, last, alike):
 
 def test_what_leaves_a_set_tells_it_apart():
     found = likeness("(float[n] x) => (float[n] y) { a = Exp(x) b = Tanh(a) c = Exp(b) d = Tanh(c) y = Mul(d, c) }")
-    assert found.key_of(frozenset({0, 1})).key != found.told(frozenset({2, 3})).key
-    assert found.key_of(frozenset({0})).key == found.told(frozenset({2})).key
+    assert found.key_of(frozenset({0, 1})).key != found.key_of(frozenset({2, 3})).key
+    assert found.key_of(frozenset({0})).key == found.key_of(frozenset({2})).key
 
 
 def test_shapes_tell_sets_apart():
     found = likeness("(float[n] x, float[m] z) => (float[n] y, float[m] w) { y = Exp(x) w = Exp(z) }")
-    assert found.key_of(frozenset({0})).key != found.told(frozenset({1})).key
+    assert found.key_of(frozenset({0})).key != found.key_of(frozenset({1})).key
 
 
 def test_a_set_that_reads_indices_of_others_is_not_told():
@@ -67,7 +67,7 @@ def test_a_deep_model_is_cut_as_without_looking_for_what_is_alike(monkeypatch):
     made = Fusing(llama(3))
     model = wired(made.model, made.imported)
     found = partition_cut.partition(model)
-    monkeypatch.setattr(StructuralKeys, "told", lambda self, positions: None)
+    monkeypatch.setattr(StructuralKeys, "key_of", lambda self, positions: None)
     slowly = partition_cut.partition(model)
     assert [group.positions for group in found.groups] == [group.positions for group in slowly.groups]
     assert found.cuts == slowly.cuts
