@@ -13,7 +13,7 @@ from noyau.compiler.autodiff.functions import map_back, zero_where_zero
 from noyau.compiler.autodiff.gradient_builder import GradientBuilder
 from noyau.compiler.autodiff.reductions import reduce_back, scan_back
 from noyau.compiler.autodiff.saved_values import split
-from noyau.compiler.autodiff.shift_invariance import idle
+from noyau.compiler.autodiff.shift_invariance import invariant_values
 from noyau.compiler.autodiff.simplification import simplify_gradient
 from noyau.compiler.autodiff.views import gather_back, scatter_back, select_back, view_back
 from noyau.dtypes import DType
@@ -253,9 +253,9 @@ class _Deriving:
 
 
 def carriers(graph: Graph, starts: Sequence[str]) -> frozenset[str]:
-    """The float values that carry what those wanted do to the outputs: what is an integer, constant in steps, or idle
-    carries nothing."""
-    carriers, constant = set(starts), idle(graph)
+    """List the float values through which `starts` reach the outputs; integers, steps and invariant values carry
+    nothing."""
+    carriers, constant = set(starts), invariant_values(graph)
     for node in graph.nodes:
         flat = node.kind == Map("cast") and not node.dtype.is_float
         flat |= isinstance(node.kind, Map) and has(node.kind.function, Fact.STEPS)

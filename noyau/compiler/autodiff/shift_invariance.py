@@ -31,13 +31,13 @@ class Growth:
     index: Shape
 
 
-def idle(graph: Graph) -> frozenset[str]:
+def invariant_values(graph: Graph) -> frozenset[str]:
     """The values, made of maxima and minima, on which no float output depends."""
     invariant, candidates = set[str](), set[str]()
     for node in graph.nodes:
         if node.dtype.is_float and _is_candidate(graph, node, candidates):
             candidates.add(node.output)
-            if is_idle(graph, node):
+            if is_invariant(graph, node):
                 invariant.add(node.output)
     return frozenset(invariant)
 
@@ -59,7 +59,7 @@ def _beneath(graph: Graph, name: str) -> str:
     return name
 
 
-def is_idle(graph: Graph, start: Node) -> bool:
+def is_invariant(graph: Graph, start: Node) -> bool:
     """Whether no float output changes with a value."""
     changes: dict[str, Growth] = {start.output: Growth(False, 1, indices(len(start.shape)))}
     behind = False

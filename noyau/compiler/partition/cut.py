@@ -15,7 +15,7 @@ import numpy as np
 
 from noyau.compiler.lowering.nest import lower, unbound
 from noyau.compiler.partition.costs import check_depth, check_recompute
-from noyau.compiler.partition.sites import Model, Place, Positions, Wires
+from noyau.compiler.partition.sites import DefUse, Model, Place, Positions
 from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, with_names
 from noyau.compiler.passes.cleanup import judge_copies
 from noyau.compiler.passes.normal_form import normalise
@@ -90,7 +90,7 @@ def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = No
     """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
     it is a kernel, though there is nothing to fuse it with; `spelt`: raises UnsupportedError for a kernel that the
     language which is wanted has no schedule or spelling for; `reasons`: whether anybody reads why there are cuts."""
-    work = _Partitioning(model, Wires(model), alone_too, spelt, reasons)
+    work = _Partitioning(model, DefUse(model), alone_too, spelt, reasons)
     work.start()
     if alone_too:
         work.join_whole()
@@ -100,9 +100,9 @@ def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = No
     return Partition(groups, tuple(work.reasons()) if reasons else ())
 
 
-def group_of(model: Model, positions: Iterable[int], wires: Wires | None = None) -> Group:
+def group_of(model: Model, positions: Iterable[int], def_use: DefUse | None = None) -> Group:
     """The group of some operators of a model. UnsupportedError where they are no kernel."""
-    return with_kernel(_Partitioning(model, wires or Wires(model), False).group(frozenset(positions)))
+    return with_kernel(_Partitioning(model, def_use or DefUse(model), False).group(frozenset(positions)))
 
 
 @dataclass(slots=True)
@@ -113,7 +113,7 @@ class _Partitioning:
     whichever layer they are in."""
 
     model: Model
-    wires: Wires
+    def_use: DefUse
     alone_too: bool
     spelt: Spelt | None = None
     gives_reasons: bool = True
@@ -128,7 +128,7 @@ class _Partitioning:
     structural_keys: StructuralKeys = field(init=False)
 
     def __post_init__(self) -> None:
-        self.structural_keys = StructuralKeys(self.wires)
+        self.structural_keys = StructuralKeys(self.def_use)
 
     def start(self) -> None:
         """Each operator with a meaning is a group of its own."""
@@ -137,7 +137,7 @@ class _Partitioning:
             if position in self.model.arithmetic or position in self.model.opaque:
                 continue
             kinds = [
-                node.kind for node in self.wires.nodes_at.get(position, ()) if node.output not in self.wires.indices
+                node.kind for node in self.def_use.nodes_at.get(position, ()) if node.output not in self.def_use.indices
             ]
             if all(isinstance(kind, Constant | Input) for kind in kinds):
                 continue
@@ -154,7 +154,7 @@ class _Partitioning:
         before = len(self.sets)
         for place in self.model.places:
             if place.position in self.member:
-                makers = [producer for producer in self.wires.makers(place.position) if producer in self.member]
+                makers = [producer for producer in self.def_use.producers(place.position) if producer in self.member]
                 self.join({place.position, *makers})
                 for producer in makers:  # nothing is tried where all are one by now
                     self.join({place.position, producer})
@@ -167,7 +167,7 @@ class _Partitioning:
         by one would lower every set on the way."""
         linked = {position: {position} for position in self.member}
         for position in self.member:
-            for producer in self.wires.makers(position):
+            for producer in self.def_use.producers(position):
                 if producer in linked and linked[producer] is not linked[position]:
                     linked[position] |= linked[producer]
                     linked.update(dict.fromkeys(linked[position], linked[position]))
@@ -178,7 +178,7 @@ class _Partitioning:
         """Join groups that reduce columns of the same arrays: one pass reads them once, and two read them twice."""
         siblings: dict[tuple[object, str], int] = {}
         for positions in sorted(self.sets.values(), key=min):
-            graph = self.wires.extract(positions)
+            graph = self.def_use.extract(positions)
             over = columns_of(graph)
             if over is None:
                 continue
@@ -214,12 +214,12 @@ class _Partitioning:
     def breaks_convexity(self, together: Positions, read: Positions = frozenset()) -> int | None:
         """An operator on a path that leaves a set and enters it again, or None. Shape arithmetic and indices are on no
         path, for they go along, but for those that the set is known to read."""
-        last, free = max(together), self.wires.free - read
+        last, free = max(together), self.def_use.free - read
         waiting: list[tuple[int, int | None]] = [(position, None) for position in sorted(together)]
         visited = {(position, False) for position in together}
         while waiting:
             position, through = waiting.pop()
-            for reader in self.wires.read_by(position):
+            for reader in self.def_use.consumers(position):
                 if reader in together:
                     if through is not None:
                         return through
@@ -241,7 +241,7 @@ class _Partitioning:
             key = self.structural_keys.key_of(positions)
             if key is not None and key.key in self.found and not (fresh and self.found[key.key]):
                 return self.found[key.key]
-            reason = self.judgement(positions, self.wires.extract(positions), fresh=fresh)
+            reason = self.judgement(positions, self.def_use.extract(positions), fresh=fresh)
         except UnsupportedError as error:
             return str(error)
         if key is not None:
@@ -250,7 +250,7 @@ class _Partitioning:
 
     def judgement(self, positions: Positions, graph: Graph, *, fresh: bool) -> str | None:
         """Why operators that compute a graph cannot be one kernel, or None."""
-        read = self.wires.free & {self.wires.maker.get(node.output, -1) for node in graph.inputs}
+        read = self.def_use.free & {self.def_use.producer_of.get(node.output, -1) for node in graph.inputs}
         if read and self.breaks_convexity(positions, read) is not None:
             return "a size of what it makes is among the numbers that it reads"
         key = nameless(graph)
@@ -294,10 +294,10 @@ class _Partitioning:
 
     def group(self, positions: Positions) -> Group:
         """The group of some operators. UnsupportedError where they compute nothing that noyau knows."""
-        extracted = self.wires.extract(positions)
+        extracted = self.def_use.extract(positions)
         graph = normalise(extracted)
         original = replace(extracted, outputs=graph.outputs)
-        return Group(tuple(sorted(positions)), original, graph, self.wires.ends(positions)[1])
+        return Group(tuple(sorted(positions)), original, graph, self.def_use.ends(positions)[1])
 
     def dissolve(self, positions: Positions, reason: str) -> None:
         """Leave operators as they are after all."""
@@ -312,7 +312,7 @@ class _Partitioning:
         yield from (Cut(position, None, without[position]) for position in sorted(without) if self.is_apart(position))
         texts: dict[Positions, str] = {}
         for place in self.model.places:
-            for producer in self.wires.makers(place.position):
+            for producer in self.def_use.producers(place.position):
                 pair = {producer, place.position} & self.member.keys() - self.alone.keys()
                 if len({self.member[position] for position in pair}) == 2:
                     together = frozenset[int]().union(*(self.sets[self.member[position]] for position in pair))

@@ -38,12 +38,12 @@ class Model:
 
 
 @dataclass(slots=True)
-class Wires:
-    """A model's operators by what they make and read."""
+class DefUse:
+    """Def-use chains of a model: its operators by the values that they make and read."""
 
     model: Model
     nodes_at: dict[int, list[Node]] = field(default_factory=dict)
-    maker: dict[str, int] = field(default_factory=dict)
+    producer_of: dict[str, int] = field(default_factory=dict)
     readers: dict[str, list[int]] = field(default_factory=dict)
     indices: set[str] = field(default_factory=set)  # what is but an index of a loop: ranges, and views of them
     free: Positions = frozenset()  # shape arithmetic, and operators that make indices
@@ -53,7 +53,7 @@ class Wires:
             if node.output in self.model.made_at:
                 self.nodes_at.setdefault(self.model.made_at[node.output], []).append(node)
         for place in self.model.places:
-            self.maker.update(dict.fromkeys(place.outputs, place.position))
+            self.producer_of.update(dict.fromkeys(place.outputs, place.position))
             for name in place.inputs:
                 self.readers.setdefault(name, []).append(place.position)
         for node in self.model.graph.nodes:
@@ -63,14 +63,14 @@ class Wires:
             position for position, nodes in self.nodes_at.items() if all(node.output in self.indices for node in nodes)
         }
 
-    def read_by(self, position: int) -> Iterator[int]:
+    def consumers(self, position: int) -> Iterator[int]:
         for name in self.model.places[position].outputs:
             yield from self.readers.get(name, ())
 
-    def makers(self, position: int) -> list[int]:
-        """The operators that make what an operator reads, in the order in which it reads."""
-        producers = [self.maker.get(name) for name in self.model.places[position].inputs]
-        return list(dict.fromkeys(position for position in producers if position is not None))
+    def producers(self, position: int) -> list[int]:
+        """List the operators that make the operands of one, in their order."""
+        positions = [self.producer_of.get(name) for name in self.model.places[position].inputs]
+        return list(dict.fromkeys(position for position in positions if position is not None))
 
     def extract(self, positions: Positions) -> Graph:
         """The graph of a group: what its operators make, from inputs that others make, in sizes of its own.
@@ -172,7 +172,7 @@ class Wires:
             visited.add(reader)
             if any(output in self.model.graph.outputs for output in self.model.places[reader].outputs):
                 return True
-            for next_ in self.read_by(reader):
+            for next_ in self.consumers(reader):
                 if next_ in self.free:
                     waiting.append(next_)
                 elif next_ not in positions:

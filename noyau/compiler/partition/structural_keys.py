@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, replace
 
-from noyau.compiler.partition.sites import Positions, Wires, is_scalar
+from noyau.compiler.partition.sites import DefUse, Positions, is_scalar
 from noyau.ir.graph import Graph, Node
 
 
@@ -35,7 +35,7 @@ class _Operator:
 class StructuralKeys:
     """Structural keys of sets of operators of a model."""
 
-    wires: Wires
+    def_use: DefUse
     kinds: dict[Hashable, int] = field(default_factory=dict)
     operators: dict[int, _Operator] = field(default_factory=dict)
     outside: dict[str, int] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class StructuralKeys:
                     numbers[name] = len(numbers)
                     members.append(self.from_outside(name))
             words.append((operator.kind, *[numbers[name] for name in operator.read]))
-        leaving, stand_ins = self.wires.ends(positions)
+        leaving, stand_ins = self.def_use.ends(positions)
         if min(members, default=0) < 0 or any(numbers.get(name, own) >= own for name in (*leaving, *stand_ins)):
             return None
         ends = [numbers[name] for name in leaving], [(numbers[a], numbers[b]) for a, b in stand_ins.items()]
@@ -65,26 +65,30 @@ class StructuralKeys:
     def operator(self, position: int) -> _Operator:
         """An operator, described once."""
         if position not in self.operators:
-            nodes = self.wires.nodes_at.get(position, [])
+            nodes = self.def_use.nodes_at.get(position, [])
             own = {node.output: number for number, node in enumerate(nodes)}
             read = dict.fromkeys(name for node in nodes for name in node.inputs if name not in own)
             numbers = own | {name: -1 - number for number, name in enumerate(read)}
             what = tuple(_what(node, tuple(numbers[name] for name in node.inputs)) for node in nodes)
-            demands = tuple(self.wires.model.demands.get(position, ()))
+            demands = tuple(self.def_use.model.demands.get(position, ()))
             self.operators[position] = _Operator(self.number((what, demands)), tuple(own), tuple(read))
         return self.operators[position]
 
     def from_outside(self, name: str) -> int:
         """Number the role of an outside value for its readers; -1 where it stands for more than one value."""
         if name not in self.outside:
-            wires, node = self.wires, self.wires.model.graph[name]
-            place = wires.model.made_at.get(name, -1)
-            if name in wires.indices or wires.is_arithmetic_view(node) or wires.maker.get(name, -1) in wires.free:
+            def_use, node = self.def_use, self.def_use.model.graph[name]
+            place = def_use.model.made_at.get(name, -1)
+            if (
+                name in def_use.indices
+                or def_use.is_arithmetic_view(node)
+                or def_use.producer_of.get(name, -1) in def_use.free
+            ):
                 self.outside[name] = -1
             elif is_scalar(node):
                 self.outside[name] = self.number(_what(node, ()))
             else:
-                demands = tuple(wires.model.demands.get(place, ()))
+                demands = tuple(def_use.model.demands.get(place, ()))
                 self.outside[name] = self.number((node.dtype, node.shape, "~" in name, demands))
         return self.outside[name]
 

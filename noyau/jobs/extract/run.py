@@ -14,7 +14,7 @@ import numpy as np
 from noyau.codegen.numpy.printer import Written, write
 from noyau.codegen.numpy.terms import Extents
 from noyau.compiler.lowering.names import identifier
-from noyau.compiler.partition.sites import Wires, drop_unneeded
+from noyau.compiler.partition.sites import DefUse, drop_unneeded
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.dtypes import DType
 from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
@@ -202,11 +202,11 @@ def require_room(file: File, *, force: bool) -> None:
         raise OutputError(f"{printable(str(file.parent))} is no folder: make it first")
 
 
-def wires_of(original: SourceModel) -> Wires:
-    return Wires(frontend.wired(original.model, original.imported))
+def wires_of(original: SourceModel) -> DefUse:
+    return DefUse(frontend.wired(original.model, original.imported))
 
 
-def path_graph(wires: Wires, path: Path) -> Graph:
+def path_graph(wires: DefUse, path: Path) -> Graph:
     """Graph of a path, as the model spells it: from its sources, in its own sizes."""
     read = frozenset(path.ends.sources)
     while True:

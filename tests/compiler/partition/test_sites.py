@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.partition.sites import Wires, drop_unneeded, is_scalar
+from noyau.compiler.partition.sites import DefUse, drop_unneeded, is_scalar
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx import wired
@@ -16,9 +16,9 @@ from tests.compiler.passes.fusing import Fusing
 from tests.nodes import F32, at, given, graph, value, view
 
 
-def wires(text: str) -> Wires:
+def wires(text: str) -> DefUse:
     made = Fusing(text)
-    return Wires(wired(made.model, made.imported))
+    return DefUse(wired(made.model, made.imported))
 
 
 def extracted(text: str, *positions: int) -> Graph:
@@ -49,10 +49,10 @@ def test_the_whole_is_one_set():
 
 def test_who_makes_what_an_operator_reads_and_who_reads_what_it_makes():
     made = wires(CHAIN)
-    assert made.makers(2) == [1, 0]
-    assert made.makers(0) == []
-    assert sorted(made.read_by(0)) == [1, 2]
-    assert list(made.read_by(2)) == []
+    assert made.producers(2) == [1, 0]
+    assert made.producers(0) == []
+    assert sorted(made.consumers(0)) == [1, 2]
+    assert list(made.consumers(2)) == []
 
 
 def test_numbers_of_the_model_stay_numbers_and_arrays_are_inputs():

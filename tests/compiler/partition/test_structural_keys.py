@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.partition import cut as partition_cut
-from noyau.compiler.partition.sites import Wires
+from noyau.compiler.partition.sites import DefUse
 from noyau.compiler.partition.structural_keys import StructuralKeys, with_names
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
@@ -22,7 +22,7 @@ TWICE = """(float[n, 4] x, float[n, 4] z) => (float[n, 4] y, float[n, 4] b)
 
 def likeness(text: str) -> StructuralKeys:
     made = Fusing(text)
-    return StructuralKeys(Wires(wired(made.model, made.imported)))
+    return StructuralKeys(DefUse(wired(made.model, made.imported)))
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_sets_that_differ_in_names_alone_are_alike(other, last, alike):
     found = likeness(TWICE.format(other=other, last=last))
     one, two = found.key_of(frozenset({0, 1})), found.key_of(frozenset({2, 3}))
     assert (one.key == two.key) is alike
-    assert not alike or [nameless(found.wires.extract(frozenset(each))) for each in ({0, 1},)] == [
-        nameless(found.wires.extract(frozenset({2, 3})))
+    assert not alike or [nameless(found.def_use.extract(frozenset(each))) for each in ({0, 1},)] == [
+        nameless(found.def_use.extract(frozenset({2, 3})))
     ]
 
 

@@ -25,7 +25,7 @@ from noyau.compiler.partition.cut import (
     with_kernel,
     worth,
 )
-from noyau.compiler.partition.sites import Positions, Wires
+from noyau.compiler.partition.sites import DefUse, Positions
 from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError
@@ -94,9 +94,9 @@ def cut(found: TracedGraph, spelt: Spelt | None = None, *, reasons: bool = True)
     """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
     another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
     made = partition(found.model, spelt=spelt, reasons=reasons)
-    groups, cuts, laying = list[Group](), list(made.cuts), _Laying(found, Wires(found.model))
+    groups, cuts, laying = list[Group](), list(made.cuts), _Laying(found, DefUse(found.model))
     for group in made.groups:
-        positions = trimmed(found, frozenset(group.positions), laying.wires)
+        positions = trimmed(found, frozenset(group.positions), laying.def_use)
         reason = "torch shows a value in another way, which is free"
         if positions:
             try:
@@ -113,15 +113,15 @@ def cut(found: TracedGraph, spelt: Spelt | None = None, *, reasons: bool = True)
 class _Laying:
     """Groups as torch lays them out; one that is like another is made after that."""
 
-    def __init__(self, found: TracedGraph, wires: Wires) -> None:
-        self.found, self.wires, self.structural_keys = found, wires, StructuralKeys(wires)
+    def __init__(self, found: TracedGraph, def_use: DefUse) -> None:
+        self.found, self.def_use, self.structural_keys = found, def_use, StructuralKeys(def_use)
         self.made: dict[Hashable, tuple[StructuralKey, Group]] = {}
 
     def group(self, positions: Positions, whole: Group) -> Group | None:
         """The group of what is left of a whole one, or None where that is not worth a kernel. UnsupportedError where
         there is none."""
         told = self.structural_keys.key_of(positions)
-        orders = [order_of(self.found.givers[name].meta["val"]) for name in self.wires.ends(positions)[0]]
+        orders = [order_of(self.found.givers[name].meta["val"]) for name in self.def_use.ends(positions)[0]]
         key = told and (told.key, str(orders))
         if told and key in self.made:
             (first, group), graph = self.made[key], self.found.model.graph
@@ -132,7 +132,7 @@ class _Laying:
             if made is not None:
                 return made
         if positions != frozenset(whole.positions):
-            whole = group_of(self.found.model, positions, self.wires)
+            whole = group_of(self.found.model, positions, self.def_use)
         if not worth(positions, whole.graph) or is_shown(whole.graph):
             return None
         whole = as_torch_lays_it(whole, self.found)
@@ -186,21 +186,21 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
     return order
 
 
-def trimmed(found: TracedGraph, positions: frozenset[int], wires: Wires) -> frozenset[int]:
+def trimmed(found: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
     """The positions of a group without the views at its ends: those that only what is outside reads, or that show what
     comes from outside to others too."""
     left = set(positions)
     while True:
-        gone = {position for position in left if is_view(found, position) and _is_loose(wires, position, left)}
+        gone = {position for position in left if is_view(found, position) and _is_loose(def_use, position, left)}
         if not gone:
             return frozenset(left)
         left -= gone
 
 
-def _is_loose(wires: Wires, position: int, positions: set[int]) -> bool:
+def _is_loose(def_use: DefUse, position: int, positions: set[int]) -> bool:
     """Whether a view at an end of a group can leave it, and something outside reads it."""
-    readers = set(wires.read_by(position))
-    makers = set(wires.makers(position))
+    readers = set(def_use.consumers(position))
+    makers = set(def_use.producers(position))
     return bool(readers - positions) and (not readers & positions or not makers & positions)
 
 

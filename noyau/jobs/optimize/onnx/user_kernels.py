@@ -17,7 +17,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.cut import Group
-from noyau.compiler.partition.sites import Wires
+from noyau.compiler.partition.sites import DefUse
 from noyau.dtypes import DType
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import Activations
@@ -161,7 +161,7 @@ def _spell(dtype: DType, rank: int) -> str:
     return f"{dtype.value} of rank {rank}"
 
 
-def _group(wires: Wires, place: Occurrence, operator: str) -> Group:
+def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     """A place as a group: what runtimes see of its kernel are its buffers, in the model's sizes."""
     graph = place.graph
     inputs = tuple(node.output for node in graph.inputs)
@@ -175,7 +175,7 @@ def _group(wires: Wires, place: Occurrence, operator: str) -> Group:
     return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
 
 
-def _stand_ins(wires: Wires, place: Occurrence) -> Mapping[str, str]:
+def _stand_ins(wires: DefUse, place: Occurrence) -> Mapping[str, str]:
     """Results that have the shapes of values that others only measure."""
     try:
         found = wires.ends(place.path.positions)[1]
