@@ -312,6 +312,32 @@ Statement: TypeAlias = Let | Store | Loop | If | Alloc | Prefetch | Require | In
 
 
 @dataclass(frozen=True, slots=True)
+class Reload:
+    """A row in one tile: these buffers, of cells of so many bytes, are loaded again to write with.
+
+    They come from the L1, which leaves registers to more programs: where as much of a buffer lies there, and rows
+    follow each other at multiples of 16 bytes. Where none begins at one, narrow loads are not repeated either."""
+
+    buffers: frozenset[str]
+    tile: Tile
+    cell_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """Advice to a language for GPUs. A launch that `is_loose` may be wrong by 2**-17 of a value; `reads_once`: each
+    input, and little is written; `shares_inputs`: several programs read the same cells, and nothing else is read again;
+    `is_pipelined`: rounds of loops are loaded ahead; `passes`: the loops over tiles that load from each buffer."""
+
+    is_loose: bool = False
+    reads_once: bool = False
+    shares_inputs: bool = False
+    is_pipelined: bool = False
+    passes: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    reload: Reload | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Launch:
     """Statements of which the outermost loops are bound to THREADS; they run where `when`, a bool of sizes, is true.
     `tiles`: those whose sizes they name, of which the names differ, in the order in which sizes can be told."""
@@ -319,6 +345,7 @@ class Launch:
     body: tuple[Statement, ...]
     when: Expr | None = None
     tiles: tuple[Tile, ...] = ()
+    hints: Hints = Hints()
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from typing import assert_never
 
 from noyau.codegen.idioms import steps_of
 from noyau.codegen.tables import closed, opened
-from noyau.codegen.triton.row_alignment import FOLDED, WRITTEN, Again, Led
+from noyau.codegen.triton.row_alignment import Led
 from noyau.codegen.triton.tables import (
     BOOLS,
     BY_EXP,
@@ -32,11 +32,12 @@ from noyau.codegen.triton.tables import (
     own_name,
     typed,
 )
+from noyau.compiler.schedules.gpu.hints import FOLDED, WRITTEN
 from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, Op, Shape, never_negative, product
-from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Index, InWholeLines, Kernel, Load, Role, Var
+from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Hints, Index, InWholeLines, Kernel, Load, Role, Var
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import at_least_one, lowest
@@ -84,17 +85,19 @@ class Expressions(Sizes):
         self.extents: dict[str, Dim] = {}
         self.inside: dict[str, str] = {}  # the masks of indices that were looked up
         self.conditions: list[str] = []  # of the Ifs that are open
-        self.loose = False  # whether few bits will be kept of what is computed
-        self.once = False  # whether inputs are read once, and little is written
-        self.shared = False  # whether several programs read the same cells, and nothing else is read again
-        self.passes: dict[str, list[str]] = {}  # the loops over tiles that load from each buffer
+        self.hints = Hints()  # of the launch
+        self.passes: dict[str, tuple[str, ...]] = {}  # the loops over tiles that load from each buffer
         self.passing: str | None = None  # the one that is open
-        self.again: Again | None = None  # what is loaded twice
         self.held: dict[str, str] = {}  # what is held of it, by how it was loaded
         self.placed: dict[str, Dim] = {}  # the indices along open tiles
         self.sizes: dict[str, Dim] = {}  # how many cells open tiles have, by their variables
         self.led: dict[str, Led] = {}  # tiles that begin before their rows, by the index along them
         self.ends: dict[Dim, None] = {}  # where the buffers end that are loaded in lines
+
+    @property
+    def reloaded(self) -> frozenset[str]:
+        """The inputs that are loaded again to write with."""
+        return NONE if self.hints.reload is None else self.hints.reload.buffers
 
     # Which tiles.
 
@@ -168,7 +171,7 @@ class Expressions(Sizes):
 
     def again_loaded(self, load: Load, buffer: Buffer) -> str | None:
         """What was loaded to be folded, loaded once more where that takes less than to hold it; None of other cells."""
-        if self.passing != WRITTEN or self.again is None or load.buffer not in self.again.buffers:
+        if self.passing != WRITTEN or load.buffer not in self.reloaded:
             return None
         with self.pass_of(FOLDED):
             held = self.held.get(self.load(load))
@@ -189,20 +192,20 @@ class Expressions(Sizes):
 
     def keeping(self, buffer: str, index: Shape = ()) -> str:
         """Whether a row that is passed over again stays in the cache, as text."""
-        if self.passing == FOLDED and self.again is not None and buffer in self.again.buffers:
+        if self.passing == FOLDED and buffer in self.reloaded:
             return '"evict_last" if AGAIN else ""'
         held = self.memory[buffer]
         whole = self.lanes.keys() <= self.dim_varies(index)
-        if self.once and whole and isinstance(held, Buffer) and held.role is Role.INPUT:
+        if self.hints.reads_once and whole and isinstance(held, Buffer) and held.role is Role.INPUT:
             return FIRST
-        passes = self.passes.get(buffer, [])
+        passes = self.passes.get(buffer, ())
         again = len(passes) > 1 and self.passing in passes
         return EITHER if not again else FIRST if self.passing == passes[-1] else LAST
 
     def leaving(self) -> str:
         """Whether what is written may leave the cache, where rows are to stay in it, as text."""
         last = self.passing in {p[-1] for p in self.passes.values() if len(p) > 1}
-        return FIRST if self.shared or last else EITHER
+        return FIRST if self.hints.shares_inputs or last else EITHER
 
     def cell(self, buffer: Buffer, index: Shape) -> str:
         """The address of a cell."""
@@ -272,7 +275,7 @@ class Expressions(Sizes):
 
     def named(self, function: str, dtype: DType) -> str:
         """The text of a call, with a place for each operand."""
-        loose = self.loose and dtype is DType.F32
+        loose = self.hints.is_loose and dtype is DType.F32
         found = LOOSE.get(function) if loose and function in LOOSE else spelled(function, dtype)
         if found is not None:
             return found
@@ -377,7 +380,7 @@ def merged(monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Seque
 
 def _loosely(monoid: str, dtype: DType, said: Expressions) -> bool:
     """Whether states are merged loosely; the merge is one that the text needs."""
-    loose = said.loose and monoid == "logsumexp" and dtype is DType.F32
+    loose = said.hints.is_loose and monoid == "logsumexp" and dtype is DType.F32
     said.used.merges.add((monoid, dtype, loose))
     return loose
 
@@ -394,7 +397,7 @@ def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
     variables = Variables(Kernel(merge_name(monoid, dtype, loose), (), (), ()))
     said = Expressions(Kernel("", (), (), ()), variables, used)
-    said.loose = loose
+    said.hints = Hints(is_loose=loose)
     for name in names:
         variables.alias(name, variables.fresh(name))
     lines, known = list[str](), dict[Expr, Expr]()

@@ -35,6 +35,7 @@ STAGES_OF = '''def stages_of(size):
     return 3 if size <= 65536 else 2 if size <= 131072 else 1'''
 
 
+NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
 WARP = 32  # threads
 # No thread of 32 warps has more: ptxas, told so, has a round's loads all on the way before it takes in the first.
 # Nothing is said elsewhere: a backend without such an option refuses the word.
@@ -203,8 +204,7 @@ class Caller(Sizes):
             yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
         if printer.said.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
-        if printer.said.again is not None and (again := printer.again()):
-            yield f"AGAIN = {printer.said.again.word} and {self.host('are_aligned')}({', '.join(again)})"
+        yield from self.reloading(printer)
         yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         loops = on_threads(launch.body)[1]
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
@@ -228,6 +228,14 @@ class Caller(Sizes):
         """A function that the text calls on the host, and needs above it."""
         self.used.host.add(function)
         return function
+
+    def reloading(self, printer: Printer) -> Iterator[str]:
+        """Whether inputs are loaded again to write with."""
+        again, reload = printer.again(), printer.launch.hints.reload
+        if reload is not None and again:
+            led = "ALIGN == 1 and " if is_led(printer.tiles) else ""
+            near = f"{led}{reload.tile.name} * {reload.cell_bytes} <= {NEAR}"
+            yield f"AGAIN = {near} and {self.host('are_aligned')}({', '.join(again)})"
 
     def even(self, name: str, even: Even) -> str:
         """Whether every cell of a tile is inside."""

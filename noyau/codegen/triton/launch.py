@@ -10,24 +10,17 @@ from noyau.codegen.identifiers import fitting, wish_of
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import EITHER, Lane, Used, merged
 from noyau.codegen.triton.memory import INDENT, Memory, read
-from noyau.codegen.triton.row_alignment import FOLDED, Led, is_own
+from noyau.codegen.triton.row_alignment import Led, is_own
 from noyau.codegen.triton.tables import const_text
 from noyau.codegen.triton.tiles import (
     bytes_of_round,
-    depth_of,
     even_tiles,
     index_of,
-    is_loose,
     is_reduced_into,
-    leaves_states,
     led_row,
-    loaded_again,
-    loads_ahead,
     merged_memory,
-    passes_over,
-    read_for,
-    shares_inputs,
 )
+from noyau.compiler.schedules.gpu.hints import FOLDED, depth_of, read_for
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, never_negative, product
@@ -67,13 +60,10 @@ class Printer(Memory):
     def __init__(self, kernel: Kernel, position: int, launch: Launch, used: Used) -> None:
         super().__init__(kernel, used, depth_of(launch.body), launch.tiles)
         self.launch = launch
-        self.said.loose = is_loose(kernel, launch)
-        self.said.once = self.rank > 1 and leaves_states(kernel, launch)
-        self.said.passes, self.said.shared = passes_over(launch.body), shares_inputs(kernel, launch)
-        self.said.again = loaded_again(kernel, launch)
+        self.said.hints, self.said.passes = launch.hints, dict(launch.hints.passes)
         self.name = f"{kernel.name}_{position}"
         self.even = even_tiles(launch)
-        self.merged, self.ahead = merged_memory(launch.body), loads_ahead(kernel, launch)
+        self.merged = merged_memory(launch.body)
         self.leads: dict[str, Dim] = {}  # how far before a row 16 bytes begin: where the row begins
         self.staged = list[Dim]()  # bytes that a round loads, of loops of which rounds are loaded ahead
 
@@ -92,7 +82,7 @@ class Printer(Memory):
 
     def again(self) -> list[str]:
         """The inputs that are loaded again, where it is so."""
-        again = self.said.again.buffers if self.said.again is not None and self.said.held else ()
+        again = self.said.reloaded if self.said.held else ()
         return [self.names.blocks[0]["value", b.name] for b in self.kernel.buffers if b.name in again]
 
     def step(self, size: str) -> str:
@@ -192,8 +182,7 @@ class Printer(Memory):
         else:
             name = self.define(self.quotient(let.value) or self.said.top(let.value), fitting(wish))
         self.said.along[let.name] = self.said.varies(let.value)  # of a fold once what it takes in is known
-        again = self.said.again.buffers if self.said.again is not None else ()
-        if isinstance(let.value, Load) and self.said.passing == FOLDED and let.value.buffer in again:
+        if isinstance(let.value, Load) and self.said.passing == FOLDED and let.value.buffer in self.said.reloaded:
             self.said.held[self.said.load(let.value)] = name
         self.names.alias(let.name, name)
 
@@ -201,13 +190,13 @@ class Printer(Memory):
         """A tile divided by what is one value along one of its axes, which is inverted once; None of other values."""
         match value:
             case Call("divide", (x, Var() as by), DType.F32) if self.said.varies(by) < self.said.varies(x):
-                self.used.divides = self.used.divides or not self.said.loose
+                self.used.divides = self.used.divides or not self.launch.hints.is_loose
                 self.used.scales = True
                 divisor = self.said.expr(by)
                 scale = self.define(f"noyau_scale({divisor})", f"{divisor}_scale")
                 scaled = self.define(f"{divisor} * {scale}", f"{divisor}_scaled")
                 inverse = self.define(f"tl.div_rn(1.0, {scaled})", f"{divisor}_inverse")
-                if self.said.loose:
+                if self.launch.hints.is_loose:
                     return f"{closed(self.said.top(x))} * {scale} * {inverse}"
                 scaled = self.define(f'tl.where(tl.abs({scaled}) < float("inf"), {scaled}, 0.0)', f"{divisor}_finite")
                 return f"noyau_quotient({self.said.top(x)}, {scale}, {scaled}, {inverse})"
@@ -248,7 +237,7 @@ class Printer(Memory):
             name = self.names.bind(loop.var, wish_of(loop.var))
             self.said.extents[loop.var] = loop.extent
             turns = f"range(0, {self.said.dim(loop.extent)})"
-            if self.ahead and (size := bytes_of_round(self.kernel, loop)) is not None:
+            if self.launch.hints.is_pipelined and (size := bytes_of_round(self.kernel, loop)) is not None:
                 self.staged.append(product(map(self.said.sizes.__getitem__, self.said.lanes)) * size)
                 turns = f"tl.{turns[:-1]}, num_stages=STAGES)"
             with self.said.pass_of(loop.var), self.block(f"for {name} in {turns}:"):

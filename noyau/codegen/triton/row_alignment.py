@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Call, Expr, Index
 
-FOLDED, WRITTEN = "#folded", "#written"  # what a row in one tile is read for
-
 INSIDE = '''@triton.jit
 def noyau_inside(index, extent, ALIGN: tl.constexpr, EVEN: tl.constexpr):
     """Which cells of a tile are of its row, which it may begin before; EVEN: all are."""
@@ -101,13 +99,3 @@ def is_own(condition: Expr) -> str | None:
             return next(iter(index.names))
         case _:
             return None
-
-
-@dataclass(frozen=True, slots=True)
-class Again:
-    """A row in one tile, of which these buffers are loaded again to write with, from the L1, which leaves registers to
-    more programs. `word` says where: as much of a buffer lies there, and rows follow each other at multiples of 16
-    bytes; where none begins at one, narrow loads are not repeated either."""
-
-    buffers: frozenset[str]
-    word: str

@@ -5,13 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from noyau.codegen.triton.row_alignment import FOLDED, WRITTEN, Again
-from noyau.compiler.schedules.gpu.tiles import ONE, folds_in, is_dear
-from noyau.compiler.schedules.primitives import Statements
-from noyau.dtypes import HALVES
-from noyau.ir.dims import Dim, Op, Shape, product
+from noyau.compiler.schedules.gpu.tiles import ONE
+from noyau.ir.dims import Dim, Op, product
 from noyau.ir.loops import (
-    Alloc,
     Axis,
     Call,
     Fold,
@@ -22,16 +18,12 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
-    Role,
     Statement,
     Store,
     Tile,
     TilePolicy,
 )
-from noyau.ir.operators import Fact, has
-from noyau.ir.walk import every_expression, every_statement, expressions, on_threads
-
-NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
+from noyau.ir.walk import every_expression, every_statement
 
 
 def is_reduced_into(statement: Statement, empty: Store) -> bool:
@@ -47,24 +39,6 @@ def merged_memory(body: Iterable[Statement]) -> frozenset[str]:
     """The memory of which the cells of a tile are merged into one state."""
     loops = [s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.SERIAL and s.tile]
     return frozenset(expr.buffer for s in loops for expr in every_expression(s.body) if isinstance(expr, Load))
-
-
-def depth_of(body: Iterable[Statement]) -> int:
-    """How many tiles stand in each other at most; at least 1."""
-
-    def deepest(statements: Iterable[Statement]) -> int:
-        most = 0
-        for statement in statements:
-            if isinstance(statement, Loop):
-                most = max(most, deepest(statement.body) + (statement.tile is not None))
-            elif isinstance(statement, If):
-                most = max(most, deepest(statement.body))
-            for expr in expressions(statement):
-                if isinstance(expr, Fold):
-                    most = max(most, deepest(expr.body) + (expr.tile is not None))
-        return most
-
-    return max(1, deepest(body))
 
 
 def led_row(index: Index) -> Dim | None:
@@ -85,109 +59,10 @@ def index_of(body: Sequence[Statement], variable: str) -> tuple[Let, Dim] | None
             return None
 
 
-def is_loose(kernel: Kernel, launch: Launch) -> bool:
-    """Whether a launch may be wrong by 2**-17 of a value: all its arrays of floats are halves, of which a last bit is
-    2**-11 or more, and nothing in it jumps."""
-    ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH and buffer.shape]
-    wide = [buffer.shape for buffer in ends if buffer.role is Role.OUTPUT]
-    arrays = [b.dtype for b in ends if b.role is Role.OUTPUT or not _is_of_rows(b.shape, wide)]
-    floats = [dtype for dtype in arrays if dtype.is_float]
-    calls = [expr for expr in every_expression(launch.body) if isinstance(expr, Call)]
-    jumps = any(
-        has(call.function, Fact.STEPS | Fact.JUMPS) or (call.function == "cast" and _to_whole(call)) for call in calls
-    )
-    return bool(floats) and all(dtype in HALVES for dtype in floats) and not jumps
-
-
-def _is_of_rows(shape: Shape, wide: Iterable[Shape]) -> bool:
-    """Whether cells of this shape are one for each row of wider arrays."""
-    return shape[-1] == Dim.of(1) or any(len(shape) < len(other) and shape == other[: len(shape)] for other in wide)
-
-
-def _to_whole(cast: Call) -> bool:
-    return cast.operands[0].dtype.is_float and not cast.dtype.is_float
-
-
 def rounds_apart(launch: Launch) -> bool:
     """Whether a value is rounded before others are made of it (see compiler/passes/fp_contraction.py): nothing is
     fused then."""
     return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every_expression(launch.body))
-
-
-def leaves_states(kernel: Kernel, launch: Launch) -> bool:
-    """Whether all that a launch stores are states, for a later one."""
-    scratch = {buffer.name for buffer in kernel.buffers if buffer.role is Role.SCRATCH}
-    buffers = {buffer.name for buffer in kernel.buffers}
-    stores = [s for s in every_statement(launch.body) if isinstance(s, Store)]
-    return all(scratch.issuperset(store.buffers) for store in stores if buffers & set(store.buffers))
-
-
-def shares_inputs(kernel: Kernel, launch: Launch) -> bool:
-    """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
-    are to stay in the cache, before what is written."""
-    statements, names = list(every_statement(launch.body)), {loop.var for loop in on_threads(launch.body)[1]}
-    loads = [expr for expr in every_expression(launch.body) if isinstance(expr, Load)]
-    if any(isinstance(expr, Fold) for expr in every_expression(launch.body)) or not names:
-        return False
-    if any(isinstance(s, Alloc) or (isinstance(s, Loop) and s.axis is Axis.SERIAL) for s in statements):
-        return False
-    made = {s.name: s.value.dim.names for s in statements if isinstance(s, Let) and isinstance(s.value, Index)}
-    read = [frozenset().union(*(made.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
-    inputs = {buffer.name for buffer in kernel.of(Role.INPUT)}
-    pairs = zip(loads, read, strict=True)
-    return any(load.buffer in inputs and load.index and not names <= found for load, found in pairs)
-
-
-def passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:
-    """The loops over tiles, one after the other, that load from each buffer."""
-    found: dict[str, list[str]] = {}
-    for statement in every_statement(body):
-        if isinstance(statement, Loop) and statement.axis is Axis.SERIAL and statement.tile is None:
-            loaded = {expr.buffer for expr in every_expression(statement.body) if isinstance(expr, Load)}
-            for name in loaded:
-                found.setdefault(name, []).append(statement.var)
-    return found
-
-
-def loaded_again(kernel: Kernel, launch: Launch) -> Again | None:
-    """What a launch loads twice: where one fold, which computes little of a cell, reads what is then written with."""
-    body, folded, written = tuple(launch.body), list[tuple[Tile | None, Statements]](), list[Statement]()
-    for tile in (s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.LANES):
-        if tile.tile is not None and not is_filled(tile) and (word := read_for(kernel, tile)) is not None:
-            folded += [(tile.tile, tile.body)] if word == FOLDED else []
-            written += tile.body if word == WRITTEN else ()
-    folded += [(fold.tile, fold.body) for fold in folds_in(*body)]
-    if passes_over(body) or len(folded) != 1 or is_dear(folded[0][1]):
-        return None
-    found = folded[0][0]
-    read, again = (
-        {(e.buffer, e.where is None) for e in every_expression(s) if isinstance(e, Load)}
-        for s in (folded[0][1], written)
-    )
-    alike = {name for name, _ in read & again}  # what is read under a condition is not what was held without one
-    cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(Role.INPUT) if buffer.name in alike}
-    if found is None or not cells:
-        return None
-    led = "ALIGN == 1 and " if is_led(launch.tiles) else ""
-    return Again(frozenset(cells), f"{led}{found.name} * {max(cells.values())} <= {NEAR}")
-
-
-def is_filled(tile: Loop) -> bool:
-    """Whether a tile sets memory to what it is at first."""
-    match tile.body:
-        case (Store(_, (at,), _, None),):
-            return at == Dim.of(tile.var)
-        case _:
-            return False
-
-
-def read_for(kernel: Kernel, tile: Loop) -> str | None:
-    """Whether the cells of a tile are folded, or written; None of a tile around others."""
-    inside = list(every_statement(tile.body))
-    if any(isinstance(s, Loop) for s in inside) or folds_in(*tile.body):
-        return None
-    stored = {name for s in inside if isinstance(s, Store) for name in s.buffers}
-    return WRITTEN if stored & {buffer.name for buffer in kernel.buffers} else FOLDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,13 +112,6 @@ def _even(rest: Dim, tile_sizes: Collection[str]) -> Even | None:
             steps.append(product(map(Dim.of, sizes)))
         whole -= Dim(((atoms, factor),))
     return None if any(name.startswith("#") for name in whole.names) else Even(whole, tuple(steps), led)
-
-
-def loads_ahead(kernel: Kernel, launch: Launch) -> bool:
-    """Whether rounds of loops are loaded ahead: in kernels of rows and sums over them, where no buffer is passed over
-    again. Elsewhere programs enough are on the way, and it took longer: sums of columns 1.1x, cross-entropy 1.7x."""
-    loops = [s for one in kernel.launches for s in every_statement(one.body) if isinstance(s, Loop)]
-    return any(loop.var == "#part" for loop in loops) and all(len(p) == 1 for p in passes_over(launch.body).values())
 
 
 def bytes_of_round(kernel: Kernel, loop: Loop) -> Dim | None:

@@ -13,6 +13,7 @@ from math import inf
 
 from noyau.compiler.schedules.cpu.loop_fusion import are_alike, in_one_pass, parted
 from noyau.compiler.schedules.cpu.strategy_choice import reads_along
+from noyau.compiler.schedules.gpu.hints import with_hints
 from noyau.compiler.schedules.gpu.rows import lead_of, rows, side_by_side
 from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns
 from noyau.compiler.schedules.gpu.shared_rows import SHORT
@@ -179,8 +180,8 @@ def on_gpu(kernel: Kernel) -> Kernel:
     flat = with_bodies(flatten(kernel), lambda body: rewrite(body, _plain))
     both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
     if both is not None:
-        return with_tiles(rows_and_columns(flat, both))
-    return with_tiles(each(flat, [launch.body for launch in flat.launches], _one))
+        return with_hints(with_tiles(rows_and_columns(flat, both)))
+    return with_hints(with_tiles(each(flat, [launch.body for launch in flat.launches], _one)))
 
 
 def _plain(expr: Expr) -> Expr:
