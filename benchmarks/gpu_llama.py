@@ -172,13 +172,11 @@ def first(part: str, side: str) -> dict[str, Any]:
 def clocked() -> dict[str, float]:
     """The seconds that parts of noyau take from now on, those of several graphs together."""
     from noyau.hosts.torch.modules import sites as modules_sites
-    from noyau.jobs.optimize.cuda import forked_selection
     from noyau.jobs.optimize.cuda import host as cuda_host
 
     spent: dict[str, float] = {}
     for module, name in (
         (modules_sites, "traced"),
-        (forked_selection.ForkedPlanner, "result"),
         (cuda_host, "plan_for_triton"),
         (cuda_host, "certify_all"),
         (cuda_host.CudaBench, "timing"),

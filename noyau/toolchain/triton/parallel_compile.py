@@ -13,7 +13,6 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
-from types import SimpleNamespace
 from typing import Any
 
 from noyau.toolchain.triton.compile_server import Task
@@ -124,15 +123,6 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     if process.returncode is None:  # its number is still its own
         with contextlib.suppress(OSError):
             os.killpg(process.pid, signal.SIGKILL)
-
-
-def stand_in(capability: int) -> None:
-    """Let Triton compile for a GPU of this compute capability, which this process does not ask."""
-    from triton.backends.compiler import GPUTarget
-    from triton.runtime import driver
-
-    target = GPUTarget("cuda", capability, 32)
-    driver.set_active(SimpleNamespace(get_current_device=lambda: 0, get_current_target=lambda: target))
 
 
 def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Task:

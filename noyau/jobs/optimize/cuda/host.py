@@ -57,14 +57,9 @@ class CudaHost:
     registered: bool = False
 
     def plan(self) -> tuple[Partition, Plan]:
-        """The groups of the graph and their kernels, as a copy of this process has found them, or as this one does.
-        BuildError where nothing in Triton runs on the device."""
+        """The groups of the graph and their kernels. BuildError where nothing in Triton runs on the device."""
         require_device(self.device)
-        ahead = self.ahead
-        copied = ahead.copied.result() if ahead is not None and ahead.copied is not None else None
-        if copied is not None:
-            return copied.cut, copied.plan
-        return plan_for_triton(self.found, reasons=ahead is None or ahead.reasons)
+        return plan_for_triton(self.found, reasons=self.ahead is None or self.ahead.reasons)
 
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled and certified on the device."""

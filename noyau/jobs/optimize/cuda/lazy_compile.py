@@ -1,7 +1,6 @@
 """A graph on a GPU whose first result does not wait for kernels: torch's own run first, noyau's from the second call.
 
-Kernels are certified and timed when a graph is called again: one that is called once would never win that back. What
-other processes find of them meanwhile (device_ahead) nobody waits for.
+Kernels are certified and timed when a graph is called again: one that is called once would never win that back.
 """
 
 from __future__ import annotations

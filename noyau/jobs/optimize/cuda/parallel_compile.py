@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import pickle
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Event, Lock
@@ -17,7 +16,7 @@ from noyau.frontends.torch.dtypes import hinted
 from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.torch.candidates import input_names
-from noyau.toolchain.triton.parallel_compile import COMPILER, stand_in, task_of
+from noyau.toolchain.triton.parallel_compile import COMPILER
 
 BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: set when its launches are compiled
 _TAKING = Lock()  # of the events of a kernel, for which one waits
@@ -48,23 +47,6 @@ def first_call(kernel: Planned, found: TracedGraph) -> FirstCall:
     fakes = [found.givers[name].meta["val"] for name in input_names(group)]
     forms = [(tuple(map(hinted, fake.shape)), tuple(map(hinted, fake.stride())), fake.dtype) for fake in fakes]
     return FirstCall(kernel, layouts_of(group, found), tuple(forms))
-
-
-def tasks_of(kernels: Sequence[Planned], found: TracedGraph, capability: int) -> dict[str, list[bytes]]:
-    """The launches of kernels as tasks, by the names of those, in a process that does not ask the GPU."""
-    made: dict[str, list[bytes]] = {}
-    for kernel in kernels:
-        with contextlib.suppress(Exception):  # Triton is not there, or its insides are other ones
-            stand_in(capability)
-            launches = first_call(kernel, found).launches(torch.device("meta"))
-            made[kernel.operator] = [pickle.dumps(task_of(*each)) for each in launches]
-    return made
-
-
-def give(tasks: Mapping[str, Sequence[bytes]]) -> None:
-    """Begin with tasks of kernels that nothing is begun of."""
-    for name, each in tasks.items():
-        _begin(name, lambda each=each: [COMPILER.send(task) for task in each])  # type: ignore[misc]  # as it is now
 
 
 def begin(kernels: Sequence[Planned], found: TracedGraph, device: torch.device) -> None:

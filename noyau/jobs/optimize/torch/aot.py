@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from threading import Lock, Thread
-from typing import TYPE_CHECKING
 
 from torch import fx
 from torch.utils._python_dispatch import _disable_current_modes
@@ -30,9 +29,6 @@ from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest
 
-if TYPE_CHECKING:
-    from noyau.jobs.optimize.cuda.forked_selection import ForkedPlanner  # of a GPU alone
-
 _BEGINNING = Lock()  # of Triton: what two threads find out at once they both work for
 
 
@@ -48,7 +44,7 @@ class Sketch:
 class AheadOfTime:
     """Graphs of one captured module, and the certificates of their kernels. Use it in a `with`, which ends what still
     runs; what is known by then stays known. Once `closed`, who begins something ends it. `waits`: whether kernels
-    are wanted at once; `copied`: what finds those of the one graph on a GPU."""
+    are wanted at once."""
 
     def __init__(
         self,
@@ -58,9 +54,7 @@ class AheadOfTime:
         reasons: bool = True,
         on_gpu: bool = False,
         waits: bool = True,
-        copied: ForkedPlanner | None = None,
     ) -> None:
-        self.copied = copied
         self.certification, self.say = Certification(CERTIFICATES[wishes.certificate]), say
         self.reasons = reasons
         self.closed = False

@@ -30,7 +30,6 @@ from noyau.jobs.optimize.torch.options import CompileOptions
 from noyau.workers.resources import give_back
 
 if TYPE_CHECKING:
-    from noyau.jobs.optimize.cuda.forked_selection import ForkedPlanner  # of a GPU alone
     from noyau.jobs.optimize.cuda.host import CudaHost
 
 log = logging.getLogger("noyau")
@@ -81,10 +80,9 @@ def compile_graph(
     names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     tangents = [at for at, name in enumerate(names) if name.startswith("tangents")]
     if is_prompt(module.graph, wishes, record):
-        from noyau.jobs.optimize.cuda import forked_selection, lazy_compile
+        from noyau.jobs.optimize.cuda import lazy_compile
 
-        copied = forked_selection.begin(module.graph)
-        run = lazy_compile.compile_lazily(module, lambda: compile_now(module, (), kind, wishes, record, copied=copied))
+        run = lazy_compile.compile_lazily(module, lambda: compile_now(module, (), kind, wishes, record))
     else:
         run = compile_now(module, inputs, kind, wishes, record, ahead)
     return executor.in_memory_at(tangents, run) if tangents else run
@@ -108,14 +106,13 @@ def compile_now(
     wishes: CompileOptions,
     record: GraphRecord,
     ahead: AheadOfTime | None = None,
-    copied: ForkedPlanner | None = None,
 ) -> Boxed:
-    """As `compile_graph`, its kernels made; `copied`: what finds them beside."""
+    """As `compile_graph`, its kernels made."""
     on_gpu = modules_sites.device_of(module.graph) != modules_sites.CPU
     try:
         with contextlib.ExitStack() as stack:
             known = ahead or stack.enter_context(
-                AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu, copied=copied)
+                AheadOfTime(wishes, log.info, reasons=not record.forgets, on_gpu=on_gpu)
             )
             if known.closed:  # torch may ask for a backward late: the processes that are started for it end here
                 stack.callback(known.certification.__exit__)
