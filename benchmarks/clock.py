@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from record import write as write_record
 
+from noyau.text import as_json
 from noyau.timing.comparison import Comparison, Timed, Verdict, compare, compare_swapped
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine, usable_cores
@@ -153,8 +154,8 @@ def measured(runs: int, budget_s: float, machines: Sequence[str], places: Sequen
                     "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
                     "runs": runs,
                     "budget_s": budget_s,
-                    "before": start.to_json(),
-                    "after": conditions().to_json(),
+                    "before": as_json(start),
+                    "after": as_json(conditions()),
                     **found,
                 }
             )

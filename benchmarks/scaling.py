@@ -19,6 +19,7 @@ from typing import Any
 from record import write as write_record
 from six_paths import PATHS, against_copy, bytes_of, fuse, inputs_of
 
+from noyau.text import as_json
 from noyau.timing.bandwidth import floor_s
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
@@ -121,8 +122,8 @@ def main() -> int:
     record = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": this_machine().to_json(),
-        "before": start.to_json(),
-        "after": conditions().to_json(),
+        "before": as_json(start),
+        "after": as_json(conditions()),
         "paths": paths,
     }
     write_record(record, arguments.output)

@@ -31,6 +31,7 @@ from noyau.hosts.onnxruntime.install import installable, library, put_back
 from noyau.hosts.onnxruntime.session_workers import Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.ir.graph import Constant
+from noyau.text import as_json
 from noyau.timing.comparison import Comparison, compare
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
@@ -272,8 +273,8 @@ def main() -> int:
     record = {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "machine": this_machine().to_json(),
-        "before": start.to_json(),
-        "after": conditions().to_json(),
+        "before": as_json(start),
+        "after": as_json(conditions()),
         "means": means,
         "paths": rows,
     }

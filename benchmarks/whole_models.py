@@ -33,6 +33,7 @@ from noyau.jobs.command_line import sizes_of
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import optimize
 from noyau.jobs.profile import run as profile_run
+from noyau.text import as_json
 from noyau.timing.comparison import Comparison, Verdict, spell_s
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine
@@ -111,7 +112,7 @@ def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s
     found = timed(subject, asked, threads, budget_s)
     wishes = profile_run.Wishes(dims, threads=threads, budget_s=budget_s)
     profile = profile_run.profile(subject.original.path, wishes, lambda step: None)
-    meanwhile = {"before": start.to_json(), "after": conditions().to_json()}
+    meanwhile = {"before": as_json(start), "after": as_json(conditions())}
     for sizes, (comparison, told), at in zip(asked, found, profile.at, strict=True):
         yield {
             "sizes": dict(sizes),

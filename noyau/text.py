@@ -1,9 +1,15 @@
-"""What a session or a notebook shows of a record: what `print` shows."""
+"""Records and names as text: printed, and as plain data for JSON."""
 
 from __future__ import annotations
 
+import math
 import os
+from collections.abc import Collection, Mapping
+from dataclasses import fields
+from enum import Enum
+from numbers import Integral, Real
 from pathlib import Path
+from typing import Any
 
 from noyau.errors import InputError
 
@@ -42,3 +48,28 @@ def path_of(given: object, called: str) -> Path:
         return Path(given)
     told = f"and this is of the type {type(given).__name__}"
     raise InputError(f"{called} the path of a file, {told}: give a text or a Path")
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as plain data for JSON: a record by its own `to_json`, or as its fields in order; an enum as its
+    value; a number that is not finite as None."""
+    match value:
+        case Enum():
+            return as_json(value.value)
+        case None | bool() | str():
+            return value
+        case Integral():
+            return int(value)
+        case Real():
+            return float(value) if math.isfinite(value) else None
+        case Mapping():
+            return {str(key): as_json(part) for key, part in value.items()}
+        case list() | tuple():
+            return [as_json(part) for part in value]
+        case _:
+            return value.to_json() if hasattr(value, "to_json") else fields_json(value)
+
+
+def fields_json(record: Any, without: Collection[str] = ()) -> dict[str, Any]:
+    """Return the fields of a record as plain data, in order, but some."""
+    return {field.name: as_json(getattr(record, field.name)) for field in fields(record) if field.name not in without}

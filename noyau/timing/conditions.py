@@ -19,7 +19,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 _ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked
 
@@ -67,9 +66,6 @@ class Conditions:
     pulse_s: float
     load: float | None
     stolen_s: float | None
-
-    def to_json(self) -> dict[str, Any]:
-        return {"mhz": self.mhz, "pulse_s": self.pulse_s, "load": self.load, "stolen_s": self.stolen_s}
 
 
 def conditions(clock: Clock = time.perf_counter) -> Conditions:

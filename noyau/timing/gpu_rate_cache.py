@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from noyau.text import as_json
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain import cached_records
 from noyau.version import __version__
@@ -32,10 +33,6 @@ class Gpu:
     capability: str
     driver: str
     versions: Mapping[str, str]
-
-    def to_json(self) -> dict[str, Any]:
-        told = {name: getattr(self, name) for name in self.__slots__}
-        return {**told, "versions": dict(self.versions)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +63,22 @@ class GpuMeasured:
             told = "; ".join(filter(None, [told, "what overwrites the L2 made no call slower"]))
         return told
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "gpu": self.gpu.to_json(),
-            "copy_bytes_per_s": _spelt(self.copy),
-            "read_bytes_per_s": _spelt(self.read),
-            "fill_bytes_per_s": _spelt(self.fill),
-            "matmul_flops_per_s": dict(self.matmul),
-            "launch_s": dict(self.launch_s),
-            "transfer_bytes_per_s": _spelt(self.transfer),
-            "flush_s": dict(self.flush_s),
-            "conditions": [each.to_json() for each in self.conditions],
-            "date": self.date,
-        }
+    def to_json(self) -> Any:
+        return as_json(
+            {
+                "format": FORMAT,
+                "gpu": self.gpu,
+                "copy_bytes_per_s": self.copy,
+                "read_bytes_per_s": self.read,
+                "fill_bytes_per_s": self.fill,
+                "matmul_flops_per_s": self.matmul,
+                "launch_s": self.launch_s,
+                "transfer_bytes_per_s": self.transfer,
+                "flush_s": self.flush_s,
+                "conditions": self.conditions,
+                "date": self.date,
+            }
+        )
 
     def floor_s(self, read_bytes: int, written_bytes: int, temperature: str = COLD) -> float:
         """The least seconds in which this GPU moves so many bytes: as much of both at the rate of copies, what is read
@@ -165,7 +164,3 @@ def _key(device: str) -> str:
 
 def _numbered(told: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
     return {name: {int(size): float(rate) for size, rate in each.items()} for name, each in told.items()}
-
-
-def _spelt(curves: Mapping[str, Curve]) -> dict[str, dict[str, float]]:
-    return {name: {str(size): rate for size, rate in each.items()} for name, each in curves.items()}

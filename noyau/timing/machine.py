@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from noyau.errors import BuildError
+from noyau.text import fields_json
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.version import __version__
 
@@ -87,11 +88,4 @@ class Machine:
     versions: Mapping[str, str]
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "cpu": self.cpu,
-            "cores": self.cores,
-            "level": self.level,
-            "compiler": self.compiler,
-            "os": self.os,
-            "versions": dict(sorted(self.versions.items())),
-        }
+        return {**fields_json(self), "versions": dict(sorted(self.versions.items()))}

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import CheckError, NoyauError
+from noyau.text import as_json
 from noyau.timing.comparison import Clock, Comparison, Timed, Verdict, compare
 from noyau.timing.conditions import Conditions, conditions, others_rest, unsteady
 from noyau.timing.input_rotation import Arrays, Rotation, cold_sets, hot_sets, packed_sets
@@ -81,19 +82,21 @@ class Trial:
         """What to do where the verdict is AMBIGUOUS."""
         return "; ".join(filter(None, [self.hot.advice, self.note])) if self.verdict is Verdict.AMBIGUOUS else ""
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "names": list(self.names),
-            "inputs": list(self.inputs),
-            "verdict": self.verdict.value,
-            "hot": comparison_json(self.hot),
-            "cold": comparison_json(self.cold),
-            "compile_s": list(self.compile_s),
-            "peak_bytes": list(self.peak_bytes),
-            "conditions": [each.to_json() for each in self.conditions],
-            "verified": self.verified,
-            "note": self.note,
-        }
+    def to_json(self) -> Any:
+        return as_json(
+            {
+                "names": self.names,
+                "inputs": self.inputs,
+                "verdict": self.verdict,
+                "hot": comparison_json(self.hot),
+                "cold": comparison_json(self.cold),
+                "compile_s": self.compile_s,
+                "peak_bytes": self.peak_bytes,
+                "conditions": self.conditions,
+                "verified": self.verified,
+                "note": self.note,
+            }
+        )
 
 
 def comparison_json(found: Comparison) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from functools import cache
 from typing import Any
 
 from noyau.errors import OutputError
+from noyau.text import as_json
 from noyau.timing.conditions import Conditions, cache_ladder, conditions, unsteady
 from noyau.timing.machine import Machine, this_machine, usable_cores
 from noyau.timing.rates import LARGEST, SIZES, curve, loops, scalar_rate, scalar_rates
@@ -46,18 +47,20 @@ class Measured:
         """What makes the numbers doubtful, or nothing."""
         return unsteady(*self.conditions, self.machine.cores)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "format": FORMAT,
-            "machine": self.machine.to_json(),
-            "caches_bytes": dict(self.caches),
-            "copy_bytes_per_s": _spelt(self.copy),
-            "read_bytes_per_s": _spelt(self.read),
-            "values_per_s": dict(self.rates),
-            "scaling": _spelt(self.scaling),
-            "conditions": [each.to_json() for each in self.conditions],
-            "date": self.date,
-        }
+    def to_json(self) -> Any:
+        return as_json(
+            {
+                "format": FORMAT,
+                "machine": self.machine,
+                "caches_bytes": self.caches,
+                "copy_bytes_per_s": self.copy,
+                "read_bytes_per_s": self.read,
+                "values_per_s": self.rates,
+                "scaling": self.scaling,
+                "conditions": self.conditions,
+                "date": self.date,
+            }
+        )
 
 
 def measured(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> Measured:
@@ -150,7 +153,3 @@ def _read(told: Mapping[str, Any]) -> Measured:
 
 def _numbered(told: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
     return {int(threads): {int(size): float(rate) for size, rate in each.items()} for threads, each in told.items()}
-
-
-def _spelt(curves: Mapping[Any, Mapping[int, float]]) -> dict[str, dict[str, float]]:
-    return {str(name): {str(size): rate for size, rate in each.items()} for name, each in curves.items()}

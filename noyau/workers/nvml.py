@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -35,9 +35,6 @@ class GpuConditions:
     temperature_c: int | None = None
     power_w: float | None = None
     held_back: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None) -> GpuConditions:

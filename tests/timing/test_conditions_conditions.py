@@ -5,6 +5,7 @@ import json
 
 import pytest
 
+from noyau.text import as_json
 from noyau.timing.conditions import (
     Conditions,
     cache_ladder,
@@ -22,7 +23,7 @@ CALM = Conditions(2000.0, 1e-4, 0.5, 10.0)
 def test_a_moment_is_recorded():
     found = conditions()
     assert 0 < found.pulse_s < 1
-    assert json.loads(json.dumps(found.to_json()))["pulse_s"] == found.pulse_s
+    assert json.loads(json.dumps(as_json(found)))["pulse_s"] == found.pulse_s
 
 
 def test_the_pulse_is_the_best_of_some_tries():

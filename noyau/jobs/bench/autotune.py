@@ -21,7 +21,7 @@ from noyau.ops.dispatch.winners import Winner, record
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Signature
-from noyau.text import Printed
+from noyau.text import Printed, as_json
 from noyau.timing.comparison import spell_s
 
 Say = Callable[[str], None]
@@ -51,9 +51,7 @@ class Tuned(Printed):
             each.raise_if_bad()
 
     def to_json(self) -> dict[str, Any]:
-        told = [{name: getattr(each, name) for name in Winner.__slots__} for each in self.winners]
-        benched = [each.to_json() for each in self.benched]
-        return {"winners": told, "benched": benched, "left_out": dict(self.left_out)}
+        return {name: as_json(getattr(self, name)) for name in ("winners", "benched", "left_out")}
 
     def __str__(self) -> str:
         lines = [

@@ -9,6 +9,7 @@ from typing import Any
 from noyau.errors import CheckError
 from noyau.jobs.bench.work import Work
 from noyau.jobs.report.text import Record, number
+from noyau.text import as_json
 from noyau.timing.comparison import Comparison, Series, Verdict
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
@@ -132,18 +133,9 @@ class At:
         return self.deciding(name)[1].verdict
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "sizes": dict(self.sizes),
-            "inputs": list(self.inputs),
-            "work": self.work.to_json(),
-            "floor_s": number(self.floor_s),
-            "against": self.against,
-            "best": self.best,
-            "candidates": [self._row_json(row) for row in self.rows],
-            "conditions": [each.to_json() for each in self.conditions],
-            "notes": list(self.notes),
-            "doubts": self.doubts,
-        }
+        rows = [self._row_json(row) for row in self.rows]
+        names = ("sizes", "inputs", "work", "floor_s", "against", "best", "candidates", "conditions", "notes", "doubts")
+        return {name: as_json(rows if name == "candidates" else getattr(self, name)) for name in names}
 
     def _row_json(self, row: Row) -> dict[str, Any]:
         told = {name: getattr(row, name) for name in _TOLD}
@@ -195,12 +187,6 @@ class Benched(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order, with every sample; a number that is not known, or not finite, is None."""
-        return {
-            "schema_version": self.schema_version,
-            "name": self.name,
-            "ok": self.ok,
-            "machine": self.machine.to_json(),
-            "threads": dict(self.threads),
-            **({} if self.gpu is None else {"gpu": dict(self.gpu)}),
-            "at": [at.to_json() for at in self.at],
-        }
+        gpu = () if self.gpu is None else ("gpu",)
+        names = ("schema_version", "name", "ok", "machine", "threads", *gpu, "at")
+        return {name: as_json(getattr(self, name)) for name in names}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -56,14 +55,6 @@ class Work:
             return mistake(time_s, self.read_bytes, self.written_bytes, threads, again)
         except BuildError:
             return ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "read_bytes": self.read_bytes,
-            "written_bytes": self.written_bytes,
-            "flops": self.flops,
-            "exact": self.exact,
-        }
 
 
 def work_of_arrays(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], flops: float | None = None) -> Work:

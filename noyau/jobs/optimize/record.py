@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from noyau.jobs.report.text import Record, number
+from noyau.jobs.report.text import Record
+from noyau.text import fields_json
 from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions, unsteady
 from noyau.timing.machine import Machine
@@ -32,22 +33,6 @@ class BindingRecord:
     ceiling: float | None = None
     timed_on: str = ""
     recalled: bool = False
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "sizes": dict(self.sizes),
-            "verdict": self.verdict.value,
-            "speedup": number(self.speedup),
-            "low": number(self.low),
-            "high": number(self.high),
-            "floor_ratio": number(self.floor_ratio),
-            "before_s": number(self.before_s),
-            "after_s": number(self.after_s),
-            "cold": None if self.cold is None else list(map(number, self.cold)),
-            "ceiling": number(self.ceiling),
-            "timed_on": self.timed_on,
-            "recalled": self.recalled,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,23 +67,7 @@ class KernelRecord:
         return self.bytes / self.after_s if self.bytes is not None and self.after_s else None
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "places": self.places,
-            "replaces": list(self.replaces),
-            "language": self.language,
-            "verdict": _verdict(self.verdict),
-            "speedup": number(self.speedup),
-            "speedup_low": number(self.speedup_low),
-            "speedup_high": number(self.speedup_high),
-            "bytes": None if self.bytes is None else int(self.bytes),
-            "floor_ratio": number(self.floor_ratio),
-            "error": number(self.error),
-            "error_unfused": number(self.error_unfused),
-            "kept": self.kept,
-            "reason": self.reason,
-            "bindings": [binding.to_json() for binding in self.bindings],
-        }
+        return fields_json(self, without=("after_s",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,13 +86,7 @@ class EndToEnd:
     bindings: tuple[BindingRecord, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "before_s": number(self.before_s),
-            "after_s": number(self.after_s),
-            "verdict": _verdict(self.verdict),
-            "speedup": number(self.speedup),
-            "bindings": [binding.to_json() for binding in self.bindings],
-        }
+        return fields_json(self, without=("apart",))
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,9 +95,6 @@ class NotFused:
 
     nodes: tuple[str, ...]
     reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        return {"nodes": list(self.nodes), "reason": self.reason}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -168,21 +128,4 @@ class Report(Record):
         return tuple(kernel for kernel in self.kernels if kernel.kept)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data in a fixed order; a number that is not known, or not finite, is None."""
-        return {
-            "schema_version": self.schema_version,
-            "machine": self.machine.to_json(),
-            "model": self.model,
-            "nodes_before": self.nodes_before,
-            "nodes_after": self.nodes_after,
-            "ceiling": number(self.ceiling),
-            "kernels": [kernel.to_json() for kernel in self.kernels],
-            "end_to_end": self.end_to_end.to_json(),
-            "not_fused": [group.to_json() for group in self.not_fused],
-            "inputs": list(self.inputs),
-            "conditions": [each.to_json() for each in self.conditions],
-        }
-
-
-def _verdict(verdict: Verdict | None) -> str | None:
-    return None if verdict is None else verdict.value
+        return {"schema_version": self.schema_version, **fields_json(self)}

@@ -9,7 +9,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from noyau.jobs.report.text import Record, number
+from noyau.jobs.report.text import Record
+from noyau.text import as_json, fields_json
 from noyau.timing.amdahl import ceiling
 from noyau.timing.machine import Machine
 
@@ -19,25 +20,15 @@ SCHEMA_VERSION = 1
 @dataclass(frozen=True, slots=True)
 class NodeTime:
     """A node that onnxruntime ran. `stands_for`: the nodes of the file, as Operator#position, none where that is not
-    known; `made`: onnxruntime's optimizer put it there; `time_s`: of one run of the model, its dispatch included, with
+    known; `made_by_optimizer`: it is not of the file; `time_s`: of one run of the model, its dispatch included, with
     what the profiler adds taken off; `kernel`: of the path that it is in, if any."""
 
     operator: str
     stands_for: tuple[str, ...]
-    made: bool
+    made_by_optimizer: bool
     calls: int
     time_s: float
     kernel: str = ""
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "operator": self.operator,
-            "stands_for": list(self.stands_for),
-            "made_by_optimizer": self.made,
-            "calls": self.calls,
-            "time_s": number(self.time_s),
-            "kernel": self.kernel,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,16 +39,7 @@ class OperatorTime:
     nodes: int
     time_s: float
     median_s: float
-    own: bool
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "operator": self.operator,
-            "nodes": self.nodes,
-            "time_s": number(self.time_s),
-            "median_s": number(self.median_s),
-            "in_file": self.own,
-        }
+    in_file: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,19 +58,6 @@ class PathTime:
     floor_s: float | None = None
     gain_s: float = 0.0
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "kernel": self.kernel,
-            "places": self.places,
-            "replaces": list(self.replaces),
-            "runs_as": list(self.runs_as),
-            "nodes": self.nodes,
-            "time_s": number(self.time_s),
-            "bytes": self.bytes,
-            "floor_s": number(self.floor_s),
-            "gain_s": number(self.gain_s),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Value:
@@ -99,9 +68,6 @@ class Value:
     dtype: str
     shape: tuple[int, ...]
     bytes: int
-
-    def to_json(self) -> dict[str, Any]:
-        return {"name": self.name, "dtype": self.dtype, "shape": list(self.shape), "bytes": self.bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +87,17 @@ class Memory:
     def peak(self) -> int | None:
         return max((each for each in (self.opening, self.running) if each is not None), default=None)
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "weights_bytes": self.weights,
-            "started_bytes": self.started,
-            "opened_bytes": self.opened,
-            "opening_peak_bytes": self.opening,
-            "running_peak_bytes": self.running,
-            "largest_values": [value.to_json() for value in self.largest],
-        }
+    def to_json(self) -> Any:
+        return as_json(
+            {
+                "weights_bytes": self.weights,
+                "started_bytes": self.started,
+                "opened_bytes": self.opened,
+                "opening_peak_bytes": self.opening,
+                "running_peak_bytes": self.running,
+                "largest_values": self.largest,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,24 +140,26 @@ class At:
         """How many times as fast the whole is at most with every path at its floor; None above 20 times."""
         return ceiling(self.run_s, (path.gain_s for path in self.paths))
 
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "sizes": dict(self.sizes),
-            "run_s": number(self.run_s),
-            "run_p10_s": number(self.low_s),
-            "run_p90_s": number(self.high_s),
-            "traced_run_s": number(self.traced_s),
-            "runs": self.runs,
-            "between_s": number(self.between_s),
-            "ceiling": number(self.ceiling),
-            "operators": [each.to_json() for each in self.operators],
-            "paths": [each.to_json() for each in self.paths],
-            "memory": self.memory.to_json(),
-            "nodes": [each.to_json() for each in self.nodes],
-            "nodes_scaled_by": number(self.scaled),
-            "nodes_removed": self.removed,
-            "notes": list(self.notes),
-        }
+    def to_json(self) -> Any:
+        return as_json(
+            {
+                "sizes": self.sizes,
+                "run_s": self.run_s,
+                "run_p10_s": self.low_s,
+                "run_p90_s": self.high_s,
+                "traced_run_s": self.traced_s,
+                "runs": self.runs,
+                "between_s": self.between_s,
+                "ceiling": self.ceiling,
+                "operators": self.operators,
+                "paths": self.paths,
+                "memory": self.memory,
+                "nodes": self.nodes,
+                "nodes_scaled_by": self.scaled,
+                "nodes_removed": self.removed,
+                "notes": self.notes,
+            }
+        )
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -206,11 +176,4 @@ class Profile(Record):
 
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order; a number that is not known, or not finite, is None."""
-        return {
-            "schema_version": self.schema_version,
-            "machine": self.machine.to_json(),
-            "model": self.model,
-            "nodes": self.nodes,
-            "threads": self.threads,
-            "at": [each.to_json() for each in self.at],
-        }
+        return {"schema_version": self.schema_version, **fields_json(self, without=("top",))}

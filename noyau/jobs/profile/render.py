@@ -90,7 +90,7 @@ def _operators(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     """Rows of operator types; with one column of sizes, also the median of a node."""
     alone = len(profile.at) == 1
     most = _ranked((row.operator, row.time_s / at.run_s) for at in profile.at for row in at.operators)
-    made = any(not row.own for at in profile.at for row in at.operators)
+    made = any(not row.in_file for at in profile.at for row in at.operators)
     rows = [_operator(name, profile.at, show, alone=alone) for name in most[: profile.top]]
     rows += _rest(most[profile.top :], profile.at, alone=alone)
     between = [f"{spell_s(at.between_s)} {_share(at.between_s, at.run_s):>4}" for at in profile.at]
@@ -106,7 +106,7 @@ def _operator(name: str, every: Sequence[At], show: Show, *, alone: bool) -> Row
     cells = [_time(row, at) for row, at in zip(rows, every, strict=True)]
     nodes = "-".join(map(str, sorted({row.nodes for row in rows if row is not None})))
     median = [spell_s(known.median_s)] * alone
-    return Row(show(name) + ("" if known.own else " *"), (nodes, *cells, *median))
+    return Row(show(name) + ("" if known.in_file else " *"), (nodes, *cells, *median))
 
 
 def _time(row: OperatorTime | PathTime | None, at: At) -> str:

@@ -9,6 +9,7 @@ import pytest
 
 from noyau.jobs.optimize.record import BindingRecord, EndToEnd
 from noyau.jobs.report.text import number
+from noyau.text import as_json
 from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions
 from tests.jobs.report.samples import BARE, KEPT, REPORT, WRONG
@@ -60,7 +61,7 @@ def test_what_is_not_known_or_not_finite_is_null():
 
 def test_a_binding_as_json():
     made = BindingRecord({"rows": 3}, Verdict.FASTER, 2.0, 1.9, math.inf, cold=(1.5, 1.4, 1.6), timed_on="2026-01-02")
-    found = made.to_json()
+    found = as_json(made)
     assert list(found) == BINDING_KEYS
     assert (found["sizes"], found["verdict"], found["high"], found["cold"]) == (
         {"rows": 3},
@@ -68,7 +69,7 @@ def test_a_binding_as_json():
         None,
         [1.5, 1.4, 1.6],
     )
-    assert dataclasses.replace(made, cold=None).to_json()["cold"] is None
+    assert as_json(dataclasses.replace(made, cold=None))["cold"] is None
     kernel = dataclasses.replace(KEPT, bindings=(made,)).to_json()
     assert kernel["bindings"] == EndToEnd(bindings=(made,)).to_json()["bindings"] == [found]
 

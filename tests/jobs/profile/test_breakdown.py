@@ -119,7 +119,7 @@ def test_a_node_that_stands_for_some_outside_of_paths_is_in_none(opened):
     subject, inputs = opened(twice(), rows=ROWS)
     found = broken_down(subject, inputs, ran(twice(), fused(twice()), [10] * 6, 63.0), NONE, 1)
     records = [node.record for node in found.nodes]
-    assert [record.made for record in records] == [False] * 4 + [True] * 2
+    assert [record.made_by_optimizer for record in records] == [False] * 4 + [True] * 2
     assert records[4].stands_for == ("Tanh#4", "Mul#5", "Sigmoid#6")
     assert records[4].kernel == found.paths[0].kernel
     assert records[5].stands_for == ("MatMul#7", "Exp#8", "Neg#9")
@@ -158,7 +158,7 @@ def test_nodes_within_a_loop_stand_for_it(opened):
     comparison = Comparison((100e-6,) * 10, (100e-6,) * 10)
     found = broken_down(subject, inputs, Running(comparison, [events] * 10, numbered(model), optimized), NONE, 1)
     inner = next(node.record for node in found.nodes if node.record.operator == "Tanh")
-    assert (inner.stands_for, inner.calls, inner.kernel, inner.made) == (("Loop#3",), 2, "", False)
+    assert (inner.stands_for, inner.calls, inner.kernel, inner.made_by_optimizer) == (("Loop#3",), 2, "", False)
 
 
 def test_a_model_of_which_nothing_runs(opened):
@@ -173,7 +173,7 @@ def test_a_model_of_which_nothing_runs(opened):
 def test_operator_types_are_ordered_by_their_time():
     nodes = [NodeTime("Mul", (), False, 1, 2.0), NodeTime("Mul", (), False, 1, 4.0), NodeTime("Odd", (), True, 1, 9.0)]
     rows = by_operator(nodes, ["Mul", "Add"])
-    assert [(row.operator, row.nodes, row.time_s, row.median_s, row.own) for row in rows] == [
+    assert [(row.operator, row.nodes, row.time_s, row.median_s, row.in_file) for row in rows] == [
         ("Odd", 1, 9.0, 9.0, False),
         ("Mul", 2, 6.0, 3.0, True),
     ]

@@ -45,7 +45,7 @@ def test_models_of_every_kind_are_profiled(kind, quick, tmp_path):
 @pytest.mark.parametrize("kind", ["branches", "loop", "function"])
 def test_operators_of_subgraphs_and_functions_are_in_the_file(kind, quick, tmp_path):
     made = profiled(KINDS[kind], tmp_path)
-    assert [row.operator for row in made.at[0].operators if not row.own] == []
+    assert [row.operator for row in made.at[0].operators if not row.in_file] == []
 
 
 def test_an_llama_s_nodes_are_all_known(quick):

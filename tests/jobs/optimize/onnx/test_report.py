@@ -18,6 +18,7 @@ from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
 from noyau.jobs.optimize.pipeline import Outcome
 from noyau.jobs.optimize.record import EndToEnd
 from noyau.jobs.optimize.record_builder import left_alone, not_fused
+from noyau.text import as_json
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.conditions import Conditions
 from noyau.toolchain.c import compiler as c_compiler
@@ -106,7 +107,7 @@ def test_the_whole_report(scene):
         "and more",
     )
     assert report.doubts.startswith("the times are doubtful: the processor became 1.50x slower meanwhile")
-    assert report.to_json()["conditions"] == [CALM.to_json(), slower.to_json()]
+    assert report.to_json()["conditions"] == [as_json(CALM), as_json(slower)]
 
 
 def test_a_machine_too_noisy_to_judge_the_whole_model_is_told_with_what_to_do(scene):
