@@ -100,7 +100,7 @@ def small(op: Any) -> dict[str, Callable[[], np.ndarray]]:
     return ways
 
 
-def interleaved(ways: Mapping[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, list[float]]:
+def interleave(ways: Mapping[str, Callable[[], Any]], rounds: int, calls: int) -> dict[str, list[float]]:
     """Seconds a call of each way, in each round; the ways take turns."""
     found: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(rounds):
@@ -116,7 +116,7 @@ def overheads() -> list[dict[str, Any]]:
     """A row for each number of inputs: the median of each way in microseconds, and the op over ctypes."""
     rows = []
     for told, op in OPS.items():
-        times = interleaved(small(op), ROUNDS, CALLS)
+        times = interleave(small(op), ROUNDS, CALLS)
         median_us = {name: round(statistics.median(each) * 1e6, 3) for name, each in times.items()}
         ratios = {
             name: round(statistics.median(a / b for a, b in zip(times["op"], times[name], strict=True)), 3)
@@ -140,7 +140,7 @@ def large() -> list[dict[str, Any]]:
             "numpy": partial(np.add, x, y),
             "numpy, out=": partial(np.add, x, y, out=out),
         }
-        times = interleaved(ways, 15, max(1, (1 << 22) // cells))
+        times = interleave(ways, 15, max(1, (1 << 22) // cells))
         median_us = {name: round(statistics.median(each) * 1e6, 2) for name, each in times.items()}
         rows.append({"cells": cells, "median_us": median_us})
         print(f"{cells:>9} cells", ", ".join(f"{name} {us:.0f} us" for name, us in median_us.items()), flush=True)

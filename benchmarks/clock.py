@@ -33,7 +33,7 @@ import numpy as np
 from record import write as write_record
 
 from noyau.text import as_json
-from noyau.timing.comparison import Comparison, Timed, Verdict, compare, compare_swapped
+from noyau.timing.comparison import Comparison, SelfTimed, Verdict, compare, compare_swapped
 from noyau.timing.conditions import conditions
 from noyau.timing.machine import this_machine, usable_cores
 from noyau.timing.worker_side import WorkerSide
@@ -107,7 +107,7 @@ def judged(where: str, what: str, runs: int, budget_s: float) -> list[Comparison
     with Worker("one") as one, Worker("other") as other:
         pin((one, other), threads=1)
 
-        def places(swapped: bool) -> tuple[Timed, Timed]:
+        def places(swapped: bool) -> tuple[SelfTimed, SelfTimed]:
             pair = (other, one) if swapped else (one, other)
             for worker, rounds in zip(pair, (before, after), strict=True):
                 worker.open(import_module("clock").Work, rounds)  # this file may be __main__ here

@@ -44,7 +44,7 @@ from noyau.signatures.binding import bind
 from noyau.timing.bandwidth import measure_around, measure_copy, measure_read
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.machine import this_machine, usable_cores
-from noyau.timing.rate_cache import measured
+from noyau.timing.rate_cache import machine_rates
 
 RESULTS = Path(__file__).parent / "results" / "cpu_peers.json"
 CORES = usable_cores()
@@ -245,7 +245,7 @@ def peers_of(case: Case) -> dict[str, Callable[..., Any]]:
 
 def scalar_s(graph: Graph, sizes: Mapping[str, int]) -> float:
     """The seconds of a graph's scalar functions on all cores, at the rates of `noyau machine`."""
-    machine = measured()
+    machine = machine_rates()
     alone_s = 0.0
     for node in graph.nodes:
         match node.kind:

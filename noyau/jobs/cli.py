@@ -24,7 +24,7 @@ from noyau.jobs.optimize import command as optimize_command
 from noyau.jobs.profile import command as profile_command
 from noyau.jobs.show import command as show_command
 from noyau.version import __version__
-from noyau.workers.signals import Ended, raised
+from noyau.workers.signals import Termination, raise_on_signals
 
 _STATUSES = "Exit status: 0 right; 1 wrong, racy, or slower than asked; 2 unusable arguments."
 
@@ -35,13 +35,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
-            with raised():
+            with raise_on_signals():
                 return _run(argv)
         except NoyauError as error:
             return _complain(str(error), 2)
         except KeyboardInterrupt:
             return _complain("interrupted", 130)
-        except Ended as end:
+        except Termination as end:
             return _complain(f"ended by {end.signal.name}", 128 + end.signal)
         except BrokenPipeError:
             _drop_stdout()

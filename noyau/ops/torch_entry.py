@@ -74,7 +74,7 @@ class OnTensors:
         made = self.on_tensors(tuple(given), named)
         if kwargs.get("out") is not None:
             return kwargs["out"]
-        return arrays.given_back(made, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
+        return arrays.return_like(made, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
 
     def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
         """What a call with tensors would run."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
 from threading import Barrier
@@ -12,7 +12,7 @@ from threading import Barrier
 import numpy as np
 
 from noyau.errors import BuildError
-from noyau.timing.rate_cache import kept_curves, rate_of
+from noyau.timing.rate_cache import rate_of, recall_curves
 from noyau.timing.rates import memory_loops, memory_rate
 
 Clock = Callable[[], float]
@@ -34,8 +34,8 @@ def copy_rate(moved_bytes: int, threads: int) -> float:
     The same memory is copied again and again, as a kernel's is when it is timed: what fits into a cache is in it.
     From what `noyau machine` has kept, else measured once and kept for each power of two; 256 MiB at most."""
     size_bytes, threads = _size_class(moved_bytes), max(threads, 1)
-    known = kept_curves()
-    rate = None if known is None else known[0].get(threads, {}).get(size_bytes)
+    curves = recall_curves()
+    rate = None if curves is None else curves[0].get(threads, {}).get(size_bytes)
     return _copy_rate(size_bytes, threads) if rate is None else rate
 
 
@@ -43,8 +43,8 @@ def read_rate(read_bytes: int, threads: int) -> float:
     """As `copy_rate`, of memory that is only read. BuildError where `noyau machine` has kept nothing and there is no
     compiler to measure it with."""
     size_bytes, threads = _size_class(read_bytes), max(threads, 1)
-    known = kept_curves()
-    rate = None if known is None else known[1].get(threads, {}).get(size_bytes)
+    curves = recall_curves()
+    rate = None if curves is None else curves[1].get(threads, {}).get(size_bytes)
     return _read_rate(size_bytes, threads) if rate is None else rate
 
 
@@ -167,7 +167,7 @@ def _rate_together(part_bytes: int, threads: int, rounds: int, clock: Clock) -> 
 
 
 def _samples(rounds: int) -> int:
-    """How many samples are taken; the first may be a slow one, the fastest counts."""
+    """The number of samples; the first may be a slow one, the fastest counts."""
     return 16 if rounds > 1 else 6
 
 
@@ -177,11 +177,11 @@ class _Copier:
     def __init__(self, size_bytes: int, clock: Clock) -> None:
         # A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page can
         # wait for the source.
-        self.source, self.target = _aligned(size_bytes, 0), _aligned(size_bytes, 2112)
+        self.source, self.target = _align(size_bytes, 0), _align(size_bytes, 2112)
         self.clock = clock
 
     def span(self, rounds: int) -> tuple[float, float]:
-        """When `rounds` copies began and ended, in seconds."""
+        """The seconds at which `rounds` copies began and ended."""
         begin_s = self.clock()
         for _ in range(rounds):
             np.copyto(self.target, self.source)
@@ -192,8 +192,24 @@ class _Copier:
         return end_s - begin_s
 
 
-def _aligned(size_bytes: int, place: int) -> np.ndarray:
+def _align(size_bytes: int, place: int) -> np.ndarray:
     """u8[size_bytes], beginning at this place of a page."""
     block = np.full(size_bytes + 2 * _PAGE_BYTES, 7, np.uint8)
     start = -block.ctypes.data % _PAGE_BYTES + place
     return block[start : start + size_bytes]
+
+
+def gain_s(time_s: float, floor_s: float) -> float:
+    """The seconds that a part can gain at most: what it takes now, less its floor."""
+    return max(time_s - floor_s, 0.0)
+
+
+def ceiling(total_s: float, gains_s: Iterable[float]) -> float | None:
+    """The greatest speed-up of the whole, when its parts gain so many seconds; None above 20 times.
+
+    Amdahl, Validity of the single processor approach to achieving large scale computing capabilities (1967)."""
+    left_s = total_s - sum(gains_s)
+    return total_s / left_s if total_s > 0 and left_s > _LEAST_LEFT * total_s else None
+
+
+_LEAST_LEFT = 0.05  # of the whole: where less would be left, the ceiling is beyond what a clock can tell

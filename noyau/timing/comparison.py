@@ -52,7 +52,7 @@ Function = Callable[[], object]
 Clock = Callable[[], float]
 
 
-class Timed(Protocol):
+class SelfTimed(Protocol):
     """A side that times itself: in another process, or on memory that is made fresh between calls."""
 
     def lasts(self, calls: int) -> float:
@@ -75,7 +75,7 @@ _NARROW, _NARROW_IF_CLEAR, _CLEAR, _NARROW_IF_DECIDED = 0.02, 0.05, 0.10, 0.15
 
 
 class Verdict(Enum):
-    """What a comparison comes to; AMBIGUOUS: the interval allows more than one answer."""
+    """The outcome of a comparison; AMBIGUOUS: the interval allows more than one answer."""
 
     FASTER = "FASTER"
     SAME = "SAME"
@@ -179,7 +179,7 @@ class Comparison:
 
     @property
     def advice(self) -> str:
-        """What to do where the verdict is AMBIGUOUS, else nothing."""
+        """Advice where the verdict is AMBIGUOUS, else nothing."""
         if self.verdict is not Verdict.AMBIGUOUS:
             return ""
         if self.pairs < FEWEST_PAIRS:
@@ -208,7 +208,7 @@ class Series:
         return float(np.median(self.seconds[side]))
 
     def comparison(self, before: int, after: int) -> Comparison:
-        """One side against another, over the rounds in which both were timed."""
+        """The comparison of a side with another, over the rounds in which both were timed."""
         both = min(len(self.seconds[before]), len(self.seconds[after]))
         before_s, after_s = self.seconds[before][:both], self.seconds[after][:both]
         return Comparison(before_s, after_s, self.calls[after], self.seed)
@@ -220,8 +220,8 @@ DECIDED: Enough = operator.attrgetter("is_decided")
 
 
 def compare(
-    before: Function | Timed,
-    after: Function | Timed,
+    before: Function | SelfTimed,
+    after: Function | SelfTimed,
     *,
     budget_s: float = 1.0,
     seed: int = 0,
@@ -236,9 +236,11 @@ def compare(
     The budget holds the warm-up, of at most a quarter; slow callables overrun it, since `fewest` pairs are always
     measured. `warmed_s`: what a call of each took just before; where the warm-up would be one more of each and no
     other, there is none. `clock` gives seconds. What a callable raises is not caught."""
-    rounds = _Rounds([_timed(before, clock), _timed(after, clock)], np.random.default_rng(seed), clock, alike=True)
+    rounds = _Rounds(
+        [_self_timed(before, clock), _self_timed(after, clock)], np.random.default_rng(seed), clock, alike=True
+    )
     start_s = clock()
-    with _uncollected():
+    with _without_collections():
         if sum(warmed_s) < budget_s / 4 or min(warmed_s) < _LONG * _SAMPLE_S:
             rounds.settle(start_s + budget_s / 4, math.inf)
         rounds.measure(start_s + budget_s, seed, fewest, enough)
@@ -246,7 +248,7 @@ def compare(
 
 
 def compare_all(
-    sides: Sequence[Function | Timed],
+    sides: Sequence[Function | SelfTimed],
     *,
     budget_s: float = 1.0,
     seed: int = 0,
@@ -259,16 +261,16 @@ def compare_all(
     A side of which a call takes a twelfth of the budget or more is timed in the first rounds alone, as often as a
     verdict needs, and does not keep the others from being timed on."""
     rng = np.random.default_rng(seed)
-    rounds = _Rounds([_timed(side, clock) for side in sides], rng, clock, alike=False, sample_s=sample_s)
+    rounds = _Rounds([_self_timed(side, clock) for side in sides], rng, clock, alike=False, sample_s=sample_s)
     start_s = clock()
-    with _uncollected():
+    with _without_collections():
         rounds.settle(start_s + budget_s / 4, budget_s / (2 * FEWEST_PAIRS))
         rounds.measure(max(start_s + budget_s, clock()), seed, FEWEST_PAIRS, NARROW)
     return rounds.series(seed)
 
 
 @dataclass(frozen=True, slots=True)
-class _Called:
+class _TimedCallable:
     """A callable of this process, called in a plain loop."""
 
     function: Function
@@ -282,8 +284,8 @@ class _Called:
         return clock() - start_s
 
 
-def _timed(side: Function | Timed, clock: Clock) -> Timed:
-    return _Called(side, clock) if callable(side) else side
+def _self_timed(side: Function | SelfTimed, clock: Clock) -> SelfTimed:
+    return _TimedCallable(side, clock) if callable(side) else side
 
 
 class _Rounds:
@@ -294,7 +296,7 @@ class _Rounds:
 
     def __init__(
         self,
-        sides: Sequence[Timed],
+        sides: Sequence[SelfTimed],
         rng: np.random.Generator,
         clock: Clock,
         *,
@@ -325,21 +327,21 @@ class _Rounds:
             if min(self.took_s[side][-1] * self.calls[side] for side in growing) >= _LONG * self.sample_s:
                 return
             self.take(growing)
-            wanted = {side: self.enough(side) for side in growing}
+            calls = {side: self.enough(side) for side in growing}
             if self.alike:
-                wanted = dict.fromkeys(growing, max(wanted.values()))
-            growing = [side for side in growing if wanted[side] > self.calls[side]]
+                calls = dict.fromkeys(growing, max(calls.values()))
+            growing = [side for side in growing if calls[side] > self.calls[side]]
             for side in growing:
-                self.calls[side] = wanted[side]
+                self.calls[side] = calls[side]
 
     def enough(self, side: int) -> int:
-        """How many calls make a sample of a side long enough, as far as its last one tells."""
+        """The number of calls that makes a sample of a side long enough, by its last one."""
         calls = self.calls[side]
         took_s = self.took_s[side][-1] * calls
         if took_s >= self.sample_s:
             return calls
-        wanted = math.ceil(calls * 1.2 * self.sample_s / took_s) if took_s > 0 else _MOST_CALLS
-        return min(wanted, 8 * calls, _MOST_CALLS)
+        more = math.ceil(calls * 1.2 * self.sample_s / took_s) if took_s > 0 else _MOST_CALLS
+        return min(more, 8 * calls, _MOST_CALLS)
 
     def window(self) -> tuple[float, ...]:
         """The median seconds of each side over some rounds."""
@@ -350,22 +352,22 @@ class _Rounds:
         return tuple(float(np.median(self.took_s[side][first[side] :])) for side in self.quick)
 
     def measure(self, deadline_s: float, seed: int, fewest: int, enough: Enough) -> None:
-        look_at, done = _CHECKED_FROM, 0
-        while done < fewest or (self.quick and self.clock() < deadline_s and done < _MOST_PAIRS):
-            self.take(self.quick if done >= fewest else range(len(self.sides)))
-            done += 1
-            if done >= look_at:
+        look_at, pairs = _CHECKED_FROM, 0
+        while pairs < fewest or (self.quick and self.clock() < deadline_s and pairs < _MOST_PAIRS):
+            self.take(self.quick if pairs >= fewest else range(len(self.sides)))
+            pairs += 1
+            if pairs >= look_at:
                 if self.has(enough, seed):
                     return
                 look_at += max(5, look_at // 4)
 
     def has(self, enough: Enough, seed: int) -> bool:
         """Whether there is enough of each side against the first of them."""
-        found, others = self.series(seed), self.quick[1:]
-        return all(enough(found.comparison(self.quick[0], side)) for side in others)
+        comparison, others = self.series(seed), self.quick[1:]
+        return all(enough(comparison.comparison(self.quick[0], side)) for side in others)
 
     def take(self, sides: Sequence[int]) -> None:
-        """One round of these sides."""
+        """Time one round of these sides."""
         order = list(reversed(sides))
         for last in range(len(order) - 1, 0, -1):  # Fisher and Yates's shuffle
             other = int(self.rng.random() * (last + 1))
@@ -384,7 +386,7 @@ def _agree(windows: Sequence[tuple[float, ...]]) -> bool:
 
 
 @contextlib.contextmanager
-def _uncollected() -> Iterator[None]:
+def _without_collections() -> Iterator[None]:
     """No collection of garbage in the middle of a sample."""
     enabled = gc.isenabled()
     gc.disable()
@@ -404,7 +406,7 @@ def spell_s(time_s: float) -> str:
 
 
 def compare_swapped(
-    places: Callable[[bool], tuple[Timed, Timed]],
+    places: Callable[[bool], tuple[SelfTimed, SelfTimed]],
     *,
     budget_s: float = 1.0,
     seed: int = 0,
@@ -414,12 +416,12 @@ def compare_swapped(
     in it runs some percent slower or faster. `places(False)` gives both sides, `places(True)` both in each other's
     place; each half of the time goes to one of them."""
     first, second = (half(*places(swapped), budget_s=budget_s, seed=seed, clock=clock) for swapped in (False, True))
-    return joined(first, second)
+    return join_halves(first, second)
 
 
 def half(
-    before: Timed,
-    after: Timed,
+    before: SelfTimed,
+    after: SelfTimed,
     *,
     budget_s: float,
     seed: int = 0,
@@ -427,7 +429,7 @@ def half(
     warmed_s: tuple[float, float] = (0.0, 0.0),
     clock: Clock = time.perf_counter,
 ) -> Comparison:
-    """One half of what `compare_swapped` does: with the sides in one place each, in half of the time; the rest as in
+    """Compare for half of `compare_swapped`: with the sides in one place each, in half of the time; the rest as in
     `compare`."""
     return compare(
         before,
@@ -441,7 +443,7 @@ def half(
     )
 
 
-def joined(first: Comparison, second: Comparison) -> Comparison:
+def join_halves(first: Comparison, second: Comparison) -> Comparison:
     """The comparison of two halves, the second with the places swapped."""
     before_s, after_s = first.before_s + second.before_s, first.after_s + second.after_s
     return Comparison(before_s, after_s, first.calls, first.seed, first.pairs)

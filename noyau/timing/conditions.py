@@ -1,4 +1,4 @@
-"""How the machine is while something is timed: its clocks before and after, and who else works on it.
+"""The conditions of the machine while something is timed: its clocks before and after, and its other load.
 
 Whether what is timed is timed for long. A script that is checked tells nobody how fast it is.
 
@@ -26,12 +26,12 @@ _ASKED: list[object] = []  # of the whole process, as what stands in the place o
 @contextmanager
 def briefly() -> Iterator[None]:
     """Clocks that ask `allowed_s` have no time in the meantime: they take the fewest samples that they can do with."""
-    asked = object()
-    _ASKED.append(asked)
+    request = object()
+    _ASKED.append(request)
     try:
         yield
     finally:
-        _ASKED.remove(asked)
+        _ASKED.remove(request)
 
 
 def is_brief() -> bool:
@@ -69,24 +69,24 @@ class Conditions:
 
 
 def conditions(clock: Clock = time.perf_counter) -> Conditions:
-    """How the machine is now; takes a millisecond or two."""
+    """Measure the conditions of the machine now; takes a millisecond or two."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     return Conditions(mhz(), pulse_s(clock), load, stolen_s())
 
 
 def unsteady(before: Conditions, after: Conditions, cores: int) -> str:
-    """What happened between two moments that makes times doubtful, or nothing."""
-    told = []
+    """The changes between two moments that make times doubtful, or nothing."""
+    doubts = []
     change = after.pulse_s / before.pulse_s if before.pulse_s > 0 and after.pulse_s > 0 else 1.0
     if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
-        told.append(
+        doubts.append(
             f"the processor became {max(change, 1 / change):.2f}x {'slower' if change > 1 else 'faster'} meanwhile"
         )
     if after.load is not None and after.load > cores + 0.5:
-        told.append(f"{after.load:.1f} processes wanted to run on {cores} cores")
+        doubts.append(f"{after.load:.1f} processes wanted to run on {cores} cores")
     if before.stolen_s is not None and after.stolen_s is not None and after.stolen_s - before.stolen_s > 0.1:
-        told.append(f"the host took {after.stolen_s - before.stolen_s:.1f} s away")
-    return "; ".join(told)
+        doubts.append(f"the host took {after.stolen_s - before.stolen_s:.1f} s away")
+    return "; ".join(doubts)
 
 
 def pulse_s(clock: Clock = time.perf_counter) -> float:
@@ -102,8 +102,8 @@ def pulse_s(clock: Clock = time.perf_counter) -> float:
 def mhz(path: Path = _CPU_INFO) -> float | None:
     """The clock of the fastest core now, in MHz, or None where Linux does not say."""
     try:
-        found = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", path.read_text("ascii", "replace"), re.MULTILINE)
-        return max(map(float, found), default=None)
+        clocks = re.findall(r"^cpu MHz\s*:\s*([0-9.]+)$", path.read_text("ascii", "replace"), re.MULTILINE)
+        return max(map(float, clocks), default=None)
     except (OSError, ValueError):
         return None
 
@@ -119,7 +119,7 @@ def stolen_s(path: Path = _TICKS) -> float | None:
 
 def cache_ladder(folder: Path = _CACHES) -> dict[str, int]:
     """The bytes of each level of data cache of a core, as Linux has them: {"L1": 32768, ...}; empty elsewhere."""
-    found = {}
+    sizes = {}
     for path in sorted(folder.glob("index*")):
         try:
             level, kind = ((path / name).read_text("ascii").strip() for name in ("level", "type"))
@@ -127,8 +127,8 @@ def cache_ladder(folder: Path = _CACHES) -> dict[str, int]:
         except OSError:
             continue
         if match and kind in ("Data", "Unified"):
-            found[f"L{level}"] = int(match[1]) * _UNITS[match[2]]
-    return dict(sorted(found.items()))
+            sizes[f"L{level}"] = int(match[1]) * _UNITS[match[2]]
+    return dict(sorted(sizes.items()))
 
 
 def last_level_bytes(folder: Path = _CACHES) -> int:
@@ -159,8 +159,8 @@ def _others_run() -> bool:
 
 
 def _state(thread: Path) -> bytes:
-    """What a thread does, by its letter of proc(5): it stands behind its name, which is in brackets; none of one that
-    has ended."""
+    """The state of a thread, by its letter of proc(5): it stands behind its name, which is in brackets; none of one
+    that has ended."""
     try:
         return (thread / "stat").read_bytes().rpartition(b") ")[2][:1]
     except (FileNotFoundError, ProcessLookupError):

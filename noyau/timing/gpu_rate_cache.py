@@ -1,4 +1,4 @@
-"""What a GPU was measured to do, kept in the cache folder until the GPU, its driver, torch or noyau change; and the
+"""The measured rates of a GPU, kept in the cache folder until the GPU, its driver, torch or noyau change; and the
 floors of times on it. Nothing here needs a GPU."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Curves = Mapping[str, Curve]  # hot and cold
 
 
 @dataclass(frozen=True, slots=True)
-class Gpu:
+class GpuIdentity:
     """A GPU, and who compiles for it."""
 
     name: str
@@ -36,7 +36,7 @@ class Gpu:
 
 
 @dataclass(frozen=True, slots=True)
-class GpuMeasured:
+class GpuRates:
     """A GPU and what it can do. `copy`, `read`, `fill`: bytes per second by temperature, then by the bytes that move,
     those that are read and those that are written both counted; `read` is empty where triton is missing. `matmul`:
     flops per second of products of random numbers by dtype; `launch_s`: seconds of an empty pair of events, of a kernel
@@ -44,7 +44,7 @@ class GpuMeasured:
     bytes per second by way ("to device, pinned"), then by bytes; `flush_s`: a read of what fits in the L2, hot and
     cold: that the flush works."""
 
-    gpu: Gpu
+    gpu: GpuIdentity
     copy: Curves
     read: Curves
     fill: Curves
@@ -57,11 +57,11 @@ class GpuMeasured:
 
     @property
     def note(self) -> str:
-        """What makes the numbers doubtful, or nothing."""
-        told = unsteady_gpu(*self.conditions)
+        """The reason why the numbers are doubtful, or nothing."""
+        doubt = unsteady_gpu(*self.conditions)
         if self.flush_s.get(COLD, 0.0) <= self.flush_s.get(HOT, 0.0):
-            told = "; ".join(filter(None, [told, "what overwrites the L2 made no call slower"]))
-        return told
+            doubt = "; ".join(filter(None, [doubt, "what overwrites the L2 made no call slower"]))
+        return doubt
 
     def to_json(self) -> Any:
         return as_json(
@@ -121,40 +121,40 @@ def rate_at(curve: Curve, moved_bytes: int) -> float:
     return moved_bytes / (first_s + (last_s - first_s) * (moved_bytes - smaller) / (larger - smaller))
 
 
-def recalled(device: str) -> GpuMeasured | None:
-    """What is kept of a device, by its text, or None."""
-    told = cached_records.recall(_key(device))
+def recall_gpu(device: str) -> GpuRates | None:
+    """The recorded rates of a device, by its text, or None."""
+    record = cached_records.recall(_key(device))
     try:
-        return None if told is None else read_back(told)
+        return None if record is None else read_back(record)
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def keep(device: str, found: GpuMeasured) -> None:
+def keep(device: str, rates: GpuRates) -> None:
     """OutputError where the cache cannot be written."""
-    cached_records.keep(_key(device), found.to_json())
+    cached_records.keep(_key(device), rates.to_json())
 
 
-def read_back(told: Mapping[str, Any]) -> GpuMeasured:
+def read_back(record: Mapping[str, Any]) -> GpuRates:
     """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
-    if told["format"] != FORMAT:
+    if record["format"] != FORMAT:
         raise ValueError("another format")
     copies, reads, fills, transfers = (
-        _numbered(told[f"{name}_bytes_per_s"]) for name in ("copy", "read", "fill", "transfer")
+        _size_keys(record[f"{name}_bytes_per_s"]) for name in ("copy", "read", "fill", "transfer")
     )
     if set(copies) != {HOT, COLD} or any(not curve for curve in copies.values()):
         raise ValueError("no curve of copies")
-    return GpuMeasured(
-        Gpu(**told["gpu"]),
+    return GpuRates(
+        GpuIdentity(**record["gpu"]),
         copies,
         reads,
         fills,
-        told["matmul_flops_per_s"],
-        told["launch_s"],
+        record["matmul_flops_per_s"],
+        record["launch_s"],
         transfers,
-        told["flush_s"],
-        (GpuConditions(**told["conditions"][0]), GpuConditions(**told["conditions"][1])),
-        told["date"],
+        record["flush_s"],
+        (GpuConditions(**record["conditions"][0]), GpuConditions(**record["conditions"][1])),
+        record["date"],
     )
 
 
@@ -162,5 +162,5 @@ def _key(device: str) -> str:
     return toolchain_cache.digest("gpu", str(FORMAT), device, __version__)
 
 
-def _numbered(told: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
-    return {name: {int(size): float(rate) for size, rate in each.items()} for name, each in told.items()}
+def _size_keys(curves: Mapping[str, Mapping[str, float]]) -> dict[str, dict[int, float]]:
+    return {name: {int(size): float(rate) for size, rate in each.items()} for name, each in curves.items()}

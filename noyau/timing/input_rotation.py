@@ -21,13 +21,14 @@ _CELLS = 3
 
 
 def hot_sets(set_bytes: int) -> int:
-    """How many sets stay in a core's cache; two at least, so that no call has the inputs of the one before."""
+    """The number of sets that stay in a core's cache; two at least, so that no call has the inputs of the one
+    before."""
     return min(max(2, HOT_BYTES // max(set_bytes, 1)), MOST_SETS)
 
 
 def cold_sets(set_bytes: int) -> int:
-    """How many sets are twice the last-level cache: when one has its turn again, none of it is in a cache. Sets below
-    some kilobytes do not fill it, and stay warmer than the name says."""
+    """The number of sets that fill twice the last-level cache: when one has its turn again, none of it is in a cache.
+    Sets below some kilobytes do not fill it, and stay warmer than the name says."""
     return min(max(3, math.ceil(2 * last_level_bytes() / max(set_bytes, 1))), MOST_SETS)
 
 
@@ -55,7 +56,7 @@ class Rotation:
 
     @property
     def bytes(self) -> int:
-        """What all sets take."""
+        """The bytes of all sets."""
         return sum(block.nbytes for block in self.blocks)
 
     def take(self, count: int) -> list[Arrays]:

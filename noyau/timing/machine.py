@@ -41,7 +41,7 @@ def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> M
 
 
 def cpu_model(path: Path = _CPU_INFO) -> str:
-    """What the processor calls itself, or its architecture where Linux does not say."""
+    """The processor's own name, or its architecture where Linux does not say."""
     try:
         lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
@@ -51,7 +51,7 @@ def cpu_model(path: Path = _CPU_INFO) -> str:
 
 
 def usable_cores(limit: Path = _CPU_LIMIT) -> int:
-    """How many cores this process may use: its affinity, and the share that its container gives it."""
+    """The number of cores that this process may use: its affinity, and the share that its container gives it."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     try:
         quota, period = limit.read_text(encoding="ascii").split()
@@ -78,7 +78,8 @@ def _release(names: tuple[str, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """Where it ran: `cores` are those that this process may use, `level` is what "native" means to the builder."""
+    """The machine that something ran on: `cores` are those that this process may use, `level` is what "native" means to
+    the builder."""
 
     cpu: str
     cores: int

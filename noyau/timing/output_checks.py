@@ -21,13 +21,13 @@ Reference = Callable[..., object]
 _MOVED_RUNS = 8
 
 
-def by_graph(graph: Graph, spelt: Spelt | None = None) -> Check:
-    """What is wrong with outputs for inputs, in the graph's order, or nothing: by the certificate, against float64."""
+def by_graph(graph: Graph, spelling: Spelt | None = None) -> Check:
+    """A check of outputs for inputs, in the graph's order: by the certificate, against float64."""
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
-        given = tuple(np.array(array) for array in inputs)
-        case = Case("a timed run", given)
-        certificate = certify(graph, lambda _: outputs, [case], name="the timed run", spelt=spelt)
+        copies = tuple(np.array(array) for array in inputs)
+        case = Case("a timed run", copies)
+        certificate = certify(graph, lambda _: outputs, [case], name="the timed run", spelt=spelling)
         return "" if certificate.ok else certificate.summary()
 
     return check
@@ -41,8 +41,8 @@ def by_reference(reference: Reference, truth_of: Reference | None = None) -> Che
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
         with np.errstate(all="ignore"):
-            truth = arrays_of((truth_of or reference)(*(_widened(array) for array in inputs)))
-            runs = [arrays_of(reference(*given)) for given in _moved(inputs)]
+            truth = arrays_of((truth_of or reference)(*(_widen(array) for array in inputs)))
+            runs = [arrays_of(reference(*moved)) for moved in _nudge(inputs)]
             misfit = _misfit(outputs, runs[0])
             return misfit or _first_failure(outputs, truth, runs)
 
@@ -50,7 +50,7 @@ def by_reference(reference: Reference, truth_of: Reference | None = None) -> Che
 
 
 def arrays_of(result: object) -> list[np.ndarray]:
-    """What a NumPy function returned, as arrays; InputError where it is none."""
+    """The results of a NumPy function as arrays; InputError where one is none."""
     parts = result if isinstance(result, tuple | list) else [result]
     if any(part is None or from_numpy(np.asarray(part).dtype) is None for part in parts):
         raise InputError(f"the reference returned {type(result).__name__}, not an array or a tuple of arrays")
@@ -65,11 +65,11 @@ def _first_failure(outputs: Arrays, truth: Arrays, runs: Sequence[Arrays]) -> st
             judge.see(run[number])
         outcome = judge.outcome(Case("a timed run", ()), "the inputs of the run")
         if outcome.broken or outcome.beyond > outcome.cells // 100_000:
-            return _told(outcome.failures[0])
+            return _message(outcome.failures[0])
     return ""
 
 
-def _told(failure: Failure) -> str:
+def _message(failure: Failure) -> str:
     where = f"{failure.output}[{', '.join(map(str, failure.cell or ()))}]"
     got, want = (f"{value:.9g}" for value in (failure.got, failure.want))
     if got == want:
@@ -86,24 +86,24 @@ def _judge(number: int, got: np.ndarray, truth: np.ndarray) -> Judge:
     return judge_of(node, got, truth, np.zeros(got.shape, bool), False)
 
 
-def _misfit(outputs: Arrays, wanted: Arrays) -> str:
-    found, sought = ([f"{array.dtype}{list(array.shape)}" for array in arrays] for arrays in (outputs, wanted))
-    return "" if found == sought else f"gave {', '.join(found)}, not {', '.join(sought)}"
+def _misfit(outputs: Arrays, expected: Arrays) -> str:
+    forms, sought = ([f"{array.dtype}{list(array.shape)}" for array in arrays] for arrays in (outputs, expected))
+    return "" if forms == sought else f"gave {', '.join(forms)}, not {', '.join(sought)}"
 
 
-def _widened(array: np.ndarray) -> np.ndarray:
+def _widen(array: np.ndarray) -> np.ndarray:
     dtype = from_numpy(array.dtype)
     return array.astype(np.float64) if dtype is not None and dtype.is_float else array.copy()
 
 
-def _moved(inputs: Arrays) -> Iterator[Arrays]:
+def _nudge(inputs: Arrays) -> Iterator[Arrays]:
     """The inputs as they are, then with each float moved by -1, 0 or +1 ulp."""
     yield [array.copy() for array in inputs]
     rng = np.random.default_rng(_MOVED_RUNS)
     for _ in range(_MOVED_RUNS):
-        yield [_moved_by_an_ulp(np.ascontiguousarray(array).reshape(array.shape), rng) for array in inputs]
+        yield [_nudge_by_an_ulp(np.ascontiguousarray(array).reshape(array.shape), rng) for array in inputs]
 
 
-def _moved_by_an_ulp(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+def _nudge_by_an_ulp(array: np.ndarray, rng: np.random.Generator) -> np.ndarray:
     dtype = from_numpy(array.dtype)
     return moved(array, rng) if dtype is not None and dtype.is_float else array.copy()

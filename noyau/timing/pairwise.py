@@ -15,7 +15,7 @@ import numpy as np
 
 from noyau.errors import CheckError, NoyauError
 from noyau.text import as_json
-from noyau.timing.comparison import Clock, Comparison, Timed, Verdict, compare
+from noyau.timing.comparison import Clock, Comparison, SelfTimed, Verdict, compare
 from noyau.timing.conditions import Conditions, conditions, others_rest, unsteady
 from noyau.timing.input_rotation import Arrays, Rotation, cold_sets, hot_sets, packed_sets
 from noyau.timing.output_checks import Check
@@ -31,7 +31,7 @@ def _as_it_is(result: object) -> object:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class Contender:
     """A callable of arrays with a name. `into`: it writes to arrays given as `out=(...)`, made beforehand; else it
     returns an array or a tuple of them, as users call it, and its allocations are timed as well.
 
@@ -57,10 +57,10 @@ class First:
 
 
 @dataclass(frozen=True)
-class Trial:
-    """What came of it. `hot`: on inputs that stay in a core's cache where they fit; `cold`: on inputs that went through
-    at least twice the last-level cache. `compile_s`, `peak_bytes`: of before, of after. `note`: what makes the times
-    doubtful."""
+class PairwiseResult:
+    """The results of a pair. `hot`: on inputs that stay in a core's cache where they fit; `cold`: on inputs that went
+    through at least twice the last-level cache. `compile_s`, `peak_bytes`: of before, of after. `note`: what makes the
+    times doubtful."""
 
     names: tuple[str, str]
     hot: Comparison
@@ -74,7 +74,8 @@ class Trial:
 
     @property
     def verdict(self) -> Verdict:
-        """That of the cold runs, for no cache is promised to a user; of the hot ones where those are AMBIGUOUS."""
+        """The verdict of the cold runs, for no cache is promised to a user; of the hot ones where those are
+        AMBIGUOUS."""
         return self.cold.verdict if self.cold.verdict is not Verdict.AMBIGUOUS else self.hot.verdict
 
     @property
@@ -99,12 +100,18 @@ class Trial:
         )
 
 
-def comparison_json(found: Comparison) -> dict[str, Any]:
+def comparison_json(comparison: Comparison) -> dict[str, Any]:
     """A comparison with every sample."""
     names = ("verdict", "speedup", "low", "high", "before_median_s", "after_median_s", "calls")
-    told = {name: getattr(found, name) for name in names}
-    quantiles = dict(zip(("before_p10_p90_s", "after_p10_p90_s"), found.quantiles_s(0.1, 0.9), strict=True))
-    return {**told, "verdict": found.verdict.value, **quantiles, "before_s": found.before_s, "after_s": found.after_s}
+    record = {name: getattr(comparison, name) for name in names}
+    quantiles = dict(zip(("before_p10_p90_s", "after_p10_p90_s"), comparison.quantiles_s(0.1, 0.9), strict=True))
+    return {
+        **record,
+        "verdict": comparison.verdict.value,
+        **quantiles,
+        "before_s": comparison.before_s,
+        "after_s": comparison.after_s,
+    }
 
 
 def _no_mistake(_: float) -> str:
@@ -112,8 +119,8 @@ def _no_mistake(_: float) -> str:
 
 
 def trial(
-    before: Candidate,
-    after: Candidate,
+    before: Contender,
+    after: Contender,
     draws: Sequence[Sequence[np.ndarray]],
     check: Check,
     *,
@@ -123,7 +130,7 @@ def trial(
     mistake: Mistake = _no_mistake,
     seed: int = 0,
     clock: Clock = seconds,
-) -> Trial:
+) -> PairwiseResult:
     """Time `after` against `before` on inputs like the draws (two sets of arrays or more, of the same shapes).
 
     `check(inputs, outputs)` says what is wrong, or nothing (see `verifying`). Both sides must be right on `others`,
@@ -133,15 +140,15 @@ def trial(
     noisy. Half of `budget_s` is for the hot runs, half for the cold ones."""
     watch, start = Watch(), conditions()
     firsts = [first_calls(each, draws[-1], others, check, clock) for each in (before, after)]
-    sides = opposed((before, after), firsts, draws, np.random.default_rng(seed), clock)
-    found = [compare(*pair, budget_s=budget_s / 2, seed=seed, clock=clock) for pair in sides]
+    sides = opposite_sides((before, after), firsts, draws, np.random.default_rng(seed), clock)
+    comparisons = [compare(*pair, budget_s=budget_s / 2, seed=seed, clock=clock) for pair in sides]
     verified = refuse_wrong([side for pair in sides for side in pair], watch, check)
-    refuse_mistakes(found, (before.name, after.name), mistake)
+    refuse_mistakes(comparisons, (before.name, after.name), mistake)
     end = conditions()
-    return Trial(
+    return PairwiseResult(
         (before.name, after.name),
-        found[0],
-        found[1],
+        comparisons[0],
+        comparisons[1],
         (firsts[0].first_s, firsts[1].first_s),
         (firsts[0].peak_bytes, firsts[1].peak_bytes),
         (start, end),
@@ -151,41 +158,41 @@ def trial(
     )
 
 
-def opposed(
-    candidates: Sequence[Candidate],
+def opposite_sides(
+    candidates: Sequence[Contender],
     firsts: Sequence[First],
     draws: Sequence[Sequence[np.ndarray]],
     rng: np.random.Generator,
     clock: Clock,
-) -> list[list[Side]]:
+) -> list[list[RotatingSide]]:
     """The sides of the hot comparison and those of the cold one, each on sets of its own."""
     set_bytes = sum(array.nbytes for array in draws[0])
     pairs = list(zip(candidates, firsts, strict=True))
     return [
-        [Side(each, Rotation(draws, sets, rng), first.outputs, rng, clock) for each, first in pairs]
+        [RotatingSide(each, Rotation(draws, sets, rng), first.outputs, rng, clock) for each, first in pairs]
         for sets in (hot_sets(set_bytes), cold_sets(set_bytes))
     ]
 
 
-def refuse_wrong(sides: Sequence[Side], watch: Watch, check: Check) -> int:
-    """How many timed runs were verified. CheckError where one was wrong, or where the clock was tampered with."""
+def refuse_wrong(sides: Sequence[RotatingSide], watch: Watch, check: Check) -> int:
+    """Count the timed runs that were verified. CheckError where one was wrong, or where the clock was tampered with."""
     for side in sides:
         watch.refuse(side.candidate.name)
         side.refuse(check)
-    return sum(len(side.kept) for side in sides)
+    return sum(len(side.snapshots) for side in sides)
 
 
-def refuse_mistakes(found: Sequence[Comparison], names: tuple[str, str], mistake: Mistake) -> None:
+def refuse_mistakes(comparisons: Sequence[Comparison], names: tuple[str, str], mistake: Mistake) -> None:
     """CheckError where a side took less time than can be."""
-    for one in found:
+    for one in comparisons:
         for name, took_s in zip(names, (one.before_median_s, one.after_median_s), strict=True):
-            told = mistake(took_s)
-            if told:
-                raise CheckError(f"{name} is not timed: {told}")
+            fault = mistake(took_s)
+            if fault:
+                raise CheckError(f"{name} is not timed: {fault}")
 
 
 def first_calls(
-    candidate: Candidate,
+    candidate: Contender,
     inputs: Sequence[np.ndarray],
     others: Sequence[Sequence[np.ndarray]],
     check: Check,
@@ -193,35 +200,36 @@ def first_calls(
 ) -> First:
     """The first call, timed as what compiles; then a call on each of the other inputs, checked."""
     start_s = clock()
-    outputs = called(candidate, inputs, check, ())
+    outputs = call_once(candidate, inputs, check, ())
     first_s = clock() - start_s
     tracemalloc.start()
     try:
-        called(candidate, inputs, check, outputs)
+        call_once(candidate, inputs, check, outputs)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
     for other in others:
-        fault = check(other, called(candidate, other, check, ()))
+        fault = check(other, call_once(candidate, other, check, ()))
         if fault:
-            raise CheckError(f"{candidate.name} is wrong for {spelt(other)}: {fault}")
+            raise CheckError(f"{candidate.name} is wrong for {array_forms(other)}: {fault}")
     return First(first_s, peak_bytes, tuple(outputs))
 
 
-def called(candidate: Candidate, inputs: Sequence[np.ndarray], check: Check, out: Sequence[np.ndarray]) -> Arrays:
-    """One call on copies. A candidate that wants outputs and is given none is asked what it returns without them."""
-    given = tuple(array.copy() for array in inputs)
+def call_once(candidate: Contender, inputs: Sequence[np.ndarray], check: Check, out: Sequence[np.ndarray]) -> Arrays:
+    """Call a candidate once on copies. A candidate that wants outputs and is given none is asked what it returns
+    without them."""
+    copies = tuple(array.copy() for array in inputs)
     try:
-        taken = candidate.takes(given)
+        arguments = candidate.takes(copies)
         into = {"out": candidate.takes_out(tuple(out))} if candidate.into and len(out) else {}
-        result = candidate.gives(candidate.run(*taken, **into))
+        result = candidate.gives(candidate.run(*arguments, **into))
     except NoyauError:
         raise
     except Exception as error:
         raise CheckError(
-            f"{candidate.name} does not run on {spelt(inputs)}: {type(error).__name__}: {error}"
+            f"{candidate.name} does not run on {array_forms(inputs)}: {type(error).__name__}: {error}"
         ) from error
-    snapshot = Snapshot(tuple(inputs), given)
+    snapshot = Snapshot(tuple(inputs), copies)
     snapshot.keep(result, tuple(out) if candidate.into else ())
     snapshot.settle()
     if snapshot.fault:
@@ -229,18 +237,18 @@ def called(candidate: Candidate, inputs: Sequence[np.ndarray], check: Check, out
     return tuple(snapshot.outputs)
 
 
-def spelt(arrays: Sequence[np.ndarray]) -> str:
+def array_forms(arrays: Sequence[np.ndarray]) -> str:
     return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
 
 
 @dataclass(slots=True)
-class Side(Timed):
-    """One candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs.
+class RotatingSide(SelfTimed):
+    """A candidate on a rotation of inputs; every sample is split around a call that is chosen before it runs.
 
     `into`: memory for the outputs of each set, made here where none is given; sides may share it, and the rotation, for
     both change before each call that is looked at. `verified`: how many calls are."""
 
-    candidate: Candidate
+    candidate: Contender
     rotation: Rotation
     like: Sequence[np.ndarray]
     rng: np.random.Generator
@@ -249,7 +257,7 @@ class Side(Timed):
     verified: int = VERIFIED
     calls: int = 0
     samples: int = 0
-    kept: list[Snapshot] = field(default_factory=list)
+    snapshots: list[Snapshot] = field(default_factory=list)
     taken: list[tuple[Any, ...]] = field(default_factory=list)
     taken_out: list[Any] = field(default_factory=list)
 
@@ -265,19 +273,19 @@ class Side(Timed):
         """Seconds of so many calls, on inputs that are made new between turns of the rotation, while no clock runs, and
         once the threads of whoever was timed before rest."""
         others_rest()
-        chosen, done, took_s = int(self.rng.integers(calls)), 0, 0.0
+        chosen, calls_before, took_s = int(self.rng.integers(calls)), 0, 0.0
         slot = self._slot()
-        while done < calls:
+        while calls_before < calls:
             first = self.rotation.next
-            count = len(self.rotation.take(calls - done))
-            within = first + chosen - done if done <= chosen < done + count else None
+            count = len(self.rotation.take(calls - calls_before))
+            within = first + chosen - calls_before if calls_before <= chosen < calls_before + count else None
             took_s += self._turn(range(first, first + count), within, slot)
-            done += count
+            calls_before += count
         self.calls += calls
         return took_s
 
     def _slot(self) -> int | None:
-        """Where this sample's snapshot goes, or None: of n samples, each is kept as likely as any other."""
+        """The slot of this sample's snapshot, or None: of n samples, each is kept as likely as any other."""
         self.samples += 1
         place = self.samples - 1 if self.samples <= self.verified else int(self.rng.integers(self.samples))
         return place if place < self.verified else None
@@ -297,27 +305,27 @@ class Side(Timed):
         rest_s = self._timed(range(chosen + 1, sets.stop))[0] if chosen + 1 < sets.stop else 0.0
         if snapshot is not None and slot is not None:
             snapshot.settle()
-            self.kept[slot : slot + 1] = [snapshot]
+            self.snapshots[slot : slot + 1] = [snapshot]
         return took_s + rest_s
 
     def _timed(self, sets: range) -> tuple[float, object]:
         """Seconds of a call on each set, and what the last one returned."""
-        run, clock, taken = self.candidate.run, self.clock, self.taken[sets.start : sets.stop]
+        run, clock, arguments = self.candidate.run, self.clock, self.taken[sets.start : sets.stop]
         result: object = None
         if self.taken_out:
-            pairs = list(zip(taken, self.taken_out[sets.start : sets.stop], strict=True))
+            pairs = list(zip(arguments, self.taken_out[sets.start : sets.stop], strict=True))
             start_s = clock()
             for arrays, out in pairs:
                 run(*arrays, out=out)
             return clock() - start_s, None
         start_s = clock()
-        for arrays in taken:
+        for arrays in arguments:
             result = run(*arrays)
         return clock() - start_s, result
 
     def refuse(self, check: Check) -> None:
         """CheckError where one of the kept runs was wrong."""
-        for snapshot in self.kept:
+        for snapshot in self.snapshots:
             fault = snapshot.fault or check(snapshot.inputs, snapshot.outputs)
             if fault:
                 raise CheckError(f"{self.candidate.name} was wrong in a run that was timed: {fault}")

@@ -34,16 +34,16 @@ class Mark(Protocol):
         ...
 
     def wait(self) -> None:
-        """Until it is reached."""
+        """Wait until it is reached."""
         ...
 
     def seconds_since(self, earlier: Any) -> float:
-        """How long after an earlier one it was reached; both have been."""
+        """The seconds from an earlier one to this; both have been reached."""
         ...
 
 
 class Queue(Protocol):
-    """What runs in order, beside the host."""
+    """A device that runs calls in order, beside the host."""
 
     def settle(self) -> None:
         """Wait until the device is idle, all of its queues."""
@@ -64,8 +64,8 @@ class Queue(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One call. `took_s` on the device, the overhead of an empty pair taken off; `host_s`: what the host took to put
-    it there; `blocked`: whether the queue was held until then, else `took_s` may hold some of it."""
+    """The times of one call. `took_s` on the device, the overhead of an empty pair taken off; `host_s`: what the host
+    took to put it there; `blocked`: whether the queue was held until then, else `took_s` may hold some of it."""
 
     took_s: float
     host_s: float
@@ -74,7 +74,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What is done about a call that is measured, none of it in what is measured. `first`: before all else; `before`:
+    """Steps around a call that is measured, none of them in what is measured. `first`: before all else; `before`:
     put on the queue while it is held; `after`: put on the queue with what the call returned, right behind it."""
 
     first: Call | None = None
@@ -129,14 +129,15 @@ class BlockedClock:
         self.overhead_s = statistics.median(empty[EMPTY_PAIRS // 4 :])
 
     def sample(self, call: Call, *, cold: bool = True, around: Around = Around(), hold: Hold | None = None) -> Sample:
-        """One call; `cold`: after the caches of the device were overwritten; `hold`: what was learned of this call."""
-        queue, held = self.queue, hold or self.usual
+        """Time one call; `cold`: after the caches of the device were overwritten; `hold`: what was learned of this
+        call."""
+        queue, holder = self.queue, hold or self.usual
         if around.first is not None:
             around.first()
         queue.settle()
         if cold:
             queue.overwrite()
-        queue.hold(held.cycles)
+        queue.hold(holder.cycles)
         if around.before is not None:
             around.before()
         start = queue.mark()
@@ -149,23 +150,23 @@ class BlockedClock:
             around.after(result)
         end.wait()
         sample = Sample(max(0.0, end.seconds_since(start) - self.overhead_s), host_s, blocked)
-        held.learn(sample)
+        holder.learn(sample)
         return sample
 
 
-def interleaved(
+def interleave(
     clock: BlockedClock, calls: Mapping[str, Call], *, rounds: int, cold: bool, seed: int
 ) -> dict[str, Times]:
-    """Each call once a round, in a new order each round; each three times beforehand, in the same way."""
+    """Time each call once a round, in a new order each round; each three times beforehand, in the same way."""
     random, holds = Random(seed), {name: Hold() for name in calls}  # noqa: S311  an order, no secret
     for name, call in calls.items():
         for _ in range(WARM_CALLS):
             clock.sample(call, cold=cold, hold=holds[name])
-    found: dict[str, list[Sample]] = {name: [] for name in calls}
+    by_call: dict[str, list[Sample]] = {name: [] for name in calls}
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
-            found[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
-    return {name: times_of(samples) for name, samples in found.items()}
+            by_call[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
+    return {name: times_of(samples) for name, samples in by_call.items()}
 
 
 def times_of(samples: Sequence[Sample]) -> Times:
@@ -177,7 +178,7 @@ def times_of(samples: Sequence[Sample]) -> Times:
 
 
 def ratio(one: Times, other: Times) -> float:
-    """How much longer one takes than the other: the median over rounds, each of which timed both."""
+    """The ratio of the times of one and the other: the median over rounds, each of which timed both."""
     return statistics.median(a / b for a, b in zip(one.samples_s, other.samples_s, strict=True) if b > 0)
 
 

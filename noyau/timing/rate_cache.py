@@ -1,4 +1,4 @@
-"""What this machine was measured to do, kept in the cache folder until the machine, its compiler or noyau change."""
+"""The measured rates of this machine, kept in the cache folder until the machine, its compiler or noyau change."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Curves = Mapping[int, Mapping[int, float]]
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MachineRates:
     """A machine and what it can do. `copy` and `read`: bytes per second by threads, then by the bytes that move;
     `rates`: values per second of one thread, by scalar function ("exp_f32"); `scaling`: how much more several threads
     do than one, for copies in memory and for exp in a cache."""
@@ -44,7 +44,7 @@ class Measured:
 
     @property
     def note(self) -> str:
-        """What makes the numbers doubtful, or nothing."""
+        """The reason why the numbers are doubtful, or nothing."""
         return unsteady(*self.conditions, self.machine.cores)
 
     def to_json(self) -> Any:
@@ -63,19 +63,19 @@ class Measured:
         )
 
 
-def measured(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> Measured:
+def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> MachineRates:
     """This machine, as it was measured before; measured now where it never was or `refresh` asks for it.
 
     BuildError where there is no compiler; takes some seconds."""
-    found = None if refresh else kept(options)
+    found = None if refresh else recall_rates(options)
     if found is None:
-        found = _measured_now(options)
+        found = _measure(options)
         _keep(found, options)
     return found
 
 
-def kept(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Measured | None:
-    """What is kept of this machine, or None."""
+def recall_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> MachineRates | None:
+    """The recorded rates of this machine, or None."""
     told = cached_records.recall(_key(options))
     try:
         return None if told is None else _read(told)
@@ -84,9 +84,9 @@ def kept(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Measured 
 
 
 @cache
-def kept_curves() -> tuple[Curves, Curves] | None:
+def recall_curves() -> tuple[Curves, Curves] | None:
     """The copies and the reads of what is kept; looked up once a process."""
-    found = kept()
+    found = recall_rates()
     return None if found is None else (found.copy, found.read)
 
 
@@ -106,7 +106,7 @@ def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, i
     return rate
 
 
-def _measured_now(options: c_compiler.CompilerOptions) -> Measured:
+def _measure(options: c_compiler.CompilerOptions) -> MachineRates:
     start, built, cores = conditions(), loops(options), usable_cores()
     counts = sorted({1, cores})
     copies = {threads: curve(built, _COPIES, threads) for threads in counts}
@@ -120,12 +120,12 @@ def _measured_now(options: c_compiler.CompilerOptions) -> Measured:
     rates = scalar_rates(built)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     ladder = cache_ladder()
-    return Measured(this_machine(options), ladder, copies, reads, rates, scaling, (start, conditions()), today)
+    return MachineRates(this_machine(options), ladder, copies, reads, rates, scaling, (start, conditions()), today)
 
 
-def _keep(found: Measured, options: c_compiler.CompilerOptions) -> None:
+def _keep(found: MachineRates, options: c_compiler.CompilerOptions) -> None:
     cached_records.keep(_key(options), found.to_json())
-    kept_curves.cache_clear()
+    recall_curves.cache_clear()
 
 
 def _key(options: c_compiler.CompilerOptions) -> str:
@@ -134,12 +134,12 @@ def _key(options: c_compiler.CompilerOptions) -> str:
     return toolchain_cache.digest("machine", str(FORMAT), *told, json.dumps(cache_ladder()))
 
 
-def _read(told: Mapping[str, Any]) -> Measured:
+def _read(told: Mapping[str, Any]) -> MachineRates:
     """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
-    copies, reads = (_numbered(told[name]) for name in ("copy_bytes_per_s", "read_bytes_per_s"))
+    copies, reads = (_size_keys(told[name]) for name in ("copy_bytes_per_s", "read_bytes_per_s"))
     if told["format"] != FORMAT or any(set(each) != set(SIZES) for each in (*copies.values(), *reads.values())):
         raise ValueError("another format")
-    return Measured(
+    return MachineRates(
         Machine(**told["machine"]),
         told["caches_bytes"],
         copies,
@@ -151,5 +151,5 @@ def _read(told: Mapping[str, Any]) -> Measured:
     )
 
 
-def _numbered(told: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
+def _size_keys(told: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
     return {int(threads): {int(size): float(rate) for size, rate in each.items()} for threads, each in told.items()}

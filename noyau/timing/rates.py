@@ -1,4 +1,4 @@
-"""What this machine can do, measured with C loops: copies and reads by size, and each scalar function by dtype."""
+"""Rates of this machine, measured with C loops: copies and reads by size, and each scalar function by dtype."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Loops:
 
 
 def memory_loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Loops:
-    """Those loops alone that copy and read; they are built at once. BuildError where there is no compiler."""
+    """The loops that copy and read; they are built at once. BuildError where there is no compiler."""
     return Loops(ctypes.CDLL(str(c_compiler.compile_library([_memory_text()], options))))
 
 
@@ -79,12 +79,12 @@ def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: 
     words = max(size_bytes // (8 * threads * streams), 32)
     blocks = [(_aligned(8 * words), _aligned(8 * words if streams == 2 else 64, 2112)) for _ in range(threads)]
     calls = [partial(loop, a.ctypes.data, b.ctypes.data, words) for a, b in blocks]
-    rounds_per_s = repeated(calls, clock)
+    rounds_per_s = repeat(calls, clock)
     return 8.0 * words * streams * threads * rounds_per_s
 
 
-def repeated(calls: Sequence[Callable[[int], None]], clock: Clock) -> float:
-    """How often a second each of the calls goes round, all of them at once, at best; a call takes its rounds."""
+def repeat(calls: Sequence[Callable[[int], None]], clock: Clock) -> float:
+    """The rounds a second of each of the calls, all of them at once, at best; a call takes its rounds."""
     rounds = _enough(calls[0], clock)
     best_s = math.inf
     if len(calls) == 1:
@@ -111,7 +111,7 @@ def repeated(calls: Sequence[Callable[[int], None]], clock: Clock) -> float:
 
 
 def _enough(call: Callable[[int], None], clock: Clock) -> int:
-    """How many rounds last long enough for the clock; the memory is warm then."""
+    """The number of rounds that last long enough for the clock; the memory is warm then."""
     rounds = 1
     call(1)
     while True:
@@ -137,7 +137,7 @@ def scalar_rate(loops: Loops, name: str, threads: int = 1, clock: Clock = second
     ]
     loop = loops.call(f"{name}_loop")
     calls = [partial(loop, *(array.ctypes.data for array in arrays), VALUES) for arrays in held]
-    return VALUES * threads * repeated(calls, clock)
+    return VALUES * threads * repeat(calls, clock)
 
 
 def _values(kind: str, seed: int) -> np.ndarray:

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from noyau.errors import CheckError
-from noyau.timing.comparison import Timed
+from noyau.timing.comparison import SelfTimed
 from noyau.workers.resources import peak_bytes
 from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import Worker
 
 
-class WorkerState(Timed, Protocol):
+class WorkerState(SelfTimed, Protocol):
     """The state of a worker that is timed."""
 
     def tell(self) -> Mapping[str, Any]:

@@ -22,9 +22,9 @@ def write_arrays(arrays: Arrays, folder: Path) -> list[dict[str, Any]]:
     return [_write(name, array, folder / f"{number}.bin") for number, (name, array) in enumerate(arrays.items())]
 
 
-def read_arrays(told: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+def read_arrays(records: Iterable[Mapping[str, Any]]) -> dict[str, np.ndarray]:
     """The arrays that `write_arrays` has written, by name."""
-    return {each["name"]: _read(each) for each in told}
+    return {each["name"]: _read(each) for each in records}
 
 
 def _write(name: str, array: np.ndarray, path: Path) -> dict[str, Any]:
@@ -38,13 +38,13 @@ def _write(name: str, array: np.ndarray, path: Path) -> dict[str, Any]:
     return {"name": name, "dtype": dtype.value, "shape": list(array.shape), "path": str(path)}
 
 
-def _read(told: Mapping[str, Any]) -> np.ndarray:
-    path = Path(told["path"])
-    if told["dtype"] == _STRINGS:
+def _read(record: Mapping[str, Any]) -> np.ndarray:
+    path = Path(record["path"])
+    if record["dtype"] == _STRINGS:
         flat = np.array(json.loads(path.read_text("ascii")), np.object_)
     else:
-        flat = np.fromfile(path, np.uint8).view(DType(told["dtype"]).numpy)
-    return flat.reshape(told["shape"])
+        flat = np.fromfile(path, np.uint8).view(DType(record["dtype"]).numpy)
+    return flat.reshape(record["shape"])
 
 
 def is_text(array: np.ndarray) -> bool:

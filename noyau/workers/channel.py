@@ -12,7 +12,7 @@ _PIECE_BYTES = 1 << 20
 
 
 class Channel:
-    """One end of a pair. One thread may send while another one receives.
+    """An end of a pair. One thread may send while another one receives.
 
     A deadline holds for a whole message, so that a process that stops in the midst of one is noticed; after a
     TimeoutError or an EOFError the channel is of no more use."""

@@ -56,10 +56,10 @@ class ForkedWorker(Worker):
                 raise
             if pid == 0:
                 _serve(here, there, self._output, self.state)
-        return Forked(pid), here
+        return ForkedProcess(pid), here
 
 
-class Forked:
+class ForkedProcess:
     """A forked process, with what a Worker needs of a Popen. Several threads may use it."""
 
     def __init__(self, pid: int) -> None:
@@ -68,12 +68,12 @@ class Forked:
         self.lock = threading.Lock()
 
     def poll(self) -> int | None:
-        """How it ended, negative for a signal; None while it runs."""
+        """The exit status, negative for a signal; None while it runs."""
         with self.lock:
             return self._poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        """How it ended. subprocess.TimeoutExpired after `timeout` seconds."""
+        """Wait for the exit status. subprocess.TimeoutExpired after `timeout` seconds."""
         end_s = None if timeout is None else time.monotonic() + timeout
         while (status := self.poll()) is None:
             if end_s is not None and time.monotonic() > end_s:

@@ -55,20 +55,20 @@ def gpu_conditions(uuid: str, spin_mhz: float | None = None, library: Any = None
 
 
 def in_words(reasons: int) -> str:
-    """What the bits of NVML's reasons say, besides idleness and settings."""
+    """The bits of NVML's reasons in words, besides idleness and settings."""
     return ", ".join(word for bit, word in _REASONS.items() if reasons & bit)
 
 
 def unsteady_gpu(before: GpuConditions, after: GpuConditions) -> str:
-    """What happened between two moments that makes times doubtful, or nothing."""
-    told = []
+    """The changes between two moments that make times doubtful, or nothing."""
+    doubts = []
     if before.spin_mhz and after.spin_mhz:
         change = after.spin_mhz / before.spin_mhz
         if not 1 / (1 + _STEADY) <= change <= 1 + _STEADY:
-            told.append(f"the GPU's clock went from {before.spin_mhz:.0f} to {after.spin_mhz:.0f} MHz meanwhile")
+            doubts.append(f"the GPU's clock went from {before.spin_mhz:.0f} to {after.spin_mhz:.0f} MHz meanwhile")
     if after.held_back:
-        told.append(f"the GPU's clocks are held back by its {after.held_back}")
-    return "; ".join(told)
+        doubts.append(f"the GPU's clocks are held back by its {after.held_back}")
+    return "; ".join(doubts)
 
 
 def driver_version(path: Path = _DRIVER) -> str:

@@ -1,4 +1,5 @@
-"""What this process may use of the machine: processors by its affinity and its control groups, memory by the latter.
+"""The share of the machine that this process may use: processors by its affinity and its control groups, memory by the
+latter.
 
 Control groups of both versions (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1) are followed from the process's
 own up to the root, for a limit of any of them holds.
@@ -22,7 +23,7 @@ _UNKNOWN_BYTES = 1 << 30  # of memory, where the system does not say
 
 
 def processors(root: Path = _ROOT) -> int:
-    """How many threads can run at once."""
+    """The number of threads that can run at once."""
     affinity = getattr(os, "sched_getaffinity", None)
     count = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
     share = min(_quotas(root), default=math.inf)
@@ -30,7 +31,7 @@ def processors(root: Path = _ROOT) -> int:
 
 
 def memory_bytes(root: Path = _ROOT) -> int:
-    """How much memory there is for it."""
+    """The bytes of memory that this process may use."""
     try:
         whole = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -53,15 +54,15 @@ def _numbers(root: Path, controller: str, file: str) -> Iterator[list[int]]:
     """The numbers in a file of this name, for each group that has it; where a limit is spelt "max" there is none."""
     for folder in _folders(root, controller):
         try:
-            found = [int(word) for word in (folder / file).read_text(encoding="ascii").split()]
+            numbers = [int(word) for word in (folder / file).read_text(encoding="ascii").split()]
         except (OSError, ValueError):
             continue
-        if found:
-            yield found
+        if numbers:
+            yield numbers
 
 
 def _folders(root: Path, controller: str) -> Iterator[Path]:
-    """Those of the process's group and of all above it. `controller`: of the first version, or nothing."""
+    """The folders of the process's group and of all above it. `controller`: of the first version, or nothing."""
     top = root / _GROUPS / controller
     for line in _lines(root / "proc/self/cgroup"):
         _, names, path = (*line.split(":", 2), "", "")[:3]
@@ -91,9 +92,9 @@ def peak_bytes(path: Path = _STATUS) -> int | None:
     """The most memory that this process has had at a time, where the system says so; on Linux since `forget_peak`.
 
     There `getrusage` would not do: what the parent had when it started this process is in its peak."""
-    found = _status(path, "VmHWM:")
-    if found is not None or sys.platform == "win32":
-        return found
+    high_water = _status(path, "VmHWM:")
+    if high_water is not None or sys.platform == "win32":
+        return high_water
     import resource
 
     unit = 1 if sys.platform == "darwin" else 1 << 10

@@ -14,7 +14,7 @@ from noyau.workers.channel import Channel
 from noyau.workers.tamper_detection import Watch
 
 
-class Scope(Enum):
+class StateUse(Enum):
     """The relation of a request to the one object that a worker keeps between requests, its state."""
 
     STATELESS = "stateless"  # the handler's arguments are all that it sees
@@ -29,7 +29,7 @@ class Request:
     handler: Callable[..., Any]
     arguments: Sequence[Any] = ()
     options: Mapping[str, Any] = field(default_factory=dict)
-    scope: Scope = Scope.STATELESS
+    scope: StateUse = StateUse.STATELESS
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,15 @@ class _Handlers:
     def _run(self, request: Request) -> Any:
         result = None
         match request.scope:
-            case Scope.OPENS:
+            case StateUse.OPENS:
                 self.state, self.is_open = None, False  # its memory goes first
                 self.state, self.is_open = request.handler(*request.arguments, **request.options), True
                 return None
-            case Scope.USES:
+            case StateUse.USES:
                 if not self.is_open:
                     raise NoyauError("nothing is open yet")
                 result = request.handler(self.state, *request.arguments, **request.options)
-            case Scope.STATELESS:
+            case StateUse.STATELESS:
                 result = request.handler(*request.arguments, **request.options)
             case _:
                 assert_never(request.scope)

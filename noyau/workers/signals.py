@@ -11,7 +11,7 @@ from types import FrameType
 _ENDING = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP", "SIGINT") if hasattr(signal, name))
 
 
-class Ended(BaseException):
+class Termination(BaseException):
     """The process was asked to end, by this signal. No Exception, so that nothing takes it for a fault."""
 
     def __init__(self, number: int) -> None:
@@ -20,7 +20,7 @@ class Ended(BaseException):
 
 
 @contextlib.contextmanager
-def raised() -> Iterator[None]:
+def raise_on_signals() -> Iterator[None]:
     """Within, SIGTERM and SIGHUP raise Ended, as Ctrl-C raises KeyboardInterrupt: what was begun is taken back.
 
     A signal that is ignored or handled already stays so; outside of the main thread nothing changes."""
@@ -35,7 +35,7 @@ def raised() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def deferred() -> Iterator[None]:
+def defer_signals() -> Iterator[None]:
     """Within, the signals that raise exceptions wait until its end: for what must not be left half done."""
     arrived: list[int] = []
     before = {number: signal.getsignal(number) for number in _ENDING} if _in_charge() else {}
@@ -59,4 +59,4 @@ def _in_charge() -> bool:
 
 
 def _raise(number: int, _: FrameType | None) -> None:
-    raise Ended(number)
+    raise Termination(number)

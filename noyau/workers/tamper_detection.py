@@ -1,4 +1,4 @@
-"""What a timed callable must not do, found from what it leaves behind: never from how long it took."""
+"""Detection of tampering by a timed callable, from what it leaves behind: never from how long it took."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LEAST_S = 0.05
 
 @dataclass(slots=True)
 class Snapshot:
-    """One timed call, chosen before it ran: copies of its inputs from before, and of its outputs from the moment that
+    """A timed call, chosen before it ran: copies of its inputs from before, and of its outputs from the moment that
     it returned, beside the arrays themselves."""
 
     inputs: Arrays
@@ -36,16 +36,16 @@ class Snapshot:
 
     def keep(self, result: object, into: Arrays) -> None:
         """Take in what the call returned, or wrote `into` memory that it was given."""
-        live, self.fault = (list(into), "") if into else returned(result)
+        live, self.fault = (list(into), "") if into else result_arrays(result)
         self.live_outputs, self.outputs = live, [array.copy() for array in live]
 
     def settle(self) -> None:
         """Look again, once the calls that followed have run, then let go of the memory."""
-        self.fault = self.fault or left_behind(self)
+        self.fault = self.fault or side_effect(self)
         self.live_inputs = self.live_outputs = ()
 
 
-def returned(result: object) -> tuple[list[np.ndarray], str]:
+def result_arrays(result: object) -> tuple[list[np.ndarray], str]:
     """The arrays that a call returned, or what it returned instead."""
     parts: list[object] = list(result) if isinstance(result, tuple | list) else [result]
     arrays: list[np.ndarray] = []
@@ -56,15 +56,15 @@ def returned(result: object) -> tuple[list[np.ndarray], str]:
     return arrays, ""
 
 
-def left_behind(snapshot: Snapshot) -> str:
-    """What is wrong with how a call used memory, or nothing."""
+def side_effect(snapshot: Snapshot) -> str:
+    """The misuse of memory by a call, or nothing."""
     for number, (now, before) in enumerate(zip(snapshot.live_inputs, snapshot.inputs, strict=True)):
         if not same_bits(now, before):
             return f"it changed its input {number}; it must work on a copy, inside the time that is measured"
     for number, (now, then) in enumerate(zip(snapshot.live_outputs, snapshot.outputs, strict=True)):
         if not same_bits(now, then):
             return f"its output {number} changed after it had returned: work goes on elsewhere, or memory is used again"
-        if any(np.may_share_memory(now, given) for given in snapshot.live_inputs):
+        if any(np.may_share_memory(now, array) for array in snapshot.live_inputs):
             return f"its output {number} is a view of an input; return memory of its own"
     return ""
 
@@ -91,7 +91,7 @@ class Watch:
 
     def refuse(self, name: str) -> None:
         """CheckError where a clock of Python was replaced, or where it lags behind another one."""
-        replaced = [known for known, clock in _CLOCKS.items() if getattr(time, known) is not clock]
+        replaced = [clock_name for clock_name, clock in _CLOCKS.items() if getattr(time, clock_name) is not clock]
         if replaced:
             raise CheckError(f"{name} is not timed: time.{replaced[0]} was replaced while it ran")
         passed_s, other_s = seconds() - self.start_s, _monotonic() - self.other_s

@@ -19,7 +19,7 @@ from typing import IO, Any, Concatenate, ParamSpec, Protocol, Self, TypeVar
 from noyau import errors
 from noyau.errors import CheckError, FindingKind, NoyauError, UnansweredError
 from noyau.workers.channel import Channel, pair
-from noyau.workers.serve import Reply, Request, Scope
+from noyau.workers.serve import Reply, Request, StateUse
 from noyau.workers.serve import pin as pin_here
 
 P = ParamSpec("P")
@@ -82,12 +82,12 @@ class Worker:
 
     def open(self, factory: Callable[P, object], *arguments: P.args, **options: P.kwargs) -> None:
         """Keep the result of a function there as the state of the worker, in place of the one before."""
-        self.begin(Request(factory, arguments, options, Scope.OPENS))
+        self.begin(Request(factory, arguments, options, StateUse.OPENS))
         self.reply()
 
     def call(self, handler: Callable[Concatenate[Any, P], R], *arguments: P.args, **options: P.kwargs) -> R:
         """Run a function on the state there and return its result; errors as of `ask`."""
-        self.begin(Request(handler, arguments, options, Scope.USES))
+        self.begin(Request(handler, arguments, options, StateUse.USES))
         result: R = self.reply()
         return result
 
@@ -219,8 +219,8 @@ def _ending(status: int) -> str:
 
 def _error(reply: Reply, message: str) -> NoyauError:
     """The error of noyau that a reply names; CheckError for any other."""
-    known = vars(errors).get(reply.error, CheckError)
-    error = (known if isinstance(known, type) and issubclass(known, NoyauError) else CheckError)(message)
+    kind = vars(errors).get(reply.error, CheckError)
+    error = (kind if isinstance(kind, type) and issubclass(kind, NoyauError) else CheckError)(message)
     if isinstance(error, CheckError) and reply.kind is not None:
         error.kind = reply.kind
     return error

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Gpu, GpuMeasured
+from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, GpuIdentity, GpuRates
 from noyau.workers.nvml import GpuConditions
 
-GPU = Gpu("NVIDIA Round", 100, 50 << 20, 80 << 30, "9.0", "580.1", {"torch": "2.11", "triton": "3.6"})
+GPU = GpuIdentity("NVIDIA Round", 100, 50 << 20, 80 << 30, "9.0", "580.1", {"torch": "2.11", "triton": "3.6"})
 
 
-def made(rate: float = 4e12, *, reads: bool = True) -> GpuMeasured:
+def made(rate: float = 4e12, *, reads: bool = True) -> GpuRates:
     """Copies at a rate, four times as quick in the L2; reads 1.1 times and fills 0.8 times as quick."""
 
     def curves(times: float) -> dict[str, dict[int, float]]:
@@ -16,7 +16,7 @@ def made(rate: float = 4e12, *, reads: bool = True) -> GpuMeasured:
         return {HOT: hot, COLD: dict.fromkeys(SIZES, times * rate)}
 
     calm = GpuConditions(1980.0, 1980, 3201, 40, 300.0)
-    return GpuMeasured(
+    return GpuRates(
         GPU,
         curves(1.0),
         curves(1.1) if reads else {},

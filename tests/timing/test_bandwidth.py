@@ -49,14 +49,14 @@ def test_a_real_copy_has_a_rate(moved_bytes, threads):
 
 @pytest.fixture
 def nothing_kept(monkeypatch, empty_cache):
-    monkeypatch.setattr(bandwidth, "kept_curves", lambda: None)
+    monkeypatch.setattr(bandwidth, "recall_curves", lambda: None)
     bandwidth._copy_rate.cache_clear()
     yield
     bandwidth._copy_rate.cache_clear()
 
 
 def test_what_is_kept_of_the_machine_is_used(monkeypatch):
-    monkeypatch.setattr(bandwidth, "kept_curves", lambda: ({1: {1 << 20: 5e9}}, {1: {1 << 20: 7e9}}))
+    monkeypatch.setattr(bandwidth, "recall_curves", lambda: ({1: {1 << 20: 5e9}}, {1: {1 << 20: 7e9}}))
     monkeypatch.setattr(bandwidth, "_copy_rate", lambda moved_bytes, threads: 3e9)
     assert copy_rate(1 << 20, 1) == copy_rate(900_000, 1) == 5e9
     assert copy_rate(1 << 20, 2) == copy_rate(1 << 21, 1) == 3e9

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
-from noyau.timing.comparison import FEWEST_PAIRS, Verdict, compare_swapped, half, joined
+from noyau.timing.comparison import FEWEST_PAIRS, Verdict, compare_swapped, half, join_halves
 
 SLOWER = 1.08  # the second place, as a process whose memory lies badly
 
@@ -26,13 +26,13 @@ class Machine:
 
         def made(swapped):
             slow = (SLOWER, 1.0) if swapped else (1.0, SLOWER)
-            return Side(self, before_s * slow[0]), Side(self, after_s * slow[1])
+            return RotatingSide(self, before_s * slow[0]), RotatingSide(self, after_s * slow[1])
 
         return made
 
 
 @dataclass
-class Side:
+class RotatingSide:
     machine: Machine
     time_s: float
 
@@ -63,7 +63,7 @@ def test_in_one_place_alone_it_is_not():
 def test_halves_are_joined_pair_by_pair_and_slow_sides_get_the_fewest():
     machine = Machine()
     first, second = (half(*machine.places(9.0, 8.0)(swapped), budget_s=1e-3, clock=machine.clock) for swapped in (0, 1))
-    both = joined(first, second)
+    both = join_halves(first, second)
     assert first.pairs == second.pairs == FEWEST_PAIRS // 2
     assert both.before_s == first.before_s + second.before_s
     assert both.after_s == first.after_s + second.after_s

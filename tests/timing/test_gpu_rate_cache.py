@@ -6,28 +6,28 @@ from dataclasses import replace
 import pytest
 
 from noyau.timing import gpu_rate_cache
-from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, keep, rate_at, recalled
+from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, keep, rate_at, recall_gpu
 from noyau.toolchain import cache
 from noyau.workers.nvml import GpuConditions
 from tests.timing.gpus import made
 
 
 def test_a_record_is_read_back_as_it_was(empty_cache):
-    assert recalled("a GPU, driver 1") is None
+    assert recall_gpu("a GPU, driver 1") is None
     keep("a GPU, driver 1", made())
-    assert recalled("a GPU, driver 1") == made()
+    assert recall_gpu("a GPU, driver 1") == made()
     assert json.loads(json.dumps(made().to_json()))["gpu"]["sm_count"] == 100
 
 
 def test_another_driver_is_another_machine(empty_cache):
     keep("a GPU, driver 1", made())
-    assert recalled("a GPU, driver 2") is None
+    assert recall_gpu("a GPU, driver 2") is None
 
 
 @pytest.mark.parametrize("told", [{}, {"format": 0}, {**made().to_json(), "copy_bytes_per_s": {}}, [1]])
 def test_what_is_no_record_is_measured_anew(empty_cache, told):
     gpu_rate_cache.cached_records.keep(gpu_rate_cache._key("a GPU"), told)
-    assert recalled("a GPU") is None
+    assert recall_gpu("a GPU") is None
     assert cache.folder().exists()
 
 

@@ -13,7 +13,7 @@ from noyau.timing import input_rotation
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.conditions import Conditions
 from noyau.timing.output_checks import by_reference
-from noyau.timing.pairwise import VERIFIED, Candidate, Side, Trial, trial
+from noyau.timing.pairwise import VERIFIED, Contender, PairwiseResult, RotatingSide, trial
 from noyau.workers import tamper_detection
 
 CALM = Conditions(2000.0, 1e-4, 0.1, 0.0)
@@ -33,14 +33,14 @@ def ticking():
     return lambda: 1e-4 * next(ticks)
 
 
-def made(hot: float, cold: float, note: str = "") -> Trial:
+def made(hot: float, cold: float, note: str = "") -> PairwiseResult:
     found = [Comparison((each,) * 8, (1.0,) * 8) for each in (hot, cold)]
-    return Trial(("a", "b"), *found, (1.0, 2.0), (10, 20), (CALM, CALM), ("float32[3]",), 8, note)
+    return PairwiseResult(("a", "b"), *found, (1.0, 2.0), (10, 20), (CALM, CALM), ("float32[3]",), 8, note)
 
 
 def test_the_record_has_everything():
     found = trial(
-        Candidate("a", np.exp), Candidate("b", np.exp), draws(), by_reference(np.exp), budget_s=0.1, clock=ticking()
+        Contender("a", np.exp), Contender("b", np.exp), draws(), by_reference(np.exp), budget_s=0.1, clock=ticking()
     )
     told = json.loads(json.dumps(found.to_json()))
     assert told["names"] == ["a", "b"]
@@ -62,7 +62,7 @@ def test_what_compiles_in_the_first_call_is_told_apart():
             time.sleep(0.2)
         return np.exp(x)
 
-    found = trial(Candidate("a", np.exp), Candidate("b", late), draws(), by_reference(np.exp), budget_s=0.1)
+    found = trial(Contender("a", np.exp), Contender("b", late), draws(), by_reference(np.exp), budget_s=0.1)
     assert found.compile_s[1] >= 0.2
     assert found.compile_s[1] > 10 * max(found.hot.after_s)
 
@@ -72,8 +72,8 @@ def test_memory_that_is_taken_beside_the_outputs_is_told():
         return (np.zeros((100, x.size), x.dtype) + x)[0] * 1
 
     found = trial(
-        Candidate("a", np.copy),
-        Candidate("b", wasteful),
+        Contender("a", np.copy),
+        Contender("b", wasteful),
         draws(),
         by_reference(np.copy),
         budget_s=0.05,
@@ -110,7 +110,7 @@ def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotatio
         return np.exp(x)
 
     rotation = input_rotation.Rotation(draws(), 7, np.random.default_rng(0))
-    side = Side(Candidate("a", look), rotation, [], np.random.default_rng(0), ticking())
+    side = RotatingSide(Contender("a", look), rotation, [], np.random.default_rng(0), ticking())
     for calls in (1, 3, 7, 8, 50):
         side.lasts(calls)
     assert sum(seen.values()) == side.calls == 69
@@ -124,23 +124,23 @@ def test_any_call_of_a_sample_can_be_the_one_that_is_looked_at():
     def number(x: np.ndarray) -> np.ndarray:
         return np.array([next(numbers) % 4])
 
-    side = Side(Candidate("a", number), rotation, [], np.random.default_rng(0), ticking())
+    side = RotatingSide(Contender("a", number), rotation, [], np.random.default_rng(0), ticking())
     found = Counter()
     for _ in range(300):
         side.lasts(4)
-        found.update(int(snapshot.outputs[0][0]) for snapshot in side.kept)
-    assert len(side.kept) == VERIFIED
+        found.update(int(snapshot.outputs[0][0]) for snapshot in side.snapshots)
+    assert len(side.snapshots) == VERIFIED
     assert set(found) == {0, 1, 2, 3}
 
 
 def test_what_a_candidate_raises_is_told_by_its_name():
     with pytest.raises(CheckError, match=r"b does not run on float32\[500\]: ZeroDivisionError"):
-        trial(Candidate("a", np.exp), Candidate("b", lambda x: 1 / 0), draws(), by_reference(np.exp))
+        trial(Contender("a", np.exp), Contender("b", lambda x: 1 / 0), draws(), by_reference(np.exp))
 
 
 def test_one_draw_is_not_enough():
     with pytest.raises(InputError, match="same input every time"):
-        trial(Candidate("a", np.exp), Candidate("b", np.exp), draws()[:1], by_reference(np.exp))
+        trial(Contender("a", np.exp), Contender("b", np.exp), draws()[:1], by_reference(np.exp))
 
 
 @pytest.mark.parametrize("into", [False, True])
@@ -165,9 +165,9 @@ def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
         return np.add(x, 1, out=out[0] if out else None)
 
     rng = np.random.default_rng(0)
-    candidate = Candidate("it", work, into=into)
+    candidate = Contender("it", work, into=into)
     rotation = input_rotation.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
-    side = Side(candidate, rotation, [np.ones(5, np.float32)], rng, lambda: machine["now"])
+    side = RotatingSide(candidate, rotation, [np.ones(5, np.float32)], rng, lambda: machine["now"])
     for calls in (1, 2, 7):
         assert side.lasts(calls) == pytest.approx(calls * 1e-3)
-    assert machine["now"] > 3.0 and len(side.kept) == 3
+    assert machine["now"] > 3.0 and len(side.snapshots) == 3

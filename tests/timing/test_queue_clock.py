@@ -9,7 +9,7 @@ from noyau.timing.queue_clock import (
     Around,
     BlockedClock,
     Hold,
-    interleaved,
+    interleave,
     ratio,
 )
 from tests.timing.simulated import CYCLE_S, SimulatedQueue
@@ -84,7 +84,7 @@ def test_the_flush_and_the_changes_come_before_the_first_mark():
 def test_calls_take_turns_in_an_order_of_the_seed():
     queue, order = SimulatedQueue(), []
     calls = {name: (lambda name=name: order.append(name)) for name in "abc"}
-    found = interleaved(clock_on(queue), calls, rounds=5, cold=True, seed=1)
+    found = interleave(clock_on(queue), calls, rounds=5, cold=True, seed=1)
     rounds = ["".join(order[at : at + 3]) for at in range(9, len(order), 3)]
     assert len(rounds) == 5
     assert {"".join(sorted(each)) for each in rounds} == {"abc"}
@@ -95,7 +95,7 @@ def test_calls_take_turns_in_an_order_of_the_seed():
 def test_times_and_their_ratio():
     queue = SimulatedQueue()
     calls = {"one": call_of(queue, 30e-6), "other": call_of(queue, 10e-6)}
-    found = interleaved(clock_on(queue), calls, rounds=4, cold=False, seed=0)
+    found = interleave(clock_on(queue), calls, rounds=4, cold=False, seed=0)
     assert ratio(found["one"], found["other"]) == pytest.approx(3)
     assert found["one"].median_s == found["one"].quantile_s(0.9) == pytest.approx(30e-6)
     assert found["one"].unblocked == 0

@@ -9,17 +9,17 @@ from noyau.errors import OutputError
 from noyau.timing import rate_cache
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import this_machine
-from noyau.timing.rate_cache import Measured, kept, kept_curves, measured, rate_of
+from noyau.timing.rate_cache import MachineRates, machine_rates, rate_of, recall_curves, recall_rates
 from noyau.timing.rates import SIZES
 from noyau.toolchain import cache
 
 CALM = Conditions(None, 1e-4, 0.1, None)
 
 
-def made(rate: float = 1e10) -> Measured:
+def made(rate: float = 1e10) -> MachineRates:
     curves = {1: dict.fromkeys(SIZES, rate), 2: dict.fromkeys(SIZES, 2 * rate)}
     scaling = {"memory": {1: 1.0, 2: 2.0}, "exp": {1: 1.0}}
-    return Measured(
+    return MachineRates(
         this_machine(), {"L1": 32768}, curves, curves, {"exp_f32": 2e9}, scaling, (CALM, CALM), "2026-01-01"
     )
 
@@ -33,35 +33,35 @@ def scripted(monkeypatch, empty_cache):
         count.append(1)
         return made(1e9 * len(count))
 
-    monkeypatch.setattr(rate_cache, "_measured_now", measure)
-    kept_curves.cache_clear()
+    monkeypatch.setattr(rate_cache, "_measure", measure)
+    recall_curves.cache_clear()
     yield count
-    kept_curves.cache_clear()
+    recall_curves.cache_clear()
 
 
 def test_it_is_measured_once_and_read_back_as_it_was(scripted):
-    first = measured()
-    assert measured() == first == kept()
+    first = machine_rates()
+    assert machine_rates() == first == recall_rates()
     assert len(scripted) == 1
     assert json.loads(json.dumps(first.to_json()))["values_per_s"] == {"exp_f32": 2e9}
-    assert kept_curves() == (first.copy, first.read)
+    assert recall_curves() == (first.copy, first.read)
 
 
 def test_refreshing_measures_again_and_leaves_one_record(scripted, empty_cache):
-    measured()
-    assert measured(refresh=True).copy[1][SIZES[0]] == 2e9
-    assert kept().copy[1][SIZES[0]] == 2e9
+    machine_rates()
+    assert machine_rates(refresh=True).copy[1][SIZES[0]] == 2e9
+    assert recall_rates().copy[1][SIZES[0]] == 2e9
     assert len(list(empty_cache.glob("*.json"))) == 1
-    assert kept_curves()[0][1][SIZES[0]] == 2e9
+    assert recall_curves()[0][1][SIZES[0]] == 2e9
 
 
 @pytest.mark.parametrize("field", ["cpu", "cores", "compiler", "level"])
 def test_another_machine_or_compiler_is_measured_anew(scripted, monkeypatch, field):
-    measured()
+    machine_rates()
     other = dataclasses.replace(this_machine(), **{field: 77 if field == "cores" else "another"})
     monkeypatch.setattr(rate_cache, "this_machine", lambda options=None: other)
-    assert kept() is None
-    measured()
+    assert recall_rates() is None
+    machine_rates()
     assert len(scripted) == 2
 
 
@@ -69,9 +69,9 @@ def test_another_machine_or_compiler_is_measured_anew(scripted, monkeypatch, fie
 def test_a_record_that_is_none_is_not_used(scripted, text):
     key = rate_cache._key(rate_cache.c_compiler.DEFAULTS)
     cache.store(key, ".json", lambda path: path.write_text(text))
-    assert kept() is None
-    assert measured().copy[1][SIZES[0]] == 1e9
-    assert kept() is not None
+    assert recall_rates() is None
+    assert machine_rates().copy[1][SIZES[0]] == 1e9
+    assert recall_rates() is not None
 
 
 def test_a_cache_that_cannot_be_written_keeps_no_rate_and_gives_one(empty_cache, monkeypatch):

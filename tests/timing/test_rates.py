@@ -8,7 +8,7 @@ import pytest
 
 from noyau.codegen import cmath
 from noyau.timing import rates
-from noyau.timing.rates import loops, memory_rate, repeated, scalar_rate
+from noyau.timing.rates import loops, memory_rate, repeat, scalar_rate
 
 
 @pytest.fixture(scope="module")
@@ -64,5 +64,5 @@ def test_the_best_of_some_samples_counts():
     def call(rounds: int) -> None:
         state["now"] += 1e-4 * rounds * next(noise)
 
-    assert repeated([call], lambda: state["now"]) == pytest.approx(1e4)
+    assert repeat([call], lambda: state["now"]) == pytest.approx(1e4)
     assert rates.SIZES[0] < rates.LARGEST

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from noyau.workers.signals import Ended, deferred, raised
+from noyau.workers.signals import Termination, defer_signals, raise_on_signals
 
 
 def send(number: int, then: list[str] | None = None) -> None:
@@ -18,7 +18,7 @@ def send(number: int, then: list[str] | None = None) -> None:
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_signals_that_end_a_process_are_exceptions_within(name):
     number = getattr(signal, name)
-    with pytest.raises(Ended) as ended, raised():
+    with pytest.raises(Termination) as ended, raise_on_signals():
         send(number)
     assert ended.value.signal.name == name
     assert not isinstance(ended.value, Exception)
@@ -28,7 +28,7 @@ def test_signals_that_end_a_process_are_exceptions_within(name):
 def test_a_signal_that_is_ignored_stays_ignored():
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with raised():
+        with raise_on_signals():
             send(signal.SIGHUP)
         assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     finally:
@@ -37,7 +37,7 @@ def test_a_signal_that_is_ignored_stays_ignored():
 
 def test_interrupts_wait_until_the_end():
     done: list[str] = []
-    with pytest.raises(KeyboardInterrupt), deferred():
+    with pytest.raises(KeyboardInterrupt), defer_signals():
         send(signal.SIGINT, done)
     assert done == ["the rest"]
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
@@ -45,13 +45,13 @@ def test_interrupts_wait_until_the_end():
 
 def test_a_request_to_end_waits_too():
     done: list[str] = []
-    with pytest.raises(Ended), raised(), deferred():
+    with pytest.raises(Termination), raise_on_signals(), defer_signals():
         send(signal.SIGTERM, done)
     assert done == ["the rest"]
 
 
 def test_without_a_signal_nothing_happens():
-    with raised(), deferred():
+    with raise_on_signals(), defer_signals():
         pass
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
@@ -60,7 +60,7 @@ def test_in_another_thread_nothing_changes():
     found = []
 
     def work() -> None:
-        with raised(), deferred():
+        with raise_on_signals(), defer_signals():
             found.append(signal.getsignal(signal.SIGTERM))
 
     thread = threading.Thread(target=work)

@@ -15,7 +15,7 @@ from noyau.errors import CheckError
 from noyau.timing import bandwidth, input_rotation
 from noyau.timing.comparison import Comparison, compare
 from noyau.timing.output_checks import by_reference
-from noyau.timing.pairwise import VERIFIED, Candidate, Side, Trial, refuse_mistakes, trial
+from noyau.timing.pairwise import VERIFIED, Contender, PairwiseResult, RotatingSide, refuse_mistakes, trial
 from noyau.workers.tamper_detection import Watch
 
 Function = Callable[..., object]
@@ -45,12 +45,14 @@ def ticking() -> Callable[[], float]:
     return lambda: 1e-4 * next(ticks)
 
 
-def tried(cheat: Function, *, into: bool = False, reference: Function = softmax, others=None, seed: int = 0) -> Trial:
-    honest = Candidate("numpy", copying(reference) if into else reference, into)
+def tried(
+    cheat: Function, *, into: bool = False, reference: Function = softmax, others=None, seed: int = 0
+) -> PairwiseResult:
+    honest = Contender("numpy", copying(reference) if into else reference, into)
     check, others = by_reference(reference), draws(1, (7, 11), 5) if others is None else others
     given = draws()
     return trial(
-        honest, Candidate("it", cheat, into), given, check, others=others, budget_s=0.2, seed=seed, clock=ticking()
+        honest, Contender("it", cheat, into), given, check, others=others, budget_s=0.2, seed=seed, clock=ticking()
     )
 
 
@@ -271,7 +273,7 @@ def test_all_but_the_last_call_of_a_sample_is_skipped():
     def cheat(x: np.ndarray) -> np.ndarray:
         return softmax(x) if next(calls) % 30 == 0 else np.zeros_like(x)
 
-    side = Side(Candidate("it", cheat), rotation, [], np.random.default_rng(1), ticking())
+    side = RotatingSide(Contender("it", cheat), rotation, [], np.random.default_rng(1), ticking())
     for _ in range(20):
         side.lasts(30)
     with pytest.raises(CheckError, match="in a run that was timed: wrong"):
@@ -336,8 +338,8 @@ def test_a_curve_of_a_busier_hour_accuses_nobody(monkeypatch):
 def test_a_mistake_is_refused_by_the_trial():
     with pytest.raises(CheckError, match="numpy is not timed: too quick"):
         trial(
-            Candidate("numpy", softmax),
-            Candidate("it", softmax),
+            Contender("numpy", softmax),
+            Contender("it", softmax),
             draws(),
             by_reference(softmax),
             clock=ticking(),
@@ -348,13 +350,13 @@ def test_a_mistake_is_refused_by_the_trial():
 
 def test_the_measured_loop_counts_its_own_calls():
     machine = {"now": 0.0}
-    called: list[int] = []
+    call_once: list[int] = []
 
     def work() -> None:
-        called.append(1)
+        call_once.append(1)
         machine["now"] += 30e-6
 
     found = compare(work, work, clock=lambda: machine["now"])
     last = 2 * found.pairs * found.calls
     assert sum(found.before_s + found.after_s) * found.calls == pytest.approx(30e-6 * last)
-    assert len(called) > last
+    assert len(call_once) > last

@@ -9,7 +9,7 @@ import pytest
 
 from noyau.errors import CheckError, InputError, NoyauError
 from noyau.timing.worker_side import lasts, tell
-from noyau.workers.serve import Request, Scope
+from noyau.workers.serve import Request, StateUse
 from noyau.workers.worker import Worker, ask_at_once, pin
 from tests.timing.candidates import Sleeper
 
@@ -70,11 +70,11 @@ def test_what_goes_wrong_is_one_reason_and_the_next_side_runs(worker, deed, kind
 
 def test_commands_given_at_once_are_all_answered_before_one_is_an_error(worker):
     with Worker("the other", patience_s=30.0) as other:
-        requests = [Request(Sleeper, (time_s,), scope=Scope.OPENS) for time_s in (1.0, 2.0)]
+        requests = [Request(Sleeper, (time_s,), scope=StateUse.OPENS) for time_s in (1.0, 2.0)]
         ask_at_once([worker, other], requests)
         assert [each.call(lasts, 1) for each in (worker, other)] == [1.0, 2.0]
         with pytest.raises(CheckError, match="the candidate"):
-            ask_at_once([worker, other], [Request(int, ("it",), scope=Scope.OPENS), requests[1]])
+            ask_at_once([worker, other], [Request(int, ("it",), scope=StateUse.OPENS), requests[1]])
         assert other.call(lasts, 1) == 2.0  # its answer is not taken for that of another command
 
 

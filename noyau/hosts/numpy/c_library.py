@@ -43,7 +43,7 @@ _OBJECTS = (np.ndarray, tuple, bool, int, float, True, None, _NOTHING)
 
 
 class _Fields(ctypes.Structure):
-    """What NumPy's documentation says lies behind the head of an array: PyArrayObject_fields."""
+    """The fields behind the head of an array, by NumPy's documentation: PyArrayObject_fields."""
 
     _fields_ = (
         ("data", _POINTER),
@@ -60,17 +60,17 @@ class _Fields(ctypes.Structure):
 class Library:
     """The loaded C. `doors`: whether it reads arguments here, so that doors may be made of it."""
 
-    loaded: ctypes.CDLL
+    code: ctypes.CDLL
     doors: bool
 
-    def door(self, held: tuple[Any, ...], name: str = "noyau_door") -> Callable[..., Any]:
+    def door(self, state: tuple[Any, ...], name: str = "noyau_door") -> Callable[..., Any]:
         """A function of Python's, `door(arguments, out=None)`, that is given what it holds at every call."""
-        method = ctypes.addressof(ctypes.c_char.in_dll(self.loaded, f"{name}_method"))
-        made: Callable[..., Any] = _MAKE(method, held, None)
-        return made
+        method = ctypes.addressof(ctypes.c_char.in_dll(self.code, f"{name}_method"))
+        entry: Callable[..., Any] = _MAKE(method, state, None)
+        return entry
 
 
-class Loading:
+class Loader:
     """The C that `make` gives, made at the first call; None where it cannot be built. Where there was no room for it,
     that is said, and a call tries again, but not each one."""
 
@@ -81,50 +81,52 @@ class Loading:
         if monotonic() < self.again:
             return None
         try:
-            made = self.make()
+            library = self.make()
         except OutputError as error:
             self.again = monotonic() + AGAIN_S
-            told = f"noyau's own C, which {self.what} are read by, cannot be built now: {error}"
-            warnings.warn(f"{told}; Python reads them, and after {AGAIN_S:g} s a call tries again", RuntimeWarning, 2)
+            message = f"noyau's own C, which {self.what} are read by, cannot be built now: {error}"
+            warnings.warn(
+                f"{message}; Python reads them, and after {AGAIN_S:g} s a call tries again", RuntimeWarning, 2
+            )
             return None
         self.again = 0.0
-        return made
+        return library
 
     def awaits_room(self) -> bool:
         """Whether there was no room and is none now: what is made without the C is not to be kept."""
         return self.again != 0 and self() is None
 
 
-def opened(*paths: tuple[str, ...]) -> Library | None:
+def open_texts(*paths: tuple[str, ...]) -> Library | None:
     """The texts of these files of the package as one library of its own; None where it cannot be built, OutputError
     where there is no room."""
     try:
-        return _opened(*paths)
+        return _build(*paths)
     except (BuildError, OSError) as error:
         if isinstance(error, OutputError) and error.lacks_room:
             raise
         return None
 
 
-library = Loading("arguments", lambda: opened(*FILES))
+library = Loader("arguments", lambda: open_texts(*FILES))
 
 
-def _opened(*paths: tuple[str, ...]) -> Library:
+def _build(*paths: tuple[str, ...]) -> Library:
     texts = ["#define _POSIX_C_SOURCE 200809L"]  # -std=c11 alone hides threads and signals
     texts += [files("noyau").joinpath(*path).read_text(encoding="ascii") for path in paths]
-    loaded = ctypes.CDLL(str(c_compiler.compile_library(["\n".join(texts)])))
-    loaded.noyau_threads_open()
-    loaded.noyau_threads_limit(processors())
-    return Library(loaded, reads_arrays() and _open(loaded))
+    c_library = ctypes.CDLL(str(c_compiler.compile_library(["\n".join(texts)])))
+    c_library.noyau_threads_open()
+    c_library.noyau_threads_limit(processors())
+    return Library(c_library, reads_arrays() and _open(c_library))
 
 
-def _open(loaded: ctypes.CDLL) -> bool:
+def _open(c_library: ctypes.CDLL) -> bool:
     """Hand over the table that arguments.c calls `python`."""
     functions = [ctypes.cast(getattr(_PYTHON, name), _POINTER).value for name in _FUNCTIONS]
     words = [*functions, _new_array(), *map(id, _OBJECTS), object.__basicsize__]
     table = (ctypes.c_size_t * len(words))(*(word or 0 for word in words))
-    opened: int = loaded.noyau_door_open(table, ctypes.c_int64(ctypes.sizeof(table)))
-    return bool(opened)
+    status: int = c_library.noyau_door_open(table, ctypes.c_int64(ctypes.sizeof(table)))
+    return bool(status)
 
 
 def reads_arrays(head_bytes: int = object.__basicsize__) -> bool:
@@ -161,7 +163,7 @@ def _payload(scalar: np.generic) -> bytes:
 
 
 def _new_array() -> int:
-    """Where NumPy's PyArray_NewFromDescr is, or 0."""
+    """The address of NumPy's PyArray_NewFromDescr, or 0."""
     capsule = getattr(_multiarray(), "_ARRAY_API", None)
     if capsule is None:
         return 0
@@ -176,14 +178,14 @@ def _multiarray() -> ModuleType | None:
 
 
 def threads(count: int | None = None) -> int:
-    """How many threads a call has from now on, its own among them; without a count, those that it has now.
+    """The number of threads that a call has from now on, its own among them; without a count, those that it has now.
 
     At first, as many as the process may use processors. One: no thread of noyau's does anything. InputError for less.
     """
-    made = library()
+    c_library = library()
     if count is not None:
         if type(count) is not int or count < 1:
             raise InputError(f"a call runs on at least 1 thread, and threads({count!r}) asks for something else")
-        if made is not None:
-            made.loaded.noyau_threads_limit(min(count, 1 << 20))
-    return 1 if made is None else int(made.loaded.noyau_threads_wanted())
+        if c_library is not None:
+            c_library.code.noyau_threads_limit(min(count, 1 << 20))
+    return 1 if c_library is None else int(c_library.code.noyau_threads_wanted())

@@ -90,7 +90,7 @@ _USED = {name: ctypes.create_string_buffer(b"used_" + name) for name in (_PLAIN,
 
 
 class _Owner:
-    """Who keeps the memory of a capsule: its deleter is called once, with the last array that looks at it."""
+    """The owner of the memory of a capsule: its deleter is called once, with the last array that looks at it."""
 
     def __init__(self, capsule: object, name: bytes, address: int, deleter: int | None) -> None:
         self.address, self.deleter = address, deleter
@@ -103,28 +103,28 @@ class _Owner:
             _Deleter(deleter)(self.address)
 
 
-def array_of(capsule: object, called: str) -> np.ndarray:
+def array_of(capsule: object, label: str) -> np.ndarray:
     """The array in a fresh capsule, which is used up; it is read-only where the capsule says so, or cannot say.
 
     UnsupportedError for a version, a device or a dtype that it cannot be; the capsule is left as it was then."""
     name = next((name for name in (_VERSIONED, _PLAIN) if _is_valid(capsule, name)), None)
     if name is None:
-        raise UnsupportedError(f"{called} hands over {capsule!r}, which is no unused capsule of DLPack")
+        raise UnsupportedError(f"{label} hands over {capsule!r}, which is no unused capsule of DLPack")
     address = _pointer(capsule, name)
     managed = (_ManagedVersioned if name == _VERSIONED else _Managed).from_address(address)
     if isinstance(managed, _ManagedVersioned) and managed.major > _NEWEST:
-        raise UnsupportedError(f"{called} speaks DLPack {managed.major}, and only versions up to {_NEWEST} are known")
+        raise UnsupportedError(f"{label} speaks DLPack {managed.major}, and only versions up to {_NEWEST} are known")
     tensor = managed.tensor
-    dtype: np.dtype = _dtype(tensor, called)
+    dtype: np.dtype = _dtype(tensor, label)
     shape = tuple(tensor.shape[: tensor.ndim])
     if min(shape, default=0) < 0:
-        raise UnsupportedError(f"{called} hands over an array of shape {list(shape)}, and no axis is below 0")
+        raise UnsupportedError(f"{label} hands over an array of shape {list(shape)}, and no axis is below 0")
     writable = isinstance(managed, _ManagedVersioned) and not managed.flags & _READ_ONLY
     owner = _Owner(capsule, name, address, managed.deleter)
     if not math.prod(shape):
-        made = np.empty(shape, dtype)
-        made.flags.writeable = writable
-        return made
+        array = np.empty(shape, dtype)
+        array.flags.writeable = writable
+        return array
     bits = np.dtype(f"u{dtype.itemsize}") if dtype.itemsize <= 8 else dtype
     owner.__array_interface__ = {
         "version": 3,
@@ -136,10 +136,10 @@ def array_of(capsule: object, called: str) -> np.ndarray:
     return np.asarray(owner).view(dtype)
 
 
-def _dtype(tensor: _Tensor, called: str) -> np.dtype:
+def _dtype(tensor: _Tensor, name: str) -> np.dtype:
     code, bits, lanes = tensor.code, tensor.bits, tensor.lanes
     if tensor.device_type not in (1, 3, 11):
-        raise UnsupportedError(f"{called} lies on a device of type {tensor.device_type}, not in memory of the CPU")
+        raise UnsupportedError(f"{name} lies on a device of type {tensor.device_type}, not in memory of the CPU")
     if lanes == 1 and (code, bits) == (6, 8):
         return np.dtype(np.bool_)
     if lanes == 1 and (code, bits) in _SHORT:
@@ -150,8 +150,8 @@ def _dtype(tensor: _Tensor, called: str) -> np.dtype:
             return np.dtype(f"{_NUMPY[code]}{bits // 8}")
         except TypeError:
             pass
-    told = f"code {code}, {bits} bits, {lanes} lanes"
-    raise UnsupportedError(f"{called} has a dtype of DLPack that NumPy cannot hold ({told}); cast it first")
+    dtype_name = f"code {code}, {bits} bits, {lanes} lanes"
+    raise UnsupportedError(f"{name} has a dtype of DLPack that NumPy cannot hold ({dtype_name}); cast it first")
 
 
 def _strides(tensor: _Tensor, shape: tuple[int, ...], item: int) -> tuple[int, ...] | None:
@@ -181,7 +181,7 @@ def leading(arguments: Iterable[object]) -> Any:
     return next((thing for thing in arguments if is_foreign(thing)), None)
 
 
-def as_array(thing: Any, called: str = "an argument") -> np.ndarray:
+def as_array(thing: Any, name: str = "an argument") -> np.ndarray:
     """The same cells as a NumPy array: nothing is copied, strides stay, and what is read-only there is so here. The
     memory is given back once, when the last view of the array is gone. bfloat16 and float8 are those of ml_dtypes.
 
@@ -191,47 +191,47 @@ def as_array(thing: Any, called: str = "an argument") -> np.ndarray:
     if isinstance(thing, np.ndarray):
         return thing
     if hasattr(thing, "__dlpack__"):
-        _require_plain(thing, called)
-        return _exchanged(thing, called)
+        _require_plain(thing, name)
+        return _exchange(thing, name)
     if hasattr(thing, "__cuda_array_interface__"):
-        raise _elsewhere(called, "cuda")
+        raise _elsewhere(name, "cuda")
     if hasattr(thing, "__array_interface__") or hasattr(thing, "__array_struct__"):
         return np.asarray(thing)
     view = _buffer(thing)
     if view is None:
-        told = "speaks neither DLPack nor Python's buffers"
-        raise UnsupportedError(f"{called} is no array: {type(thing).__name__} {told}; give a NumPy array")
+        reason = "speaks neither DLPack nor Python's buffers"
+        raise UnsupportedError(f"{name} is no array: {type(thing).__name__} {reason}; give a NumPy array")
     return np.asarray(view)
 
 
 def as_targets(out: Any) -> Any:
-    """What results are to be written to, each array of another package as `as_array` gives it, on the same memory; what
+    """The arrays that results are written to, each of another package as `as_array` gives it, on the same memory; what
     speaks no such protocol as it is. `out` itself where there is nothing to take."""
     targets = out if isinstance(out, tuple) else (out,)
     if not any(_is_target(each) for each in targets):
         return out
-    taken = tuple(as_array(each, "out") if _is_target(each) else each for each in targets)
-    return taken if isinstance(out, tuple) else taken[0]
+    arrays = tuple(as_array(each, "out") if _is_target(each) else each for each in targets)
+    return arrays if isinstance(out, tuple) else arrays[0]
 
 
 def _is_target(thing: object) -> bool:
     return not isinstance(thing, np.ndarray | np.generic) and speaks(thing)
 
 
-def given_back(result: np.ndarray, like: Any) -> Any:
+def return_like(result: np.ndarray, like: Any) -> Any:
     """A result as an array of the package of `like`, on the same memory, which lives as long as either is used.
 
     The package is that of the array API's `__array_namespace__`, else that of the type; where it has no `from_dlpack`,
     or `like` is None or NumPy's, the NumPy array is returned, which speaks DLPack itself."""
     package = _package(like)
-    taken = getattr(package, "from_dlpack", None)
-    if taken is None:
+    from_dlpack = getattr(package, "from_dlpack", None)
+    if from_dlpack is None:
         return result
     name = result.dtype.name
     if not hasattr(ml_dtypes, name):
-        return taken(result)
+        return from_dlpack(result)
     # NumPy's exporter lacks these: the bits are exchanged, and read as what they are in the other package.
-    bits = taken(result.view(f"u{result.itemsize}"))
+    bits = from_dlpack(result.view(f"u{result.itemsize}"))
     return bits.view(getattr(package, name)) if hasattr(package, name) else result
 
 
@@ -243,51 +243,51 @@ def _package(like: Any) -> Any:
     return sys.modules.get(type(like).__module__.partition(".")[0])
 
 
-def _exchanged(thing: Any, called: str) -> np.ndarray:
+def _exchange(thing: Any, name: str) -> np.ndarray:
     """By NumPy where it has the dtype, else by what it was handed."""
     try:
         return np.from_dlpack(thing)
     except Exception:  # noqa: BLE001  what is wrong is found, and told, below
-        return array_of(_capsule(thing, called), called)
+        return array_of(_capsule(thing, name), name)
 
 
-def _capsule(thing: Any, called: str) -> object:
+def _capsule(thing: Any, name: str) -> object:
     try:
         return thing.__dlpack__(max_version=(1, 1))
     except TypeError:
         pass  # it is of a time before versions
     except Exception as error:
-        raise _unwilling(thing, called, error) from error
+        raise _refusal(thing, name, error) from error
     try:
         return thing.__dlpack__()
     except Exception as error:
-        raise _unwilling(thing, called, error) from error
+        raise _refusal(thing, name, error) from error
 
 
-def _require_plain(thing: Any, called: str) -> None:
+def _require_plain(thing: Any, name: str) -> None:
     """UnsupportedError for what NumPy has no way to read as it is."""
     if getattr(thing, "requires_grad", False):
-        told = "it requires a gradient, which a kernel called from NumPy would lose"
-        raise UnsupportedError(f"{called} cannot be taken: {told}; give {called}.detach()")
+        reason = "it requires a gradient, which a kernel called from NumPy would lose"
+        raise UnsupportedError(f"{name} cannot be taken: {reason}; give {name}.detach()")
     negated = getattr(thing, "is_neg", None)
     if callable(negated) and negated():
-        told = "it is a view that negates its memory as it is read"
-        raise UnsupportedError(f"{called} cannot be taken: {told}; give {called}.resolve_neg()")
+        reason = "it is a view that negates its memory as it is read"
+        raise UnsupportedError(f"{name} cannot be taken: {reason}; give {name}.resolve_neg()")
     try:
         kind, number = thing.__dlpack_device__() if hasattr(thing, "__dlpack_device__") else (1, 0)
     except Exception as error:
-        raise _unwilling(thing, called, error) from error
+        raise _refusal(thing, name, error) from error
     if int(kind) not in _ON_THE_CPU:
-        raise _elsewhere(called, f"{_DEVICES.get(int(kind), f'device type {int(kind)}')}:{int(number)}")
+        raise _elsewhere(name, f"{_DEVICES.get(int(kind), f'device type {int(kind)}')}:{int(number)}")
 
 
-def _elsewhere(called: str, device: str) -> UnsupportedError:
-    return UnsupportedError(f"{called} lies on {device}, and this kernel runs on the CPU; copy it there first")
+def _elsewhere(name: str, device: str) -> UnsupportedError:
+    return UnsupportedError(f"{name} lies on {device}, and this kernel runs on the CPU; copy it there first")
 
 
-def _unwilling(thing: Any, called: str, error: Exception) -> UnsupportedError:
-    told = " ".join(str(error).split())[:300] or type(error).__name__
-    return UnsupportedError(f"{called} does not hand over its memory, as {type(thing).__name__} says: {told}")
+def _refusal(thing: Any, name: str, error: Exception) -> UnsupportedError:
+    reason = " ".join(str(error).split())[:300] or type(error).__name__
+    return UnsupportedError(f"{name} does not hand over its memory, as {type(thing).__name__} says: {reason}")
 
 
 def _buffer(thing: Any) -> memoryview | None:

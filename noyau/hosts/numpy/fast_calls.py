@@ -11,10 +11,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from noyau.compiler.lowering.input_layouts import PACKED, Layout, Order
+from noyau.compiler.lowering.input_layouts import PACKED, Layout, Order, layout_of
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, OutsideError
-from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.c_library import Library, library, reads_scalars
 from noyau.hosts.numpy.memory import LEAST_BYTES, empty
 from noyau.toolchain.c.library import Native
@@ -45,7 +44,7 @@ MISS: Final = _Miss()
 
 @dataclass(frozen=True, slots=True)
 class Argument:
-    """What a door takes in one place.
+    """An argument of a compiled call.
 
     `arrays`: NumPy arrays, and for rank 0 NumPy's scalars, of the very dtype; `numbers`: the types of Python numbers
     that are taken for rank 0, where they are in range; `ones`: which axes have one cell, where the kernel was made for
@@ -79,17 +78,19 @@ class Door:
         symbol: str,
         arguments: Sequence[Argument],
         scalars: Sequence[bool] = (),
-        called: str | None = None,
+        name: str | None = None,
     ) -> None:
         self.path, self.symbol = path, symbol
         self.native = Native(path, symbol)
         self.arguments = tuple(arguments)
         self.scalars = tuple(scalars) or (False,) * self.native.outputs
-        self.called = called or self.native.name
+        self.called = name or self.native.name
         require_fitting(self.called, self.native, self.arguments, len(self.scalars))
-        made = library()
-        self.in_c = made is not None and made.doors
-        self.call: Callable[..., Any] = in_c(self, made) if made is not None and made.doors else in_python(self)
+        c_library = library()
+        self.in_c = c_library is not None and c_library.doors
+        self.call: Callable[..., Any] = (
+            in_c(self, c_library) if c_library is not None and c_library.doors else in_python(self)
+        )
 
     def __call__(self, arguments: tuple[Any, ...], out: Any = None) -> Any:
         return self.call(arguments, out)
@@ -100,11 +101,11 @@ class Door:
         return self.native.dtypes[self.native.inputs :]
 
 
-def require_fitting(called: str, native: Native, arguments: Sequence[Argument], results: int) -> None:
+def require_fitting(name: str, native: Native, arguments: Sequence[Argument], results: int) -> None:
     """CheckError where the arguments, or the number of results, are not those of the kernel."""
-    wanted = list(zip(native.dtypes, native.ranks, strict=True))[: native.inputs]
-    if [(end.dtype, end.rank) for end in arguments] != wanted or results != native.outputs:
-        raise CheckError(f"{called}: its door has other arguments or results than its kernel, {native.name}")
+    expected = list(zip(native.dtypes, native.ranks, strict=True))[: native.inputs]
+    if [(end.dtype, end.rank) for end in arguments] != expected or results != native.outputs:
+        raise CheckError(f"{name}: its door has other arguments or results than its kernel, {native.name}")
 
 
 class ArgumentEnd(ctypes.Structure):
@@ -138,53 +139,53 @@ def in_c(door: Door, library: Library) -> Callable[..., Any]:
         ResultEnd(id(dtype.numpy), dtype.bytes, scalar)
         for dtype, scalar in zip(door.results, door.scalars, strict=True)
     ]
-    made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
-    kept.append([dtype.numpy for dtype in door.results])
-    held = (ctypes.addressof(made), MISS, empty, partial(write, door.called), failures(door.called), kept)
-    return library.door(held)
+    ends, alive = ends_of(door.path, door.symbol, door.native, door.arguments, results)
+    alive.append([dtype.numpy for dtype in door.results])
+    state = (ctypes.addressof(ends), MISS, empty, partial(write, door.called), failures(door.called), alive)
+    return library.door(state)
 
 
 def ends_of(
     path: Path, symbol: str, native: Native, arguments: Sequence[Argument], results: Sequence[ResultEnd]
 ) -> tuple[DoorEnds, list[Any]]:
-    """What a door in C is told of a kernel; and what must live as long as the door does."""
-    kept, kernel = list[Any](), ctypes.CDLL(str(path))
+    """The description of a kernel for the compiled call, and the objects that must live as long as that."""
+    alive, kernel = list[Any](), ctypes.CDLL(str(path))
     ends = (
-        (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, kept) for end in arguments)),
+        (ArgumentEnd * max(1, len(arguments)))(*(_argument(end, alive) for end in arguments)),
         (ResultEnd * max(1, len(results)))(*results),
     )
     dims = sum(2 * end.rank for end in arguments)
     most = max(native.ranks[native.inputs :], default=0)
     address = ctypes.addressof(ctypes.c_char.in_dll(kernel, symbol))
-    made = DoorEnds(address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES)
-    return made, [*kept, made, *ends, kernel]
+    door_ends = DoorEnds(address, ctypes.addressof(ends[0]), ctypes.addressof(ends[1]), dims, most, LEAST_BYTES)
+    return door_ends, [*alive, door_ends, *ends, kernel]
 
 
-def failures(called: str) -> tuple[tuple[type[Exception], str], ...]:
+def failures(name: str) -> tuple[tuple[type[Exception], str], ...]:
     """The error for each status of a kernel."""
-    return tuple((kind, f"{called}: {told}") for kind, told in _FAILURES)
+    return tuple((kind, f"{name}: {message}") for kind, message in _FAILURES)
 
 
 def in_python(door: Door) -> Callable[..., Any]:
     """The same, where there is no C for it."""
-    call = partial(python_calls.call, door.native, door.arguments, door.scalars)
+    call = partial(call_kernel, door.native, door.arguments, door.scalars)
 
     def called(arguments: tuple[Any, ...], out: Any = None) -> Any:
-        made = call(arguments)
-        if made is None:
+        result = call(arguments)
+        if result is None:
             return MISS
-        return made if out is None else write(door.called, made, out, arguments)
+        return result if out is None else write(door.called, result, out, arguments)
 
     return called
 
 
-def _argument(end: Argument, kept: list[Any]) -> ArgumentEnd:
+def _argument(end: Argument, alive: list[Any]) -> ArgumentEnd:
     """An argument for C; what it points to goes to `kept`."""
     dtype, integral = end.dtype.numpy, end.dtype.kind in ("int", "uint", "bool")
     axes = (ctypes.c_int32 * max(1, end.rank))(*(end.layout.axes or range(end.rank)))
     equals = None if end.equals is None else np.array(end.equals, dtype)
-    by_python = None if integral or end.dtype in (DType.F32, DType.F64) else partial(python_calls.number, dtype)
-    kept += [dtype, axes, equals, by_python]
+    by_python = None if integral or end.dtype in (DType.F32, DType.F64) else partial(cell_of_number, dtype)
+    alive += [dtype, axes, equals, by_python]
     return ArgumentEnd(
         id(dtype),
         id(dtype.type) if end.rank == 0 and reads_scalars(dtype) else None,
@@ -200,20 +201,20 @@ def _argument(end: Argument, kept: list[Any]) -> ArgumentEnd:
     )
 
 
-def write(called: str, made: Any, out: Any, arguments: Sequence[Any]) -> Any:
+def write(label: str, value: Any, out: Any, arguments: Sequence[Any]) -> Any:
     """Copy results to the arrays of `out`, and return it. InputError where one does not fit, or shares memory with an
     argument or with another."""
-    results, targets = (each if isinstance(each, tuple) else (each,) for each in (made, out))
+    results, targets = (each if isinstance(each, tuple) else (each,) for each in (value, out))
     if len(targets) != len(results):
-        counted = f"has {len(results)} result{'' if len(results) == 1 else 's'}, and out= has {len(targets)}"
-        raise InputError(f"{called} {counted}; give an array, or a tuple of one for each result")
+        counts = f"has {len(results)} result{'' if len(results) == 1 else 's'}, and out= has {len(targets)}"
+        raise InputError(f"{label} {counts}; give an array, or a tuple of one for each result")
     for at, (result, target) in enumerate(zip(results, targets, strict=True)):
         name = "out" if len(results) == 1 else f"out[{at}]"
         fault = misfit(np.asarray(result), target)
         if fault is not None:
-            raise InputError(f"{called}: {name} {fault}")
+            raise InputError(f"{label}: {name} {fault}")
         if any(shares_memory(target, other) for other in (*arguments, *targets[:at])):
-            raise InputError(f"{called}: {name} shares memory with an argument or another result; give it its own")
+            raise InputError(f"{label}: {name} shares memory with an argument or another result; give it its own")
     for result, target in zip(results, targets, strict=True):
         target[...] = result
     return out
@@ -236,3 +237,58 @@ def shares_memory(target: np.ndarray, other: object) -> bool:
         return np.shares_memory(target, other, max_work=_PATIENCE)
     except np.exceptions.TooHardError:
         return True
+
+
+def call_kernel(native: Native, arguments: Sequence[Argument], scalars: Sequence[bool], values: object) -> Any:
+    """The results of a kernel, one or a tuple; None where what is given is not as `arguments` says."""
+    if type(values) is not tuple or len(values) != len(arguments):
+        return None
+    arrays = [
+        array for end, each in zip(arguments, values, strict=True) if (array := read_argument(end, each)) is not None
+    ]
+    if len(arrays) != len(values):
+        return None
+    try:
+        run = native.bound(*arrays)
+    except InputError:  # no shapes of this kernel
+        return None
+    return in_caller_form(run(), scalars)
+
+
+def in_caller_form(results: Sequence[np.ndarray], scalars: Sequence[bool]) -> Any:
+    """Results as a caller gets them: one, or a tuple; those that are scalars as NumPy's."""
+    values = tuple(result[()] if scalar else result for result, scalar in zip(results, scalars, strict=True))
+    return values[0] if len(values) == 1 else values
+
+
+def read_argument(end: Argument, value: Any) -> np.ndarray | None:
+    """An argument as the kernel takes it, or None where it is none."""
+    if type(value) is np.ndarray:
+        array = value if end.arrays and _fits(end, value) else None
+    elif end.rank:
+        array = None
+    elif type(value) is end.dtype.numpy.type:
+        array = np.asarray(value) if end.arrays else None
+    else:
+        array = cell_of_number(end.dtype.numpy, value) if type(value) in end.numbers else None
+    if array is None or (end.equals is not None and array != np.array(end.equals, array.dtype)):
+        return None
+    return end.layout.in_memory(array)
+
+
+def cell_of_number(dtype: np.dtype, value: bool | int | float) -> np.ndarray | None:
+    """A Python number in a dtype, as NumPy takes it beside arrays of that dtype; None where it is out of range, or of
+    more than 64 bits."""
+    if (type(value) is bool) != (dtype.kind == "b") or (type(value) is float and dtype.kind in "iu"):
+        return None
+    limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)
+    if type(value) is int and not limits.min <= value <= limits.max:
+        return None
+    with np.errstate(over="ignore"):
+        return np.array(value).astype(dtype)
+
+
+def _fits(end: Argument, array: np.ndarray) -> bool:
+    if array.ndim != end.rank or array.dtype != end.dtype.numpy or layout_of(array) != end.layout:
+        return False
+    return end.ones is None or end.ones == tuple(extent == 1 for extent in array.shape)

@@ -123,11 +123,11 @@ class Pool:
 
     def _new(self, size_bytes: int) -> Block:
         try:
-            return _mapped(size_bytes)
+            return _map(size_bytes)
         except OSError:
             self.clear()
         try:
-            return _mapped(size_bytes)
+            return _map(size_bytes)
         except OSError as error:
             raise MemoryError(f"there is no room for a result of {size_bytes} bytes: {error.strerror}") from None
 
@@ -142,10 +142,10 @@ def empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
 @cache
 def pool() -> Pool:
     """The one of this process."""
-    made = Pool(max(memory_bytes() // _SHARE, _LEAST_LIMIT_BYTES))
+    new = Pool(max(memory_bytes() // _SHARE, _LEAST_LIMIT_BYTES))
     if hasattr(os, "register_at_fork"):
-        os.register_at_fork(after_in_child=made.forget_threads)
-    return made
+        os.register_at_fork(after_in_child=new.forget_threads)
+    return new
 
 
 def clear() -> int:
@@ -159,7 +159,7 @@ def block_bytes(size_bytes: int) -> int:
     return -(-size_bytes // step) * step
 
 
-def _mapped(size_bytes: int) -> Block:
+def _map(size_bytes: int) -> Block:
     """Pages that no child shares; large ones where the block has room for them: a new 48 MB result costs 4 ms instead
     of 16."""
     own: dict[str, Any] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}

@@ -17,11 +17,11 @@ import numpy as np
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.bound_sessions import BoundRun, bound_run, first_outputs
 from noyau.hosts.onnxruntime.custom_ops import open_session
-from noyau.timing.comparison import FEWEST_PAIRS, NARROW, Comparison, Enough, half, joined
+from noyau.timing.comparison import FEWEST_PAIRS, NARROW, Comparison, Enough, half, join_halves
 from noyau.timing.input_rotation import cold_sets, hot_sets
 from noyau.timing.worker_side import WorkerSide
 from noyau.workers.array_files import is_text, read_arrays, write_arrays
-from noyau.workers.serve import Request, Scope
+from noyau.workers.serve import Request, StateUse
 from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import Worker, ask_at_once, pin
 
@@ -84,7 +84,7 @@ class Workers:
         InputError and UnsupportedError are those of the sessions."""
         places = self.workers[::-1] if swapped else self.workers
         with self._written(before) as first, self._written(after) as second:
-            ask_at_once(places, [Request(open_job, (), options, Scope.OPENS) for options in (first, second)])
+            ask_at_once(places, [Request(open_job, (), options, StateUse.OPENS) for options in (first, second)])
         return WorkerSide(places[0]), WorkerSide(places[1])
 
     def compare(self, before: Job, after: Job, *, budget_s: float, seed: int = 0) -> tuple[Comparison, list[Told]]:
@@ -128,7 +128,7 @@ class Workers:
                 told[number] += [side.tell() for side in sides]
             halves.append(found)
         return [
-            first if isinstance(first, float) or isinstance(second, float) else (joined(first, second), said)
+            first if isinstance(first, float) or isinstance(second, float) else (join_halves(first, second), said)
             for first, second, said in zip(*halves, told, strict=True)
         ]
 
@@ -224,7 +224,7 @@ class Session:
         self.expected = {name: array.tobytes() for name, array in outputs.items() if not array.dtype.hasobject}
         self.unsure = self.run_s > _LONG_S
         if not self.unsure:
-            self.run_s = _timed(self.runs[:1])
+            self.run_s = _self_timed(self.runs[:1])
             again = _outputs(self.runs[0])
             self.expected = {name: content for name, content in self.expected.items() if again[name] == content}
 
@@ -241,10 +241,10 @@ class Session:
         looks = self.samples <= _LEAST_LOOKS or self.rng.random() < 1 / self.samples
         if looks:
             self._poison(order[chosen])
-        took_s = _timed(order[: chosen + 1])
+        took_s = _self_timed(order[: chosen + 1])
         if looks:
             self._look(order[chosen])
-        return took_s + _timed(order[chosen + 1 :])
+        return took_s + _self_timed(order[chosen + 1 :])
 
     def tell(self) -> Told:
         """The seconds of a run (`run_s`), and of the timed runs how many were `verified`. CheckError where one of
@@ -282,7 +282,7 @@ def _outputs(run: Callable[[], None] | BoundRun) -> dict[str, bytes]:
     return {name: array.tobytes() for name, array in run.outputs.items()} if isinstance(run, BoundRun) else {}
 
 
-def _timed(order: Sequence[Callable[[], None]]) -> float:
+def _self_timed(order: Sequence[Callable[[], None]]) -> float:
     if not order:
         return 0.0
     start_s = seconds()

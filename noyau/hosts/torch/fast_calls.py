@@ -18,7 +18,7 @@ import torch
 from noyau.dtypes import DType
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy import memory
-from noyau.hosts.numpy.c_library import FILES, Library, Loading, opened
+from noyau.hosts.numpy.c_library import FILES, Library, Loader, open_texts
 from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, ResultEnd, ends_of, failures, require_fitting
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.toolchain.c.library import Native
@@ -29,20 +29,20 @@ _POINTER = ctypes.c_void_p
 _PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
 
 
-def _opened() -> Library | None:
+def _build() -> Library | None:
     """The C, opened; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
     read = reads_tensors()
-    made = opened(*FILES, ("hosts", "torch", "door.c")) if read else None
+    made = open_texts(*FILES, ("hosts", "torch", "door.c")) if read else None
     if made is None or not made.doors:
         return None
-    tensor_doors = made.loaded.noyau_tensor_door_open
+    tensor_doors = made.code.noyau_tensor_door_open
     tensor_doors.argtypes = (_POINTER, _POINTER, _POINTER)
     tensor_doors(read, id(torch.Tensor), id(torch.nn.Parameter))
-    share_threads(made.loaded)
+    share_threads(made.code)
     return made
 
 
-library = Loading("tensors", _opened)
+library = Loader("tensors", _build)
 
 
 def reads_tensors() -> int:
@@ -58,13 +58,15 @@ def reads_tensors() -> int:
     return int(_POINTER.from_address(table + _READ * ctypes.sizeof(_POINTER)).value or 0)
 
 
-def share_threads(loaded: ctypes.CDLL) -> bool:
+def share_threads(c_library: ctypes.CDLL) -> bool:
     """Let launches run on the threads of the OpenMP that torch has loaded, as many as torch may have; without one, on
     threads of noyau's. The result: whether there is one."""
     team = openmp()
     if team is None:
         return False
-    loaded.noyau_team_open(ctypes.cast(team.GOMP_parallel, _POINTER), ctypes.cast(team.omp_get_max_threads, _POINTER))
+    c_library.noyau_team_open(
+        ctypes.cast(team.GOMP_parallel, _POINTER), ctypes.cast(team.omp_get_max_threads, _POINTER)
+    )
     return True
 
 
@@ -76,8 +78,8 @@ def openmp() -> ctypes.CDLL | None:
     if path is None:
         return None
     torch.get_num_threads()  # sets their number, as torch does before its own first use
-    loaded = ctypes.CDLL(str(path))
-    return loaded if hasattr(loaded, "GOMP_parallel") and hasattr(loaded, "omp_get_max_threads") else None
+    c_library = ctypes.CDLL(str(path))
+    return c_library if hasattr(c_library, "GOMP_parallel") and hasattr(c_library, "omp_get_max_threads") else None
 
 
 MAPPED_BYTES = 32 << 20  # from which glibc's malloc maps each block anew, always
@@ -136,7 +138,7 @@ def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]
 
 def in_python(door: TensorDoor) -> Callable[[tuple[Any, ...]], Any]:
     """The same where C cannot read tensors: on NumPy arrays of their memory, by a door of the NumPy runtime."""
-    return partial(through_arrays, Door(door.path, door.symbol, door.arguments, called=door.called).call)
+    return partial(through_arrays, Door(door.path, door.symbol, door.arguments, name=door.called).call)
 
 
 class _Waiting:

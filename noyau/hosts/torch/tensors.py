@@ -20,7 +20,7 @@ from torch.autograd import forward_ad
 from noyau.dtypes import DType
 from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.numpy.dlpack import given_back
+from noyau.hosts.numpy.dlpack import return_like
 from noyau.signatures.types import Signature
 
 
@@ -31,7 +31,7 @@ def as_tensors(values: Sequence[Any]) -> tuple[Any, ...]:
     except ImportError:
         raise MissingExtraError("a peer that takes tensors needs torch: pip install 'noyau[torch]'") from None
     like = torch.empty(0)
-    return tuple(given_back(value, like) if isinstance(value, np.ndarray) else value for value in values)
+    return tuple(return_like(value, like) if isinstance(value, np.ndarray) else value for value in values)
 
 
 _OF_TENSORS = {theirs: ours for ours, theirs in TO_TORCH.items()}

@@ -9,8 +9,8 @@ from typing import Any
 
 from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.inputs import usual_numbers
-from noyau.jobs.bench.record import Benched
-from noyau.jobs.bench.run import Numbers, bench, combined, device_of
+from noyau.jobs.bench.record import BenchRecord
+from noyau.jobs.bench.run import Numbers, bench, combinations, device_of
 from noyau.jobs.bench.tasks import largest
 from noyau.jobs.bench.winners import is_able, winner_of
 from noyau.jobs.check.run import check
@@ -32,11 +32,11 @@ _CHECK_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Tuned(Printed):
-    """What was timed, a bench for each set of sizes, and what won there; prints itself. `left_out`: why an attached
+class TuneRecord(Printed):
+    """The benches of each set of sizes, and the winner of each; prints itself. `left_out`: why an attached
     kernel was not timed."""
 
-    benched: tuple[Benched, ...]
+    benched: tuple[BenchRecord, ...]
     winners: tuple[Winner, ...]
     left_out: Mapping[str, str]
 
@@ -70,7 +70,7 @@ def tune(
     seed: int = 0,
     say: Say | None = None,
     device: str = "",
-) -> Tuned:
+) -> TuneRecord:
     """Time every kernel of an op that may run, generated and attached, and its reference, and record the fastest for
     calls of this kind: these dtypes, ranks, constants and layouts, by how many cells the largest array has.
 
@@ -85,12 +85,12 @@ def tune(
     told: Say = say or (lambda step: None)
     place = device_of(args, device)
     if place:
-        return _tuned_on(op, args, sizes, place, Timing(budget_s, seed, told))
-    found: list[Benched] = []
+        return _tune_on(op, args, sizes, place, TuningRace(budget_s, seed, told))
+    found: list[BenchRecord] = []
     winners: list[Winner] = []
     left_out: dict[str, str] = {}
     for given, numbers in _wishes(op, args, sizes):
-        bound = _bound(op, given, numbers, seed)
+        bound = _bind_arguments(op, given, numbers, seed)
         tried, left = _with_variants(op, bound, told)
         left_out |= left
         found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told, record=False))
@@ -99,7 +99,7 @@ def tune(
         record(op.description, wanted, [winner])
         winners.append(winner)
     op.calls.forget()
-    return Tuned(tuple(found), tuple(winners), left_out)
+    return TuneRecord(tuple(found), tuple(winners), left_out)
 
 
 def _signature_of(op: object) -> Signature:
@@ -111,15 +111,15 @@ def _signature_of(op: object) -> Signature:
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
-    """How it is timed, and who is told of it."""
+class TuningRace:
+    """The settings of the races of `tune`."""
 
     budget_s: float
     seed: int
     say: Say
 
 
-def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place: str, how: Timing) -> Tuned:
+def _tune_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place: str, how: TuningRace) -> TuneRecord:
     """As `tune`, on a GPU. UnsupportedError while a CUDA graph is captured."""
     from noyau.hosts.torch.cuda.errors import require_free
     from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
@@ -128,7 +128,7 @@ def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, plac
     wishes, found, winners = DeviceBenchOptions(how.budget_s, None, None, how.seed, searches=True), [], []
     left_out: dict[str, str] = {}
     for given, numbers in _wishes(op, args, sizes):
-        tried, left = _with_variants(op, _bound(op, given, numbers, how.seed), how.say, place)
+        tried, left = _with_variants(op, _bind_arguments(op, given, numbers, how.seed), how.say, place)
         left_out |= left
         timed = bench_on_device(tried, given or None, place, wishes, peers={}, sizes=[numbers], say=how.say)
         found.append(timed.benched)
@@ -137,7 +137,7 @@ def _tuned_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, plac
         if any(is_able(row.name, tried, wanted) for row in own.ranked):
             winners.append(winner_of(tried, own, wanted, cells))
     op.calls.forget()
-    return Tuned(tuple(found), tuple(winners), left_out)
+    return TuneRecord(tuple(found), tuple(winners), left_out)
 
 
 def _wishes(
@@ -149,14 +149,14 @@ def _wishes(
     if args:
         yield op.arguments(args, {})[0], {}
     elif sizes or op.inputs is not None:
-        yield from (((), numbers) for numbers in combined(sizes or {}))
+        yield from (((), numbers) for numbers in combinations(sizes or {}))
     else:
         assert op.signature is not None
         known = op.known(op.description.reference.constants)
         yield from (((), usual_numbers(op.signature, known, {}, cells)) for cells in _CELLS)
 
 
-def _bound(op: Op[..., Any], given: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
+def _bind_arguments(op: Op[..., Any], given: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
     assert op.signature is not None
     arguments = [on_host(each) for each in given] if given else op.make(seed, **numbers)
     return bind(op.signature, arguments, op.known(op.description.reference.constants), op.name)

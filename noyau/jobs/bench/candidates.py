@@ -26,7 +26,7 @@ from noyau.ops.dispatch.fast_entries import entry
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound
 from noyau.signatures.types import Instance
-from noyau.timing.pairwise import Candidate
+from noyau.timing.pairwise import Contender
 
 Array = np.ndarray
 Arrays = tuple[Array, ...]
@@ -35,15 +35,15 @@ Function = Callable[..., object]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One who takes part. `returning`: called as users call it; `filling`: called with `out=`, where it takes that;
-    `other`: called on tensors instead, where it does not take arrays; `skipped`: why it cannot run here;
-    `fault`: why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked;
-    `is_judge`: its values are what the others are judged by."""
+    """A participant of a race. `returning`: called as users call it; `filling`: called with `out=`, where it takes
+    that; `other`: called on tensors instead, where it does not take arrays; `skipped`: why it cannot run here; `fault`:
+    why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked; `is_judge`: its
+    values are what the others are judged by."""
 
     name: str
     language: str = ""
-    returning: Candidate | None = None
-    filling: Candidate | None = None
+    returning: Contender | None = None
+    filling: Contender | None = None
     other: Entry | None = None
     skipped: str = ""
     fault: str = ""
@@ -52,9 +52,9 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Calling:
-    """How arrays become arguments. `views`: from memory to arguments; `scalars`: which are given as numbers; `dtypes`:
-    of the results, for Python's own numbers."""
+class CandidateCall:
+    """The way from arrays to arguments. `views`: from memory to arguments; `scalars`: which are given as numbers;
+    `dtypes`: of the results, for Python's own numbers."""
 
     views: Views
     scalars: tuple[bool, ...]
@@ -72,7 +72,7 @@ class Calling:
         return tuple(_as_array(*each) for each in zip(parts, dtypes, strict=True))
 
 
-def of_functions(functions: Mapping[str, Function], calling: Calling) -> Iterator[Entry]:
+def of_functions(functions: Mapping[str, Function], calling: CandidateCall) -> Iterator[Entry]:
     """Plain functions. One whose name begins with `torch` is given tensors, and so is one that does not take arrays
     while torch is loaded."""
     for name, function in functions.items():
@@ -83,14 +83,14 @@ def of_functions(functions: Mapping[str, Function], calling: Calling) -> Iterato
             yield Entry(name, "", usual.returning, usual.filling, tensors if "torch" in sys.modules else None)
 
 
-def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling: Calling) -> Iterator[Entry]:
+def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling: CandidateCall) -> Iterator[Entry]:
     """An op's reference as it is written, then each attached kernel, then each generated one."""
     assert op.signature is not None
     yield _reference(op, bound.instance, constants, calling)
     wanted = specialization_of(op.signature, bound, constants)
     for kernel in op.kernels.values():
         try:
-            yield _attached(op, kernel, wanted, bound, calling)
+            yield _attached_entry(op, kernel, wanted, bound, calling)
         except SignatureError as error:
             yield Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
         except NoyauError as error:
@@ -104,15 +104,15 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
             yield _through_door(op, name, Choice(language, language, "", made), wanted, calling)
 
 
-def _entry(name: str, function: Function, calling: Calling, *, tensors: bool = False) -> Entry:
+def _entry(name: str, function: Function, calling: CandidateCall, *, tensors: bool = False) -> Entry:
     def takes(arrays: Arrays) -> tuple[Any, ...]:
         return as_tensors(calling.plain(arrays)) if tensors else calling.plain(arrays)
 
     def takes_out(arrays: Arrays) -> Any:
         return _one_or_all(as_tensors(arrays) if tensors else arrays)
 
-    returning = Candidate(name, function, takes=takes, gives=calling.gives)
-    filling = Candidate(name, function, True, takes, takes_out, calling.gives) if takes_an_out(function) else None
+    returning = Contender(name, function, takes=takes, gives=calling.gives)
+    filling = Contender(name, function, True, takes, takes_out, calling.gives) if takes_an_out(function) else None
     return Entry(name, "", returning, filling)
 
 
@@ -126,7 +126,7 @@ def takes_an_out(function: Function) -> bool:
         return False
 
 
-def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any], calling: Calling) -> Entry:
+def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any], calling: CandidateCall) -> Entry:
     reference = op.description.reference
     function, fills = reference.function, bool(reference.outputs)
 
@@ -140,13 +140,13 @@ def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any
     def filling(*arguments: Any, out: Arrays) -> object:
         return function(*arguments, *out, **constants)
 
-    called = Candidate(REFERENCE, returning, takes=calling.plain, gives=calling.gives)
-    into = Candidate(REFERENCE, filling, True, calling.plain) if fills else None
-    return Entry(REFERENCE, "", called, into, is_judge=True)
+    call_once = Contender(REFERENCE, returning, takes=calling.plain, gives=calling.gives)
+    into = Contender(REFERENCE, filling, True, calling.plain) if fills else None
+    return Entry(REFERENCE, "", call_once, into, is_judge=True)
 
 
 def _own(result: Any, arguments: Sequence[Any]) -> Any:
-    """What a reference returned, views of its arguments copied: an op gives memory of its own."""
+    """The results of a reference, views of its arguments copied: an op gives memory of its own."""
     if isinstance(result, tuple | list):
         return tuple(_own(part, arguments) for part in result)
     is_view = isinstance(result, Array) and any(
@@ -155,7 +155,7 @@ def _own(result: Any, arguments: Sequence[Any]) -> Any:
     return result.copy() if is_view else result
 
 
-def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specialization, calling: Calling) -> Entry:
+def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specialization, calling: CandidateCall) -> Entry:
     """A kernel as a call of the op runs it."""
     assert op.signature is not None
     door = entry(op.name, op.signature, Selection(wanted, ((choice, math.inf),), ()))
@@ -168,42 +168,44 @@ def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specializ
         return door(arguments, out)
 
     takes = calling.plain
-    into = Candidate(name, filling, True, takes, _one_or_all)
-    return Entry(name, choice.language, Candidate(name, returning, takes=takes, gives=calling.gives), into)
+    into = Contender(name, filling, True, takes, _one_or_all)
+    return Entry(name, choice.language, Contender(name, returning, takes=takes, gives=calling.gives), into)
 
 
-def _attached(op: Op[..., Any], kernel: UserKernel, wanted: Specialization, bound: Bound, calling: Calling) -> Entry:
+def _attached_entry(
+    op: Op[..., Any], kernel: UserKernel, wanted: Specialization, bound: Bound, calling: CandidateCall
+) -> Entry:
     """An attached kernel: in C as a call of the op runs it, in Python as it is called itself. BuildError and
     SignatureError as it is built."""
     if caller_of(kernel) is None:
         return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
     if LANGUAGES[kernel.language].is_native:
         return _through_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), wanted, calling)
-    called = FunctionKernel(kernel, wanted.instance, wanted.constants)
+    call_once = FunctionKernel(kernel, wanted.instance, wanted.constants)
     takes = calling.views.memory_as_given
     if kernel.usage.returns or kernel.usage.updates:
-        return Entry(kernel.name, kernel.language, Candidate(kernel.name, called, takes=takes))
+        return Entry(kernel.name, kernel.language, Contender(kernel.name, call_once, takes=takes))
     likes = [(shape, value.dtype.numpy) for shape, value in zip(bound.shapes, bound.instance.outputs, strict=True)]
-    filling = _direct(called) or (lambda *given, out: called.run(given, out))
+    filling = _direct(call_once) or (lambda *given, out: call_once.run(given, out))
 
     def returning(*given: Array) -> object:
         made = [np.empty(*like) for like in likes]
         filling(*given, out=made)
         return made
 
-    usual = Candidate(kernel.name, returning, takes=takes)
-    return Entry(kernel.name, kernel.language, usual, Candidate(kernel.name, filling, True, takes))
+    usual = Contender(kernel.name, returning, takes=takes)
+    return Entry(kernel.name, kernel.language, usual, Contender(kernel.name, filling, True, takes))
 
 
 def _one_or_all(arrays: Arrays) -> Any:
     return arrays[0] if len(arrays) == 1 else arrays
 
 
-def _direct(called: FunctionKernel) -> Function | None:
+def _direct(call_once: FunctionKernel) -> Function | None:
     """The kernel's own function on inputs, then outputs, where nothing else is said of it: as quick as it is."""
-    usage, function = called.kernel.usage, called.kernel.function
-    scalars = any(value.scalar for value in called.instance.inputs)
-    if function is None or usage.args is not None or usage.init or scalars or called.named_constants():
+    usage, function = call_once.kernel.usage, call_once.kernel.function
+    scalars = any(value.scalar for value in call_once.instance.inputs)
+    if function is None or usage.args is not None or usage.init or scalars or call_once.named_constants():
         return None
     plain = function
     return lambda *given, out: plain(*given, *out)

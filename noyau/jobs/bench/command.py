@@ -50,13 +50,13 @@ def _run(arguments: argparse.Namespace) -> int:
     with progress() as say:
         say(f"reading {arguments.target}")
         what, maker = load_ops_or_functions(arguments.target)
-        given: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
+        inputs: Any = maker if arguments.inputs is None else _arrays(arguments.inputs)
         how: dict[str, Any] = {"budget_s": arguments.budget, "cold": arguments.cold, "device": arguments.device}
-        found = bench(what, given, sizes=sizes, say=say, **how)
+        record = bench(what, inputs, sizes=sizes, say=say, **how)
     if arguments.json is not None:
-        found.write(arguments.json)
-    Console().print(found)
-    return 0 if found.ok else 1
+        record.write(arguments.json)
+    Console().print(record)
+    return 0 if record.ok else 1
 
 
 def _arrays(path: Path) -> list[Any]:
@@ -64,8 +64,8 @@ def _arrays(path: Path) -> list[Any]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as held:
-            return [held[name] for name in held.files]
+        with np.load(path, allow_pickle=False) as archive:
+            return [archive[name] for name in archive.files]
     except (OSError, ValueError, AttributeError, EOFError) as error:
         raise InputError(f"--inputs {path} cannot be read as an .npz file of arrays: {error}") from error
 

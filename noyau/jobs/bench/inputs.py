@@ -1,4 +1,4 @@
-"""What candidates are timed on: several draws of inputs of the same shapes, and how they lie in memory."""
+"""Inputs that candidates are timed on: several draws of inputs of the same shapes, and how they lie in memory."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SHRINK = 2.0**-6  # how much smaller a number of a user's is made at most
 
 
 @dataclass(frozen=True, slots=True)
-class View:
-    """How one argument lies in memory: `order` are its axes from the outermost in memory to the innermost, `shape` is
-    what it is expanded to, along the axes that are `repeated`."""
+class InputView:
+    """The layout of one argument in memory: `order` are its axes from the outermost in memory to the innermost, `shape`
+    is what it is expanded to, along the axes that are `repeated`."""
 
     order: tuple[int, ...]
     shape: tuple[int, ...]
@@ -45,7 +45,7 @@ class View:
 class Views:
     """From packed arrays, which rotate in memory, to arguments: `fixed` has those that are no arrays."""
 
-    views: tuple[View | None, ...]
+    views: tuple[InputView | None, ...]
     fixed: tuple[Any, ...]
 
     def memory_as_given(self, arrays: Arrays) -> Arrays:
@@ -55,13 +55,13 @@ class Views:
 
     def arguments(self, arrays: Arrays) -> tuple[Any, ...]:
         """All arguments, in order."""
-        given = iter(self.memory_as_given(arrays))
-        return tuple(f if v is None else next(given) for v, f in zip(self.views, self.fixed, strict=True))
+        arrays_left = iter(self.memory_as_given(arrays))
+        return tuple(f if v is None else next(arrays_left) for v, f in zip(self.views, self.fixed, strict=True))
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
-    """Some draws of the arrays in memory, and how they become arguments. `notes`: what is not as it was given."""
+class InputMaker:
+    """Several draws of the arrays in memory, and their way to arguments. `notes`: what is not as it was given."""
 
     draws: tuple[Arrays, ...]
     views: Views
@@ -83,39 +83,39 @@ def as_arguments(args: Any) -> Any:
     raise InputError(f"args= is a tuple of the arguments of a call, or what makes them, and no {type(args).__name__}")
 
 
-def drawn_by(maker: Callable[[int], Sequence[Any]]) -> Drawn:
+def draw_by(maker: Callable[[int], Sequence[Any]]) -> InputMaker:
     """Draws of a function of a seed. What is no array, or an array without axes, is that of the first draw in all."""
     first, *others = (tuple(map(_array, maker(seed))) for seed in range(DRAWS))
-    return _drawn(first, [tuple(map(_array, other)) for other in others])
+    return _draw(first, [tuple(map(_array, other)) for other in others])
 
 
-def varied(given: Sequence[Any], seed: int) -> Drawn:
+def vary(arguments: Sequence[Any], seed: int) -> InputMaker:
     """Draws like the arrays that a user gives: in the others, floats are up to 1.6 % nearer to 0, for a call on what
     was seen before may be a look-up. Integers and bools, which may be indices and masks, stay."""
-    first = tuple(map(_array, given))
+    first = tuple(map(_array, arguments))
     rng = np.random.default_rng(seed)
-    return _drawn(first, [tuple(_nearer(each, rng) for each in first) for _ in range(DRAWS - 1)])
+    return _draw(first, [tuple(_nearer(each, rng) for each in first) for _ in range(DRAWS - 1)])
 
 
 def usual_numbers(
-    signature: Signature, known: dict[str, int], wanted: dict[str, int], cells: int = USUAL_CELLS
+    signature: Signature, bound: dict[str, int], requested: dict[str, int], cells: int = USUAL_CELLS
 ) -> dict[str, int]:
     """A number for each size of a signature: a wanted one, or such that the largest input has about so many cells."""
-    known = {**known, **integers_of(signature, wanted)}
-    instance = usual_instance(signature, known)
+    bound = {**bound, **integers_of(signature, requested)}
+    instance = usual_instance(signature, bound)
     axes = max((len(value.shape) for value in instance.inputs), default=1)
     usual = round(cells ** (1 / max(axes, 1)))
-    return {**dict.fromkeys(usual_sizes(instance, wanted), usual), **wanted}
+    return {**dict.fromkeys(usual_sizes(instance, requested), usual), **requested}
 
 
-def _drawn(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> Drawn:
+def _draw(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> InputMaker:
     views, notes = [], []
     for at, each in enumerate(first):
         moves = isinstance(each, Array)
         view = _view_of(each) if moves else None
         if view is None and moves:
             notes.append(f"argument {at} is packed: arrays with gaps are timed without them")
-        views.append(view or (_packed(each) if moves else None))
+        views.append(view or (_pack(each) if moves else None))
     fixed = tuple(None if isinstance(each, Array) else each for each in first)
     draws = [
         tuple(v.memory(f if not f.ndim else each) for f, each, v in zip(first, draw, views, strict=True) if v)
@@ -123,33 +123,33 @@ def _drawn(first: Sequence[Any], others: Sequence[Sequence[Any]]) -> Drawn:
     ]
     if draws[0] and not _differ(draws):
         notes.append("every call is given the same values: what remembers results is not found out")
-    return Drawn(tuple(draws), Views(tuple(views), fixed), tuple(notes))
+    return InputMaker(tuple(draws), Views(tuple(views), fixed), tuple(notes))
 
 
-def _view_of(array: Array) -> View | None:
+def _view_of(array: Array) -> InputView | None:
     """The view that an argument is of packed memory, or None."""
     order = sorted(range(array.ndim), key=lambda axis: (-abs(array.strides[axis]), axis))
-    view = View(tuple(order), array.shape, tuple(stride == 0 for stride in array.strides))
+    view = InputView(tuple(order), array.shape, tuple(stride == 0 for stride in array.strides))
     return view if view.memory(array).flags.c_contiguous else None
 
 
-def _packed(array: Array) -> View:
-    return View(tuple(range(array.ndim)), array.shape, (False,) * array.ndim)
+def _pack(array: Array) -> InputView:
+    return InputView(tuple(range(array.ndim)), array.shape, (False,) * array.ndim)
 
 
 def _differ(draws: Sequence[Arrays]) -> bool:
     return any(one.tobytes() != other.tobytes() for one, other in zip(draws[0], draws[1], strict=True))
 
 
-def _array(given: Any) -> Any:
+def _array(argument: Any) -> Any:
     """An argument as an array where it is one, of whatever package, or a number of NumPy's."""
-    return as_array(given) if is_foreign(given) else given
+    return as_array(argument) if is_foreign(argument) else argument
 
 
-def _nearer(given: Any, rng: np.random.Generator) -> Any:
-    if not isinstance(given, Array) or not given.ndim:
-        return given
-    dtype = from_numpy(given.dtype)
+def _nearer(argument: Any, rng: np.random.Generator) -> Any:
+    if not isinstance(argument, Array) or not argument.ndim:
+        return argument
+    dtype = from_numpy(argument.dtype)
     if dtype is None or not dtype.is_float:
-        return given
-    return given * np.asarray(1 - _SHRINK * rng.random(given.shape), given.dtype)
+        return argument
+    return argument * np.asarray(1 - _SHRINK * rng.random(argument.shape), argument.dtype)

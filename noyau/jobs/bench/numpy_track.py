@@ -10,14 +10,14 @@ import numpy as np
 from noyau.errors import NoyauError
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Arrays
-from noyau.jobs.bench.race import Judge, Runner, Sides, shortened
-from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, At, Row
-from noyau.jobs.bench.tasks import Task
-from noyau.jobs.bench.work import Work
+from noyau.jobs.bench.race import ResultJudge, Runner, Sides, shortened
+from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes
+from noyau.jobs.bench.tasks import BenchTask
+from noyau.jobs.bench.work import Workload
 from noyau.timing.comparison import Series, compare_all
 from noyau.timing.conditions import last_level_bytes
 from noyau.timing.input_rotation import HOT_BYTES, Rotation, cold_sets, hot_sets, packed_sets
-from noyau.timing.pairwise import Candidate, Side, called, first_calls
+from noyau.timing.pairwise import Contender, RotatingSide, call_once, first_calls
 from noyau.workers.tamper_detection import poison, seconds
 
 
@@ -25,13 +25,13 @@ from noyau.workers.tamper_detection import poison, seconds
 class NumpyTrack:
     """A task on this machine's cores. `cold`: as a user asked for it, or None."""
 
-    task: Task
+    task: BenchTask
     cold: bool | None
     seed: int
     cores: int
     machine: str = "machine"
 
-    def first(self, entry: Entry, judge: Judge) -> Runner | Row:
+    def first(self, entry: Entry, judge: ResultJudge) -> Runner | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
         assert entry.returning is not None
         try:
@@ -39,10 +39,10 @@ class NumpyTrack:
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
-            return Row(entry.name, entry.language, shortened(str(error), entry.name))
+            return CandidateTimes(entry.name, entry.language, shortened(str(error), entry.name))
         fault = judge.fault(first.outputs, entry.is_judge)
         if fault and not entry.is_peer:
-            return Row(entry.name, entry.language, fault, first_s=first.first_s)
+            return CandidateTimes(entry.name, entry.language, fault, first_s=first.first_s)
         return _filling(entry, Runner(entry, first.outputs, first.first_s, first.peak_bytes, fault), judge)
 
     def temperatures(self) -> tuple[str, ...]:
@@ -52,7 +52,9 @@ class NumpyTrack:
         differ = HOT_BYTES < set_bytes < 2 * last_level_bytes()
         return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
 
-    def sides(self, runners: Sequence[Runner], temperature: str, judge: Judge, *, last: bool) -> Sides[Side]:
+    def sides(
+        self, runners: Sequence[Runner], temperature: str, judge: ResultJudge, *, last: bool
+    ) -> Sides[RotatingSide]:
         """Every candidate in every way, on one rotation of inputs and one of outputs."""
         rng, draws = np.random.default_rng(self.seed), self.task.drawn.draws
         set_bytes = sum(array.nbytes for array in draws[0])
@@ -62,24 +64,25 @@ class NumpyTrack:
         for runner in runners:
             for way, candidate in _ways(runner.entry):
                 into = _memory(memory, runner.like, len(rotation.sets)) if candidate.into else []
-                sides[runner.entry.name, way] = Side(candidate, rotation, runner.like, rng, seconds, into)
+                sides[runner.entry.name, way] = RotatingSide(candidate, rotation, runner.like, rng, seconds, into)
         self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
         return sides
 
-    def _choose(self, sides: Sides[Side], runners: Sequence[Runner], verified: int) -> None:
-        """How many runs of each side are looked at; where it is one, one of each candidate, in a way that is drawn."""
+    def _choose(self, sides: Sides[RotatingSide], runners: Sequence[Runner], verified: int) -> None:
+        """Set the number of runs of each side that are verified; where it is one, one of each candidate, in a random
+        way."""
         rng = np.random.default_rng([self.seed, len(sides)])
         for runner in runners:
             own = [side for (name, _), side in sides.items() if name == runner.entry.name]
-            drawn = int(rng.integers(len(own)))
+            place = int(rng.integers(len(own)))
             for at, side in enumerate(own):
-                side.verified = verified if verified != 1 or at == drawn else 0
+                side.verified = verified if verified != 1 or at == place else 0
 
-    def compare(self, sides: Sequence[Side], budget_s: float) -> Series:
+    def compare(self, sides: Sequence[RotatingSide], budget_s: float) -> Series:
         """All sides timed in rounds, in samples of several calls."""
         return compare_all(sides, budget_s=budget_s, seed=self.seed, clock=seconds)
 
-    def look(self, side: Side, runner: Runner) -> None:
+    def look(self, side: RotatingSide, runner: Runner) -> None:
         """Nothing but seconds is told by runs here."""
 
     def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
@@ -90,11 +93,11 @@ class NumpyTrack:
         """The outputs of a first call."""
         return runner.like
 
-    def floor_s(self, work: Work, *, cold: bool) -> float | None:
+    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
         """The least seconds that memory needs."""
         return work.floor_s(self.cores, cold=cold)
 
-    def mistake(self, row: Row, at: At, sides: Mapping[str, Sides[Side]]) -> str:
+    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[RotatingSide]]) -> str:
         """Why the faster of its ways cannot be that fast, or nothing; it is timed again before that is said."""
         least_s = at.least_s(row.name, HOT)
         if least_s is None:
@@ -104,14 +107,14 @@ class NumpyTrack:
         return at.work.mistake(least_s, self.cores, lambda: min(side.lasts(calls) / calls for side, calls in own))
 
 
-def _filling(entry: Entry, runner: Runner, judge: Judge) -> Runner:
+def _filling(entry: Entry, runner: Runner, judge: ResultJudge) -> Runner:
     """Without its way with `out=` where that is not taken."""
     if entry.filling is None:
         return runner
     outputs = tuple(np.empty_like(each) for each in runner.like)
     poison(outputs)
     try:
-        fault = judge.fault(called(entry.filling, judge.inputs, judge.check, outputs), entry.is_judge)
+        fault = judge.fault(call_once(entry.filling, judge.inputs, judge.check, outputs), entry.is_judge)
     except NoyauError as error:
         fault = shortened(str(error), entry.name)
     if fault and not runner.fault:
@@ -120,7 +123,7 @@ def _filling(entry: Entry, runner: Runner, judge: Judge) -> Runner:
     return runner
 
 
-def _ways(entry: Entry) -> Iterator[tuple[str, Candidate]]:
+def _ways(entry: Entry) -> Iterator[tuple[str, Contender]]:
     if entry.returning is not None:
         yield RETURNING, entry.returning
     if entry.filling is not None:

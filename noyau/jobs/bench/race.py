@@ -13,10 +13,10 @@ import numpy as np
 from noyau.errors import CheckError
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Arrays
-from noyau.jobs.bench.record import COLD, At, Race, Row
-from noyau.jobs.bench.tasks import Task
-from noyau.jobs.bench.work import Work, work_of_arrays
-from noyau.timing.comparison import Series, Timed
+from noyau.jobs.bench.record import COLD, BenchPoint, CandidateTimes, Race
+from noyau.jobs.bench.tasks import BenchTask
+from noyau.jobs.bench.work import Workload, work_of_arrays
+from noyau.timing.comparison import SelfTimed, Series
 from noyau.timing.conditions import conditions
 from noyau.timing.output_checks import Check
 from noyau.timing.pairwise import VERIFIED
@@ -31,7 +31,7 @@ _DEAR_S = 0.1  # a check that takes longer is made of one timed run a side alone
 
 
 @dataclass(slots=True)
-class Judge:
+class ResultJudge:
     """The judge of first calls, on one draw: outputs that have the bits of those that were right before are right."""
 
     check: Check
@@ -41,7 +41,7 @@ class Judge:
 
     @property
     def affordable(self) -> int:
-        """How many timed runs of a side are to be verified; 1: of a candidate."""
+        """The number of timed runs of a side that are verified; 1: of a candidate."""
         return 1 if self.took_s > _DEAR_S else VERIFIED
 
     def fault(self, outputs: Sequence[np.ndarray], is_judge: bool = False) -> str:
@@ -71,16 +71,16 @@ class Runner:
     host_s: float | None = None
 
     @property
-    def row(self) -> Row:
+    def row(self) -> CandidateTimes:
         """The row of the record."""
-        known = (self.entry.name, self.entry.language, self.fault, "", tuple(self.notes))
-        return Row(*known, self.first_s, self.peak_bytes, self.verified, self.host_s)
+        titles = (self.entry.name, self.entry.language, self.fault, "", tuple(self.notes))
+        return CandidateTimes(*titles, self.first_s, self.peak_bytes, self.verified, self.host_s)
 
 
-class TimedSide(Timed, Protocol):
+class TimedSide(SelfTimed, Protocol):
     """A candidate on a rotation of inputs, which keeps some of its timed runs."""
 
-    kept: list[Any]
+    snapshots: list[Any]
 
     def refuse(self, check: Check) -> None:
         """CheckError where one of the kept runs was wrong."""
@@ -94,10 +94,10 @@ Sides = Mapping[tuple[str, str], SideT]
 class Track(Protocol[SideT]):
     """The place where candidates run: NumPy's arrays, or the tensors of a GPU."""
 
-    task: Task
+    task: BenchTask
     machine: str  # as messages call it
 
-    def first(self, entry: Any, judge: Judge) -> Runner | Row:
+    def first(self, entry: Any, judge: ResultJudge) -> Runner | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
         ...
 
@@ -105,7 +105,7 @@ class Track(Protocol[SideT]):
         """Hot, and cold where that may differ; none where nothing can be timed."""
         ...
 
-    def sides(self, runners: Sequence[Runner], temperature: str, judge: Judge, *, last: bool) -> Sides[SideT]:
+    def sides(self, runners: Sequence[Runner], temperature: str, judge: ResultJudge, *, last: bool) -> Sides[SideT]:
         """Every candidate, in each way that it is called, on one rotation of inputs."""
         ...
 
@@ -125,43 +125,45 @@ class Track(Protocol[SideT]):
         """The outputs of a first call as arrays."""
         ...
 
-    def floor_s(self, work: Work, *, cold: bool) -> float | None:
+    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
         """The least seconds in which the machine moves what a call moves; None where that is nothing."""
         ...
 
-    def mistake(self, row: Row, at: At, sides: Mapping[str, Sides[SideT]]) -> str:
+    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[SideT]]) -> str:
         """Why the time of a candidate cannot be, or nothing."""
         ...
 
 
-def race(track: Track[SideT], entries: Sequence[Entry | DeviceEntry], *, budget_s: float, cores: int, say: Say) -> At:
-    """Each candidate verified on a first call, all of them timed together, and some of the timed runs verified."""
+def race(
+    track: Track[SideT], entries: Sequence[Entry | DeviceEntry], *, budget_s: float, cores: int, say: Say
+) -> BenchPoint:
+    """Verify each candidate on a first call, time all of them together, and verify some of the timed runs."""
     task = track.task
-    watch, start, judge = Watch(), conditions(), Judge(task.check, task.drawn.draws[-1])
-    found = [_first(track, entry, judge, say) for entry in entries]
-    runners = [each for each in found if isinstance(each, Runner)]
+    watch, start, judge = Watch(), conditions(), ResultJudge(task.check, task.drawn.draws[-1])
+    first_runs = [_first(track, entry, judge, say) for entry in entries]
+    runners = [each for each in first_runs if isinstance(each, Runner)]
     races: dict[str, Race] = {}
-    timed: dict[str, Sides[SideT]] = {}
+    timed_sides: dict[str, Sides[SideT]] = {}
     temperatures = track.temperatures() if runners else ()
     for temperature in temperatures:
         say(f"timing {len(runners)} candidates, {temperature}")
         sides = track.sides(runners, temperature, judge, last=temperature == temperatures[-1])
         series = track.compare(list(sides.values()), budget_s / len(temperatures))
-        races[temperature], timed[temperature] = Race(tuple(sides), series), sides
+        races[temperature], timed_sides[temperature] = Race(tuple(sides), series), sides
         say("verifying runs that were timed")
         _verify(track, sides, runners, watch)
-    rows = tuple(each.row if isinstance(each, Runner) else each for each in found)
+    rows = tuple(each.row if isinstance(each, Runner) else each for each in first_runs)
     arrays = [each for each in task.drawn.first if isinstance(each, np.ndarray)]
     work = task.work or work_of_arrays(arrays, track.outputs(runners[0]) if runners else (), task.flops)
     floor_s = track.floor_s(work, cold=COLD in races)
-    given = tuple(map(_spelt, task.drawn.first))
-    at = At(task.sizes, given, rows, races, work, floor_s, (start, conditions()), cores, task.drawn.notes)
-    return replace(at, rows=tuple(_possible(row, at, track, timed) for row in rows))
+    inputs = tuple(map(_argument_form, task.drawn.first))
+    at = BenchPoint(task.sizes, inputs, rows, races, work, floor_s, (start, conditions()), cores, task.drawn.notes)
+    return replace(at, rows=tuple(_possible(row, at, track, timed_sides) for row in rows))
 
 
-def _first(track: Track[SideT], entry: Entry | DeviceEntry, judge: Judge, say: Say) -> Runner | Row:
+def _first(track: Track[SideT], entry: Entry | DeviceEntry, judge: ResultJudge, say: Say) -> Runner | CandidateTimes:
     if entry.skipped or entry.fault:
-        return Row(entry.name, entry.language, entry.fault, entry.skipped)
+        return CandidateTimes(entry.name, entry.language, entry.fault, entry.skipped)
     say(f"first call of {entry.name}")
     return track.first(entry, judge)
 
@@ -177,17 +179,19 @@ def _verify(track: Track[SideT], sides: Sides[SideT], runners: Sequence[Runner],
             side.refuse(_no_fault if runner.entry.is_judge else track.check)
         except CheckError as error:
             runner.fault = runner.fault or shortened(str(error), name)
-        runner.verified += len(side.kept)
+        runner.verified += len(side.snapshots)
 
 
 def _no_fault(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
-    """Of the judge: on arrays in another order of memory it may itself lose more than where it judges."""
+    """The check of the judge, which finds nothing: in another order of memory it may lose more than where it judges."""
     return ""
 
 
-def _possible(row: Row, at: At, track: Track[SideT], timed: Mapping[str, Sides[SideT]]) -> Row:
+def _possible(
+    row: CandidateTimes, at: BenchPoint, track: Track[SideT], timed_sides: Mapping[str, Sides[SideT]]
+) -> CandidateTimes:
     """The row; with a fault where it took less time than can be, or a doubt where it may not touch all bytes."""
-    mistake = "" if row.out else track.mistake(row, at, timed)
+    mistake = "" if row.out else track.mistake(row, at, timed_sides)
     if not mistake:
         return row
     if at.work.exact:
@@ -196,12 +200,12 @@ def _possible(row: Row, at: At, track: Track[SideT], timed: Mapping[str, Sides[S
     return replace(row, notes=(*row.notes, doubt))
 
 
-def _spelt(given: object) -> str:
-    return f"{given.dtype}{list(given.shape)}" if isinstance(given, np.ndarray) else repr(given)
+def _argument_form(argument: object) -> str:
+    return f"{argument.dtype}{list(argument.shape)}" if isinstance(argument, np.ndarray) else repr(argument)
 
 
 def shortened(message: str, name: str) -> str:
-    """What is wrong, without the name that the row has already."""
+    """The fault without the name that the row has already."""
     for prefix in (f"{name} is wrong: ", f"{name} was wrong ", f"{name} is ", f"{name} "):
         message = message.removeprefix(prefix)
     return message
@@ -209,10 +213,10 @@ def shortened(message: str, name: str) -> str:
 
 def pools() -> dict[str, int]:
     """The threads of each pool that candidates may use, as far as it is loaded."""
-    found = {}
+    sizes = {}
     for name, ask in (("torch", "get_num_threads"), ("numba", "get_num_threads"), ("numexpr", "get_num_threads")):
-        counted = getattr(sys.modules.get(name), ask, None)
-        if callable(counted):
-            found[name] = int(counted())
+        count = getattr(sys.modules.get(name), ask, None)
+        if callable(count):
+            sizes[name] = int(count())
     wished = os.environ.get("OMP_NUM_THREADS", "")
-    return found | ({"OMP_NUM_THREADS": int(wished)} if wished.isdecimal() else {})
+    return sizes | ({"OMP_NUM_THREADS": int(wished)} if wished.isdecimal() else {})

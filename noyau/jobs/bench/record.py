@@ -1,4 +1,4 @@
-"""What came of timing some candidates side by side; the record prints itself."""
+"""The record of a race of candidates, which prints itself."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noyau.errors import CheckError
-from noyau.jobs.bench.work import Work
+from noyau.jobs.bench.work import Workload
 from noyau.jobs.report.text import Record, number
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, Series, Verdict
@@ -20,15 +20,15 @@ HOT, COLD = "hot", "cold"
 
 _TOLD = ("name", "language", "fault", "skipped", "first_s", "peak_bytes", "verified", "host_s")
 
-Side = tuple[str, str]  # a candidate's name, and a way of calling it
+RotatingSide = tuple[str, str]  # a candidate's name, and a way of calling it
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One candidate. `language`: of a kernel, else nothing; `fault`: what is wrong with it; `skipped`: why it cannot
-    run here; either keeps it out of the ranking. `notes`: what makes its times doubtful; `first_s`: of its first call,
-    which is what compiles; `peak_bytes`: what a call allocates through Python and NumPy, or on a GPU; `verified`: how
-    many of the runs that were timed were checked; `host_s`: on a GPU, what Python takes to launch a call."""
+class CandidateTimes:
+    """The row of a candidate. `language`: of a kernel, else nothing; `fault`: what is wrong with it; `skipped`: why it
+    cannot run here; either keeps it out of the ranking. `notes`: what makes its times doubtful; `first_s`: of its first
+    call, which is what compiles; `peak_bytes`: what a call allocates through Python and NumPy, or on a GPU; `verified`:
+    how many of the runs that were timed were checked; `host_s`: on a GPU, what Python takes to launch a call."""
 
     name: str
     language: str = ""
@@ -52,30 +52,30 @@ class Row:
 
 @dataclass(frozen=True, slots=True)
 class Race:
-    """What was timed together, round by round: each candidate in each of the ways in which it can be called."""
+    """The series of a race, round by round: each candidate in each of the ways in which it can be called."""
 
-    sides: tuple[Side, ...]
+    sides: tuple[RotatingSide, ...]
     series: Series
 
-    def median_s(self, side: Side) -> float | None:
+    def median_s(self, side: RotatingSide) -> float | None:
         return self.series.median_s(self.sides.index(side)) if side in self.sides else None
 
-    def comparison(self, before: Side, after: Side) -> Comparison:
+    def comparison(self, before: RotatingSide, after: RotatingSide) -> Comparison:
         return self.series.comparison(self.sides.index(before), self.sides.index(after))
 
 
 @dataclass(frozen=True)
-class At:
-    """What came of one set of sizes. `races`: hot, on inputs that stay in a core's cache where they fit, and cold, on
+class BenchPoint:
+    """The results at one set of sizes. `races`: hot, on inputs that stay in a core's cache where they fit, and cold, on
     inputs that went through twice the last-level cache, where that was timed too; none where no candidate is right.
     `against`: the candidate that all are compared with, the first that is right. `floor_s`: of the usual
     temperature, None where it cannot be measured. `notes`: on the inputs."""
 
     sizes: Mapping[str, int]
     inputs: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[CandidateTimes, ...]
     races: Mapping[str, Race]
-    work: Work
+    work: Workload
     floor_s: float | None
     conditions: tuple[Conditions, Conditions]
     cores: int
@@ -86,7 +86,7 @@ class At:
         return next((row.name for row in self.rows if not row.out), "")
 
     @property
-    def ranked(self) -> tuple[Row, ...]:
+    def ranked(self) -> tuple[CandidateTimes, ...]:
         """The candidates that are right, the fastest first."""
         right = [row for row in self.rows if not row.out]
         return tuple(sorted(right, key=lambda row: self.time_s(row.name) or 0.0))
@@ -98,7 +98,7 @@ class At:
 
     @property
     def doubts(self) -> str:
-        """What happened on the machine meanwhile, or nothing."""
+        """The changes of the machine meanwhile that make times doubtful, or nothing."""
         return unsteady(*self.conditions, self.cores)
 
     @property
@@ -113,23 +113,24 @@ class At:
 
     def least_s(self, name: str, temperature: str = "") -> float | None:
         """The median seconds of the faster of the ways in which it was called."""
-        found = [self.time_s(name, way, temperature) for way in (RETURNING, FILLING)]
-        return min((each for each in found if each is not None), default=None)
+        times = [self.time_s(name, way, temperature) for way in (RETURNING, FILLING)]
+        return min((each for each in times if each is not None), default=None)
 
     def comparison(self, name: str, against: str = "", *, way: str = RETURNING, temperature: str = "") -> Comparison:
-        """How a candidate compares with another, called alike; KeyError or ValueError where one was not timed so."""
+        """The comparison of a candidate with another, called alike; KeyError or ValueError where one was not timed
+        so."""
         return self.races[temperature or self.usual].comparison((against or self.against, way), (name, way))
 
     def deciding(self, name: str) -> tuple[str, Comparison]:
         """The temperature that a verdict rests on, and the comparison there: the usual one, or hot where that is
         AMBIGUOUS."""
-        found = {each: self.comparison(name, temperature=each) for each in (COLD, HOT) if each in self.races}
-        clear = [each for each, comparison in found.items() if comparison.verdict is not Verdict.AMBIGUOUS]
-        temperature = (clear or list(found))[0]
-        return temperature, found[temperature]
+        comparisons = {each: self.comparison(name, temperature=each) for each in (COLD, HOT) if each in self.races}
+        clear = [each for each, comparison in comparisons.items() if comparison.verdict is not Verdict.AMBIGUOUS]
+        temperature = (clear or list(comparisons))[0]
+        return temperature, comparisons[temperature]
 
     def verdict(self, name: str) -> Verdict:
-        """How a candidate compares with the one that all are compared with."""
+        """The verdict on a candidate against the one that all are compared with."""
         return self.deciding(name)[1].verdict
 
     def to_json(self) -> dict[str, Any]:
@@ -137,36 +138,36 @@ class At:
         names = ("sizes", "inputs", "work", "floor_s", "against", "best", "candidates", "conditions", "notes", "doubts")
         return {name: as_json(rows if name == "candidates" else getattr(self, name)) for name in names}
 
-    def _row_json(self, row: Row) -> dict[str, Any]:
-        told = {name: getattr(row, name) for name in _TOLD}
-        timed = [
+    def _row_json(self, row: CandidateTimes) -> dict[str, Any]:
+        record = {name: getattr(row, name) for name in _TOLD}
+        times = [
             self._timed_json(row.name, way, temperature)
             for temperature, race in self.races.items()
             for name, way in race.sides
             if name == row.name
         ]
-        return {**told, "notes": list(row.notes), "timed": timed}
+        return {**record, "notes": list(row.notes), "timed": times}
 
     def _timed_json(self, name: str, way: str, temperature: str) -> dict[str, Any]:
         race = self.races[temperature]
         at = race.sides.index((name, way))
-        told = {"way": way, "temperature": temperature, "median_s": race.series.median_s(at)}
+        record = {"way": way, "temperature": temperature, "median_s": race.series.median_s(at)}
         if (self.against, way) in race.sides:
-            found = self.comparison(name, way=way, temperature=temperature)
-            told |= {"verdict": found.verdict.value, "speedup": number(found.speedup)}
-            told |= {"low": number(found.low), "high": number(found.high)}
-        return {**told, "calls": race.series.calls[at], "samples_s": list(race.series.seconds[at])}
+            comparison = self.comparison(name, way=way, temperature=temperature)
+            record |= {"verdict": comparison.verdict.value, "speedup": number(comparison.speedup)}
+            record |= {"low": number(comparison.low), "high": number(comparison.high)}
+        return {**record, "calls": race.series.calls[at], "samples_s": list(race.series.seconds[at])}
 
 
 @dataclass(frozen=True, repr=False)
-class Benched(Record):
+class BenchRecord(Record):
     """Candidates timed side by side, at each of some sizes; prints itself. `threads`: of each pool that is loaded;
     `gpu`: the one that they ran on, with its clocks before and after, None where that was the processor."""
 
     name: str
     machine: Machine
     threads: Mapping[str, int]
-    at: tuple[At, ...]
+    at: tuple[BenchPoint, ...]
     gpu: Mapping[str, Any] | None = None
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.bench.record import FILLING, HOT, RETURNING, At, Benched, Row
+from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.report import text as report_text
 from noyau.jobs.report.text import hanging
 from noyau.text import printable
@@ -22,24 +22,24 @@ _SLOW_START_S = 0.05  # of a first call, from which it is worth a word
 Show = Callable[[str], str]
 
 
-def render(found: Benched, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
+def render(record: BenchRecord, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The record in the order in which it is read, for a terminal of so many columns."""
-    show = _escaped if ascii_only else printable
-    machine = found.machine
-    threads = ", ".join(f"{name} {count}" for name, count in found.threads.items() if name != "cores")
+    show = _escape if ascii_only else printable
+    machine = record.machine
+    threads = ", ".join(f"{name} {count}" for name, count in record.threads.items() if name != "cores")
     facts = f"{machine.cpu}, {machine.cores} cores, {machine.level}{f'; threads: {threads}' if threads else ''}"
-    facts = facts if found.gpu is None else f"{found.gpu['device']}; {found.gpu['clocks']}"
+    facts = facts if record.gpu is None else f"{record.gpu['device']}; {record.gpu['clocks']}"
     yield from hanging(show(facts), width, rest="  ", style="dim")
-    for at in found.at:
+    for at in record.at:
         yield Text()
-        yield from _at(found.name, at, width, show)
+        yield from _at(record.name, at, width, show)
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     return printable(text).encode("ascii", "backslashreplace").decode("ascii")
 
 
-def _at(name: str, at: At, width: int, show: Show) -> Iterator[RenderableType]:
+def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[RenderableType]:
     sizes = f" at {', '.join(f'{key}={size}' for key, size in at.sizes.items())}" if at.sizes else ""
     yield from hanging(Text.assemble((show(f"{name}{sizes}"), "bold"), f": {_floor(at)}"), width, rest="  ")
     if at.ranked:
@@ -54,42 +54,44 @@ def _at(name: str, at: At, width: int, show: Show) -> Iterator[RenderableType]:
     yield from _advice(at, width, show)
 
 
-def _ranked(at: At, width: int, show: Show) -> Iterator[Text]:
+def _ranked(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
     """The table; without its flops where a line has no room for them."""
     columns = _columns(at)
     for left in (columns, tuple(name for name in columns if name != _FLOPS)):
-        rows = [report_text.Row(show(row.title), _cells(row, at, left), show(_remark(row, at))) for row in at.ranked]
-        headings = [name or show(report_text.shortened(f"vs {at.against}", _LONGEST_RIVAL)) for name in left]
+        rows = [
+            report_text.TableRow(show(row.title), _cells(row, at, left), show(_remark(row, at))) for row in at.ranked
+        ]
+        headings = [name or show(report_text.shorten(f"vs {at.against}", _LONGEST_RIVAL)) for name in left]
         if report_text.fits(_CANDIDATE, headings, rows, width):
             break
     yield from report_text.table(_CANDIDATE, headings, rows, width)
 
 
-def _floor(at: At) -> str:
+def _floor(at: BenchPoint) -> str:
     """The bytes and the floor, and what the bytes are of."""
     what = "must move" if at.work.exact else "in inputs and outputs"
-    told = f"{_bytes(at.work.bytes_moved)} {what}"
+    text = f"{_bytes(at.work.bytes_moved)} {what}"
     if not at.floor_s:
-        return told
+        return text
     rate = at.work.bytes_moved / at.floor_s / _GIGA
-    return f"{told}; this machine needs {spell_s(at.floor_s)} for them, {rate:.1f} GB/s"
+    return f"{text}; this machine needs {spell_s(at.floor_s)} for them, {rate:.1f} GB/s"
 
 
-def _columns(at: At) -> tuple[str, ...]:
+def _columns(at: BenchPoint) -> tuple[str, ...]:
     """The headings: a way or a temperature that nobody was timed in has none."""
     names = [row.name for row in at.ranked]
-    found = [RETURNING]
-    found += [FILLING] if any(at.time_s(name, FILLING) is not None for name in names) else []
-    found += [HOT] if len(at.races) > 1 else []
-    found += [HOST] if any(row.host_s is not None for row in at.ranked) else []
-    found += ["GB/s", "floor"] if at.floor_s else []
-    found += [_FLOPS] if at.work.flops else []
-    return (*found, "") if len(names) > 1 else tuple(found)
+    columns = [RETURNING]
+    columns += [FILLING] if any(at.time_s(name, FILLING) is not None for name in names) else []
+    columns += [HOT] if len(at.races) > 1 else []
+    columns += [HOST] if any(row.host_s is not None for row in at.ranked) else []
+    columns += ["GB/s", "floor"] if at.floor_s else []
+    columns += [_FLOPS] if at.work.flops else []
+    return (*columns, "") if len(names) > 1 else tuple(columns)
 
 
-def _cells(row: Row, at: At, columns: tuple[str, ...]) -> tuple[str, ...]:
+def _cells(row: CandidateTimes, at: BenchPoint, columns: tuple[str, ...]) -> tuple[str, ...]:
     best_s = at.least_s(row.name) or float("nan")
-    told = {
+    cells = {
         RETURNING: _spell(at.time_s(row.name)),
         FILLING: _spell(at.time_s(row.name, FILLING)),
         HOT: _spell(at.time_s(row.name, temperature=HOT)),
@@ -99,30 +101,30 @@ def _cells(row: Row, at: At, columns: tuple[str, ...]) -> tuple[str, ...]:
         _FLOPS: f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",
         "": _verdict(row, at),
     }
-    return tuple(told[column] for column in columns)
+    return tuple(cells[column] for column in columns)
 
 
-def _verdict(row: Row, at: At) -> str:
+def _verdict(row: CandidateTimes, at: BenchPoint) -> str:
     if row.name == at.against:
         return "-"
-    _, found = at.deciding(row.name)
-    return f"{found.speedup:.2f}x {found.verdict.value}"
+    _, comparison = at.deciding(row.name)
+    return f"{comparison.speedup:.2f}x {comparison.verdict.value}"
 
 
-def _remark(row: Row, at: At) -> str:
+def _remark(row: CandidateTimes, at: BenchPoint) -> str:
     """The interval and what else is worth a word."""
-    told = list(row.notes)
+    remarks = list(row.notes)
     if row.name != at.against:
-        temperature, found = at.deciding(row.name)
+        temperature, comparison = at.deciding(row.name)
         where = f", {temperature}" if len(at.races) > 1 else ""
-        told.insert(0, f"[{found.low:.2f}, {found.high:.2f}] over {found.pairs} rounds{where}")
+        remarks.insert(0, f"[{comparison.low:.2f}, {comparison.high:.2f}] over {comparison.pairs} rounds{where}")
     if row.first_s is not None and row.first_s > max(_SLOW_START_S, 10 * (at.time_s(row.name) or 0.0)):
-        told.append(f"its first call took {spell_s(row.first_s)}")
-    return "; ".join(told)
+        remarks.append(f"its first call took {spell_s(row.first_s)}")
+    return "; ".join(remarks)
 
 
-def _advice(at: At, width: int, show: Show) -> Iterator[Text]:
-    """What to do where a verdict is AMBIGUOUS."""
+def _advice(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
+    """Advice where a verdict is AMBIGUOUS."""
     unsure = [row.name for row in at.ranked if row.name != at.against and at.verdict(row.name) is Verdict.AMBIGUOUS]
     for name in unsure:
         yield from hanging(show(f"{name}: {at.deciding(name)[1].advice}."), width, rest="  ", style="yellow")

@@ -15,8 +15,8 @@ from noyau.jobs.bench.candidates import Function
 from noyau.jobs.bench.inputs import as_arguments
 from noyau.jobs.bench.numpy_track import NumpyTrack
 from noyau.jobs.bench.race import Say, pools, race
-from noyau.jobs.bench.record import At, Benched
-from noyau.jobs.bench.tasks import Arguments, Task, function_tasks, op_tasks
+from noyau.jobs.bench.record import BenchPoint, BenchRecord
+from noyau.jobs.bench.tasks import Arguments, BenchTask, function_tasks, op_tasks
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import progress
 from noyau.ops.op import Op
@@ -39,7 +39,7 @@ def bench(
     say: Say | None = None,
     record: bool = True,
     device: str = "",
-) -> Benched:
+) -> BenchRecord:
     """Time the ways to compute one thing against each other, in rounds, and against the floor: the bytes that must move
     at the rate at which this machine copies and reads as many.
 
@@ -56,7 +56,7 @@ def bench(
 
     Each candidate is verified: on a first call, and on runs that were timed, chosen at random; what is wrong is told
     and not ranked. InputError where inputs do not fit, or nothing is given to time; SignatureError as of a call."""
-    numbers, place = _wished(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
+    numbers, place = _requests(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
     if place:
         return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
     cores, found = usable_cores(), []
@@ -65,7 +65,7 @@ def bench(
             track = NumpyTrack(task, cold, seed, cores)
             found.append(race(track, task.entries, budget_s=budget_s, cores=cores, say=told))
             _remember(what, task, found[-1], record)
-    return Benched(_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
+    return BenchRecord(_device_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
 
 
 def _there(
@@ -77,7 +77,7 @@ def _there(
     wishes: tuple[float, bool | None, float | None, int],
     say: Say | None,
     record: bool,
-) -> Benched:
+) -> BenchRecord:
     """The same on a GPU."""
     from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
 
@@ -95,7 +95,7 @@ def _tasks(
     numbers: list[dict[str, int]],
     flops: float | None,
     seed: int,
-) -> Iterator[Task]:
+) -> Iterator[BenchTask]:
     if isinstance(what, Op):
         return op_tasks(what, args, peers, numbers, seed)
     if not isinstance(what, Mapping):
@@ -114,13 +114,13 @@ def _size(name: str, given: object) -> int:
     return operator.index(given)
 
 
-def _wished(sizes: Numbers | None, budget_s: object, peers: object) -> list[dict[str, int]]:
+def _requests(sizes: Numbers | None, budget_s: object, peers: object) -> list[dict[str, int]]:
     """The sizes in turn. InputError for what is none, for what is no time, and for peers without names."""
     if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s > 0:
         raise InputError(f"budget_s={budget_s!r} is no number of seconds above 0: budget_s=1")
     if peers is not None and not isinstance(peers, Mapping):
         raise InputError(f"peers={peers!r} has no names: peers={{'torch': f}}")
-    return combined({} if sizes is None else sizes)
+    return combinations({} if sizes is None else sizes)
 
 
 def device_of(args: Arguments | None, device: str) -> str:
@@ -133,31 +133,31 @@ def device_of(args: Arguments | None, device: str) -> str:
 
         if lacks := absence(int(device.partition(":")[2] or 0)):
             raise BuildError(lacks)
-        from noyau.jobs.bench.torch_candidates import lies_on
+        from noyau.jobs.bench.torch_candidates import device_name
 
-        return device or lies_on(given)
+        return device or device_name(given)
     return ""
 
 
-def _named(what: Op[..., Any] | Mapping[str, Function]) -> str:
+def _device_named(what: Op[..., Any] | Mapping[str, Function]) -> str:
     return what.name if isinstance(what, Op) else ", ".join(what)
 
 
-def _remember(what: object, task: Task, at: At, record: bool) -> None:
+def _remember(what: object, task: BenchTask, at: BenchPoint, record: bool) -> None:
     """Record which kernel of an op won."""
     if record and isinstance(what, Op) and task.wanted is not None:
         record_winner(what, at, task.wanted, task.cells)
 
 
 def _progress(say: Say | None) -> contextlib.AbstractContextManager[Say]:
-    """What is told of each step goes to `say`, else to stderr where that is a terminal."""
+    """Send the name of each step to `say`, else to stderr where that is a terminal."""
     if say is None and sys.stderr is not None and sys.stderr.isatty():
         return progress()
     return contextlib.nullcontext(say or (lambda step: None))
 
 
-def combined(sizes: Numbers) -> list[dict[str, int]]:
-    """Each number of each size with each of the others. InputError for what is no size."""
+def combinations(sizes: Numbers) -> list[dict[str, int]]:
+    """All combinations of the numbers of each size. InputError for what is no size."""
     if not isinstance(sizes, Mapping):
         raise InputError(f"sizes={sizes!r} names no size: give {{'n': 1024}}, or several numbers of each")
     several = [[_size(name, each) for each in _each(numbers)] for name, numbers in sizes.items()]

@@ -1,4 +1,4 @@
-"""What is to be timed at each set of sizes: inputs, candidates, and what they are judged by."""
+"""The tasks of a bench, one for each set of sizes: inputs, candidates and the check of results."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import InputError, NoyauError, SignatureError
-from noyau.jobs.bench.candidates import Calling, Entry, Function, of_functions, of_op
-from noyau.jobs.bench.inputs import Arrays, Drawn, drawn_by, usual_numbers, varied
+from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions, of_op
+from noyau.jobs.bench.inputs import Arrays, InputMaker, draw_by, usual_numbers, vary
 from noyau.jobs.bench.truth import by_function, by_op
-from noyau.jobs.bench.work import Work, work_of_arrays, work_of_graph
+from noyau.jobs.bench.work import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph, specialization_of, trace_reference
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
 from noyau.timing.output_checks import Check
-from noyau.timing.pairwise import Candidate
+from noyau.timing.pairwise import Contender
 
 Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """What is to be timed at one set of sizes. `work`: None where it follows from inputs and outputs, with `flops`, if
-    the user gives them. `wanted`, `cells`: of an op, what its kernels were made for, and how many cells the largest
-    array has."""
+class BenchTask:
+    """The inputs, the candidates and the check at one set of sizes. `work`: None where it follows from inputs and
+    outputs, with `flops`, if the user gives them. `wanted`, `cells`: of an op, what its kernels were made for, and how
+    many cells the largest array has."""
 
     sizes: Mapping[str, int]
-    drawn: Drawn
+    drawn: InputMaker
     entries: tuple[Entry, ...]
     check: Check
-    work: Work | None = None
+    work: Workload | None = None
     flops: float | None = None
     wanted: Specialization | None = None
     cells: int = 0
@@ -48,7 +48,7 @@ def op_tasks(
     seed: int,
     *,
     judge_alone: bool = False,
-) -> Iterator[Task]:
+) -> Iterator[BenchTask]:
     """Tasks of an op, and of its peers; `judge_alone`: with its reference as the only candidate. SignatureError where
     it has no signature, or inputs do not fit it."""
     if op.signature is None:
@@ -57,14 +57,14 @@ def op_tasks(
     for numbers in sizes:
         drawn, bound = _op_inputs(op, args, numbers, seed)
         scalars = tuple(value.scalar for value in bound.instance.inputs)
-        calling = Calling(drawn.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
+        calling = CandidateCall(drawn.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
         others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
         own = of_op(op, bound, constants, calling)
         entries = (next(own),) if judge_alone else (*own, *others)
         wanted = specialization_of(op.signature, bound, constants)
         check = _op_check(op, entries[0], bound, wanted, calling)
         work = _op_work(op, wanted, bound)
-        yield Task(bound.sizes, drawn, _apart(entries), check, work, wanted=wanted, cells=largest(bound))
+        yield BenchTask(bound.sizes, drawn, _apart(entries), check, work, wanted=wanted, cells=largest(bound))
 
 
 def largest(bound: Bound) -> int:
@@ -81,7 +81,7 @@ def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Specialization, calling: Calling) -> Check:
+def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Specialization, calling: CandidateCall) -> Check:
     """By the certificate; in float64, where the reference itself would be the truth, against a longer one."""
     assert judge.returning is not None
     if any(value.dtype is DType.F64 for value in bound.instance.inputs):
@@ -92,14 +92,16 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Specializati
     return by_op(graph, calling.views, calling.dtypes, spelt)
 
 
-def _op_inputs(op: Op[..., Any], args: Arguments | None, numbers: dict[str, int], seed: int) -> tuple[Drawn, Bound]:
+def _op_inputs(
+    op: Op[..., Any], args: Arguments | None, numbers: dict[str, int], seed: int
+) -> tuple[InputMaker, Bound]:
     """Draws for an op, and what they bind."""
     signature, known = op.signature, op.known(op.description.reference.constants)
     assert signature is not None
     if args is not None and not callable(args):
         if numbers:
             raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
-        drawn = varied(bind(signature, op.arguments(args, {})[0], known, op.name).arrays, seed)
+        drawn = vary(bind(signature, op.arguments(args, {})[0], known, op.name).arrays, seed)
         return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
     if callable(args):
         maker = args
@@ -115,11 +117,11 @@ def _op_inputs(op: Op[..., Any], args: Arguments | None, numbers: dict[str, int]
     def bound_arrays(number: int) -> Sequence[Any]:
         return bind(signature, make(seed + number), known, op.name).arrays
 
-    drawn = drawn_by(bound_arrays)
+    drawn = draw_by(bound_arrays)
     return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
 
 
-def _op_work(op: Op[..., Any], wanted: Specialization, bound: Bound) -> Work:
+def _op_work(op: Op[..., Any], wanted: Specialization, bound: Bound) -> Workload:
     """From the traced graph; where it cannot be traced, all inputs and outputs of the signature."""
     try:
         return work_of_graph(trace_reference(op.description.reference, wanted), bound.sizes)
@@ -137,30 +139,30 @@ def function_tasks(
     sizes: Sequence[dict[str, int]],
     flops: float | None,
     seed: int,
-) -> Iterator[Task]:
+) -> Iterator[BenchTask]:
     """Tasks of plain functions. InputError where there are none, or where the first does not run."""
     if not functions:
         raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
     for numbers in sizes:
         drawn = _function_inputs(args, numbers, seed)
-        calling = Calling(drawn.views, (False,) * len(drawn.views.views))
+        calling = CandidateCall(drawn.views, (False,) * len(drawn.views.views))
         judge, outputs = _judge(next(of_functions(functions, calling)), drawn.draws[0])
         calling = replace(calling, dtypes=tuple(array.dtype for array in outputs))
         check = by_function(judge, calling.dtypes)
         first, *others = of_functions(functions, calling)
-        yield Task(numbers, drawn, (replace(first, is_judge=True), *others), check, flops=flops)
+        yield BenchTask(numbers, drawn, (replace(first, is_judge=True), *others), check, flops=flops)
 
 
-def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int) -> Drawn:
+def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int) -> InputMaker:
     if not callable(args):
         if numbers:
             raise InputError("sizes are of inputs that a function makes: args=lambda rng, n=500: (...)")
-        return varied(args or (), seed)
+        return vary(args or (), seed)
     maker = args
-    return drawn_by(lambda number: tuple(maker(np.random.default_rng(seed + number), **numbers)))
+    return draw_by(lambda number: tuple(maker(np.random.default_rng(seed + number), **numbers)))
 
 
-def _judge(entry: Entry, inputs: Arrays) -> tuple[Candidate, list[np.ndarray]]:
+def _judge(entry: Entry, inputs: Arrays) -> tuple[Contender, list[np.ndarray]]:
     """The first of some functions, called once: what the others are judged by. On tensors, where it takes no arrays."""
     candidate = entry.returning
     assert candidate is not None

@@ -38,7 +38,7 @@ def chosen_tiles(generated: GeneratedProgram) -> list[Tile]:
 
 
 def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[float, str, float, dict[str, int]]]:
-    """Each choice: how far it is from the usual one, why, the blocks of a multiprocessor, and what it is."""
+    """All choices: the distance from the usual one, the reason, the blocks of a multiprocessor, and the sizes."""
     sized = [tile for tile in tiles if tile.policy in SIZED]
     if not sized:
         return

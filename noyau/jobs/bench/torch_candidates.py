@@ -13,8 +13,8 @@ import torch
 from noyau.errors import InputError, NoyauError, SignatureError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.inputs import Drawn, View
-from noyau.jobs.bench.tasks import Task
+from noyau.jobs.bench.inputs import InputMaker, InputView
+from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.tile_sizes import tilings
 from noyau.kernels.callers import caller_of
 from noyau.kernels.programs.generate import Specialization, key_of
@@ -30,9 +30,9 @@ REFERENCE_STAYS = "it is NumPy's: the others are judged by it, and nothing runs 
 
 @dataclass(frozen=True, slots=True)
 class DeviceEntry:
-    """One who takes part. `skipped`: why it cannot run here; `fault`: why it cannot be built; `is_peer`: it is timed
-    where its values are wrong, too, and not ranked; `is_judge`: its values are what the others are judged by; `note`:
-    why it is tried."""
+    """A participant of a race on a device. `skipped`: why it cannot run here; `fault`: why it cannot be built;
+    `is_peer`: it is timed where its values are wrong, too, and not ranked; `is_judge`: its values are what the others
+    are judged by; `note`: why it is tried."""
 
     name: str
     language: str = ""
@@ -45,10 +45,10 @@ class DeviceEntry:
 
 
 @dataclass(frozen=True, slots=True)
-class OnDevice:
-    """How draws of arrays become arguments on a device: arrays without axes stay numbers, and rotate not."""
+class DeviceCandidate:
+    """The way from draws of arrays to arguments on a device: arrays without axes stay numbers, and rotate not."""
 
-    drawn: Drawn
+    drawn: InputMaker
     device: torch.device
 
     def draws(self) -> list[tuple[torch.Tensor, ...]]:
@@ -73,7 +73,7 @@ class OnDevice:
         return tuple(next(given) if memory.ndim else memory for memory in self.drawn.draws[0])
 
 
-def viewed(view: View, memory: torch.Tensor) -> torch.Tensor:
+def viewed(view: InputView, memory: torch.Tensor) -> torch.Tensor:
     """An argument of packed memory, as `View.argument` gives it of an array."""
     turned = memory.permute(*map(int, np.argsort(view.order))) if view.order else memory
     return turned if tuple(turned.shape) == view.shape else turned.expand(view.shape)
@@ -84,7 +84,7 @@ def on_host(given: Any) -> Any:
     return array_of(given.detach().resolve_neg().cpu()) if isinstance(given, torch.Tensor) else given
 
 
-def lies_on(args: Any) -> str:
+def device_name(args: Any) -> str:
     """The CUDA device that some arguments lie on, or nothing. InputError where they lie on several."""
     found = {str(each.device) for each in args if isinstance(each, torch.Tensor) and each.is_cuda}
     if len(found) > 1:
@@ -92,7 +92,7 @@ def lies_on(args: Any) -> str:
     return found.pop() if found else ""
 
 
-def of_op(op: Op[..., Any], task: Task, device: str, *, searches: bool) -> Iterator[DeviceEntry]:
+def of_op(op: Op[..., Any], task: BenchTask, device: str, *, searches: bool) -> Iterator[DeviceEntry]:
     """An op's reference, which is not run, then each generated kernel, then each attached one. `searches`: the
     generated one with other sizes of tiles, too."""
     assert op.signature is not None and task.wanted is not None
@@ -108,18 +108,18 @@ def of_op(op: Op[..., Any], task: Task, device: str, *, searches: bool) -> Itera
         others = tilings(made.generated, task.cells, sm_count) if searches else []
         for tiles, reason in (({}, ""), *others):
             choice = Choice(language, language, "", made, tiles=tiles)
-            named = f"generated {language}{spelt_tiles(tiles)}"
-            note = f"{spelt_tiles(tiles).strip(' ()')}: {reason}" if tiles else ""
+            named = f"generated {language}{tile_text(tiles)}"
+            note = f"{tile_text(tiles).strip(' ()')}: {reason}" if tiles else ""
             yield replace(_by_door(op, named, choice, wanted), note=note)
     for kernel in op.kernels.values():
-        yield _attached(op, kernel, wanted)
+        yield _attached_entry(op, kernel, wanted)
 
 
-def spelt_tiles(tiles: Mapping[str, int]) -> str:
+def tile_text(tiles: Mapping[str, int]) -> str:
     return f" ({', '.join(f'{name}={size}' for name, size in tiles.items())})" if tiles else ""
 
 
-def _attached(op: Op[..., Any], kernel: UserKernel, wanted: Specialization) -> DeviceEntry:
+def _attached_entry(op: Op[..., Any], kernel: UserKernel, wanted: Specialization) -> DeviceEntry:
     if caller_of(kernel, gpu=True) is None:
         told = f"it is in {kernel.language}, and the tensors lie on {wanted.device}"
         return DeviceEntry(kernel.name, kernel.language, skipped=told)

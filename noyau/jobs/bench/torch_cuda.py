@@ -22,22 +22,23 @@ from noyau.hosts.torch.cuda.comparison_sides import (
 from noyau.hosts.torch.cuda.errors import require_free
 from noyau.hosts.torch.cuda.rates import measured_gpu
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import Calling
-from noyau.jobs.bench.inputs import drawn_by, varied
-from noyau.jobs.bench.race import Judge, Runner, Say, Sides, race
-from noyau.jobs.bench.record import COLD, HOT, RETURNING, At, Benched, Row
-from noyau.jobs.bench.tasks import Arguments, Task, op_tasks
-from noyau.jobs.bench.torch_candidates import DeviceEntry, OnDevice, of_op, on_host
+from noyau.jobs.bench.candidates import CandidateCall
+from noyau.jobs.bench.inputs import draw_by, vary
+from noyau.jobs.bench.race import ResultJudge, Runner, Say, Sides, race
+from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
+from noyau.jobs.bench.tasks import Arguments, BenchTask, op_tasks
+from noyau.jobs.bench.torch_candidates import DeviceCandidate, DeviceEntry, of_op, on_host
 from noyau.jobs.bench.truth import by_function
 from noyau.jobs.bench.winners import record_winner
-from noyau.jobs.bench.work import Work
+from noyau.jobs.bench.work import Workload
 from noyau.jobs.machine.render_gpu import clocks
 from noyau.kernels.programs.generate import Specialization
 from noyau.ops.op import Op
+from noyau.text import as_json
 from noyau.timing.comparison import Series, compare_all
-from noyau.timing.gpu_rate_cache import GpuMeasured
+from noyau.timing.gpu_rate_cache import GpuRates
 from noyau.timing.machine import this_machine, usable_cores
-from noyau.timing.pairwise import Candidate
+from noyau.timing.pairwise import Contender
 from noyau.timing.queue_clock import BlockedClock
 from noyau.workers.nvml import GpuConditions, unsteady_gpu
 from noyau.workers.tamper_detection import seconds
@@ -48,7 +49,7 @@ _FEW = 0.9  # the share of calls that must have been on the queue before they be
 
 @dataclass(frozen=True, slots=True)
 class DeviceBenchOptions:
-    """What a bench was asked for; `searches`: the generated kernel is tried with other sizes of tiles, too."""
+    """Options of a bench on a GPU; `searches`: the generated kernel is tried with other sizes of tiles, too."""
 
     budget_s: float = 1.0
     cold: bool | None = None
@@ -59,10 +60,10 @@ class DeviceBenchOptions:
 
 @dataclass(frozen=True, slots=True)
 class DeviceBenched:
-    """What came of it, and of an op what its kernels were made for at each of the sizes, and the largest array's
-    cells."""
+    """The record of a bench on a GPU, and of an op the request of its kernels at each of the sizes, and the largest
+    array's cells."""
 
-    benched: Benched
+    benched: BenchRecord
     wanted: tuple[tuple[Specialization, int], ...]
 
 
@@ -86,14 +87,18 @@ def bench_on_device(
     found, wanted = [], []
     for task, entries in _tasks(what, args, peers, sizes, wishes, place):
         with torch.cuda.device(place), torch.no_grad():
-            track = CudaTrack(task, OnDevice(task.drawn, place), number, card, wishes.seed, wishes.cold is not False)
+            track = CudaTrack(
+                task, DeviceCandidate(task.drawn, place), number, card, wishes.seed, wishes.cold is not False
+            )
             found.append(race(track, entries, budget_s=wishes.budget_s, cores=usable_cores(), say=say))
         if task.wanted is not None:
             wanted.append((replace(task.wanted, device=str(place)), task.cells))
     after = conditions_of(number)
-    told = gpu_told(number, card, (before, after))
+    told = gpu_record(number, card, (before, after))
     name = what.name if isinstance(what, Op) else ", ".join(what)
-    return DeviceBenched(Benched(name, this_machine(), {"cores": usable_cores()}, tuple(found), told), tuple(wanted))
+    return DeviceBenched(
+        BenchRecord(name, this_machine(), {"cores": usable_cores()}, tuple(found), told), tuple(wanted)
+    )
 
 
 def remember(what: object, timed: DeviceBenched) -> None:
@@ -103,12 +108,12 @@ def remember(what: object, timed: DeviceBenched) -> None:
             record_winner(what, at, wanted, cells)
 
 
-def gpu_told(number: int, card: GpuMeasured, moments: tuple[GpuConditions, GpuConditions]) -> dict[str, Any]:
-    """What a record says of the GPU."""
+def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuConditions]) -> dict[str, Any]:
+    """The GPU as a record describes it."""
     return {
         "device": device_text(number),
         "clocks": " -> ".join(map(clocks, moments)),
-        "conditions": [each.to_json() for each in moments],
+        "conditions": as_json(moments),
         "doubts": unsteady_gpu(*moments),
         "empty_pair_s": clock_of(number).overhead_s,
         "flush_s": dict(card.flush_s),
@@ -123,8 +128,8 @@ def _tasks(
     sizes: Sequence[dict[str, int]],
     wishes: DeviceBenchOptions,
     place: torch.device,
-) -> Iterator[tuple[Task, list[DeviceEntry]]]:
-    """What is timed at each sizes, and by whom."""
+) -> Iterator[tuple[BenchTask, list[DeviceEntry]]]:
+    """The tasks at each set of sizes."""
     if isinstance(what, Op):
         given = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
         for task in op_tasks(what, given, {}, sizes, wishes.seed, judge_alone=True):
@@ -146,29 +151,29 @@ def _function_task(
     numbers: dict[str, int],
     wishes: DeviceBenchOptions,
     place: torch.device,
-) -> Task:
+) -> BenchTask:
     """Plain functions of tensors, judged by the first of them, which runs on the device as well."""
     if callable(args):
         maker = args
-        drawn = drawn_by(lambda n: tuple(map(on_host, maker(np.random.default_rng(wishes.seed + n), **numbers))))
+        drawn = draw_by(lambda n: tuple(map(on_host, maker(np.random.default_rng(wishes.seed + n), **numbers))))
     elif numbers:
         raise InputError("sizes are of inputs that a function makes: args=lambda rng, n=500: (...)")
     else:
-        drawn = varied(tuple(map(on_host, args or ())), wishes.seed)
-    on = OnDevice(drawn, place)
+        drawn = vary(tuple(map(on_host, args or ())), wishes.seed)
+    on = DeviceCandidate(drawn, place)
     name, function = next(iter(functions.items()))
 
     def takes(arrays: Sequence[np.ndarray]) -> tuple[Any, ...]:
         return on.arguments([tensor_of(np.array(array)).to(place) for array in arrays if array.ndim])
 
-    judge = Candidate(name, function, takes=takes, gives=_arrays)
+    judge = Contender(name, function, takes=takes, gives=_arrays)
     try:
         made = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
     except Exception as fault:
         raise InputError(f"{name} fails with {type(fault).__name__}: {fault}; the others are judged by it") from fault
     dtypes = tuple(array.dtype for array in made)
-    calling = Calling(drawn.views, (False,) * len(drawn.views.views), dtypes)
-    return Task(numbers, drawn, (), by_function(judge, calling.dtypes), flops=wishes.flops)
+    calling = CandidateCall(drawn.views, (False,) * len(drawn.views.views), dtypes)
+    return BenchTask(numbers, drawn, (), by_function(judge, calling.dtypes), flops=wishes.flops)
 
 
 def _arrays(result: object) -> tuple[np.ndarray, ...]:
@@ -182,10 +187,10 @@ def _arrays(result: object) -> tuple[np.ndarray, ...]:
 class CudaTrack:
     """A task on a GPU, by the clock of its stream; `number` is the device's, `card` how fast it moves bytes."""
 
-    task: Task
-    on: OnDevice
+    task: BenchTask
+    on: DeviceCandidate
     number: int
-    card: GpuMeasured
+    card: GpuRates
     seed: int
     cold: bool
     machine: str = "GPU"
@@ -195,7 +200,7 @@ class CudaTrack:
     def __post_init__(self) -> None:
         self.clock, self.draws = clock_of(self.number), self.on.draws()
 
-    def first(self, entry: DeviceEntry, judge: Judge) -> Runner | Row:
+    def first(self, entry: DeviceEntry, judge: ResultJudge) -> Runner | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
         assert entry.run is not None
         set_ = tuple(map(alike, self.draws[-1]))
@@ -208,11 +213,13 @@ class CudaTrack:
             if fault:
                 raise CheckError(fault)
         except Exception as error:  # noqa: BLE001  whatever a candidate raises is told of it
-            return Row(entry.name, entry.language, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}")
+            return CandidateTimes(
+                entry.name, entry.language, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+            )
         runner = Runner(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
         runner.fault = judge.fault(self.outputs(runner), entry.is_judge)
         if runner.fault and not entry.is_peer:
-            return Row(entry.name, entry.language, runner.fault, first_s=runner.first_s)
+            return CandidateTimes(entry.name, entry.language, runner.fault, first_s=runner.first_s)
         if entry.note:
             runner.notes.append(entry.note)
         return runner
@@ -223,7 +230,9 @@ class CudaTrack:
             return ()
         return (HOT, COLD) if self.cold else (HOT,)
 
-    def sides(self, runners: Sequence[Runner], temperature: str, judge: Judge, *, last: bool) -> Sides[TensorSide]:
+    def sides(
+        self, runners: Sequence[Runner], temperature: str, judge: ResultJudge, *, last: bool
+    ) -> Sides[TensorSide]:
         """Every candidate, on one rotation of inputs."""
         rng = np.random.default_rng(self.seed)
         rotation = TensorRotation(self.draws, rng)
@@ -263,12 +272,12 @@ class CudaTrack:
         """The outputs of a first call as arrays."""
         return [array_of(each.cpu()) for each in runner.like]
 
-    def floor_s(self, work: Work, *, cold: bool) -> float | None:
+    def floor_s(self, work: Workload, *, cold: bool) -> float | None:
         """The least seconds that the GPU's memory needs."""
         usual = COLD if cold else HOT
         return self.card.floor_s(work.read_bytes, work.written_bytes, usual) if work.bytes_moved else None
 
-    def mistake(self, row: Row, at: At, sides: Mapping[str, Sides[TensorSide]]) -> str:
+    def mistake(self, row: CandidateTimes, at: BenchPoint, sides: Mapping[str, Sides[TensorSide]]) -> str:
         """Why its time at some temperature cannot be, or nothing."""
         for temperature in at.races:
             took_s = at.time_s(row.name, temperature=temperature)

@@ -1,4 +1,4 @@
-"""What candidates are judged by: an op's reference in float64, or the first of some plain functions."""
+"""Checks of results: against an op's reference in float64, or the first of some plain functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from noyau.errors import NoyauError
 from noyau.ir.graph import Graph
 from noyau.jobs.bench.inputs import Views
 from noyau.timing.output_checks import Arrays, Check, arrays_of, by_graph, by_reference
-from noyau.timing.pairwise import Candidate, called
+from noyau.timing.pairwise import Contender, call_once
 from noyau.verify.values import Spelt
 
 
@@ -28,7 +28,7 @@ def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelt: Sp
     return check
 
 
-def by_function(judge: Candidate, dtypes: Sequence[np.dtype[Any]]) -> Check:
+def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
     """Against a plain function: for the truth in float64, or longer where inputs are float64, as far as it takes that;
     as it is for what is allowed."""
 
@@ -40,7 +40,7 @@ def by_function(judge: Candidate, dtypes: Sequence[np.dtype[Any]]) -> Check:
             longer = any(array.dtype == np.float64 for array in inputs)
             wide = [array.astype(np.longdouble) if longer and _is_float(array.dtype) else array for array in widened]
             try:
-                return [_in_float64(each) for each in called(judge, wide, by_reference(results), ())]
+                return [_in_float64(each) for each in call_once(judge, wide, by_reference(results), ())]
             except NoyauError:  # it takes no wider floats
                 return results(*(array.copy() for array in inputs))
 
@@ -71,5 +71,5 @@ def _count(outputs: Arrays, wanted: int) -> str:
 
 
 def _short(summary: str) -> str:
-    """What the certificate of one run says, without how many runs it is of."""
+    """The summary of a certificate of one run, without the number of runs."""
     return summary.removeprefix("tried on 1 case: ")

@@ -1,4 +1,4 @@
-"""Which kernel of an op won a race, as later calls are to know it."""
+"""The winner of a race among an op's kernels, recorded for later calls."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from noyau.errors import OutputError
-from noyau.jobs.bench.record import At
+from noyau.jobs.bench.record import BenchPoint
 from noyau.jobs.bench.tile_sizes import read_tiles
 from noyau.kernels.programs.generate import CPU, Specialization, generate
 from noyau.kernels.trust import ineligible
@@ -18,7 +18,7 @@ from noyau.timing.comparison import Verdict
 from noyau.toolchain.cached_records import today
 
 
-def record_winner(op: Op[..., Any], at: At, wanted: Specialization, cells: int) -> None:
+def record_winner(op: Op[..., Any], at: BenchPoint, wanted: Specialization, cells: int) -> None:
     """Let calls like the one that was timed run what won; where the cache cannot be written, nothing is recorded."""
     if any(is_able(row.name, op, wanted) for row in at.ranked):
         with contextlib.suppress(OutputError):
@@ -32,7 +32,7 @@ def is_able(name: str, op: Op[..., Any], wanted: Specialization) -> bool:
     return own in [REFERENCE, *by_default(op, wanted)]
 
 
-def winner_of(op: Op[..., Any], at: At, wanted: Specialization, cells: int) -> Winner:
+def winner_of(op: Op[..., Any], at: BenchPoint, wanted: Specialization, cells: int) -> Winner:
     """The fastest kernel that may run, where it is surely faster than what runs by default; else that one."""
     names = [row.name for row in at.ranked if is_able(row.name, op, wanted)]
     usual = next((name for name in by_default(op, wanted) if name in names), REFERENCE)

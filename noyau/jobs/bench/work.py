@@ -1,4 +1,4 @@
-"""What one call must do: the bytes that move, the flops, and the least time that this machine needs for them."""
+"""The work of one call: the bytes that move, the flops, and the least time that this machine needs for them."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _BEYOND = 4  # times the last-level cache: what is no more in it
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
-    """What one call must do. `exact`: the bytes are known to be those that any implementation moves; else they are of
+class Workload:
+    """The work of one call. `exact`: the bytes are known to be those that any implementation moves; else they are of
     whole inputs and outputs. `flops`: additions, multiplications and the like, or None where they are not known."""
 
     read_bytes: int
@@ -40,10 +40,10 @@ class Work:
         if not self.bytes_moved:
             return None
         times = max(1, math.ceil(_BEYOND * last_level_bytes() / self.bytes_moved)) if cold else 1
-        read, written = times * self.read_bytes, times * self.written_bytes
-        copied_s = (read + written) / copy_rate(read + written, threads)  # reads alone take no longer
+        read, write_bytes = times * self.read_bytes, times * self.written_bytes
+        copied_s = (read + write_bytes) / copy_rate(read + write_bytes, threads)  # reads alone take no longer
         try:
-            return min(floor_s(read, written, threads), copied_s) / times
+            return min(floor_s(read, write_bytes, threads), copied_s) / times
         except BuildError:
             return copied_s / times
 
@@ -57,15 +57,15 @@ class Work:
             return ""
 
 
-def work_of_arrays(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], flops: float | None = None) -> Work:
+def work_of_arrays(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], flops: float | None = None) -> Workload:
     """All inputs read once, all outputs written once."""
-    return Work(sum(_own_bytes(each) for each in inputs), sum(each.nbytes for each in outputs), flops)
+    return Workload(sum(_own_bytes(each) for each in inputs), sum(each.nbytes for each in outputs), flops)
 
 
-def work_of_graph(graph: Graph, sizes: Sizes) -> Work:
-    """What a traced graph must read and write, and its flops where all of them are plain arithmetic."""
+def work_of_graph(graph: Graph, sizes: Sizes) -> Workload:
+    """The bytes that a traced graph must read and write, and its flops where all of them are plain arithmetic."""
     moved = traffic(graph, sizes, repeated=True)
-    return Work(moved.read_bytes, moved.written_bytes, flops_of(graph, sizes), exact=True)
+    return Workload(moved.read_bytes, moved.written_bytes, flops_of(graph, sizes), exact=True)
 
 
 def flops_of(graph: Graph, sizes: Sizes) -> float | None:
@@ -99,7 +99,7 @@ _PLAIN = 4  # in float32 additions: a division counts as one flop, an exponentia
 
 
 def _products(graph: Graph, node: Node, equation: str, sizes: Sizes) -> int:
-    """How many products an einsum adds up."""
+    """The number of products that an einsum adds up."""
     letters: dict[str, int] = {}
     for term, name in zip(equation.partition("->")[0].split(","), node.inputs, strict=True):
         shape = graph[name].shape

@@ -25,7 +25,7 @@ from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
 from noyau.workers.fork import ForkedWorker
 from noyau.workers.resources import processors
-from noyau.workers.serve import Request, Scope
+from noyau.workers.serve import Request, StateUse
 
 
 def prepare(languages: Collection[str]) -> None:
@@ -65,7 +65,7 @@ def shared(count: int, runner: Runner[R], name: str, patience_s: float, stay: Co
         return list(runner(range(count)))
     work = Shared(count, runner, stay)
     with ForkedWorker(name, patience_s, state=work, grace_s=_ENDS_S) as copy:
-        copy.begin(Request(run_share, scope=Scope.USES))
+        copy.begin(Request(run_share, scope=StateUse.USES))
         found = work.run(range(count))
         with contextlib.suppress(NoyauError):
             found |= copy.reply()

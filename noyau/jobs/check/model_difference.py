@@ -115,7 +115,7 @@ class Apart(Record):
             "notes": list(self.notes),
         }
 
-    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         for each in self.runs:
             outputs = sum(value.is_output for value in each.values)
             count = f"{len(each.values)} common values, {outputs} of them outputs"

@@ -16,13 +16,13 @@ from rich.text import Text
 
 from noyau.errors import BuildError, InputError, MissingExtraError
 from noyau.jobs.command_line import progress
-from noyau.jobs.machine.render_gpu import rendered_gpu
+from noyau.jobs.machine.render_gpu import gpu_tables
 from noyau.text import printable
 from noyau.workers.nvml import has_driver
 
 if TYPE_CHECKING:
-    from noyau.timing.gpu_rate_cache import GpuMeasured
-    from noyau.timing.rate_cache import Measured
+    from noyau.timing.gpu_rate_cache import GpuRates
+    from noyau.timing.rate_cache import MachineRates
 
 _LADDER = ("L1", "L2", "L3")
 
@@ -30,16 +30,16 @@ _LADDER = ("L1", "L2", "L3")
 def run_machine(arguments: argparse.Namespace) -> int:
     """The processor, and the first CUDA device where there is one; `--device` says which alone."""
     device = require_device(arguments.device)
-    found = None if device.startswith("cuda") else _processor(refresh=arguments.refresh)
+    rates = None if device.startswith("cuda") else _processor(refresh=arguments.refresh)
     gpu = None if device == "cpu" else _gpu(device, refresh=arguments.refresh)
-    records = [each for each in (found, gpu) if each is not None]
+    records = [each for each in (rates, gpu) if each is not None]
     if arguments.json:
-        told = found.to_json() if found is not None else {}
-        told |= {"gpu": gpu.to_json()} if gpu is not None else {}
-        sys.stdout.write(json.dumps(told, indent=2) + "\n")
+        record = rates.to_json() if rates is not None else {}
+        record |= {"gpu": gpu.to_json()} if gpu is not None else {}
+        sys.stdout.write(json.dumps(record, indent=2) + "\n")
         return 0
     console = Console()
-    for part in (*(rendered(found) if found else ()), *(rendered_gpu(gpu) if gpu else ())):
+    for part in (*(machine_tables(rates) if rates else ()), *(gpu_tables(gpu) if gpu else ())):
         console.print(part)
     for each in records:
         if each.note:
@@ -54,18 +54,18 @@ def require_device(wish: str | None) -> str:
     raise InputError(f"--device {printable(wish)}: what can be measured is cpu, cuda, or cuda:1 and the like")
 
 
-def _processor(*, refresh: bool) -> Measured:
-    from noyau.timing.rate_cache import kept, measured
+def _processor(*, refresh: bool) -> MachineRates:
+    from noyau.timing.rate_cache import machine_rates, recall_rates
 
-    found = None if refresh else kept()
-    if found is None:
+    rates = None if refresh else recall_rates()
+    if rates is None:
         with progress() as say:
             say("measuring this machine, for some seconds; it should do nothing else meanwhile")
-            found = measured(refresh=True)
-    return found
+            rates = machine_rates(refresh=True)
+    return rates
 
 
-def _gpu(device: str, *, refresh: bool) -> GpuMeasured | None:
+def _gpu(device: str, *, refresh: bool) -> GpuRates | None:
     """The GPU, or None where nobody asks for it and there is none. BuildError where one is asked for that is not there,
     MissingExtraError without torch."""
     if not device and not (has_driver() and importlib.util.find_spec("torch")):
@@ -85,10 +85,10 @@ def _gpu(device: str, *, refresh: bool) -> GpuMeasured | None:
         return None
 
 
-def rendered(found: Measured) -> Iterator[RenderableType]:
+def machine_tables(rates: MachineRates) -> Iterator[RenderableType]:
     """The record for a terminal."""
-    machine = found.machine
-    caches = ", ".join(f"{name} {_bytes(size)}" for name, size in found.caches.items()) or "unknown"
+    machine = rates.machine
+    caches = ", ".join(f"{name} {_bytes(size)}" for name, size in rates.caches.items()) or "unknown"
     versions = ", ".join(f"{name} {version}" for name, version in sorted(machine.versions.items()))
     facts = {
         "processor": f"{machine.cpu}, {machine.cores} cores, {machine.level}",
@@ -96,55 +96,55 @@ def rendered(found: Measured) -> Iterator[RenderableType]:
         "compiler": machine.compiler,
         "system": machine.os,
         "versions": versions,
-        "measured": found.date,
+        "measured": rates.date,
     }
     for name, fact in facts.items():
         yield Text(f"{name:<10} {printable(fact)}")
     yield Text()
-    yield _ladder(found)
+    yield _ladder(rates)
     yield Text()
-    yield _curves(found)
+    yield _curves(rates)
     yield Text()
-    for name, gains in found.scaling.items():
-        told = ", ".join(f"{count}: {gain:.2f}x" for count, gain in gains.items())
-        yield Text(f"threads, {name:<7} {told}")
+    for name, gains in rates.scaling.items():
+        scaling = ", ".join(f"{count}: {gain:.2f}x" for count, gain in gains.items())
+        yield Text(f"threads, {name:<7} {scaling}")
     yield Text()
-    yield from _rates(found.rates)
+    yield from _rates(rates.rates)
 
 
 def levels(caches: Mapping[str, int], sizes: tuple[int, ...]) -> dict[str, int]:
     """A size that stands for each level: the largest that fills at most half of it, and for DRAM the largest at all."""
-    found = {
+    bandwidths = {
         name: max((size for size in sizes if 2 * size <= caches[name]), default=sizes[0])
         for name in _LADDER
         if name in caches
     }
-    return {**found, "DRAM": sizes[-1]}
+    return {**bandwidths, "DRAM": sizes[-1]}
 
 
-def _ladder(found: Measured) -> Table:
+def _ladder(rates: MachineRates) -> Table:
     table = Table(box=None, title="GB/s by level", title_justify="left")
-    threads = sorted(found.copy)
+    threads = sorted(rates.copy)
     for name in ("", *(f"{what}, {_threads(count)}" for count in threads for what in ("copy", "read"))):
         table.add_column(name, justify="right" if name else "left")
-    for level, size in levels(found.caches, tuple(found.copy[1])).items():
+    for level, size in levels(rates.caches, tuple(rates.copy[1])).items():
         # What is in the caches of all cores together is that much larger; each has its own part.
-        at = {count: min(size * count if level in ("L1", "L2") else size, max(found.copy[1])) for count in threads}
-        at = {count: max(each for each in found.copy[1] if each <= at[count]) for count in threads}
+        at = {count: min(size * count if level in ("L1", "L2") else size, max(rates.copy[1])) for count in threads}
+        at = {count: max(each for each in rates.copy[1] if each <= at[count]) for count in threads}
         table.add_row(
-            level, *(_rate(curve[at[count]]) for count in threads for curve in (found.copy[count], found.read[count]))
+            level, *(_rate(curve[at[count]]) for count in threads for curve in (rates.copy[count], rates.read[count]))
         )
     return table
 
 
-def _curves(found: Measured) -> Table:
+def _curves(rates: MachineRates) -> Table:
     table = Table(box=None, title="GB/s by the bytes that move", title_justify="left")
-    threads = sorted(found.copy)
+    threads = sorted(rates.copy)
     for name in ("bytes", *(f"{what}, {_threads(count)}" for count in threads for what in ("copy", "read"))):
         table.add_column(name, justify="right")
-    for size in found.copy[1]:
+    for size in rates.copy[1]:
         table.add_row(
-            _bytes(size), *(_rate(curve[count][size]) for count in threads for curve in (found.copy, found.read))
+            _bytes(size), *(_rate(curve[count][size]) for count in threads for curve in (rates.copy, rates.read))
         )
     return table
 

@@ -22,8 +22,7 @@ from noyau.jobs.profile.overheads import Overhead
 from noyau.jobs.profile.record import NodeTime, OperatorTime, PathTime, Value
 from noyau.jobs.profile.session_runs import Running
 from noyau.jobs.profile.traces import NodeRuns
-from noyau.timing.amdahl import gain_s
-from noyau.timing.bandwidth import copy_rate, floor_s
+from noyau.timing.bandwidth import copy_rate, floor_s, gain_s
 from noyau.verify.inputs import Inputs
 
 # In bytes, by the names that onnxruntime has for element types.

@@ -12,7 +12,7 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.profile.record import At, Memory, OperatorTime, PathTime, Profile, Value
-from noyau.jobs.report.text import Row, hanging, table
+from noyau.jobs.report.text import TableRow, hanging, table
 from noyau.text import printable
 from noyau.timing.comparison import spell_s
 
@@ -94,33 +94,33 @@ def _operators(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     rows = [_operator(name, profile.at, show, alone=alone) for name in most[: profile.top]]
     rows += _rest(most[profile.top :], profile.at, alone=alone)
     between = [f"{spell_s(at.between_s)} {_share(at.between_s, at.run_s):>4}" for at in profile.at]
-    rows.append(Row(BETWEEN, ("", *between, *[""] * alone)))
+    rows.append(TableRow(BETWEEN, ("", *between, *[""] * alone)))
     yield from table("Operator", ("nodes", *labels(profile, show), *["a node"] * alone), rows, width)
     if made:
         yield from hanging("* made by onnxruntime's optimizer of other nodes", width, rest="  ", style="dim")
 
 
-def _operator(name: str, every: Sequence[At], show: Show, *, alone: bool) -> Row:
+def _operator(name: str, every: Sequence[At], show: Show, *, alone: bool) -> TableRow:
     rows = [next((row for row in at.operators if row.operator == name), None) for at in every]
     known = next(row for row in rows if row is not None)
     cells = [_time(row, at) for row, at in zip(rows, every, strict=True)]
     nodes = "-".join(map(str, sorted({row.nodes for row in rows if row is not None})))
     median = [spell_s(known.median_s)] * alone
-    return Row(show(name) + ("" if known.in_file else " *"), (nodes, *cells, *median))
+    return TableRow(show(name) + ("" if known.in_file else " *"), (nodes, *cells, *median))
 
 
 def _time(row: OperatorTime | PathTime | None, at: At) -> str:
     return "-" if row is None else f"{spell_s(row.time_s)} {_share(row.time_s, at.run_s):>4}"
 
 
-def _rest(names: Sequence[str], every: Sequence[At], *, alone: bool) -> list[Row]:
+def _rest(names: Sequence[str], every: Sequence[At], *, alone: bool) -> list[TableRow]:
     if not names:
         return []
     cells = []
     for at in every:
         time_s = sum(row.time_s for row in at.operators if row.operator in names)
         cells.append(f"{spell_s(time_s)} {_share(time_s, at.run_s):>4}")
-    return [Row(f"({len(names)} more: --top)", ("", *cells, *[""] * alone))]
+    return [TableRow(f"({len(names)} more: --top)", ("", *cells, *[""] * alone))]
 
 
 def _ranked(shares: Iterable[tuple[str, float]]) -> list[str]:
@@ -145,7 +145,7 @@ def _paths(profile: Profile, width: int, show: Show) -> Iterator[Text]:
         yield Text(f"({len(most) - profile.top} more: --top)")
 
 
-def _path(name: str, every: Sequence[At], show: Show, *, alone: bool) -> Row:
+def _path(name: str, every: Sequence[At], show: Show, *, alone: bool) -> TableRow:
     paths = [next(path for path in at.paths if path.kernel == name) for at in every]
     first = max(paths, key=lambda path: path.time_s)
     told = f"for {_few(first.replaces, show)}"
@@ -155,11 +155,13 @@ def _path(name: str, every: Sequence[At], show: Show, *, alone: bool) -> Row:
         at, path = every[0], paths[0]
         floor = "-" if path.floor_s is None else spell_s(path.floor_s)
         moves = "-" if path.bytes is None else spell_bytes(path.bytes)
-        return Row(show(name), (str(path.places), _time(path, at), moves, floor, _share(path.gain_s, at.run_s)), told)
+        return TableRow(
+            show(name), (str(path.places), _time(path, at), moves, floor, _share(path.gain_s, at.run_s)), told
+        )
     cells = [
         f"{spell_s(path.time_s)} {_share(path.gain_s, at.run_s):>4}" for path, at in zip(paths, every, strict=True)
     ]
-    return Row(show(name), (str(first.places), *cells), told)
+    return TableRow(show(name), (str(first.places), *cells), told)
 
 
 def _few(operators: Sequence[str], show: Show) -> str:

@@ -51,11 +51,11 @@ def print_lines(text: str) -> None:
     console = Console(soft_wrap=True)
     lines = plain_lines(text).splitlines()
     if console.is_terminal:
-        lines = [each for line in lines for each in _folded(line, console.width)]
+        lines = [each for line in lines for each in _fold(line, console.width)]
     console.print("\n".join(lines), markup=False, highlight=False)
 
 
-def _folded(line: str, width: int) -> Iterator[str]:
+def _fold(line: str, width: int) -> Iterator[str]:
     """The line, as several where it is longer, at words; those after the first lie further in."""
     if cell_len(line) <= width or _SOURCE.match(line):
         yield line
@@ -79,7 +79,7 @@ _LONGEST_NAME, _SHORTEST_NAME = 36, 16
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class TableRow:
     """A name, the cells beside it, and a remark under it."""
 
     name: str
@@ -87,7 +87,7 @@ class Row:
     remark: str = ""
 
 
-def table(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) -> Iterator[Text]:
+def table(title: str, headings: Sequence[str], rows: Sequence[TableRow], width: int) -> Iterator[Text]:
     """The lines of a table with a heading for each cell; nothing where there are no rows. Names are cut in their middle
     where a line would be too long, and have a line of their own where they would be cut too much."""
     if not rows:
@@ -97,49 +97,49 @@ def table(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) 
     if not fits(title, headings, rows, width):
         yield Text(title, style="bold")
         for row in rows:
-            yield from _stacked(row, headings, width)
+            yield from _stack(row, headings, width)
         return
     beside = min(room, longest, max(_LONGEST_NAME, cell_len(title)))
-    yield Text.assemble((title.ljust(beside), "bold"), (_aligned(headings, widths), "dim"))
+    yield Text.assemble((title.ljust(beside), "bold"), (_align(headings, widths), "dim"))
     for row in rows:
-        name = shortened(row.name, beside)
-        line = Text(name + " " * (beside - cell_len(name)) + _aligned(row.cells, widths))
+        name = shorten(row.name, beside)
+        line = Text(name + " " * (beside - cell_len(name)) + _align(row.cells, widths))
         line.rstrip()
         yield line
         yield from _remark(row, width)
 
 
-def fits(title: str, headings: Sequence[str], rows: Sequence[Row], width: int) -> bool:
+def fits(title: str, headings: Sequence[str], rows: Sequence[TableRow], width: int) -> bool:
     """Whether each row is a line of so many columns."""
     room = width - sum(each + _GAP for each in _widths(headings, rows))
     return room >= min(_SHORTEST_NAME, _longest(title, rows)) and room >= cell_len(title)
 
 
-def _widths(headings: Sequence[str], rows: Sequence[Row]) -> list[int]:
+def _widths(headings: Sequence[str], rows: Sequence[TableRow]) -> list[int]:
     return [max(map(cell_len, column)) for column in zip(headings, *(row.cells for row in rows), strict=True)]
 
 
-def _longest(title: str, rows: Sequence[Row]) -> int:
+def _longest(title: str, rows: Sequence[TableRow]) -> int:
     return max(cell_len(text) for text in (title, *(row.name for row in rows)))
 
 
-def _aligned(cells: Sequence[str], widths: Sequence[int]) -> str:
+def _align(cells: Sequence[str], widths: Sequence[int]) -> str:
     return "".join(" " * (width - cell_len(text) + _GAP) + text for text, width in zip(cells, widths, strict=True))
 
 
-def _stacked(row: Row, headings: Sequence[str], width: int) -> Iterator[Text]:
-    told = [f"{heading} {' '.join(cell.split())}" for heading, cell in zip(headings, row.cells, strict=True) if cell]
-    yield Text(shortened(row.name, max(width, 8)))
-    yield from hanging(", ".join(told), width, "    ")
+def _stack(row: TableRow, headings: Sequence[str], width: int) -> Iterator[Text]:
+    lines = [f"{heading} {' '.join(cell.split())}" for heading, cell in zip(headings, row.cells, strict=True) if cell]
+    yield Text(shorten(row.name, max(width, 8)))
+    yield from hanging(", ".join(lines), width, "    ")
     yield from _remark(row, width)
 
 
-def _remark(row: Row, width: int) -> Iterator[Text]:
+def _remark(row: TableRow, width: int) -> Iterator[Text]:
     if row.remark:
         yield from hanging(row.remark, width, "    ", "      ", "dim")
 
 
-def shortened(name: str, longest: int) -> str:
+def shorten(name: str, longest: int) -> str:
     """The name, without its middle where it is longer."""
     if cell_len(name) <= longest:
         return name
@@ -151,7 +151,7 @@ _PLAIN_WIDTH = 100
 
 
 class Record(Printed, ABC):
-    """What prints itself, as wide as a terminal is or as a page, and is plain data."""
+    """A record that prints itself, as wide as a terminal or a page, and is plain data."""
 
     __slots__ = ()
 
@@ -159,7 +159,7 @@ class Record(Printed, ABC):
     def to_json(self) -> dict[str, Any]:
         """Plain data in a fixed order; a number that is not known, or not finite, is None."""
 
-    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         """The lines that are printed, of at most `width` columns, by the module `render` beside the record's own."""
         render = import_module(f"{type(self).__module__.rpartition('.')[0]}.render")
         lines: Iterator[RenderableType] = render.render(self, width, ascii_only=ascii_only)
@@ -170,7 +170,7 @@ class Record(Printed, ABC):
         write_json(self.to_json(), path)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        yield from self.rendered(options.max_width, ascii_only=options.ascii_only)
+        yield from self.renderables(options.max_width, ascii_only=options.ascii_only)
 
     def __str__(self) -> str:
         return plain(self)
@@ -205,7 +205,7 @@ def write_text(text: str, path: Path) -> None:
 
 
 def plain(record: RenderableType) -> str:
-    """What a record prints, without colours, and as wide as a page or as the terminal that stdout is."""
+    """The text of a record without colours, as wide as a page or as the terminal that stdout is."""
     room = Console().width if sys.stdout is not None and sys.stdout.isatty() else _PLAIN_WIDTH
     width = min(room, _PLAIN_WIDTH)
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False)

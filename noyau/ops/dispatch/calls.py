@@ -12,9 +12,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from noyau.hosts.numpy.c_library import library
-from noyau.hosts.numpy.dlpack import as_array, given_back, leading, speaks
-from noyau.hosts.numpy.fast_calls import MISS, write
-from noyau.hosts.numpy.python_calls import packed
+from noyau.hosts.numpy.dlpack import as_array, leading, return_like, speaks
+from noyau.hosts.numpy.fast_calls import MISS, in_caller_form, write
 from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import constants_key, fit_layouts, specialization_of
 from noyau.kernels.reference import as_signed, runs_as_written
@@ -74,7 +73,7 @@ class Calls:
             made = self.anew(given, constants, sizes, out)
         if like is None or out is not None:
             return made
-        return tuple(given_back(each, like) for each in made) if isinstance(made, tuple) else given_back(made, like)
+        return tuple(return_like(each, like) for each in made) if isinstance(made, tuple) else return_like(made, like)
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
         """What a call with these would run."""
@@ -140,7 +139,7 @@ class Calls:
 
     def finished(self, results: Sequence[Array], bound: Bound, out: Any) -> Any:
         """Results as the reference returns them: one, or a tuple; scalars as NumPy's; written to `out` if given."""
-        made = packed(results, [value.scalar for value in bound.instance.outputs])
+        made = in_caller_form(results, [value.scalar for value in bound.instance.outputs])
         return made if out is None else write(self.description.name, made, out, bound.arrays)
 
     def warn(self, chosen: Selection) -> None:

@@ -15,9 +15,8 @@ from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import PACKED, Layout
 from noyau.dtypes import DType
 from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.numpy import python_calls
 from noyau.hosts.numpy.c_library import threads
-from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, write
+from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, in_caller_form, read_argument, write
 from noyau.hosts.numpy.memory import empty
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
@@ -254,7 +253,7 @@ def _plainly(
     """A door in Python, to what is not one kernel in C. What it refuses, it misses: the whole way tells why."""
     if len(arguments) != len(ends):
         return MISS
-    arrays = [python_calls.read(end, each) for end, each in zip(ends, arguments, strict=True)]
+    arrays = [read_argument(end, each) for end, each in zip(ends, arguments, strict=True)]
     if any(array is None for array in arrays):
         return MISS
     given = [array for array in arrays if array is not None]
@@ -264,7 +263,7 @@ def _plainly(
         results = run(*given)
     except InputError:
         return MISS
-    whole = python_calls.packed(results, scalars)
+    whole = in_caller_form(results, scalars)
     return whole if out is None else write(called, whole, out, arguments)
 
 

@@ -10,8 +10,7 @@ import torch
 
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.numpy import python_calls
-from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.tensors import array_like, array_of
 from noyau.kernels.programs.run import BuiltProgram
 from noyau.ops.torch.program_runner import host
@@ -116,7 +115,7 @@ class DeviceDoor:
         if type(each) not in _PLAIN or each.is_neg() or each._is_zerotensor() or not is_there:
             return None
         there = array_of(each.cpu()) if end.equals is not None else array_like(each)
-        return None if python_calls.read(end, there) is None else each.detach().to(self.device)
+        return None if read_argument(end, there) is None else each.detach().to(self.device)
 
     def scalar(self, end: Argument, number: Any) -> torch.Tensor | None:
         """A Python number as a tensor, which waits for the next call with that number on this stream. A CUDA graph that
@@ -140,7 +139,7 @@ def missed(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
 
 def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:
     """A Python number as a tensor, or None where it does not fit."""
-    read = python_calls.read(end, number)
+    read = read_argument(end, number)
     return None if read is None else torch.full((), read.item(), dtype=TO_TORCH[end.dtype], device=device)
 
 

@@ -11,8 +11,7 @@ import torch
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import InputError, UnsupportedError
-from noyau.hosts.numpy import python_calls
-from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.fast_calls import TensorDoor, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.kernels.callers import caller_of, library_of
@@ -101,9 +100,9 @@ def _hosted(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor]], ar
 def _read(end: Argument, each: Any) -> torch.Tensor | None:
     """An argument as a program takes it, or None where it is of another key."""
     if not isinstance(each, torch.Tensor):
-        array = python_calls.read(end, each)
+        array = read_argument(end, each)
         return None if array is None else tensor_of(array)
-    return each.detach() if is_plain(each) and python_calls.read(end, array_of(each)) is not None else None
+    return each.detach() if is_plain(each) and read_argument(end, array_of(each)) is not None else None
 
 
 def _by_size(doors: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...]) -> Any:

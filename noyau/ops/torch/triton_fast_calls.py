@@ -9,8 +9,7 @@ import torch
 
 from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.numpy import python_calls
-from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.cuda.errors import device_errors
 from noyau.kernels.programs.generate import Specialization
 from noyau.kernels.triton.calls import TritonKernel
@@ -46,5 +45,5 @@ class HandDoor(DeviceDoor):
         """An argument as the kernel takes it, a number as a number; or None where it does not fit."""
         if isinstance(each, torch.Tensor):
             return super().tensor(end, each)
-        number = python_calls.read(end, each)
+        number = read_argument(end, each)
         return None if number is None else number.item()

@@ -25,7 +25,7 @@ from pathlib import Path
 
 from noyau.errors import BuildError, OutputError
 from noyau.toolchain import cache as toolchain_cache
-from noyau.workers.signals import deferred
+from noyau.workers.signals import defer_signals
 
 ABI = 1  # NOYAU_ABI of codegen/c/noyau.h
 LIBRARY_SUFFIX = ".dll" if sys.platform == "win32" else ".so"
@@ -356,7 +356,7 @@ def _execute(command: Sequence[str], folder: Path, timeout_s: float) -> tuple[in
     environment |= {"LC_ALL": "C", "TMPDIR": str(folder)}  # a killed compiler's own temporary files go with the folder
     process = None
     try:
-        with deferred():  # an interrupt within Popen would leave a compiler that nobody knows of
+        with defer_signals():  # an interrupt within Popen would leave a compiler that nobody knows of
             process = subprocess.Popen(
                 command,
                 cwd=folder,

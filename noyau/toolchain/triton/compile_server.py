@@ -27,7 +27,7 @@ TASK_S = 60  # for one task, after which it is ended; it takes a second
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class CompileTask:
     """A launch to compile: the function's file, module and name, and what Triton calls the rest."""
 
     path: str
@@ -62,7 +62,7 @@ def ready_driver() -> None:
     import_module("triton.backends.nvidia.driver").CudaUtils()
 
 
-def compiled(task: Task) -> None:
+def compiled(task: CompileTask) -> None:
     """Compile a launch, and what launches it where that has a text of its own."""
     import triton
     from triton.backends.compiler import GPUTarget
@@ -73,7 +73,7 @@ def compiled(task: Task) -> None:
     import_module("triton.backends.nvidia.driver").CudaLauncher(made.src, made.metadata)
 
 
-def loaded(task: Task) -> dict[str, Any]:
+def loaded(task: CompileTask) -> dict[str, Any]:
     """The names of the file of a task."""
     module = ModuleType(task.module)
     module.__file__ = task.path
@@ -99,7 +99,7 @@ def forked(work: Callable[[], None]) -> int:
     os._exit(status)
 
 
-def serve(channel: Channel, most: int, work: Callable[[Task], None] = compiled) -> None:
+def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = compiled) -> None:
     """Do each task in a process of its own, `most` of them at once; reply to each, when its process has ended, with its
     number among the tasks and the status of the process."""
     read, written = os.pipe()
@@ -107,7 +107,7 @@ def serve(channel: Channel, most: int, work: Callable[[Task], None] = compiled) 
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back
     signal.signal(signal.SIGCHLD, _woken)
     signal.set_wakeup_fd(written)
-    running, queued, count = dict[int, int](), deque[tuple[int, Task]](), 0
+    running, queued, count = dict[int, int](), deque[tuple[int, CompileTask]](), 0
     while True:
         ends: list[Channel | int] = [channel, read]
         ready = select.select(ends, [], [], IDLE_S)[0]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from importlib.util import find_spec
 from typing import Any
 
-from noyau.toolchain.triton.compile_server import Task
+from noyau.toolchain.triton.compile_server import CompileTask
 from noyau.workers.channel import Channel
 from noyau.workers.worker import spawn
 
@@ -125,7 +125,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
 
 
-def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> Task:
+def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any]) -> CompileTask:
     """A launch of a function of Triton's as that itself would compile it; any error where it is not the Triton that
     this was written for."""
     from triton import knobs
@@ -137,7 +137,7 @@ def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any])
     _, _, target, backend, binder = function.device_caches[driver.active.get_current_device()]
     bound, specialised, more = binder(*arguments, **named)
     found, signature, constants, attributes = function._pack_args(backend, named, bound, specialised, more)
-    return Task(
+    return CompileTask(
         function.fn.__code__.co_filename,
         function.fn.__module__,
         function.fn.__name__,

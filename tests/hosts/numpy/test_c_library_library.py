@@ -57,12 +57,12 @@ def test_without_a_compiler_there_is_none(monkeypatch):
         raise BuildError("no C compiler")
 
     monkeypatch.setattr(c_compiler, "compile_library", refused)
-    assert numpy_c_library.opened(*numpy_c_library.FILES) is None
+    assert numpy_c_library.open_texts(*numpy_c_library.FILES) is None
 
 
 def test_a_numpy_that_is_laid_out_otherwise_has_no_doors(monkeypatch):
     monkeypatch.setattr(numpy_c_library, "reads_arrays", lambda: False)
-    made = numpy_c_library.opened(*numpy_c_library.FILES)
+    made = numpy_c_library.open_texts(*numpy_c_library.FILES)
     assert made is not None and not made.doors
 
 
@@ -79,7 +79,7 @@ def test_what_there_was_no_room_for_is_tried_again_but_not_at_once(monkeypatch):
         tries.append(1)
         raise OutputError("no room") from OSError(errno.ENOSPC, "as the disk says")
 
-    loading = numpy_c_library.Loading("letters", lambda: numpy_c_library.opened(*numpy_c_library.FILES))
+    loading = numpy_c_library.Loader("letters", lambda: numpy_c_library.open_texts(*numpy_c_library.FILES))
     monkeypatch.setattr(numpy_c_library, "monotonic", lambda: now[0])
     with monkeypatch.context() as during:
         during.setattr(c_compiler, "compile_library", full)
@@ -98,4 +98,4 @@ def test_in_a_cache_that_cannot_be_written_at_all_there_is_none(monkeypatch):
         raise OutputError("read-only") from OSError(errno.EROFS, "as the disk says")
 
     monkeypatch.setattr(c_compiler, "compile_library", read_only)
-    assert numpy_c_library.opened(*numpy_c_library.FILES) is None
+    assert numpy_c_library.open_texts(*numpy_c_library.FILES) is None

@@ -87,7 +87,7 @@ def test_no_more_threads_than_asked_for_run():
 def workers() -> int:
     made = library()
     assert made is not None
-    return int(made.loaded.noyau_threads_workers())
+    return int(made.code.noyau_threads_workers())
 
 
 def test_how_many_threads_a_call_has():

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.hosts.numpy.dlpack import as_array, given_back, is_foreign, leading, speaks
+from noyau.hosts.numpy.dlpack import as_array, is_foreign, leading, return_like, speaks
 from tests.hosts.numpy.producers import HELD, Producer
 
 PLAIN = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64".split()
@@ -234,17 +234,17 @@ def package(monkeypatch, **held):
 def test_results_come_as_arrays_of_the_package(monkeypatch):
     result = cells("float32", 4)
     like = package(monkeypatch, from_dlpack=lambda given: ("taken", given))
-    assert given_back(result, like) == ("taken", result)
+    assert return_like(result, like) == ("taken", result)
     like.__array_namespace__ = lambda: types.SimpleNamespace(from_dlpack=lambda given: ("by the standard", given))
-    assert given_back(result, like) == ("by the standard", result)
+    assert return_like(result, like) == ("by the standard", result)
 
 
 def test_results_of_unknown_packages_are_numpy_arrays(monkeypatch):
     result = cells("float32", 4)
-    assert given_back(result, None) is result
-    assert given_back(result, result) is result
-    assert given_back(result, Producer(result)) is result  # its module has no from_dlpack
-    assert given_back(result, package(monkeypatch)) is result
+    assert return_like(result, None) is result
+    assert return_like(result, result) is result
+    assert return_like(result, Producer(result)) is result  # its module has no from_dlpack
+    assert return_like(result, package(monkeypatch)) is result
 
 
 def test_short_floats_go_as_bits(monkeypatch):
@@ -256,10 +256,10 @@ def test_short_floats_go_as_bits(monkeypatch):
             return self.given.view(dtype)
 
     result = cells("bfloat16", 2, 3)
-    got = given_back(result, package(monkeypatch, from_dlpack=Bits, bfloat16=ml_dtypes.bfloat16))
+    got = return_like(result, package(monkeypatch, from_dlpack=Bits, bfloat16=ml_dtypes.bfloat16))
     assert got.dtype == result.dtype
     assert got.ctypes.data == result.ctypes.data
-    assert given_back(result, package(monkeypatch, from_dlpack=Bits)) is result
+    assert return_like(result, package(monkeypatch, from_dlpack=Bits)) is result
 
 
 # With torch, where it is installed.
@@ -284,7 +284,7 @@ def test_torch_in_and_out(torch, name):
         assert got.tolist() == there.to(torch.float32).tolist()
         if there.numel():
             assert got.ctypes.data == there.data_ptr()
-        back = given_back(got, there)
+        back = return_like(got, there)
         assert type(back) is torch.Tensor
         assert back.dtype is there.dtype
         assert back.stride() == there.stride() or not there.numel()
@@ -295,7 +295,7 @@ def test_torch_in_and_out(torch, name):
 def test_results_live_as_long_as_the_tensor(torch, name):
     result = cells(name, 1000)
     gone = weakref.ref(result)
-    tensor = given_back(result, torch.zeros(1))
+    tensor = return_like(result, torch.zeros(1))
     del result
     gc.collect()
     assert gone() is not None

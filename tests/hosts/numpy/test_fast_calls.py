@@ -248,7 +248,7 @@ def test_an_index_out_of_bounds_names_the_op():
 
 def test_a_door_of_other_arguments_than_its_kernel_is_refused(door):
     with pytest.raises(CheckError, match="axpy: its door has other arguments or results than its kernel, door_axpy"):
-        Door(door.path, door.symbol, [Argument(DType.F32, 1)] * 3, called="axpy")
+        Door(door.path, door.symbol, [Argument(DType.F32, 1)] * 3, name="axpy")
     with pytest.raises(BuildError, match="cannot be loaded"):
         Door(door.path, "nothing_kernel", door.arguments)
 
@@ -308,7 +308,7 @@ def test_threads_share_a_door(door):
 
 def test_threads_in_a_first_call(monkeypatch):
     """Nobody has asked for the C yet, and each makes a door of its own."""
-    fresh = numpy_c_library.Loading("arguments", lambda: numpy_c_library.opened(*numpy_c_library.FILES))
+    fresh = numpy_c_library.Loader("arguments", lambda: numpy_c_library.open_texts(*numpy_c_library.FILES))
     monkeypatch.setattr(fast_calls, "library", fresh)
     ready = threading.Barrier(4)
 

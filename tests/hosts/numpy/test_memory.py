@@ -125,7 +125,7 @@ def test_no_memory_is_said_after_the_pool_has_given_its_own(monkeypatch):
         tried.append(pool.waiting_bytes)
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(memory, "_mapped", refused)
+    monkeypatch.setattr(memory, "_map", refused)
     with pytest.raises(MemoryError, match="there is no room for a result of 2097152 bytes: Cannot allocate memory"):
         pool.empty((2 * MIB,), np.dtype(np.uint8))
     assert tried == [4 * MIB, 0]

@@ -12,7 +12,7 @@ from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError, OutputError
 from noyau.hosts.numpy import c_library as numpy_c_library
-from noyau.hosts.numpy.c_library import Loading
+from noyau.hosts.numpy.c_library import Loader
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.kernels.programs.run import build
 from noyau.ops import torch_entry
@@ -63,7 +63,7 @@ def test_a_door_that_there_was_no_room_for_goes_to_c_as_soon_as_there_is(monkeyp
     full = OutputError("no room")
     full.__cause__, x, now = OSError(errno.ENOSPC, "as the disk says"), torch.arange(3.0), [1000.0]
     there = fast_calls.library
-    fresh, tries = Loading("tensors", lambda: room(there)), [full]
+    fresh, tries = Loader("tensors", lambda: room(there)), [full]
 
     def room(there):
         if tries:

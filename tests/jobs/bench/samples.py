@@ -7,8 +7,8 @@ from collections.abc import Mapping
 import numpy as np
 
 import noyau
-from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, At, Race, Row
-from noyau.jobs.bench.work import Work
+from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes, Race
+from noyau.jobs.bench.work import Workload
 from noyau.ops.op import Op
 from noyau.timing.comparison import Series
 from noyau.timing.conditions import Conditions
@@ -42,17 +42,17 @@ def add_op() -> Op:
 
 def at(
     seconds: Mapping[tuple[str, str], float],
-    *rows: Row,
+    *rows: CandidateTimes,
     cold: Mapping[str, float] | None = None,
-    work: Work | None = None,
-) -> At:
+    work: Workload | None = None,
+) -> BenchPoint:
     """A record of eight equal rounds: `seconds` by candidate and way, `cold` by candidate."""
     races = {HOT: _race(seconds)}
     if cold is not None:
         races[COLD] = _race({(name, RETURNING): each for name, each in cold.items()})
-    moved = work or Work(8_000_000, 4_000_000, exact=True)
-    known = rows or tuple(Row(name) for name, way in seconds if way == RETURNING)
-    return At({"n": 1000}, ("float32[1000]",), known, races, moved, 1e-3, (CALM, CALM), 2)
+    moved = work or Workload(8_000_000, 4_000_000, exact=True)
+    known = rows or tuple(CandidateTimes(name) for name, way in seconds if way == RETURNING)
+    return BenchPoint({"n": 1000}, ("float32[1000]",), known, races, moved, 1e-3, (CALM, CALM), 2)
 
 
 def _race(seconds: Mapping[tuple[str, str], float]) -> Race:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.jobs.bench.inputs import as_arguments, drawn_by, usual_numbers, varied
+from noyau.jobs.bench.inputs import as_arguments, draw_by, usual_numbers, vary
 from noyau.signatures.parser import parse
 
 
@@ -21,7 +21,7 @@ from noyau.signatures.parser import parse
     ],
 )
 def test_an_argument_lies_in_memory_as_it_was_given(array):
-    drawn = varied((array,), 0)
+    drawn = vary((array,), 0)
     (again,) = drawn.first
     np.testing.assert_array_equal(again, array)
     rotated = drawn.views.memory_as_given(tuple(each.copy() for each in drawn.draws[1]))[0]
@@ -34,13 +34,13 @@ def test_an_argument_lies_in_memory_as_it_was_given(array):
 
 @pytest.mark.parametrize("array", [np.arange(12.0)[::2], np.arange(12.0)[::-1], np.zeros((4, 6))[:, :3]])
 def test_gaps_are_left_out_and_that_is_said(array):
-    drawn = varied((array,), 0)
+    drawn = vary((array,), 0)
     np.testing.assert_array_equal(drawn.first[0], array)
     assert drawn.notes[0] == "argument 0 is packed: arrays with gaps are timed without them"
 
 
 def test_floats_of_a_user_are_varied_and_indices_are_not():
-    drawn = varied((np.full(1000, 8.0, np.float32), np.arange(5), "word", 3.0), 0)
+    drawn = vary((np.full(1000, 8.0, np.float32), np.arange(5), "word", 3.0), 0)
     first, second = drawn.draws[:2]
     assert np.all(first[0] == 8.0) and np.all(second[0] <= 8.0) and np.any(second[0] < 8.0)
     assert np.all(second[0] >= 7.8) and second[0].dtype == np.float32
@@ -50,11 +50,11 @@ def test_floats_of_a_user_are_varied_and_indices_are_not():
 
 
 def test_that_nothing_can_be_varied_is_said():
-    assert "every call is given the same values" in varied((np.arange(5),), 0).notes[0]
+    assert "every call is given the same values" in vary((np.arange(5),), 0).notes[0]
 
 
 def test_scalars_stay_what_they_are_in_all_draws():
-    drawn = drawn_by(lambda seed: (np.full(3, float(seed)), np.array(seed)))
+    drawn = draw_by(lambda seed: (np.full(3, float(seed)), np.array(seed)))
     assert [int(draw[1]) for draw in drawn.draws] == [0, 0, 0]
     assert [float(draw[0][0]) for draw in drawn.draws] == [0.0, 1.0, 2.0]
 

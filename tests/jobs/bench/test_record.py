@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.jobs.bench.record import FILLING, RETURNING, Row
+from noyau.jobs.bench.record import FILLING, RETURNING, CandidateTimes
 from noyau.timing.comparison import Verdict
 from tests.jobs.bench.samples import at
 
@@ -16,14 +16,14 @@ def test_the_fastest_as_users_call_it_is_the_best():
 
 
 def test_what_is_out_has_no_rank_and_is_not_compared_with():
-    rows = (Row("a", fault="wrong"), Row("c", skipped="no GPU"), Row("b"))
+    rows = (CandidateTimes("a", fault="wrong"), CandidateTimes("c", skipped="no GPU"), CandidateTimes("b"))
     found = at({("b", RETURNING): 1.0}, *rows)
     assert found.against == found.best == "b"
     assert [row.out for row in rows] == ["wrong", "no GPU", ""]
 
 
 def test_nothing_is_ranked_where_nothing_is_right():
-    found = at({}, Row("a", fault="wrong"))
+    found = at({}, CandidateTimes("a", fault="wrong"))
     assert found.ranked == () and found.against == found.best == ""
 
 
@@ -34,6 +34,6 @@ def test_the_cold_verdict_goes_before_the_hot_one(hot, cold, verdict):
 
 
 def test_a_kernel_is_titled_with_its_language():
-    assert Row("by_rows", "c").title == "by_rows [c]"
-    assert Row("generated c", "c").title == "generated c"
-    assert Row("reference").title == "reference"
+    assert CandidateTimes("by_rows", "c").title == "by_rows [c]"
+    assert CandidateTimes("generated c", "c").title == "generated c"
+    assert CandidateTimes("reference").title == "reference"

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.jobs.bench.record import FILLING, HOT, RETURNING, Benched, Race, Row
+from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchRecord, CandidateTimes, Race
 from noyau.jobs.bench.render import render
-from noyau.jobs.bench.work import Work
+from noyau.jobs.bench.work import Workload
 from noyau.timing.comparison import Series
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import Machine
@@ -17,16 +17,23 @@ SECONDS = {("reference", RETURNING): 4e-3, ("fast", RETURNING): 2e-3, ("fast", F
 
 
 def told(*each) -> str:
-    return str(Benched("add", MACHINE, {"cores": 2, "torch": 2}, each))
+    return str(BenchRecord("add", MACHINE, {"cores": 2, "torch": 2}, each))
 
 
 def told_in(width: int, *each) -> list[str]:
-    found = Benched("add", MACHINE, {"cores": 2}, each)
+    found = BenchRecord("add", MACHINE, {"cores": 2}, each)
     return [str(line).rstrip() for line in render(found, width)]
 
 
 def test_a_table_says_the_time_the_rate_the_floor_and_the_verdict():
-    text = told(at(SECONDS, Row("reference"), Row("fast", "c", first_s=0.25), work=Work(8e6, 4e6, 2e6, exact=True)))
+    text = told(
+        at(
+            SECONDS,
+            CandidateTimes("reference"),
+            CandidateTimes("fast", "c", first_s=0.25),
+            work=Workload(8e6, 4e6, 2e6, exact=True),
+        )
+    )
     assert "a CPU, 2 cores, x86-64-v3; threads: torch 2" in text
     assert "add at n=1000: 12 MB must move; this machine needs 1 ms for them, 12.0 GB/s" in text
     fast, slow = (next(line for line in text.splitlines() if line.startswith(name)) for name in ("fast", "reference"))
@@ -39,7 +46,7 @@ def test_a_table_says_the_time_the_rate_the_floor_and_the_verdict():
 def test_a_usual_table_has_a_line_a_candidate_in_80_columns_and_flops_where_there_is_room():
     times = {"reference": 1.23e-3, "generated numba": 1.23e-4}
     seconds = {(name, way): each for name, each in times.items() for way in (RETURNING, FILLING)}
-    found = at(seconds, *map(Row, times), work=Work(8e6, 4e6, 2e6, exact=True))
+    found = at(seconds, *map(CandidateTimes, times), work=Workload(8e6, 4e6, 2e6, exact=True))
     for width, has_flops in ((80, True), (66, False)):
         lines = told_in(width, found)
         head = next(line for line in lines if line.startswith("candidate  "))
@@ -51,8 +58,8 @@ def test_a_usual_table_has_a_line_a_candidate_in_80_columns_and_flops_where_ther
 
 def test_on_a_gpu_what_the_host_takes_has_a_column_and_the_gpu_is_named():
     gpu = {"device": "NVIDIA Round, driver 580.1", "clocks": "1980 MHz -> 1975 MHz"}
-    found = at(SECONDS, Row("reference", host_s=20e-6), Row("fast", "triton", host_s=5e-6))
-    made = Benched("add", MACHINE, {"cores": 2}, (found,), gpu)
+    found = at(SECONDS, CandidateTimes("reference", host_s=20e-6), CandidateTimes("fast", "triton", host_s=5e-6))
+    made = BenchRecord("add", MACHINE, {"cores": 2}, (found,), gpu)
     assert "NVIDIA Round, driver 580.1; 1980 MHz -> 1975 MHz" in str(made)
     assert "a CPU" not in str(made)
     assert "host" in str(made)
@@ -62,11 +69,18 @@ def test_on_a_gpu_what_the_host_takes_has_a_column_and_the_gpu_is_named():
 
 
 def test_bytes_that_are_not_known_are_said_to_be_of_inputs_and_outputs():
-    assert "12 kB in inputs and outputs" in told(at(SECONDS, work=Work(8000, 4000)))
+    assert "12 kB in inputs and outputs" in told(at(SECONDS, work=Workload(8000, 4000)))
 
 
 def test_who_is_not_ranked_is_told_under_the_table():
-    text = told(at({("a", RETURNING): 1.0}, Row("a"), Row("b", "c", fault="got 0, want 1"), Row("d", skipped="no GPU")))
+    text = told(
+        at(
+            {("a", RETURNING): 1.0},
+            CandidateTimes("a"),
+            CandidateTimes("b", "c", fault="got 0, want 1"),
+            CandidateTimes("d", skipped="no GPU"),
+        )
+    )
     assert "b [c] is wrong: got 0, want 1" in text
     assert "d is not timed: no GPU" in text
 

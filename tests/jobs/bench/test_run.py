@@ -10,7 +10,7 @@ import pytest
 import noyau
 from noyau.errors import CheckError, InputError, SignatureError
 from noyau.jobs.bench import numpy_track
-from noyau.jobs.bench.run import combined
+from noyau.jobs.bench.run import combinations
 from noyau.timing import input_rotation
 from tests.jobs.bench.samples import add_op
 
@@ -68,7 +68,7 @@ def test_wishes_that_are_none(said, told):
 
 
 def test_sizes_may_be_any_integers():
-    assert combined({"n": np.arange(2), "m": range(1)}) == [{"n": 0, "m": 0}, {"n": 1, "m": 0}]
+    assert combinations({"n": np.arange(2), "m": range(1)}) == [{"n": 0, "m": 0}, {"n": 1, "m": 0}]
 
 
 def test_a_peer_that_is_wrong_is_timed_and_not_ranked():
@@ -266,7 +266,7 @@ def test_who_seems_too_fast_is_called_again_beside_the_floor(monkeypatch):
         again.append((set(calls - before), took_s > 0))
         return "too fast" if len(again) == 2 else ""
 
-    monkeypatch.setattr(numpy_track.Work, "mistake", mistake)
+    monkeypatch.setattr(numpy_track.Workload, "mistake", mistake)
     found = noyau.bench({name: counted(name) for name in ("first", "second")}, np.ones(100), budget_s=0.05)
     assert again == [({"first"}, True), ({"second"}, True)]
     assert [bool(row.notes) for row in found.at[0].rows] == [False, True]

@@ -7,16 +7,16 @@ torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
 from noyau.errors import BuildError, InputError  # noqa: E402
-from noyau.jobs.bench.inputs import drawn_by, varied  # noqa: E402
+from noyau.jobs.bench.inputs import draw_by, vary  # noqa: E402
 from noyau.jobs.bench.run import device_of  # noqa: E402
-from noyau.jobs.bench.torch_candidates import OnDevice, lies_on, on_host, spelt_tiles  # noqa: E402
+from noyau.jobs.bench.torch_candidates import DeviceCandidate, device_name, on_host, tile_text  # noqa: E402
 
 CPU = torch.device("cpu")
 
 
 def test_draws_become_tensors_and_arguments_lie_as_they_were_given():
     given = (np.arange(12.0).reshape(3, 4).T, np.float32(2), np.broadcast_to(np.arange(4.0), (3, 4)), "mean")
-    on = OnDevice(varied(given, 0), CPU)
+    on = DeviceCandidate(vary(given, 0), CPU)
     draws = on.draws()
     assert len(draws) == 3
     turned, number, repeated, word = on.arguments(draws[0])
@@ -28,7 +28,7 @@ def test_draws_become_tensors_and_arguments_lie_as_they_were_given():
 
 
 def test_what_is_judged_has_the_numbers_in_their_places():
-    on = OnDevice(drawn_by(lambda seed: (np.full(3, float(seed)), np.array(5.0), np.full(2, float(seed)))), CPU)
+    on = DeviceCandidate(draw_by(lambda seed: (np.full(3, float(seed)), np.array(5.0), np.full(2, float(seed)))), CPU)
     (first, second) = on.draws()[1]
     arrays = on.arrays([first.numpy(), second.numpy()])
     assert [array.tolist() for array in arrays] == [[1, 1, 1], 5, [1, 1]]
@@ -42,7 +42,7 @@ def test_tensors_come_back_with_their_strides():
 
 
 def test_the_device_is_that_of_the_tensors_or_the_one_that_is_asked_for():
-    assert lies_on((torch.ones(1), 2)) == ""
+    assert device_name((torch.ones(1), 2)) == ""
     assert device_of((torch.ones(1),), "") == ""
     assert device_of(None, "cpu") == ""
     for wrong in ("tpu", "cuda:x", "cuda;"):
@@ -60,5 +60,5 @@ def test_a_gpu_that_is_not_there_is_one_line():
 
 
 def test_tiles_are_in_the_name():
-    assert spelt_tiles({}) == ""
-    assert spelt_tiles({"TILE": 1024, "num_warps": 4}) == " (TILE=1024, num_warps=4)"
+    assert tile_text({}) == ""
+    assert tile_text({"TILE": 1024, "num_warps": 4}) == " (TILE=1024, num_warps=4)"

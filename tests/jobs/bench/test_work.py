@@ -5,14 +5,14 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.jobs.bench import work as bench_work
-from noyau.jobs.bench.work import Work, work_of_arrays, work_of_graph
+from noyau.jobs.bench.work import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.reference import reference_of
 from noyau.signatures.instances import instance_of
 from noyau.signatures.parser import parse
 
 
-def work(text, function, dtypes, ranks, sizes) -> Work:
+def work(text, function, dtypes, ranks, sizes) -> Workload:
     reference = reference_of(function, None)
     instance = instance_of(parse(text, reference.parameters), dtypes, ranks)
     return work_of_graph(trace_reference(reference, Specialization(instance)), sizes)
@@ -36,31 +36,31 @@ def test_flops_are_told_where_they_are_plain_arithmetic(text, function, ranks, s
 
 def test_what_is_repeated_is_read_once():
     row = np.broadcast_to(np.zeros(10, np.float32), (5, 10))
-    assert work_of_arrays([row], [np.zeros((5, 10), np.float32)]) == Work(40, 200)
+    assert work_of_arrays([row], [np.zeros((5, 10), np.float32)]) == Workload(40, 200)
 
 
 def test_nothing_to_move_has_no_floor():
-    assert Work(0, 0).floor_s(2) is None
-    assert Work(0, 0).mistake(1e-12, 2) == ""
+    assert Workload(0, 0).floor_s(2) is None
+    assert Workload(0, 0).mistake(1e-12, 2) == ""
 
 
 def test_reading_takes_no_longer_than_a_copy_of_as_many_bytes(monkeypatch):
     monkeypatch.setattr(bench_work, "floor_s", lambda read, written, threads: (read + written) / 1e9)
     monkeypatch.setattr(bench_work, "copy_rate", lambda moved, threads: 2e9)
-    assert Work(1 << 20, 0).floor_s(1) == (1 << 20) / 2e9
+    assert Workload(1 << 20, 0).floor_s(1) == (1 << 20) / 2e9
 
 
 def test_the_floor_of_what_is_in_no_cache_is_that_of_memory(monkeypatch):
     asked = []
     monkeypatch.setattr(bench_work, "last_level_bytes", lambda: 1 << 20)
     monkeypatch.setattr(bench_work, "floor_s", lambda read, written, threads: asked.append((read, written)) or 1.0)
-    Work(3 << 16, 1 << 16).floor_s(1, cold=True)
-    Work(3 << 22, 1 << 22).floor_s(1, cold=True)
+    Workload(3 << 16, 1 << 16).floor_s(1, cold=True)
+    Workload(3 << 22, 1 << 22).floor_s(1, cold=True)
     assert asked == [(3 << 20, 1 << 20), (3 << 22, 1 << 22)]
 
 
 def test_the_floor_is_positive_and_less_time_is_a_mistake():
-    found = Work(4 << 20, 4 << 20)
+    found = Workload(4 << 20, 4 << 20)
     assert found.floor_s(1) > 0
     assert "must move" in found.mistake(1e-9, 1)
     assert found.mistake(1.0, 1) == ""

@@ -8,14 +8,14 @@ from rich.console import Console
 from noyau.errors import InputError
 from noyau.jobs import cli
 from noyau.jobs.machine import run as machine_run
-from noyau.jobs.machine.render_gpu import clocks, rendered_gpu
+from noyau.jobs.machine.render_gpu import clocks, gpu_tables
 from noyau.workers.nvml import GpuConditions
 from tests.timing.gpus import made
 
 
 def text_of(found):
     console = Console(width=110, record=True, file=open("/dev/null", "w"))  # noqa: SIM115
-    for part in rendered_gpu(found):
+    for part in gpu_tables(found):
         console.print(part)
     return console.export_text()
 

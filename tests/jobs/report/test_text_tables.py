@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.jobs.report.text import Row, shortened, table
+from noyau.jobs.report.text import TableRow, shorten, table
 
-ROWS = [Row("MatMul", ("12", "600 us  60%")), Row("a_long_name_of_a_kernel_0_1234", ("1", "5 us   1%"), "for Mul, Add")]
+ROWS = [
+    TableRow("MatMul", ("12", "600 us  60%")),
+    TableRow("a_long_name_of_a_kernel_0_1234", ("1", "5 us   1%"), "for Mul, Add"),
+]
 
 
 def lines(width, rows=ROWS, title="Operator"):
@@ -50,11 +53,11 @@ def test_without_rows_there_is_no_table():
 
 
 def test_cells_that_are_empty_have_no_heading():
-    row = Row("(2 more)", ("", "5 us"))
+    row = TableRow("(2 more)", ("", "5 us"))
     assert lines(30, [row], "T") == ["T         nodes  time", "(2 more)         5 us"]
     assert lines(16, [row], "T") == ["T", "(2 more)", "    time 5 us"]
 
 
 def test_a_short_name_is_kept():
-    assert shortened("abc", 3) == "abc"
-    assert shortened("abcdefgh", 6) == "ab..gh"
+    assert shorten("abc", 3) == "abc"
+    assert shorten("abcdefgh", 6) == "ab..gh"

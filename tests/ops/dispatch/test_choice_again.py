@@ -116,7 +116,7 @@ def test_a_door_that_there_was_no_room_for_is_made_again_in_c(monkeypatch):
     """The kernel is there already, and the C that reads its arguments is not."""
     op, x, now = softmax_op(), numbers(2, 3), [1000.0]
     choose(op, x)
-    monkeypatch.setattr(numpy_c_library.library, "make", lambda: numpy_c_library.opened(*numpy_c_library.FILES))
+    monkeypatch.setattr(numpy_c_library.library, "make", lambda: numpy_c_library.open_texts(*numpy_c_library.FILES))
     monkeypatch.setattr(numpy_c_library, "monotonic", lambda: now[0])
 
     def full(*_):

@@ -6,7 +6,7 @@ import contextlib
 import pickle
 import subprocess
 
-from noyau.toolchain.triton.compile_server import Task, Unread
+from noyau.toolchain.triton.compile_server import CompileTask, Unread
 from noyau.workers.worker import spawn
 
 PROGRAM = """
@@ -39,7 +39,9 @@ serve(channel, most, work)
 
 
 def task(function):
-    return Task("kernel.py", "kernel", function, {"x": "*fp32"}, {(1,): 4}, {}, {"num_warps": 4}, ("cuda", 90, 32))
+    return CompileTask(
+        "kernel.py", "kernel", function, {"x": "*fp32"}, {(1,): 4}, {}, {"num_warps": 4}, ("cuda", 90, 32)
+    )
 
 
 def replies(channel, count):

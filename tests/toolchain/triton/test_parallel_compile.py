@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 
 from noyau.toolchain.triton import parallel_compile
-from noyau.toolchain.triton.compile_server import Task
+from noyau.toolchain.triton.compile_server import CompileTask
 from noyau.toolchain.triton.parallel_compile import Compiler
 
 PROGRAM = """
@@ -26,7 +26,7 @@ SLEEPS = "import time; time.sleep(600)"
 
 
 def task(function="", path=""):
-    return Task(path, "", function, {}, {}, {}, {}, ())
+    return CompileTask(path, "", function, {}, {}, {}, {}, ())
 
 
 def waited(events, time_s=60):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 
 from noyau.errors import MissingExtraError
-from noyau.timing.queue_clock import BlockedClock, Call, Times, interleaved, ratio
+from noyau.timing.queue_clock import BlockedClock, Call, Times, interleave, ratio
 from noyau.workers.nvml import GpuConditions, driver_version, gpu_conditions
 
 try:
@@ -77,7 +77,7 @@ def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True
     """Each call once a round, in a new order each round; `cold`: after the L2 was overwritten, not in what is timed.
 
     Each is called three times beforehand, in the same way."""
-    return interleaved(clock_of(torch.cuda.current_device()), calls, rounds=rounds, cold=cold, seed=seed)
+    return interleave(clock_of(torch.cuda.current_device()), calls, rounds=rounds, cold=cold, seed=seed)
 
 
 def conditions_of(device: int) -> GpuConditions:

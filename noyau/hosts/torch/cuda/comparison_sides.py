@@ -19,7 +19,7 @@ import torch
 
 from noyau.errors import CheckError, InputError
 from noyau.hosts.torch.tensors import array_of
-from noyau.timing.comparison import Timed
+from noyau.timing.comparison import SelfTimed
 from noyau.timing.output_checks import Check
 from noyau.timing.pairwise import VERIFIED
 from noyau.timing.queue_clock import Around, BlockedClock, Hold, Sample
@@ -159,7 +159,7 @@ class KeptCall:
 
 
 @dataclass(slots=True)
-class TensorSide(Timed):
+class TensorSide(SelfTimed):
     """A callable of tensors on a rotation. `like`: what it returned before, in shape and dtype; `arguments`: what it is
     called with for a set of tensors; `verified`: how many of its timed calls are kept."""
 
@@ -173,7 +173,7 @@ class TensorSide(Timed):
     arguments: Callable[[Tensors], tuple[Any, ...]] = tuple
     verified: int = VERIFIED
     samples: list[Sample] = field(default_factory=list)
-    kept: list[KeptCall] = field(default_factory=list)
+    snapshots: list[KeptCall] = field(default_factory=list)
     hold: Hold = field(default_factory=Hold)
 
     def lasts(self, calls: int) -> float:
@@ -203,7 +203,7 @@ class TensorSide(Timed):
         sample = self.clock.sample(lambda: run(*taken), cold=self.cold, around=around, hold=self.hold)
         if look is not None and slot is not None:
             self.clock.queue.settle()
-            self.kept[slot : slot + 1] = [look.settled(self.rotation)]
+            self.snapshots[slot : slot + 1] = [look.settled(self.rotation)]
         return sample
 
     def _prepare(self, look: _Look | None) -> Callable[[], None]:
@@ -225,7 +225,7 @@ class TensorSide(Timed):
     def refuse(self, check: Check) -> None:
         """CheckError where one of the kept calls was wrong, or the clock was tampered with."""
         refuse_tampering(self.name)
-        for kept in self.kept:
+        for kept in self.snapshots:
             fault = kept.wrong(check)
             if fault:
                 raise CheckError(f"{self.name} was wrong in a run that was timed: {fault}")

@@ -12,7 +12,7 @@ import torch
 from noyau.errors import BuildError, MissingExtraError
 from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, triton_version
 from noyau.hosts.torch.cuda.errors import absence
-from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curves, Gpu, GpuMeasured, keep, recalled
+from noyau.timing.gpu_rate_cache import COLD, HOT, SIZES, Curves, GpuIdentity, GpuRates, keep, recall_gpu
 from noyau.timing.queue_clock import BlockedClock
 from noyau.version import __version__
 from noyau.workers.nvml import driver_version
@@ -27,13 +27,13 @@ _TRANSFERS = (1 << 16, 1 << 20, 1 << 24, 1 << 28)
 _LAUNCHES = 200
 
 
-def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuMeasured:
+def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:
     """A device, as it was measured before; measured now where it never was or `refresh` asks for it.
 
     BuildError where there is no CUDA device; takes some seconds."""
     if lacks := absence(device):
         raise BuildError(lacks)
-    found = None if refresh else recalled(device_text(device))
+    found = None if refresh else recall_gpu(device_text(device))
     if found is None:
         with torch.cuda.device(device):
             found = _measured_now(device)
@@ -41,11 +41,11 @@ def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuMeasured:
     return found
 
 
-def gpu_of(device: int) -> Gpu:
+def gpu_of(device: int) -> GpuIdentity:
     """A device, as torch and the driver tell of it."""
     told = torch.cuda.get_device_properties(device)
     versions = {"noyau": __version__, "torch": torch.__version__, "cuda": str(torch.version.cuda)}
-    return Gpu(
+    return GpuIdentity(
         told.name,
         told.multi_processor_count,
         int(getattr(told, "L2_cache_size", 0)),
@@ -56,7 +56,7 @@ def gpu_of(device: int) -> Gpu:
     )
 
 
-def _measured_now(device: int) -> GpuMeasured:
+def _measured_now(device: int) -> GpuRates:
     clock, start = clock_of(device), conditions_of(device)
     room = torch.cuda.mem_get_info(device)[0]
     sizes = [size for size in SIZES if 2 * size < room]
@@ -66,7 +66,7 @@ def _measured_now(device: int) -> GpuMeasured:
     }
     read: Curves = {name: curve for name, curve in curves["read"].items() if curve}
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    return GpuMeasured(
+    return GpuRates(
         gpu_of(device),
         curves["copy"],
         read,

@@ -16,7 +16,7 @@ from noyau.jobs.optimize.pipeline import Outcome
 from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.jobs.optimize.record_builder import binding, left_alone, not_fused, record
 from noyau.text import printable
-from noyau.timing import amdahl
+from noyau.timing import bandwidth
 from noyau.timing.comparison import Verdict
 from noyau.timing.conditions import Conditions
 from noyau.timing.machine import this_machine
@@ -99,9 +99,9 @@ def ceiling(candidates: Iterable[Candidate], whole: Timing) -> float | None:
     """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
     part that ran alone has in it what a run takes that does nothing; in the model that is there once."""
     gains_s = [
-        len(one.planned.groups) * amdahl.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
+        len(one.planned.groups) * bandwidth.gain_s(timing.hot.before_median_s - timing.idle_s, timing.floor_s)
         for one in candidates
         for timing in one.timings
         if timing.sizes == whole.sizes and timing.floor_s is not None
     ]
-    return amdahl.ceiling(whole.hot.before_median_s, gains_s)
+    return bandwidth.ceiling(whole.hot.before_median_s, gains_s)

@@ -26,7 +26,7 @@ from noyau.hosts.onnxruntime.session_workers import FEW_BINDINGS, Workers
 from noyau.ir.graph import Constant
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels
-from noyau.timing.comparison import Timed, compare_swapped
+from noyau.timing.comparison import SelfTimed, compare_swapped
 from noyau.timing.input_rotation import hot_sets
 from noyau.timing.machine import this_machine
 from noyau.timing.worker_side import WorkerSide
@@ -187,7 +187,7 @@ def _speedup(
     symbols = [f"{one.planned.operator}_kernel" for one in (candidate, other)]
     named = {str(number): array for number, array in enumerate(arrays)}
 
-    def places(swapped: bool) -> tuple[Timed, Timed]:
+    def places(swapped: bool) -> tuple[SelfTimed, SelfTimed]:
         pair = workers.workers[::-1] if swapped else workers.workers
         with workers.written(named) as (_, inputs):
             for worker, library, symbol in zip(pair, libraries, symbols, strict=True):

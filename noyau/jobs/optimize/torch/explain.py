@@ -51,7 +51,7 @@ class Explanation(Staged, Record):
             "graphs": [_graph(graph) for graph in self.graphs],
         }
 
-    def rendered(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
+    def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
         yield Text.assemble((printable(self.name), "bold"), f": {_counted(len(self.graphs), 'graph')}")
         for graph in self.graphs:
             yield from _shown(graph, width)

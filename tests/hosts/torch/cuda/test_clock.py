@@ -61,7 +61,7 @@ def test_launch_latency_is_not_in_the_time():
 def test_what_is_right_is_taken(cold):
     side = side_of(lambda x, y: x + y, cold=cold)
     timed(side)
-    assert len(side.kept) == 4
+    assert len(side.snapshots) == 4
     assert all(sample.blocked for sample in side.samples[2:])  # the first ones load what changes the inputs
 
 

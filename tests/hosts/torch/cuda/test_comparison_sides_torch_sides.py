@@ -49,7 +49,7 @@ def timed(side, calls=12):
 def test_what_is_right_is_timed_and_judged():
     side = side_of(lambda x, y: x + y)
     timed(side)
-    assert len(side.kept) == 4
+    assert len(side.snapshots) == 4
     assert [sample.took_s for sample in side.samples] == pytest.approx([10e-6] * 12)
     assert side.unblocked == 0
 

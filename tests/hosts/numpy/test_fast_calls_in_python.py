@@ -7,7 +7,7 @@ import pytest
 from noyau.compiler.lowering.input_layouts import STRIDED, Layout, Order, lie
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.hosts.numpy import fast_calls, python_calls
+from noyau.hosts.numpy import fast_calls
 from noyau.hosts.numpy.fast_calls import MISS, Argument, in_python
 from tests.hosts.numpy.kernels import door_of
 
@@ -67,15 +67,15 @@ def test_an_index_out_of_bounds():
     ],
 )
 def test_numbers(dtype, given, made):
-    found = python_calls.number(np.dtype(dtype), given)
+    found = fast_calls.cell_of_number(np.dtype(dtype), given)
     assert found == made if made is None else (found.dtype, found.tobytes()) == (np.dtype(dtype), made.tobytes())
 
 
 def test_what_an_argument_may_be():
     end = Argument(DType.I64, 0, numbers=(int,), equals=7)
-    assert python_calls.read(end, 7) == 7
-    assert python_calls.read(end, np.int64(7)) == 7
-    assert python_calls.read(end, 8) is None
-    assert python_calls.read(Argument(DType.I64, 1), 7) is None
-    assert python_calls.read(Argument(DType.I64, 1, ones=(True,)), np.array([7])) == 7
-    assert python_calls.read(Argument(DType.I64, 1, ones=(True,)), np.array([7, 8])) is None
+    assert fast_calls.read_argument(end, 7) == 7
+    assert fast_calls.read_argument(end, np.int64(7)) == 7
+    assert fast_calls.read_argument(end, 8) is None
+    assert fast_calls.read_argument(Argument(DType.I64, 1), 7) is None
+    assert fast_calls.read_argument(Argument(DType.I64, 1, ones=(True,)), np.array([7])) == 7
+    assert fast_calls.read_argument(Argument(DType.I64, 1, ones=(True,)), np.array([7, 8])) is None
