@@ -41,7 +41,7 @@ class Grid(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Generation:
-    """What generates kernels: `schedule` and `printer`; `reserved`: names that the printed text needs for itself."""
+    """The generation of kernels: `schedule` and `printer`; `reserved`: names that the printed text needs for itself."""
 
     printer: TextPrinter
     schedule: Schedule

@@ -1,4 +1,4 @@
-"""What a user attaches to an op, a function, a file or a text, as a UserKernel."""
+"""Attach a function, a file or a text to an op as a UserKernel."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def _require_free(name: str, taken: Iterable[str], target: Target) -> None:
 
 
 def _check_options(usage: Usage, called: str) -> None:
-    """Of C the options are flags for the compiler."""
+    """Require that the options of a kernel in C are flags for the compiler."""
     unknown = next((name for name in usage.options if name != "flags"), None)
     if unknown is not None:
         raise SignatureError(

@@ -1,4 +1,4 @@
-"""What `launch=`, `args=` and `init=` see of a kernel's arrays, whichever runtime calls, also without a GPU.
+"""Views of a kernel's arrays for `launch=`, `args=` and `init=`, the same for every runtime, also without a GPU.
 
 Functions of a user that say by the names of their parameters what they want to know.
 """
@@ -33,7 +33,7 @@ def requested_names(function: Callable[..., Any], offered: Iterable[str], called
 
 
 def ask(function: Callable[..., Any], offered: Mapping[str, Any], called: str) -> Any:
-    """What a function says, given what it asks for by name."""
+    """Call a function with what it asks for by name."""
     return function(**{name: offered[name] for name in requested_names(function, offered, called)})
 
 
@@ -49,8 +49,9 @@ def parameters_of(function: Callable[..., Any], called: str) -> Mapping[str, ins
 
 @dataclass(frozen=True, slots=True)
 class DeviceProperties:
-    """Where a kernel runs: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU. Of a GPU also
-    its `model`, and the bytes of its L2, of the memory that the threads of a block may share, and of its own memory."""
+    """The device that a kernel runs on: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU.
+    Of a GPU also its `model`, and the bytes of its L2, of the memory that the threads of a block may share, and of its
+    own memory."""
 
     name: str
     sm_count: int

@@ -60,7 +60,7 @@ class FunctionKernel:
         return self.guards(arrays).run(arrays, replace(how_to_run(pieces), layout=self.layout))
 
     def guards(self, arrays: Sequence[Array]) -> Guards:
-        """What runs it between guards on arrays of these shapes."""
+        """The guards for arrays of these shapes."""
         shapes = shapes_of(self.instance.outputs, bind_sizes(self.instance, arrays))
         inputs = [End(v.name, v.dtype, np.shape(a)) for v, a in zip(self.instance.inputs, arrays, strict=True)]
         outputs = [End(v.name, v.dtype, shape) for v, shape in zip(self.instance.outputs, shapes, strict=True)]
@@ -87,7 +87,7 @@ class FunctionKernel:
         return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
 
     def returned(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
-        """What a call returns. A function of Numba that has signatures of its own, none for arrays that lie so, or that
+        """Call the function. A function of Numba that has signatures of its own, none for arrays that lie so, or that
         Numba fails to compile for such arrays, gets packed copies of inputs that it does not update."""
         positional, named = self.arguments(inputs, outputs)
         try:
@@ -100,7 +100,7 @@ class FunctionKernel:
         return function(*positional, **named)
 
     def parts(self, returned: Any) -> list[Array]:
-        """What was returned, as arrays. CheckError where it is none, or of another number."""
+        """The returned values as arrays. CheckError where it is none, or of another number."""
         values = self.instance.outputs
         parts = list(returned) if isinstance(returned, tuple | list) and len(values) > 1 else [returned]
         if len(parts) != len(values) or any(part is None for part in parts):
@@ -109,7 +109,7 @@ class FunctionKernel:
         return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
 
     def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
-        """What it left in its inputs, where it updates these, else in its outputs."""
+        """The results: in its inputs, where it updates these, else in its outputs."""
         names = [value.name for value in self.instance.inputs]
         return [prepared[names.index(name)] for name in self.kernel.usage.updates] or list(outputs)
 
@@ -126,7 +126,7 @@ class FunctionKernel:
         return given
 
     def init(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> Mapping[str, Any]:
-        """What outputs hold before, by name. SignatureError where a function of `init=` gives anything else."""
+        """The initial values of outputs, by name. SignatureError where a function of `init=` gives anything else."""
         init = self.kernel.usage.init
         if not callable(init):
             return init
@@ -141,7 +141,7 @@ class FunctionKernel:
         return {value.name for value in self.instance.outputs} - set(self.init(arrays, outputs))
 
     def arguments(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> tuple[list[Any], dict[str, Any]]:
-        """What it is called with: by `args=`, or the inputs, then the outputs; and the constants that differ."""
+        """The arguments of a call: by `args=`, or the inputs, then the outputs; and the constants that differ."""
         passed = [a[()] if v.scalar else a for a, v in zip(arrays, self.instance.inputs, strict=True)]
         if self.kernel.usage.args is None:
             filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
@@ -173,7 +173,7 @@ class FunctionKernel:
         return {name: numbers[name] for name in (*own, *self.kernel.required, *changed)}
 
     def offers(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> dict[str, Any]:
-        """What `launch=`, `args=` and `init=` may ask for."""
+        """The values that `launch=`, `args=` and `init=` may ask for."""
         values = (*self.instance.inputs, *self.instance.outputs)
         known = {v.name: user_view(v, a) for v, a in zip(values, (*arrays, *outputs), strict=True)}
         sizes = bind_sizes(self.instance, arrays)
@@ -182,7 +182,7 @@ class FunctionKernel:
 
 
 def user_view(value: Value, array: Array) -> Any:
-    """What a function of the author gets for an input or an output: a Buffer, or the number of a run-time scalar, of
+    """An input or an output as a function of the author sees it: a Buffer, or the number of a run-time scalar, of
     Python where it is whole, so that arithmetic on it does not wrap."""
     if not value.scalar:
         return buffer_of(value.name, array)

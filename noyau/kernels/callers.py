@@ -31,7 +31,7 @@ SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelCaller:
-    """How user kernels of a language are called.
+    """The calling convention of user kernels of a language.
 
     `prepare` builds one for an instance and the op's constants: BuildError as the compiler says, SignatureError where
     it does not take the instance; `layouts`: of the arrays that it takes beside packed ones; `compiler`: the version of

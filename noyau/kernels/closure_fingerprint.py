@@ -1,4 +1,4 @@
-"""What a function says as a whole: its text, and what it reads around itself."""
+"""The fingerprint of a function: its text, and what it reads around itself."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class _Same:
 
 
 def fingerprint(value: Any) -> str:
-    """What a value says, as text, alike in each process: of a function its source, and the same of what it calls, its
-    closure, its defaults and the globals that it names; of what has no source, its name and its library.
+    """The fingerprint of a value, as text, equal in each process: of a function its source, and the same of what it
+    calls, its closure, its defaults and the globals that it names; of what has no source, its name and its library.
 
     Of a function as it is when it is asked first: what counts its calls would make another one of it with each."""
     return _told_of(_Same(value)) if callable(value) else "\n".join(_Fingerprint().of(value))
@@ -114,7 +114,7 @@ class _Fingerprint:
                 yield from self.thing(inner)
 
     def decorated(self, function: Any) -> Iterator[str]:
-        """What Numba and Triton were told beside the function: options, configurations of a tuner, heuristics."""
+        """The settings of Numba and Triton beside the function: options, configurations of a tuner, heuristics."""
         yield from self.of(getattr(function, "targetoptions", None))
         while function is not None:
             yield from map(str, getattr(function, "configs", ()))
@@ -176,7 +176,7 @@ class _Fingerprint:
 
 
 def _libraries(value: Any) -> list[str]:
-    """What the files of a function that is no Python hold: the module that it is from, or ctypes' library."""
+    """Digest the files of a function that is no Python: the module that it is from, or ctypes' library."""
     held = getattr(value, "_objects", None)  # of ctypes: what keeps the library open
     paths = [str(getattr(each, "_name", "")) for each in held.values()] if isinstance(held, dict) else []
     paths.append(_file_of(value))

@@ -1,4 +1,4 @@
-"""What is known of an op: its reference, its signature, its kernels. Attaching one makes a new description."""
+"""The description of an op: its reference, its signature, its kernels. Attaching one makes a new description."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Description:
 
     @property
     def target(self) -> Target:
-        """What kernels are attached to."""
+        """The target that kernels are attached to."""
         return Target(self.name, self.signature, self.reference.constants)
 
     @property

@@ -56,7 +56,7 @@ def flip(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guard
 
 
 def expand(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
-    """Where all cells are equal, one cell with strides of 0, which nobody may write; else packed."""
+    """One cell with strides of 0, which nobody may write, where all cells are equal; else packed."""
     flat = array.reshape(-1)
     if flat.size < 2 or any(cell.tobytes() != flat[0].tobytes() for cell in flat[1:]):
         return contiguous(label, array, dtype, poison)
@@ -92,9 +92,9 @@ OTHER = 1  # another poison: of a second run; and around inputs, so that what is
 
 @dataclass(frozen=True, slots=True)
 class How:
-    """How a run goes. `layout` of the inputs, by its name; `threads` of a kernel that has any, 0 for as many as it has;
-    which poison lies `around` the inputs, and which one the `outputs` hold before, or ZEROS. `pieces`: of a kernel that
-    is called for pieces of its work, the last first; a number then is the poison."""
+    """The settings of a run. `layout` of the inputs, by its name; `threads` of a kernel that has any, 0 for as many as
+    it has; which poison lies `around` the inputs, and which one the `outputs` hold before, or ZEROS. `pieces`: of a
+    kernel that is called for pieces of its work, the last first; a number then is the poison."""
 
     layout: str = "contiguous"
     threads: int = 0
@@ -114,7 +114,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Guards:
-    """What is run, and on what. `called` names the kernel in messages; `fills`: each cell of an output is written."""
+    """A call between guard zones. `called` names the kernel in messages; `fills`: each cell of an output is written."""
 
     call: Call
     called: str
@@ -170,7 +170,7 @@ class Guards:
 
 
 def how_to_run(pieces: int) -> How:
-    """How the two runs of a certificate go: whole, or for more than one piece with a number as the poison."""
+    """The settings of the two runs of a certificate: whole, or for more than one piece with a number as the poison."""
     return How(around=PLAIN, outputs=PLAIN) if pieces > 1 else How()
 
 

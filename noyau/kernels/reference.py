@@ -41,14 +41,15 @@ def reference() -> Iterator[None]:
 
 
 class _WhereUnwarned(type):
-    """Of a category that a warning of numbers is of where `without_warnings` is around, in the thread that warns."""
+    """The metaclass of a category that holds every warning of numbers within `without_warnings`, in that thread."""
 
     def __subclasscheck__(cls, kind: type) -> bool:
         return _UNWARNED.get() and issubclass(kind, RuntimeWarning)
 
 
 class _OfNumbers(RuntimeWarning, metaclass=_WhereUnwarned):
-    """What is ignored: the filters of warnings are those of the process, so the one filter stays and asks each time."""
+    """The ignored category: the filters of warnings are those of the process, so the one filter stays and asks each
+    time."""
 
 
 @contextmanager

@@ -36,7 +36,7 @@ class CachedTiming:
 
 
 def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], made_up: bool, seed: int) -> str:
-    """What a certificate depends on: what was built, the graph that it is judged by, what it is tried on, and the code
+    """The key of a certificate: what was built, the graph that it is judged by, what it is tried on, and the code
     that judges."""
     cases = (part for case in captured for part in (case.label, *map(_spelt, case.inputs)))
     return toolchain_cache.digest(
@@ -65,7 +65,7 @@ def keep_certificate(key: str, certificate: Certificate) -> None:
 
 
 def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], threads: int) -> str:
-    """What a timing depends on: the texts and models of both sides, the shapes of what they read, the machine and its
+    """The key of a timing: the texts and models of both sides, the shapes of what they read, the machine and its
     versions, the threads, and the code that times."""
     machine = this_machine()
     where = (

@@ -1,4 +1,4 @@
-"""Which hand-written kernels may run: those that were checked as they are, on this machine, or are trusted."""
+"""The trust in user kernels: those may run that were checked as they are, on this machine, or are trusted."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _FAULTS: dict[str, str] = {}  # what checks found wrong, or nothing, by key, whe
 def ineligible(
     kernel: UserKernel, reference: Reference, instance: Instance, constants: Mapping[str, Any], device: str = "cpu"
 ) -> str:
-    """Why a kernel may not run for an instance, whose arrays lie on a device, or nothing."""
+    """The reason why a kernel may not run for an instance, whose arrays lie on a device, or nothing."""
     caller = caller_of(kernel, gpu=device != "cpu")
     if caller is None:
         lies = "which NumPy arrays cannot be given to" if device == "cpu" else f"and the tensors lie on {device}"
@@ -87,7 +87,7 @@ def revoke(kernel: UserKernel, reference: Reference, fault: str) -> None:
 
 
 def _fault(kernel: UserKernel, reference: Reference) -> str:
-    """What the last check found wrong, or nothing."""
+    """The fault that the last check found, or nothing."""
     key = _key(kernel, reference, _WRONG)
     if key not in _FAULTS:
         told = cached_records.recall(key)
@@ -96,15 +96,15 @@ def _fault(kernel: UserKernel, reference: Reference) -> str:
 
 
 def _facts(kernel: UserKernel, instance: Instance) -> list[str]:
-    """What a check shows of a kernel by running it on such inputs, in words: that it was checked at all; their dtypes;
-    and how many axes stand for each `*batch`: a loop over two axes gives other numbers on three. What was shown of
-    dtypes with some ranks, and of ranks with some dtypes, holds for both."""
+    """The facts that a check shows of a kernel by running it on such inputs, in words: that it was checked at all;
+    their dtypes; and how many axes stand for each `*batch`: a loop over two axes gives other numbers on three. What was
+    shown of dtypes with some ranks, and of ranks with some dtypes, holds for both."""
     axes = axes_of(kernel.target.signature, instance.ranks) if kernel.target.signature else {}
     return ["", ", ".join(dtype.value for dtype in instance.dtypes), *([spell_axes(axes)] if axes else [])]
 
 
 def _unchecked(kernel: UserKernel, reference: Reference, instance: Instance) -> str:
-    """Why a kernel that is not checked for an instance may not run."""
+    """The reason why a kernel that is not checked for an instance may not run."""
     if fault := _fault(kernel, reference):
         return f"noyau.check finds it wrong: {fault}"
     missing = [fact for fact in _facts(kernel, instance) if not _is_known(kernel, reference, fact)]
@@ -122,7 +122,7 @@ def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:
 
 
 def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
-    """What identifies a check that showed something: kernel, what is said of it, reference, signature, machine; as they
+    """The key of a check that showed something: kernel, what is said of it, reference, signature, machine; as they
     were when this was asked first."""
     usage = kernel.usage
     said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]

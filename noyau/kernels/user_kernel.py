@@ -1,4 +1,4 @@
-"""A hand-written kernel as data, validated against the op that it is attached to."""
+"""A user kernel as data, validated against the op that it is attached to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """What the author says of a kernel beside its text.
+    """The usage that the author states beside a kernel's text.
 
     `launch`: the grid and the block, as a tuple or a function; of a function in C that takes `begin` and `end`, how far
     they go, as the name of a size or a function (None: over the first dim of the first output); `args`: a function that
@@ -58,7 +58,7 @@ def usage_of(said: Mapping[str, Any], called: str) -> Usage:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """What a kernel is attached to: the op's name, its signature if it has one, and its constants."""
+    """The target of a kernel: the op's name, its signature if it has one, and its constants."""
 
     op: str
     signature: Signature | None

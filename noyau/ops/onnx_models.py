@@ -267,7 +267,7 @@ class _Maker:
         return ModelKernel(fused, c_source(kernel, wanted.instance, operator, wanted.constants))
 
     def generated(self) -> list[ModelKernel]:
-        """What is made of the reference: one kernel for all of it, or kernels and library calls in turn."""
+        """The kernels of the reference: one kernel for all of it, or kernels and library calls in turn."""
         made, found = program(self.graph, self.stem), list[ModelKernel]()
         if made.single is not None:
             step = made.steps[0]

@@ -45,7 +45,7 @@ Inputs = Callable[..., Any]
 
 
 class KernelKeywords(TypedDict, total=False):
-    """What the author says of a kernel: the fields of Usage, and its name."""
+    """The keyword arguments of Op.kernel: the fields of Usage, and its name."""
 
     name: str
     launch: Launch
@@ -87,7 +87,7 @@ class Op(OnTensors, Generic[P, R]):
 
     @property
     def description(self) -> Description:
-        """What it is now. Attaching a kernel makes another."""
+        """The description as of now. Attaching a kernel makes another."""
         return self.calls.description
 
     @property
@@ -110,7 +110,7 @@ class Op(OnTensors, Generic[P, R]):
 
     @property
     def inputs(self) -> Inputs | None:
-        """What makes inputs for it: `(rng, n=500) -> arrays`."""
+        """The maker of inputs: `(rng, n=500) -> arrays`."""
         return self.description.inputs
 
     @property
@@ -128,7 +128,7 @@ class Op(OnTensors, Generic[P, R]):
 
     @property
     def forms(self) -> tuple[Op[..., Any], ...]:
-        """What `noyau.check` tries: the op, or where it has many signatures, ops that have one of them each."""
+        """The ops that `noyau.check` tries: the op, or where it has many signatures, ops that have one of them each."""
         return (self,)
 
     def source(self, name: str = "c") -> str:
@@ -197,7 +197,7 @@ class Op(OnTensors, Generic[P, R]):
         return self.calls.whole(arguments, constants, self.known(constants), out)
 
     def explain(self, *args: Any, **kwargs: Any) -> Explanation:
-        """Which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
+        """Explain which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
 
         SignatureError as a call."""
         arguments, constants = self.arguments(args, kwargs)

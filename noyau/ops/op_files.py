@@ -120,7 +120,7 @@ def _takes_arguments(function: Callable[..., Any]) -> bool:
 
 
 def _run(path: Path) -> dict[str, Any]:
-    """What a file of Python defines; its folder is where it imports from first, while it runs."""
+    """Run a file of Python and give what it defines; its folder is where it imports from first, while it runs."""
     spec = importlib.util.spec_from_file_location(f"noyau_file_{path.stem}", path.absolute())
     if spec is None or spec.loader is None:
         raise InputError(f"{path} is no file of Python; give PATH.py::OP")

@@ -26,14 +26,15 @@ class Enough(BaseException):
 
 
 def end_loading() -> None:
-    """What checks, times or tunes an op begins with this: where the file is only run for its ops, it ends there."""
+    """End the run of a file that is only run for its ops, where it begins to check, time or tune one."""
     if _IS_LOADING[0]:
         raise Enough
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Where an op is defined: `module` by name, or else `file`; it is `name` there. `digest`: of it and its kernels."""
+    """The place where an op is defined: `module` by name, or else `file`; it is `name` there. `digest`: of it and its
+    kernels."""
 
     module: str
     file: str
@@ -42,7 +43,8 @@ class Home:
 
 
 def home_of(op: Op[..., Any]) -> Home | None:
-    """Where another process finds the op: a global of a module that has a file. None where there is no such place."""
+    """The place where another process finds the op: a global of a module that has a file. None where there is no such
+    place."""
     scope: Mapping[str, Any] = op.reference.__globals__
     name = next((name for name, value in scope.items() if value is op), None) or _origin(op, scope)
     file, module = scope.get("__file__"), scope.get("__name__", "")
@@ -92,7 +94,8 @@ def reload_op(home: Home) -> Op[..., Any]:
 
 
 def digest_of(op: Op[..., Any]) -> str:
-    """What tells whether an op that was loaded again is the same: its reference, its signature, its kernels."""
+    """A digest that tells whether an op that was loaded again is the same: its reference, its signature, its
+    kernels."""
     code = op.reference.__code__
     parts = [op.name, str(op.signature), code.co_code, repr(code.co_names)]
     parts += [f"{kernel.name} {kernel.language} {kernel.text}" for kernel in op.kernels.values()]

@@ -1,4 +1,5 @@
-"""Where calls of ops on tensors of torch begin. torch is imported only once a tensor has come, for it is there then."""
+"""The entry of calls of ops on tensors of torch. torch is imported only once a tensor has come, for it is there
+then."""
 
 from __future__ import annotations
 
@@ -50,7 +51,7 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
 
 
 class OnTensors:
-    """What an op is to torch."""
+    """The side of an op that torch sees."""
 
     calls: Calls | UnsignedCalls
 
@@ -77,7 +78,7 @@ class OnTensors:
         return arrays.return_like(made, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
 
     def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
-        """What a call with tensors would run."""
+        """Explain what a call with tensors would run."""
         made: Explanation = tensor_calls(self.calls).explain(arguments, constants)
         return made
 

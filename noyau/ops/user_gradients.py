@@ -47,7 +47,7 @@ def derived_by(
 
 
 def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[str, Any]) -> dict[str, Node | None]:
-    """What each parameter stands for: a value, as an input, or a constant (None)."""
+    """The role of each parameter: a value, as an input, or a constant (None)."""
     known = _known(graph)
     found: dict[str, Node | None] = {}
     for name, parameter in inspect.signature(function).parameters.items():
@@ -66,7 +66,7 @@ def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[s
 
 
 def _known(graph: Graph) -> dict[str, Node]:
-    """What a gradient may be computed of, by the names of parameters."""
+    """The values that a gradient may be computed of, by the names of parameters."""
     known = {node.output: node for node in graph.inputs}
     ends = [graph[name] for name in dict.fromkeys(graph.outputs)]
     for node in ends:

@@ -111,7 +111,7 @@ def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: i
 
 
 def size_bytes() -> int:
-    """What all entries take, in bytes, with what Numba keeps."""
+    """The size of all entries in bytes, with what Numba keeps."""
     return sum(status.st_size for _, status in _entries(folder())) + sum(path.lstat().st_size for path in _modules())
 
 
@@ -137,7 +137,7 @@ def _home() -> Path:
 
 
 def _distrust(status: os.stat_result) -> str | None:
-    """Why what has this status could have been written by another user, or None."""
+    """The reason why a file of this status could have been written by another user, or None."""
     if not hasattr(os, "geteuid"):
         return None  # Windows keeps a profile's folders private by its access lists
     if status.st_uid != os.geteuid():

@@ -1,4 +1,4 @@
-"""What was found out once and holds until something changes, as JSON in the disk cache: one record a key."""
+"""Facts that hold until something changes, as JSON in the disk cache: one record a key."""
 
 from __future__ import annotations
 

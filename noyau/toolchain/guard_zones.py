@@ -89,7 +89,7 @@ class GuardedArray:
             raise CheckError(f"{kernel} wrote outside {self.label}, between its cells", FindingKind.OUT_OF_BOUNDS)
 
     def still_poisoned(self) -> np.ndarray:
-        """Where the array's cells have the very bits of the poison, as bool of its shape."""
+        """A mask of the cells that have the very bits of the poison."""
         return self._is_poison(self.around[GUARD_BYTES : len(self.around) - GUARD_BYTES]).reshape(self.array.shape)
 
     def _is_poison(self, zone: np.ndarray) -> np.ndarray:

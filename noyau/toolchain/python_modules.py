@@ -51,8 +51,8 @@ if hasattr(os, "register_at_fork"):
 
 @contextmanager
 def without_collections() -> Iterator[None]:
-    """Where no garbage is collected: each time would go through all that torch, its dynamo or Numba have left, millions
-    of objects of which none goes away. Threads that hold that at once let go of it together."""
+    """Collect no garbage within the block: each time would go through all that torch, its dynamo or Numba have left,
+    millions of objects of which none goes away. Threads that hold that at once let go of it together."""
     with _HELD:
         yield
 
@@ -101,7 +101,7 @@ def _shrink(home: Path, newest: Path) -> None:
 
 
 def _made_ns(path: Path) -> int:
-    """When a module was made; 0 where another process has removed it meanwhile."""
+    """The time when a module was made; 0 where another process has removed it meanwhile."""
     try:
         return path.lstat().st_mtime_ns
     except OSError:

@@ -30,7 +30,7 @@ class TextFunction:
         return plain_name(self.entry)
 
     def prototype(self) -> Prototype:
-        """What it takes and returns. SignatureError where its text defines no such function."""
+        """The parameters and the result of a function. SignatureError where its text defines no such function."""
         return prototype_of(self.text, self.name, str(self.path), self.language)
 
     @property

@@ -1,4 +1,4 @@
-"""What each parameter of a C function stands for: found by name or by position, or refused by its name."""
+"""The roles of the parameters of a C function: found by name or by position, or refused by its name."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, called: str) ->
 
 
 def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, called: str) -> str:
-    """Why the function does not take arrays of the instance's dtypes, or nothing."""
+    """The reason why a function does not take arrays of the instance's dtypes, or nothing."""
     values = {value.name: value for value in (*instance.inputs, *instance.outputs)}
     for parameter, name in zip(prototype.parameters, names, strict=True):
         value = values.get(name)

@@ -64,7 +64,7 @@ class NativeCall:
 
     @property
     def init(self) -> Mapping[str, Any]:
-        """What outputs hold before."""
+        """The initial values of outputs."""
         wished = self.kernel.usage.init
         if not callable(wished):
             return wished
@@ -73,7 +73,7 @@ class NativeCall:
         return dict(made)
 
     def offers(self) -> dict[str, Any]:
-        """What the functions of the kernel may ask for, where sizes are names."""
+        """The names that functions of the kernel may ask for, where sizes are names."""
         values = (*self.instance.inputs, *self.instance.outputs)
         sizes = {name: size_of(dim) for name, dim in self.instance.sizes}
         return {**sizes, **{v.name: _symbolic(v) for v in values}, **self.numbers, "device": _DEVICE}
@@ -81,7 +81,7 @@ class NativeCall:
 
 @dataclass(frozen=True, slots=True)
 class CallArgument:
-    """What a parameter is called with: an array (`value`), a number (a Dim over the sizes, or a literal), or a `place`
+    """An argument of the call: an array (`value`), a number (a Dim over the sizes, or a literal), or a `place`
     in the range of a call."""
 
     value: Value | None = None
@@ -115,7 +115,7 @@ def _symbolic(value: Value) -> Buffer:
 def c_kernel(
     instance: Instance, name: str, guards: Sequence[Guard] = (), launches: Sequence[Launch] = (Launch(()),)
 ) -> Kernel:
-    """What runtimes see of a hand-written kernel: its buffers and sizes, and its launches: one of one item."""
+    """The loop IR that runtimes see of a user kernel: its buffers and sizes, and its launches: one of one item."""
     inputs = [_buffer(value, Role.INPUT) for value in instance.inputs]
     outputs = [_buffer(value, Role.OUTPUT) for value in instance.outputs]
     binding = plan([buffer.shape for buffer in inputs])
@@ -141,7 +141,7 @@ def _renamed(dim: Dim) -> Dim:
 
 
 def _arguments(call: NativeCall) -> list[CallArgument]:
-    """What each parameter is called with."""
+    """The argument of each parameter."""
     if call.roles.names is None:
         return _asked(call)
     fault = misfit(call.prototype, call.roles.names, call.instance, call.kernel.called)
@@ -159,7 +159,7 @@ def _arguments(call: NativeCall) -> list[CallArgument]:
 
 
 def _asked(call: NativeCall) -> list[CallArgument]:
-    """What `args=` gives when sizes are names: Buffers, and arithmetic on extents and strides."""
+    """Call `args=` with names for sizes; it gives Buffers, and arithmetic on extents and strides."""
     entry, where = call.prototype.entry, f"args= of {call.kernel.called}"
     places = RANGE if call.roles.in_pieces else ()
     parameters = [each for each in call.prototype.parameters if each.name not in places]
@@ -173,7 +173,7 @@ def _asked(call: NativeCall) -> list[CallArgument]:
 
 
 def _followed(function: Callable[..., Any] | None, call: NativeCall, where: str) -> Any:
-    """What a function of the author gives when sizes are names. SignatureError where it asks for their numbers."""
+    """Call a function of the author with names for sizes. SignatureError where it asks for their numbers."""
     assert function is not None
     try:
         return ask(function, call.offers(), where)
@@ -185,7 +185,7 @@ def _followed(function: Callable[..., Any] | None, call: NativeCall, where: str)
 
 
 def _extent(call: NativeCall) -> Dim:
-    """How far `begin` and `end` go: over the first dim of the first output, or as `launch=` says."""
+    """The extent of `begin` and `end`: over the first dim of the first output, or as `launch=` says."""
     launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.called}"
     if launch is None:
         if not first.shape:
@@ -322,7 +322,7 @@ class _Wrapper:
         return typed.partition(")")[2] if known else typed
 
     def initial(self, position: int) -> list[str]:
-        """What an output holds before the call; of a range of cells, a launch of its own."""
+        """The initial value of an output; of a range of cells, a launch of its own."""
         output, pieces = self.instance.outputs[position], self.call.roles.in_pieces
         value = self.usage.updates[position] if self.usage.updates else self.call.init[output.name]
         cells = self.expressions.dim(_renamed(product(output.shape)))

@@ -45,10 +45,10 @@ def languages_on(device: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Specialization:
-    """What kernels are made for: dtypes and ranks settled, the op's constants, the integer parameters that give a dim
-    as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a reference
-    asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph. `device`: where the
-    inputs lie, "cpu" or "cuda:0"."""
+    """The specialization of a program: dtypes and ranks settled, the op's constants, the integer parameters that give a
+    dim as numbers, and how the inputs lie (nothing: packed). `sizes` are those of the call: they answer what a
+    reference asks of sizes (`if n > 4`, `range(n)`), and what it was told then becomes a demand of the graph. `device`:
+    where the inputs lie, "cpu" or "cuda:0"."""
 
     instance: Instance
     constants: Mapping[str, Any] = field(default_factory=lambda: NONE)
@@ -63,7 +63,7 @@ class Specialization:
         return languages_on(self.device)
 
     def layout(self, at: int) -> Layout:
-        """How input `at` lies."""
+        """The layout of input `at`."""
         return self.layouts[at] if self.layouts else PACKED
 
 
@@ -96,7 +96,7 @@ class GeneratedProgram:
         return self.holds(sizes) and (not self.wanted.sizes or self.launches(sizes) == self.launches(self.wanted.sizes))
 
     def launches(self, sizes: Mapping[str, int]) -> tuple[bool, ...]:
-        """Which launches run at these sizes, of those of which sizes say so on a GPU."""
+        """Tell for each launch that depends on sizes whether it runs at these."""
         kernels = self.program.kernels if LANGUAGES[self.language].on_gpu else ()
         return tuple(runs(when, sizes) for kernel in kernels for when in conditions_of(kernel))
 
@@ -126,7 +126,7 @@ def generate(
 
 
 def _called(name: str, language: str) -> str:
-    """What a kernel of an op is called: as the op, unless a text of the language has another use for that."""
+    """The name of an op's kernel: that of the op, unless a text of the language has another use for that."""
     made = identifier(name)
     return f"v_{made}" if made in GENERATIONS[language].reserved else made
 
@@ -229,7 +229,7 @@ T = TypeVar("T")
 def specialization_of(
     signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU
 ) -> Specialization:
-    """What kernels the arguments of a call want, which lie on `device`. Arrays that no kernel reads where they lie
+    """The specialization for the arguments of a call, which lie on `device`. Arrays that no kernel reads where they lie
     count as packed."""
     names = sizing_integers(signature)
     pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
@@ -239,7 +239,7 @@ def specialization_of(
 
 
 def key_of(wanted: Specialization) -> Key:
-    """What tells calls apart."""
+    """The key that tells calls apart."""
     return (
         wanted.instance,
         constants_key(wanted.constants),
@@ -277,14 +277,14 @@ def _packed(array: np.ndarray) -> np.ndarray:
 
 
 class Once:
-    """What is made once a key, by one thread while others wait: one lock a key. A forked child has locks of its own,
+    """A value made once a key, by one thread while others wait: one lock a key. A forked child has locks of its own,
     for who held one of its parent's will not let go there."""
 
     def __init__(self) -> None:
         self._locks: dict[tuple[int, Hashable], Lock] = {}
 
     def made(self, key: Hashable, known: Callable[[], T | None], make: Callable[[], T]) -> T:
-        """What is known for a key, or else is made now, which makes it known."""
+        """The known value of a key, or one that is made now, which makes it known."""
         found = known()
         if found is None:
             with self._locks.setdefault((os.getpid(), key), Lock()):

@@ -1,4 +1,4 @@
-"""What is left to NumPy between kernels: matrix products by BLAS, and what has no kernel, on views without copies."""
+"""Library calls between kernels, by NumPy: matrix products by BLAS, and what has no kernel, on views without copies."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def call(graph: Graph, given: Sequence[Array], sizes: Mapping[str, int]) -> Arra
 
 
 def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
-    """What `call` does with a graph, for arrays and sizes: what does not depend on them is found out once."""
+    """Prepare `call` for a graph: what does not depend on arrays and sizes is found out once."""
     names = [node.output for node in graph.inputs]
     steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]
     result = graph.outputs[0]
@@ -147,7 +147,7 @@ class Product:
 
 @lru_cache(maxsize=256)
 def product(equation: str) -> Product:
-    """How an equation is a product."""
+    """The matrix product that an equation is."""
     (first, second), result = equation.split("->", maxsplit=1)[0].split(","), equation.split("->")[1]
     alone = tuple(
         tuple(at for at, letter in enumerate(term) if letter not in other + result)

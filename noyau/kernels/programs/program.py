@@ -49,7 +49,7 @@ def _is_between(one: Lowered, other: Lowered, tidy: Graph) -> bool:
 
 
 def _wanted(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:
-    """What is needed of the first by others than the second."""
+    """The values of the first that others than the second need."""
     read = {node.output for part in parts if part is not other for node in part[1].inputs}
     made = {node.output for part in parts for node in part[1].nodes if not isinstance(node.kind, Input)}
     library = {name for node in tidy.nodes if node.output not in made for name in node.inputs}
@@ -57,7 +57,7 @@ def _wanted(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph)
 
 
 def _graph_of(kernel: Kernel, tidy: Graph) -> Graph:
-    """What a kernel computes, its inputs and outputs in the kernel's order."""
+    """The graph of a kernel, its inputs and outputs in the kernel's order."""
     given = [replace(tidy[b.source], kind=Input(), inputs=()) for b in kernel.of(Role.INPUT)]
     outputs, names = tuple(b.source for b in kernel.of(Role.OUTPUT)), {node.output for node in given}
     rest: dict[str, Node] = {}
@@ -85,7 +85,7 @@ class KernelStep:
 
 @dataclass(frozen=True, slots=True)
 class LibraryStep:
-    """What a library does: one value, and the views of it or of its operands. `reason`: why it is no kernel."""
+    """A library call: one value, and the views of it or of its operands. `reason`: why it is no kernel."""
 
     graph: Graph
     reason: str
@@ -282,7 +282,7 @@ def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, s
 
 
 def _left(node: Node, reasons: Mapping[str, str]) -> str:
-    """Why a value is left to NumPy."""
+    """The reason why a value is left to NumPy."""
     if isinstance(node.kind, Contract):
         return "a product of matrices is a call of BLAS"
     return reasons.get(node.output, f"{_called(node)} is left to NumPy")

@@ -26,12 +26,12 @@ Array = np.ndarray
 
 
 def variables() -> dict[str, str]:
-    """What a process is to have in its environment to run kernels here."""
+    """The environment variables that a process needs to run kernels here."""
     return {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
 
 
 def note() -> str:
-    """Where kernels are run, as a report says it."""
+    """The place where kernels run, as a report says it."""
     if torch.cuda.is_available():
         return f"on {torch.cuda.get_device_name()}"
     return "in Triton's interpreter, which does not calculate in bfloat16"

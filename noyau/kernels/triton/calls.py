@@ -49,7 +49,7 @@ class ArrayArgument:
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlan:
-    """What is known of a call once its shapes are: `init` by number of the output; `arguments` with a Place for each
+    """The plan of a call whose shapes are known: `init` by number of the output; `arguments` with a Place for each
     array; `grid` None where a tuner asks for it; `offers`: what functions of the author may ask for."""
 
     shapes: tuple[tuple[int, ...], ...]
@@ -137,7 +137,7 @@ class TritonKernel:
     # ---- what is found out once for calls that are alike
 
     def plan(self, given: Sequence[Any], device: torch.device) -> LaunchPlan:
-        """What a call with these shapes is, found once."""
+        """The plan of a call with these shapes, made once."""
         key = (device, *map(_told, given), *self.asked_numbers(given).items())
         found = self.plans.get(key)
         if found is None:
@@ -178,7 +178,7 @@ class TritonKernel:
         return found
 
     def arguments(self, offers: Mapping[str, Any]) -> tuple[Any, ...]:
-        """What it is called with by position: numbers, and places of arrays."""
+        """The arguments by position: numbers, and places of arrays."""
         names = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
         where = f"args= of {self.kernel.called}"
         if self.kernel.usage.args is None:
@@ -190,7 +190,7 @@ class TritonKernel:
         return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, Buffer) else each for each in given)
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
-        """What it is called with by name: without `args=` its parameters may stand in any order."""
+        """The arguments by name: without `args=` its parameters may stand in any order."""
         parameters = list(python_parameters(self.kernel.function))
         if self.kernel.usage.args is None:
             order = [name for name, _ in self.taken.given]
@@ -201,7 +201,7 @@ class TritonKernel:
         return {name: value for name, value in named.items() if name not in parameters[: len(arguments)]}
 
     def init(self, offers: Mapping[str, Any]) -> dict[int, Any]:
-        """What outputs hold before, by their number."""
+        """The initial values of outputs, by their number."""
         said = self.kernel.usage.init
         if callable(said):
             said = ask(said, offers, f"init= of {self.kernel.called}")
@@ -235,7 +235,7 @@ class TritonKernel:
                 raise SignatureError(f"{called} does not take the constant {name}, which is not its default")
 
     def device_of(self, given: Sequence[Any]) -> torch.device:
-        """Where the tensors lie. UnsupportedError where it cannot run there."""
+        """The device of the tensors. UnsupportedError where it cannot run there."""
         found: torch.device = next(
             (each.device for each in given if isinstance(each, torch.Tensor)), torch.device("cpu")
         )
@@ -266,7 +266,7 @@ def as_grid(given: Any, called: str) -> tuple[int, ...]:
 
 
 def settings_of(config: Any) -> dict[str, Any]:
-    """What a configuration of a tuner gives."""
+    """The settings that a configuration of a tuner gives."""
     found = dict(config.all_kwargs()) if hasattr(config, "all_kwargs") else dict(config.kwargs)
     return {name: value for name, value in found.items() if value is not None}
 
@@ -282,7 +282,7 @@ def is_interpreted(function: Any) -> bool:
 
 
 def guard(device: torch.device) -> AbstractContextManager[Any]:
-    """Where the current device is this one."""
+    """Make this the current device within the block."""
     return torch.cuda.device(device) if device.type == "cuda" else nullcontext()
 
 
@@ -304,7 +304,7 @@ def device_properties(device: torch.device) -> DeviceProperties:
 
 
 def where() -> str:
-    """What a check of a kernel depends on: the GPU, its driver and Triton, or Triton's interpreter."""
+    """The machine that a check of a kernel depends on: the GPU, its driver and Triton, or Triton's interpreter."""
     if not torch.cuda.is_available():
         return f"triton {triton.__version__}, interpreted"
     from noyau.hosts.torch.cuda.clock import device_text
@@ -313,14 +313,14 @@ def where() -> str:
 
 
 def _told(each: Any) -> Any:
-    """What tells an argument from others: where a number is a size, its value."""
+    """The key of an argument: where a number is a size, its value."""
     if isinstance(each, torch.Tensor):
         return each.shape, each.stride(), each.dtype
     return each if isinstance(each, int) else type(each)
 
 
 def _shaped(each: Any) -> np.ndarray:
-    """What has the shape of an argument, and takes no memory."""
+    """An array with the shape of an argument that takes no memory."""
     return np.broadcast_to(np.int8(0), tuple(each.shape) if isinstance(each, torch.Tensor) else ())
 
 

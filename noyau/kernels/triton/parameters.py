@@ -1,4 +1,4 @@
-"""What the parameters of a kernel in Triton stand for, told by its function; triton need not be installed for it.
+"""The parameters of a kernel in Triton, read from its function; triton need not be installed for it.
 
 What `triton.autotune` and `triton.heuristics` wrap around a function is told by its attributes: a tuner has `configs`,
 heuristics have `values`, and both have what they wrap as `fn`.
@@ -38,7 +38,7 @@ class ParameterBinding:
 
 
 def layers(function: Any) -> Iterator[Any]:
-    """What decorators of triton made, from the outermost to the kernel's own function."""
+    """The layers that decorators of triton made, from the outermost to the kernel's own function."""
     while function is not None:
         yield function
         inner = getattr(function, "fn", None)
@@ -75,7 +75,7 @@ def without_tuner(function: Any) -> Any:
 
 
 def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, called: str) -> ParameterBinding:
-    """What each parameter stands for: by its name; else the first ones are the inputs, then the outputs.
+    """Bind each parameter: by its name; else the first ones are the inputs, then the outputs.
 
     SignatureError where one is nothing that is known, where an output is not taken, or where `usage` says what a kernel
     in Triton does not have."""

@@ -30,7 +30,7 @@ FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
-    """What a module calls instead: an op, and what is to be known of the module for that."""
+    """The replacement of a module: an op, and what is to be known of the module for that."""
 
     op: str
     told: tuple[str, ...] = ()
@@ -62,7 +62,7 @@ class UnpatchedModule:
 
 @dataclass(frozen=True, slots=True)
 class PatchRecord:
-    """What `patch` did. As a context manager it puts everything back at the end of the block."""
+    """The record of what `patch` did. As a context manager it puts everything back at the end of the block."""
 
     swapped: tuple[PatchedModule, ...]
     left: tuple[UnpatchedModule, ...]
@@ -137,7 +137,7 @@ def _fresh(original: Any, swap: Replacement) -> Module:
 
 
 def _recognised(module: Module) -> Replacement | str | None:
-    """What to swap a module for, why it stays as it is, or None where nothing of it is like an op."""
+    """The replacement of a module, why it stays as it is, or None where nothing of it is like an op."""
     kind = type(module).__name__.lower()
     look = next((look for look, looks_like in LOOKS.items() if looks_like(module, kind)), None)
     if look is None:

@@ -76,7 +76,7 @@ class Calls:
         return tuple(return_like(each, like) for each in made) if isinstance(made, tuple) else return_like(made, like)
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
-        """What a call with these would run."""
+        """Explain what a call with these would run."""
         names = self.description.reference.parameters
         given = [as_given(each, name) for each, name in zip(args, names, strict=True)]
         bound = bind(self.signature, given, sizes, self.description.name)
@@ -178,5 +178,5 @@ _NUMBERS = count()
 
 
 def new_token(name: str) -> str:
-    """What tells a description of an op from all others in this process."""
+    """A token that tells a description of an op from all others in this process."""
     return f"{name} {next(_NUMBERS)}"

@@ -1,4 +1,4 @@
-"""Which kernel of an op runs for a key, and why: the recorded winner, else a trusted one, else a generated one that
+"""Kernel selection for a key, with the reasons: the recorded winner, else a trusted one, else a generated one that
 passed its smoke certificate, else an attached one that was checked, else the reference."""
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ AtSizes: TypeAlias = Callable[[Mapping[str, int]], bool]
 
 
 class NoRoom(str):
-    """Why a program could not be built now: what is in the way, a full disk, may go."""
+    """The reason why a program could not be built now: what is in the way, a full disk, may go."""
 
     __slots__ = ()
 
@@ -65,8 +65,9 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What runs for a key: each kernel with the number of cells of the largest array up to which it does; and what was
-    rejected, with the reasons. `until`: when it is decided anew, by the monotonic clock, where there was no room."""
+    """The selection for a key: each kernel with the number of cells of the largest array up to which it does; and what
+    was rejected, with the reasons. `until`: when it is decided anew, by the monotonic clock, where there was no
+    room."""
 
     wanted: Specialization
     choices: tuple[tuple[Choice, float], ...]
@@ -74,7 +75,7 @@ class Selection:
     until: float = inf
 
     def at(self, cells: int) -> Choice:
-        """What runs where the largest array has so many cells."""
+        """The choice where the largest array has so many cells."""
         return next(choice for choice, most in self.choices if cells <= most)
 
     @property
@@ -97,7 +98,7 @@ class Selector:
     once: Once = field(default_factory=Once)
 
     def choose(self, wanted: Specialization) -> Selection:
-        """What runs for a key, and where the reference asked for sizes, for these."""
+        """Choose what runs for a key, and where the reference asked for sizes, for these."""
         key = key_of(wanted)
         return self.once.made(key, lambda: self.known(key, wanted), lambda: self.anew(key, wanted))
 
@@ -119,7 +120,7 @@ class Selector:
         return any(each is chosen for kept in list(self.chosen.values()) for each in kept)
 
     def known(self, key: Key, wanted: Specialization) -> Selection | None:
-        """What was chosen before and holds for these sizes."""
+        """The earlier selection that holds for these sizes."""
         now = monotonic()
         return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, wanted)), None)
 
@@ -163,7 +164,7 @@ class Selector:
         return Choice(winner.kernel, language, reason, made, winner.when, tiles)
 
     def maker_of(self, winner: Winner, wanted: Specialization, key: Key) -> BuiltProgram | UserKernel | str | None:
-        """What won, None for the reference; or why it may not run now."""
+        """The winning kernel, None for the reference; or why it may not run now."""
         if winner.kernel == REFERENCE:
             stale = winner.text != usual_text(self.description, wanted)
             return "what it was faster than has changed since it was timed" if stale else None
@@ -180,8 +181,8 @@ class Selector:
     def candidates(
         self, wanted: Specialization, key: Key, rejected: dict[str, str], *, tried: bool = False
     ) -> Iterator[Choice]:
-        """What may run, the first choice first, when nothing was timed; the reference is the last. `tried`: of the
-        generated kernels those alone that were built already."""
+        """The kernels that may run, the first choice first, when nothing was timed; the reference is the last. `tried`:
+        of the generated kernels those alone that were built already."""
         bars = {kernel.name: self.barred(kernel, wanted) for kernel in self.description.kernels}
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
@@ -201,7 +202,7 @@ class Selector:
         return Choice(kernel.name, kernel.language, reason, kernel, since or today())
 
     def barred(self, kernel: UserKernel, wanted: Specialization) -> str:
-        """Why an attached kernel may not run, or nothing."""
+        """The reason why an attached kernel may not run, or nothing."""
         return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants, wanted.device)
 
     def program(self, wanted: Specialization, key: Key, language: str) -> BuiltProgram | str:

@@ -16,8 +16,8 @@ from noyau.toolchain.cached_records import today
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Explanation(Printed):
-    """What runs for one call. `key`: what is alike in calls that run the same kernel; `eligible` and `rejected`: other
-    kernels, each with the reason."""
+    """The kernel of one call, and why. `key`: what is alike in calls that run the same kernel; `eligible` and
+    `rejected`: other kernels, each with the reason."""
 
     op: str
     key: str

@@ -66,7 +66,7 @@ class ProgramRunner:
 
 
 def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:
-    """What gives the sizes for arrays in the order of the inputs. InputError where they do not fit."""
+    """A function that gives the sizes for arrays in the order of the inputs. InputError where they do not fit."""
 
     def solve(arrays: Sequence[Array]) -> Sizes:
         return graph.bind([array.shape for array in arrays])
@@ -144,8 +144,8 @@ _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number 
 
 
 def entry(called: str, signature: Signature, chosen: Selection) -> Entry | None:
-    """What takes the arguments of a call as they are, and misses where they are of another key. None where the
-    reference runs."""
+    """The entry that takes the arguments of a call as they are, and misses where they are of another key. None where
+    the reference runs."""
     doors = [(_door(called, signature, choice, chosen.wanted), most) for choice, most in chosen.choices]
     if any(door is None for door, _ in doors):
         return None
@@ -154,7 +154,7 @@ def entry(called: str, signature: Signature, chosen: Selection) -> Entry | None:
 
 
 def run(choice: Choice, wanted: Specialization, arrays: Sequence[Array]) -> list[Array]:
-    """What a kernel gives for arrays of its key. UnsupportedError for the reference, which is none."""
+    """Run a kernel on arrays of its key. UnsupportedError for the reference, which is none."""
     match choice.made:
         case BuiltProgram():
             return choice.made(*arrays, threads=threads())
@@ -165,7 +165,7 @@ def run(choice: Choice, wanted: Specialization, arrays: Sequence[Array]) -> list
 
 
 def arguments_of(signature: Signature, wanted: Specialization, *, packed: bool = False) -> list[Argument]:
-    """What a door takes in each place; with `packed`, arrays in C order alone."""
+    """The arguments that an entry takes, by place; with `packed`, arrays in C order alone."""
     return [
         _argument(signature, term, value, wanted, PACKED if packed else wanted.layout(at))
         for at, (term, value) in enumerate(zip(signature.inputs, wanted.instance.inputs, strict=True))
@@ -217,7 +217,8 @@ def in_memory(made: BuiltProgram) -> Run:
 
 
 def into(made: BuiltProgram) -> Into | None:
-    """What writes the results of a program of one kernel to the arrays of `out`, where that takes them as they are."""
+    """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them as
+    they are."""
     if made.generated.program.single is None:
         return None
 

@@ -112,7 +112,7 @@ def maker_inputs_at(
     seed: int = 0,
     of: GeneratedProgram | None = None,
 ) -> Iterator[tuple[str, list[Array]]]:
-    """What the op's maker makes of some sizes, also where it has other names for them; of as many of these as it knows
+    """Inputs by the op's maker for some sizes, also where it has other names for them; of as many of these as it knows
     by name where it makes none of all; nothing where it does not take them."""
     takes = sizes_of(description.inputs) if description.inputs is not None else []
     others, free = [size for name, size in sizes.items() if name not in takes], [n for n in takes if n not in sizes]
@@ -167,7 +167,7 @@ def maker_inputs(
     of: GeneratedProgram | None = None,
     sizes: Mapping[str, int] = NO_SIZES,
 ) -> Iterator[tuple[str, list[Array]]]:
-    """What the op's maker of inputs makes of these dtypes and ranks, and from which seed; nothing without a maker.
+    """Inputs by the op's maker for these dtypes and ranks, each with its seed; nothing without a maker.
     `of`: of sizes that this holds for, those that it was specialised to asked for by name; nothing where these are
     large. `sizes`: those that are asked for besides."""
     maker, signature = description.inputs, description.signature

@@ -86,7 +86,7 @@ class UnsignedCalls:
         return made if out is None else write(self.description.name, made, out, args)
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
-        """What a call with these would run."""
+        """Explain what a call with these would run."""
         try:
             return self.signed(args, constants).explain(args, constants, sizes)
         except UnsupportedError as error:
@@ -139,7 +139,7 @@ class UnsignedCalls:
         return found
 
     def trusted(self, args: Sequence[Any]) -> Any:
-        """What a trusted kernel returns, or MISS."""
+        """The results of a trusted kernel, or MISS."""
         found = self.returning()
         return MISS if found is None or found.function is None else found.function(*args)
 

@@ -40,7 +40,7 @@ class Winner:
         return f"{self.kernel} ({told})" if told else self.kernel
 
     def distance(self, cells: int) -> float:
-        """How far a call is from it: of sizes, what counts is their ratio."""
+        """The distance of a call from it: of sizes, what counts is their ratio."""
         return abs(math.log((cells + 1) / (self.cells + 1)))
 
 
@@ -77,12 +77,12 @@ def bounds(winners: Sequence[Winner]) -> list[tuple[Winner, float]]:
 
 
 def text_digest(text: str) -> str:
-    """What identifies a kernel's text in a record."""
+    """The digest of a kernel's text in a record."""
     return digest("kernel", text)
 
 
 def usual_text(description: Description, wanted: Specialization) -> str:
-    """What identifies the text of the kernel that runs by default, a trusted one, else the generated one: a reference
+    """The digest of the text of the kernel that runs by default, a trusted one, else the generated one: a reference
     that was faster may be slower than another one. Of a key without such a kernel nothing does."""
     asked = (description.reference, wanted.instance, wanted.constants, wanted.device)
     for kernel in description.kernels:
@@ -95,7 +95,7 @@ def usual_text(description: Description, wanted: Specialization) -> str:
 
 
 def smoke_key(description: Description, generated: GeneratedProgram) -> str:
-    """What a smoke certificate depends on: the reference, the texts, which launches the call has, the key, the machine,
+    """The key of a smoke certificate: the reference, the texts, which launches the call has, the key, the machine,
     and who judges."""
     launches = str(generated.launches(generated.wanted.sizes))
     return digest(
@@ -115,7 +115,7 @@ def _told(description: Description, wanted: Specialization) -> list[str]:
 
 
 def machine_of(device: str) -> list[str]:
-    """What a record depends on of the machine: the processor's level and the compiler, or the GPU, its driver and what
+    """The machine as a record depends on it: the processor's level and the compiler, or the GPU, its driver and what
     compiles for it."""
     if device != CPU:
         from noyau.hosts.torch.cuda.clock import device_text

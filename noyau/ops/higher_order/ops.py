@@ -165,7 +165,7 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
 
 
 class Ways:
-    """How a reduction goes over numbers of each dtype."""
+    """The plans of a reduction, by the dtype of its numbers."""
 
     def __init__(self, step: FunctionType, start: float, called: str) -> None:
         self.step, self.start, self.called = step, start, called

@@ -1,4 +1,4 @@
-"""Which reduction a function of a state and a number is, told from its graph: one of the table, or a fold in order."""
+"""Match a function of a state and a number, by its graph, with a reduction: one of the table, or a fold in order."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _ROUNDS = 3  # in which the dtype of a state settles
 
 @dataclass(frozen=True, slots=True)
 class ReductionPlan:
-    """How a reduction is computed. `monoid`: of the table; `dtype`: of the state; `neutral`: with it as the state, the
+    """The plan of a reduction. `monoid`: of the table; `dtype`: of the state; `neutral`: with it as the state, the
     function gives what the monoid merges, None where that is the number itself; `closes`: whether the start is joined
     at the end, for the monoid does not begin with it."""
 
@@ -48,7 +48,7 @@ class ReductionPlan:
 
 
 def way_of(step: Step, start: float, given: np.dtype, called: str) -> ReductionPlan:
-    """How numbers of a dtype are reduced by `step(state, number)` from `start` on.
+    """Plan the reduction of numbers of a dtype by `step(state, number)` from `start` on.
 
     UnsupportedError where the step cannot be traced or its dtype never settles; SignatureError where the start is no
     number of that dtype."""

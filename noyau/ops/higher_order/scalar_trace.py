@@ -77,7 +77,7 @@ class Mathematics:
 
 
 def _of_math(name: str) -> Any:
-    """What stands for `math.name`. UnsupportedError where NumPy has no such function."""
+    """The stand-in of `math.name`. UnsupportedError where NumPy has no such function."""
     value = getattr(math, name)
     if name in MATH or not callable(value):
         return MATH.get(name, value)
@@ -102,19 +102,19 @@ def over_arrays(function: Any, inputs: int, called: str) -> FunctionType:
 
 
 def name_of(function: Any) -> str:
-    """What it is called in the name of an op: `lambda` where it has no name."""
+    """The name of a function within that of an op: `lambda` where it has no name."""
     name = str(getattr(function, "name", None) or getattr(function, "__name__", "function"))
     return name.strip("<>")
 
 
 class ClosureValues:
-    """What functions see around them, put in its place once."""
+    """The values in closures and globals of functions, each replaced once."""
 
     def __init__(self) -> None:
         self.seen: dict[int, FunctionType] = {}
 
     def replaced(self, value: Any) -> Any:
-        """What a function of arrays sees where one of numbers sees `value`."""
+        """The value that a function of arrays sees where one of numbers sees `value`."""
         name = getattr(value, "__name__", "")
         match value:
             case ModuleType() if value is math:
@@ -191,7 +191,7 @@ def _takes(function: Any, inputs: int) -> bool:
 
 
 def inputs_of(function: Any) -> int:
-    """How many numbers a function takes: its parameters without a default, or 2 where it does not say."""
+    """The number of inputs of a function: its parameters without a default, or 2 where it does not say."""
     function = getattr(function, "reference", function)
     function = getattr(function, "py_func", function)
     if isinstance(function, FunctionType):
@@ -233,7 +233,7 @@ TRIED = (DType.F32, DType.I64, DType.BOOL)  # dtypes of which a function of numb
 def graph_over(
     function: Callable[..., Any], names: Sequence[str], dtypes: Sequence[DType], constants: Mapping[str, Any]
 ) -> Graph:
-    """What a function does with numbers of these dtypes, as a graph of values without axes; an input that it does not
+    """Trace a function of numbers of these dtypes into a graph of values without axes; an input that it does not
     use is in it all the same. UnsupportedError where it cannot be traced, with its line, or where a cell of its result
     needs more than the cells at its place."""
     inputs = [Node(n, Input(), (), d, shape_of(["cells"])) for n, d in zip(names, dtypes, strict=True)]

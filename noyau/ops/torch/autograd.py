@@ -56,10 +56,10 @@ Call = Callable[[Sequence[Any]], Any]  # arguments in order to one tensor or a t
 
 @dataclass(frozen=True, slots=True)
 class AutogradPlan:
-    """What a recorded call runs and saves. `inputs` and `outputs`: the nodes, in order; `kept`: the values that the
-    forward run gives after the outputs; `direct` runs forward where nothing of torch looks on, `forward` anywhere;
-    `backward`: from some of all these and the gradients of the outputs to those of `wanted`; `again`: the same from
-    inputs and gradients alone, for what is kept has no gradient of its own.
+    """The plan of a recorded call: what it runs and saves. `inputs` and `outputs`: the nodes, in order; `kept`: the
+    values that the forward run gives after the outputs; `direct` runs forward where nothing of torch looks on,
+    `forward` anywhere; `backward`: from some of all these and the gradients of the outputs to those of `wanted`;
+    `again`: the same from inputs and gradients alone, for what is kept has no gradient of its own.
 
     Values are told by their place among inputs, outputs and kept ones. `saved`: what is saved; `floats`: the outputs
     that have gradients."""
@@ -131,7 +131,7 @@ _apply = super(torch.autograd.Function, AutogradCall).apply
 
 @contextlib.contextmanager
 def below_autograd() -> Any:
-    """Where a recorded call runs forward: this level records nothing, those around it do."""
+    """The level at which a recorded call runs forward: this level records nothing, those around it do."""
     with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
         yield
 
@@ -194,7 +194,7 @@ class GraphOperator:
         return record_call(self.plan(tensors), tensors) if is_recorded(tensors) else None
 
     def plan(self, tensors: Sequence[torch.Tensor]) -> AutogradPlan:
-        """What is recorded where these require gradients, made once."""
+        """The plan where these require gradients, made once."""
         asked = tuple(tensor.requires_grad for tensor in tensors)
         with self.lock:
             if asked not in self.plans:
@@ -219,7 +219,7 @@ def plan_of(
     forward: Call,
     how: Callable[[Graph, Sequence[str]], Derived] = derive,
 ) -> AutogradPlan:
-    """What is recorded of a graph where the gradients of `wanted` are asked for; `direct` and `forward` run the graph
+    """Plan the recording of a graph where the gradients of `wanted` are asked for; `direct` and `forward` run the graph
     itself, where nothing but inputs and outputs is saved. UnsupportedError names what has no derivative."""
     try:
         derived = how(graph, wanted)
@@ -244,7 +244,7 @@ def plan_of(
 
 
 def _saved(read: Sequence[str], graph: Graph, made: Sequence[str]) -> tuple[tuple[str, int], ...]:
-    """What is saved of what is read, with its place: the gradients come only later."""
+    """The saved values, each with its place: the gradients come only later."""
     places = {name: place for place, name in reversed([*enumerate([*(n.output for n in graph.inputs), *made])])}
     return tuple((name, places[name]) for name in dict.fromkeys(read) if name in places)
 

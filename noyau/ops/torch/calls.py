@@ -72,7 +72,7 @@ Constants = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """What was traced for a kind of call, and the plans for what requires a gradient."""
+    """The trace of a kind of call, and the plans for what requires a gradient."""
 
     wanted: Specialization
     graph: Graph
@@ -185,7 +185,7 @@ class TensorCalls:
             return call_or_refuse(door, given) if made is MISS else made
 
     def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Selection, int]:
-        """What runs for tensors on a device, and how many cells the largest of them has."""
+        """The selection for tensors on a device, and how many cells the largest of them has."""
         sizing = sizing_integers(self.signature)
         pairs = zip(self.signature.inputs, given, strict=True)
         shapes = [arrays_of([each])[0] if term.name in sizing else array_like_or_number(each) for term, each in pairs]
@@ -194,7 +194,7 @@ class TensorCalls:
         return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
 
     def explain(self, given: Given, constants: Constants) -> Explanation:
-        """What a call with these tensors would run."""
+        """Explain what a call with these tensors would run."""
         require_taken(self.called, self.names, given)
         chosen, cells = self.chosen(given, constants, device_of(given))
         return explained(self.calls.choosing, chosen, cells)
@@ -213,7 +213,7 @@ class TensorCalls:
         return made
 
     def bound(self, arrays: Given, constants: Constants) -> Bound:
-        """What tensors bind that are shown as arrays."""
+        """Bind tensors that are shown as arrays."""
         return bind(self.signature, arrays, self.sizes(constants), self.called)
 
     def sizes(self, constants: Constants) -> dict[str, int]:
@@ -250,7 +250,7 @@ class TensorCalls:
         return recorded_directly(plan, given)
 
     def plan(self, given: Given, constants: Constants) -> AutogradPlan:
-        """What is recorded for these, made once for their dtypes, ranks, constants and what requires a gradient."""
+        """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
         asked = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
         key = (tuple(map(_kind, given)), constants_key(constants))
         with self.lock:
@@ -290,7 +290,7 @@ class TensorCalls:
         return variant.plans[asked]
 
     def how(self, wanted: Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
-        """How gradients are found: as the author says, else by derivation."""
+        """The source of gradients: the author's function, else derivation."""
         gradient = self.calls.description.gradient
         if gradient is None:
             return derive
@@ -383,7 +383,7 @@ def _type_of(term: Term, is_tensor: bool) -> str:
 
 
 def _told(each: Any) -> Any:
-    """What of an argument a plan depends on."""
+    """The key of an argument: all of it that a plan depends on."""
     if isinstance(each, torch.Tensor):
         return each.dtype, each.shape, each.requires_grad, each.device
     return each if type(each) is int else type(each)
@@ -394,7 +394,7 @@ def _kind(each: Any) -> Any:
 
 
 def _misfit(result: torch.Tensor, target: object) -> str:
-    """Why a result cannot be written to this, or nothing."""
+    """The reason why a result cannot be written to this, or nothing."""
     if not isinstance(target, torch.Tensor):
         return f"is {type(target).__name__}, and results on tensors are written to tensors"
     if target.dtype is not result.dtype or target.shape != result.shape:

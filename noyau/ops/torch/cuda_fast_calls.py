@@ -73,7 +73,7 @@ class DeviceDoor:
         return results[0] if len(results) == 1 else tuple(results)
 
     def keep(self, key: Any, plan: Callable[..., tuple[torch.Tensor, ...]]) -> None:
-        """What is called for tensors like these from now on."""
+        """Keep what is called for tensors like these from now on."""
         self.known = {**(self.known if len(self.known) < MOST else {}), key: plan}
 
     def sizes(self, tensors: Sequence[torch.Tensor]) -> Mapping[str, int]:
@@ -144,5 +144,5 @@ def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | N
 
 
 def current_stream(device: torch.device) -> int:
-    """What tells the current stream of a device from others."""
+    """The number of the current stream of a device."""
     return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0

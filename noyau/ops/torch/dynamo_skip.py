@@ -1,5 +1,5 @@
-"""What Dynamo does not look into. It is a file of its own, for torch imports Dynamo, which takes seconds, to leave a
-function out of it: only who compiles should wait for that."""
+"""A function that Dynamo does not look into. It is a file of its own, for torch imports Dynamo, which takes seconds, to
+leave a function out of it: only who compiles should wait for that."""
 
 from __future__ import annotations
 

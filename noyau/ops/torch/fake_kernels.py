@@ -1,4 +1,4 @@
-"""What an operator gives for tensors without cells: shapes and dtypes, of sizes that may have no number yet."""
+"""Fake kernels of operators, for tensors without cells: shapes and dtypes, of sizes that may have no number yet."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _UNKNOWN = 7  # stands for a size that only the data will tell
 
 
 def bound_of(signature: Signature, given: Sequence[Any], known: Mapping[str, int], called: str) -> Bound:
-    """What tensors bind, whether they have cells or not; sizes that have no number yet count by those that they were
+    """Bind tensors, whether they have cells or not; sizes that have no number yet count by those that they were
     traced with. SignatureError as for arrays."""
     sizing = sizing_integers(signature)
     pairs = zip(signature.inputs, given, strict=True)

@@ -29,8 +29,8 @@ Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 
 
 def entry(called: str, signature: Signature, chosen: Selection) -> Entry | None:
-    """What takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of another
-    key. None where the reference runs."""
+    """The entry that takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of
+    another key. None where the reference runs."""
     doors = [(_door(called, signature, choice, chosen), most) for choice, most in chosen.choices]
     if any(door is None for door, _ in doors):
         return None
@@ -58,13 +58,13 @@ def _door(called: str, signature: Signature, choice: Choice, chosen: Selection) 
 
 
 def refusal(called: str, device: str, chosen: Selection) -> str:
-    """What a user is told where no kernel may run on a GPU."""
+    """The message where no kernel may run on a GPU."""
     told = "; ".join(f"{kernel}: {reason}" for kernel, reason in chosen.rejected) or "nothing is generated"
     return f"{called}: no kernel may run on {device} ({told}); copy the tensors to the CPU, or use noyau.reference()"
 
 
 def call_or_refuse(door: Entry, given: tuple[Any, ...]) -> Any:
-    """What a door gives for what it has missed, or the reason why it gives nothing. UnsupportedError where it has
+    """Call an entry with what it has missed, and say why where it gives nothing. UnsupportedError where it has
     none."""
     if isinstance(door, DeviceDoor):
         return door.insist(given)

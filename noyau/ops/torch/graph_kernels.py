@@ -212,7 +212,7 @@ def certify(built: BuiltProgram, draw: Draw) -> BuiltProgram:
 
 
 def _cases(generated: GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]:
-    """What is drawn, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
+    """Drawn inputs, after some of sizes at which launches run that do not run for that; where nothing is drawn, for no
     maker of inputs gives such, any that the graph takes."""
     graph, wanted = generated.graph, generated.wanted
     drawn = list(islice(draw(()), most))

@@ -128,7 +128,7 @@ class DeviceStep:
         return self.launcher([_as_wanted(each, layout) for each, layout in zip(given, self.layouts, strict=True)])
 
     def again(self, given: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]] | None:
-        """What was launched for such tensors."""
+        """Launch again for such tensors."""
         return self.launcher.known(given)
 
 
@@ -161,7 +161,7 @@ def _through_arrays(kernel: BuiltKernel, given: Sequence[Tensor]) -> list[Tensor
 
 
 def _library(graph: Graph, device: torch.device, given: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
-    """What torch does: one value of a graph of views and constants."""
+    """A library call by torch: one value of a graph of views and constants."""
     values = dict(zip((node.output for node in graph.inputs), given, strict=True))
     evaluator = Evaluator(False, sizes)
     for node in graph.nodes:

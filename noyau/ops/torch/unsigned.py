@@ -55,14 +55,14 @@ class UnsignedTensors:
         return tensor_calls(calls)(given, constants, sizes, out)
 
     def explain(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
-        """What a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
+        """Explain what a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
         made: Explanation = tensor_calls(self.calls.signed([stand_in(each) for each in given], constants)).explain(
             given, constants
         )
         return made
 
     def written(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Any:
-        """What the reference, or a trusted kernel, gives for arrays of the same memory."""
+        """The results of the reference, or of a trusted kernel, for arrays of the same memory."""
         if runs_as_written():
             made = self.calls.description.reference.function(*arrays_of(given), **constants)
         else:

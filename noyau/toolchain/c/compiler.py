@@ -66,7 +66,7 @@ _ZIG_TARGETS = {"armv8-a": "generic", "armv8.2-a": "generic+v8_2a", "armv9-a": "
 
 @dataclass(frozen=True, slots=True)
 class CompilerOptions:
-    """How C is built; a part of the cache's key.
+    """The options of the C compiler; a part of the cache's key.
 
     `compiler`: a name or a path, or None for the first that is there. `target`: a level such as "x86-64-v3", or
     "native", this machine's. `export`: the kernels' structures are visible, for a library that noyau itself loads.
@@ -111,7 +111,8 @@ def find_compiler(name: str | None = None) -> Compiler:
 
 
 def level() -> str:
-    """What "native" means here: the x86-64 level of this processor, "armv8-a" on 64-bit ARM, else "generic"."""
+    """The level that "native" means here: the x86-64 level of this processor, "armv8-a" on 64-bit ARM, else
+    "generic"."""
     return level_of(platform.machine(), _processor_flags())
 
 
@@ -246,7 +247,7 @@ def _try(command: tuple[str, ...]) -> Compiler | None:
 
 @cache
 def _processor_flags() -> frozenset[str]:
-    """What every core of this machine has, where Linux says so; else nothing, and the level is the lowest."""
+    """The flags that every core of this machine has, where Linux says so; else nothing, and the level is the lowest."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="ascii", errors="replace").splitlines()
     except OSError:
@@ -267,7 +268,7 @@ def _link_flags() -> tuple[str, ...]:
 
 
 def _libraries(options: CompilerOptions) -> tuple[str, ...]:
-    """Of the author's flags those that the linker needs too: OpenMP, threads, and libraries."""
+    """The author's flags that the linker needs too: OpenMP, threads, and libraries."""
     return tuple(flag for flag in options.extra if flag in _LINKED or flag.startswith(("-l", "-L")))
 
 

@@ -265,8 +265,8 @@ class Native:
 
 
 class _Watch:
-    """Which cells of outputs the pieces of a launch change: none that another piece has changed, for on two threads
-    they would race."""
+    """A watch over the cells of outputs that the pieces of a launch change: none that another piece has changed, for on
+    two threads they would race."""
 
     def __init__(self, name: str, outputs: Sequence[np.ndarray]) -> None:
         self.name, self.outputs = name, outputs

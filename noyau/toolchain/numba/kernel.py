@@ -64,8 +64,8 @@ class CallPlan:
     status: int
 
     def values(self, arrays: Sequence[np.ndarray]) -> list[Any]:
-        """What the places of steps are of: the inputs, outputs and scratch, then inputs without axes as numbers, then
-        sizes."""
+        """The values that places of steps index: the inputs, outputs and scratch, then inputs without axes as numbers,
+        then sizes."""
         return [*arrays, *(arrays[at][()] for at in self.numbers), *self.constants]
 
 
@@ -108,7 +108,7 @@ def plan(function: Any, launches: Sequence[str], inputs: Sequence[Shape], output
 
 
 def _scope(launches: Sequence[str], note: Callable[..., int], empty: Callable[..., _End]) -> Mapping[str, Any]:
-    """What the function sees: launches that are noted, one thread, and scratch that is only described."""
+    """The globals of the function: launches that are noted, one thread, and scratch that is only described."""
     return {
         **{name: partial(note, number) for number, name in enumerate(launches)},
         "prange": range,
@@ -328,7 +328,7 @@ class NumbaKernel:
                     self._refuse(status)
 
     def _planned(self, inputs: Sequence[np.ndarray]) -> CallPlan:
-        """What is called for arrays of these shapes. InputError where they do not fit."""
+        """Plan the call for arrays of these shapes. InputError where they do not fit."""
         key = *(array.shape for array in inputs), *(array.dtype for array in inputs)
         if any(self._strided):
             key = *key, *(array.strides for array in inputs)
@@ -413,7 +413,7 @@ def path_of(text: str) -> Path:
 
 
 def _type(buffer: Buffer) -> Any:
-    """What a launch takes for a buffer: an array, or a number for an input without axes."""
+    """The type that a launch takes for a buffer: an array, or a number for an input without axes."""
     kind = numba.from_dtype(bits_of(np.empty(0, buffer.dtype.numpy)).dtype)
     read = buffer.role is Role.INPUT
     if read and not buffer.shape:

@@ -1,10 +1,10 @@
-"""What Numba does to a text of language numba: no more than such a text needs, which takes three quarters of the time.
+"""The passes of Numba over a text of language numba: no more than such a text needs, which takes three quarters of the
+time.
 
 A text has no closures, no `with`, nothing that raises, no dead branch and no expression over whole arrays, and each of
 its variables has one type: the passes of Numba for those change nothing, and are left out. What operators give for
 which types is asked once a process: Numba asks it twice for each place that an operator stands in, and tries all of an
-operator's meanings, those for strings and sets among them. References are counted only where memory is taken.
-"""
+operator's meanings, those for strings and sets among them. References are counted only where memory is taken."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class _Launch(CPUTargetOptions):  # type: ignore[misc]
 
 
 class _Target:
-    """What Numba compiles for, with these options."""
+    """The target of Numba, with these options."""
 
     def __init__(self, target: Any, options: Any) -> None:
         self._target, self.options = target, options
@@ -56,7 +56,7 @@ class _Target:
 
 
 class _Typing:
-    """What Numba knows of types; of what Python and NumPy define, it is asked once."""
+    """The typing context of Numba; of what Python and NumPy define, it is asked once."""
 
     def __init__(self, context: Any) -> None:
         self._context = context

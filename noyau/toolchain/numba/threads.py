@@ -38,8 +38,8 @@ class SharedWork:
 
 
 def run_shared(run: Callable[[int, int], int | None], items: int, threads: int) -> list[int | None]:
-    """What `run(begin, end)` returned for pieces of [0, items), run by this thread and `threads - 1` others, or as many
-    as can be started. What interrupts this thread is raised, and no piece is begun after it."""
+    """Run `run(begin, end)` over pieces of [0, items), and give what it returned, by this thread and `threads - 1`
+    others, or as many as can be started. What interrupts this thread is raised, and no piece is begun after it."""
     size = max(1, -(-items // (threads * PIECES_A_THREAD)))
     work = SharedWork(run, [(begin, min(items, begin + size)) for begin in range(0, items, size)])
     try:
