@@ -43,23 +43,23 @@ def declare_between(parser: argparse.ArgumentParser) -> None:
 
 def declare_record(parser: argparse.ArgumentParser, detail: str = "") -> None:
     """`--json`; `detail`: how far the record goes."""
-    told = f"write the full record here{f', {detail}' if detail else ''}"
-    parser.add_argument("--json", type=Path, metavar="F", help=told)
+    message = f"write the full record here{f', {detail}' if detail else ''}"
+    parser.add_argument("--json", type=Path, metavar="F", help=message)
 
 
 def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
     """`["sequence=1,128"]` as a mapping; InputError where one is not NAME=N or NAME=N,N... with N from 0, or a name is
     there twice."""
-    found = dict[str, list[int]]()
+    by_name = dict[str, list[int]]()
     for text in texts:
         name, _, values = text.rpartition("=")
         numbers = values.split(",")
         if not name or not all(each.isascii() and each.isdecimal() and len(each) <= 18 for each in numbers):
             raise InputError(f"{option} {text} is not NAME=N or NAME=N,N..., with N from 0: {option} sequence=1,128")
-        if name in found:
+        if name in by_name:
             raise InputError(f"{option} {name} is given twice: give it once, as {name}=N,N for several")
-        found[name] = [int(each) for each in numbers]
-    return found
+        by_name[name] = [int(each) for each in numbers]
+    return by_name
 
 
 def size_of_each(texts: list[str]) -> dict[str, int]:

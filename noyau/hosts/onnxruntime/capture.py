@@ -21,7 +21,7 @@ def capture(
     model: onnx.ModelProto,
     folder: Path,
     inputs: Mapping[str, np.ndarray],
-    wanted: Iterable[str],
+    names: Iterable[str],
     without: Collection[int] = (),
 ) -> dict[str, np.ndarray]:
     """The arrays of some values of a model, by name, for these inputs; nothing in it is optimised, and what they do not
@@ -29,7 +29,7 @@ def capture(
 
     Values that no node of the model makes (its inputs, initializers) are left out, and those that need a node at one of
     the positions `without`, or an input that is not given. ModelError or InputError if onnxruntime does not run it."""
-    return ActivationCapture(model, folder, without).capture(inputs, wanted)
+    return ActivationCapture(model, folder, without).capture(inputs, names)
 
 
 @dataclass(slots=True)

@@ -267,5 +267,5 @@ def _title(model: Path | bytes) -> str:
 
 def one_line(error: Exception) -> str:
     """The message of onnxruntime as one line that is safe to print: names of the model are in it."""
-    told = " ".join(str(error).split()) or type(error).__name__
-    return "".join(letter if letter.isprintable() else "?" for letter in told)[:600]
+    message = " ".join(str(error).split()) or type(error).__name__
+    return "".join(letter if letter.isprintable() else "?" for letter in message)[:600]

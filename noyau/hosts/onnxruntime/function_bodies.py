@@ -101,22 +101,22 @@ def subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 def reads(node: onnx.NodeProto) -> set[str]:
     """The values that a node reads, those that its subgraphs take from outside included."""
-    found = {name for name in node.input if name}
+    entries = {name for name in node.input if name}
     for graph in subgraphs(node):
         inner = {name for each in graph.node for name in reads(each)} | {value.name for value in graph.output}
         own = {name for each in graph.node for name in each.output}
         own.update(value.name for value in graph.input)
         own.update(tensor.name for tensor in graph.initializer)
         own.update(tensor.values.name for tensor in graph.sparse_initializer)
-        found |= inner - own
-    return found
+        entries |= inner - own
+    return entries
 
 
 def refusal(fused: FusedNode, values: Values) -> str | None:
     """Why this part cannot become one node, or None where it can."""
     if not fused.nodes or any(not 0 <= position < len(values.nodes) for position in fused.nodes):
         return "it has no nodes, or positions that the model does not have"
-    made = {name for position in fused.nodes for name in values.nodes[position].output if name}
+    names = {name for position in fused.nodes for name in values.nodes[position].output if name}
     if any(True for position in fused.nodes for _ in subgraphs(values.nodes[position])):
         return "one of its nodes has a subgraph"
     if any(is_foreign(values.nodes[position], values) for position in fused.nodes):
@@ -125,10 +125,10 @@ def refusal(fused: FusedNode, values: Values) -> str | None:
         return "an input has no name or is there twice"
     if not fused.outputs or len(set(fused.outputs)) < len(fused.outputs):
         return "it has no outputs, or one twice"
-    if not made.isdisjoint(fused.inputs):
-        return f"its input {min(made.intersection(fused.inputs))!r} is made inside it"
-    if not made.issuperset(fused.outputs):
-        return f"its output {min(set(fused.outputs) - made)!r} is not made inside it"
+    if not names.isdisjoint(fused.inputs):
+        return f"its input {min(names.intersection(fused.inputs))!r} is made inside it"
+    if not names.issuperset(fused.outputs):
+        return f"its output {min(set(fused.outputs) - names)!r} is not made inside it"
     if fused.output_types and len(fused.output_types) != len(fused.outputs):
         return "it has not one type for each output"
     return None
@@ -137,31 +137,31 @@ def refusal(fused: FusedNode, values: Values) -> str | None:
 def body_of(fused: FusedNode, values: Values) -> Body:
     """The nodes of a part, and the constants and shape arithmetic that they need. What else they read is an extra."""
     positions, extras, constants = set(fused.nodes), list[str](), list[str]()
-    known = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
+    names = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
     wanted = {name: None for position in sorted(positions) for name in values.nodes[position].input if name}
     for name in wanted:
-        if name in known:
+        if name in names:
             continue
-        found = recompute(name, values, known)
+        found = recompute(name, values, names)
         if found is None:
             extras.append(name)
             continue
         positions.update(found[0])
         constants.extend(constant for constant in found[1] if constant not in constants)
-    taken = {*known, *values.producers, *values.constants}
+    occupied = {*names, *values.producers, *values.constants}
     nodes = [_constant_node(values, name) for name in constants]
-    nodes += [each for position in sorted(positions) for each in unfuse(values.nodes[position], values, taken)]
+    nodes += [each for position in sorted(positions) for each in unfuse(values.nodes[position], values, occupied)]
     return Body(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
 
 
-def recompute(name: str, values: Values, known: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
+def recompute(name: str, values: Values, names: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
     """The nodes and small initializers that make a value of `known` ones by shape arithmetic alone; else None."""
-    known, nodes, constants, pending = set(known), set[int](), list[str](), [name]
+    names, nodes, constants, pending = set(names), set[int](), list[str](), [name]
     while pending:
         name = pending.pop()
-        if name in known:
+        if name in names:
             continue
-        known.add(name)
+        names.add(name)
         position = values.producers.get(name)
         if name in values.constants and _is_small(values.constants[name], values.folder):
             constants.append(name)
@@ -169,7 +169,7 @@ def recompute(name: str, values: Values, known: Iterable[str] = ()) -> tuple[set
             return None
         else:
             nodes.add(position)
-            known.update(values.nodes[position].output)
+            names.update(values.nodes[position].output)
             pending.extend(sorted(reads(values.nodes[position])))
     return nodes, constants
 
@@ -199,16 +199,16 @@ def same_text(first: Body, second: Body) -> bool:
 
 def _spelling(body: Body) -> list[str]:
     """A digest of each output: of the nodes that lead to it, down to the numbers of the inputs and of the extras."""
-    known = {name: f"extra {number}" for number, name in enumerate(body.extras)}
-    known |= {name: f"input {number}" for number, name in enumerate(body.inputs)}
+    names = {name: f"extra {number}" for number, name in enumerate(body.extras)}
+    names |= {name: f"input {number}" for number, name in enumerate(body.inputs)}
     for node in body.nodes:
-        operands = [known.get(name, name) for name in node.input]
+        operands = [names.get(name, name) for name in node.input]
         operands = sorted(operands) if node.op_type in _COMMUTATIVE else operands
         attributes = sorted(_attribute(attribute) for attribute in node.attribute)
         text = repr((node.domain, node.op_type, operands, attributes)).encode()
         made = hashlib.sha256(text).hexdigest()
-        known.update((name, f"{made} {number}") for number, name in enumerate(node.output))
-    return [known[name] for name in body.outputs]
+        names.update((name, f"{made} {number}") for number, name in enumerate(node.output))
+    return [names[name] for name in body.outputs]
 
 
 def _attribute(attribute: onnx.AttributeProto) -> bytes:
@@ -229,23 +229,23 @@ def _clear(attribute: onnx.AttributeProto) -> None:
 def clean() -> Callable[[str], str]:
     """A renaming to identifiers: the same name always becomes the same identifier, two names never one."""
     given: dict[str, str] = {}
-    taken: set[str] = set()
+    occupied: set[str] = set()
 
     def renamed(name: str) -> str:
         if name not in given:
             plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[-_LONGEST_NAME:].lstrip("_0123456789") or "value"
-            given[name] = unused(plain, taken)
-            taken.add(given[name])
+            given[name] = unused(plain, occupied)
+            occupied.add(given[name])
         return given[name]
 
     return renamed
 
 
-def unused(name: str, taken: Iterable[str]) -> str:
+def unused(name: str, occupied: Iterable[str]) -> str:
     """The name itself where it is not taken, else with the first number that makes it new."""
     number, candidate = 1, name
-    taken = taken if isinstance(taken, (set, frozenset, dict)) else set(taken)
-    while candidate in taken:
+    occupied = occupied if isinstance(occupied, (set, frozenset, dict)) else set(occupied)
+    while candidate in occupied:
         number += 1
         candidate = f"{name}_{number}"
     return candidate
@@ -294,37 +294,37 @@ def is_foreign(node: onnx.NodeProto, values: Values) -> bool:
     return any(each.domain == DOMAIN or any(subgraphs(each)) for each in function.node)
 
 
-def unfuse(node: onnx.NodeProto, values: Values, taken: set[str]) -> list[onnx.NodeProto]:
+def unfuse(node: onnx.NodeProto, values: Values, occupied: set[str]) -> list[onnx.NodeProto]:
     """The node itself; of one that is fused already the nodes of its body, under names of their own."""
     if node.domain != DOMAIN:
         return [node]
     function = values.fused[node.op_type]
-    given = {"": "", **dict.fromkeys(function.input, "")}
-    given |= dict(zip(function.input, node.input, strict=False))
-    given |= {formal: name for formal, name in zip(function.output, node.output, strict=False) if name}
+    names = {"": "", **dict.fromkeys(function.input, "")}
+    names |= dict(zip(function.input, node.input, strict=False))
+    names |= {formal: name for formal, name in zip(function.output, node.output, strict=False) if name}
     nodes = []
     for inner in function.node:
         copy = type(node)()
         copy.CopyFrom(inner)
         for ends in (copy.input, copy.output):
             for number, name in enumerate(ends):
-                if name not in given:
-                    given[name] = unused(name, taken)
-                    taken.add(given[name])
-                ends[number] = given[name]
+                if name not in names:
+                    names[name] = unused(name, occupied)
+                    occupied.add(names[name])
+                ends[number] = names[name]
         nodes.append(copy)
     return nodes
 
 
 def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> None:
-    used = {"" if node.domain in CORE_DOMAINS else node.domain for node in function.node}
+    names = {"" if node.domain in CORE_DOMAINS else node.domain for node in function.node}
     for entry in model.opset_import:
         domain = "" if entry.domain in CORE_DOMAINS else entry.domain
-        if domain in used:
-            used.discard(domain)
+        if domain in names:
+            names.discard(domain)
             function.opset_import.add(domain=domain, version=entry.version)
-    if used:
-        raise GraphError(f"the model imports no operator set of the domain {min(used)!r}, which its nodes use")
+    if names:
+        raise GraphError(f"the model imports no operator set of the domain {min(names)!r}, which its nodes use")
 
 
 def used_functions(nodes: Sequence[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.FunctionProto]:

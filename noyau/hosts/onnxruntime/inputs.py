@@ -54,27 +54,27 @@ def model_inputs(
     inputs have sizes of at most 64, less where a value of one of `graphs`, those of the kernels, would be large.
     Initializers keep their values; without kernels nothing is needed. InputError for a size that the model does not
     have, for arrays that do not fit, or where both sizes and arrays are given."""
-    given = frozenset(imported.initializers)
+    names = frozenset(imported.initializers)
     if file is not None and dims:
         raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if file is not None:
-        loaded = load_inputs(Path(file), imported.graph, given=given)
+        loaded = load_inputs(Path(file), imported.graph, given=names)
         return ModelInputs(loaded, loaded, made_up=False)
     called = {original: name for name, original in imported.sizes.items()}
-    asked = fit_sizes(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
-    inputs = [node for node in imported.graph.inputs if node.output not in given]
+    full = fit_sizes(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
+    inputs = [node for node in imported.graph.inputs if node.output not in names]
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
-    left_out = {*given, *missing} if graphs else {node.output for node in imported.graph.inputs}
+    left_out = {*names, *missing} if graphs else {node.output for node in imported.graph.inputs}
     small, large = (
         make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=left_out)
-        for sizes in (fit_sizes(small_sizes(asked, graphs), imported), asked)
+        for sizes in (fit_sizes(small_sizes(full, graphs), imported), full)
     )
     return ModelInputs(small, large, True, missing)
 
 
 def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:
     """A number for each size that the inputs of a model have."""
-    called = {original: name for name, original in imported.sizes.items()}
+    names = {original: name for name, original in imported.sizes.items()}
     sizes: dict[str, int] = {}
     for node in imported.graph.inputs:
         if node.output not in imported.initializers:
@@ -82,12 +82,12 @@ def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:
                 for name in dim.names:
                     sizes[name] = min(sizes.get(name, USUAL), 1 if axis == 0 and len(node.shape) > 1 else USUAL)
     for name, value in dims.items():
-        if called.get(name, name) not in sizes:
+        if names.get(name, name) not in sizes:
             known = ", ".join(sorted(printable(imported.sizes.get(size, size)) for size in sizes)) or "none"
             raise InputError(f"the model has no size {printable(name)}; its sizes are: {known}")
         if value < 0:
             raise InputError(f"the size {printable(name)} cannot be {value}: sizes are 0 or more")
-        sizes[called.get(name, name)] = value
+        sizes[names.get(name, name)] = value
     return sizes
 
 
@@ -134,8 +134,8 @@ class Activations:
         found, arrays = dict(self.sizes), self.of(graph)
         if arrays is not None:
             found |= graph.bind([array.shape for array in arrays])
-        wanted = names_of(graph)
-        return {name: size for name, size in found.items() if name in wanted}
+        names = names_of(graph)
+        return {name: size for name, size in found.items() if name in names}
 
 
 def capture_twice(
@@ -183,8 +183,8 @@ def _look_twice(
             small = None
         if small is not None:
             return small, _look(original, first, feeds.asked, capturing, feeds.made_up)
-    seen = _look(original, ends, feeds.asked, capturing, feeds.made_up)
-    return seen, seen
+    activations = _look(original, ends, feeds.asked, capturing, feeds.made_up)
+    return activations, activations
 
 
 def end_places(kernel: Planned) -> tuple[Group, ...]:
@@ -197,8 +197,8 @@ def _look(
 ) -> Activations:
     """Capture what some groups read: in a run on these inputs, or tensors of the model."""
     nodes, tensors = original.model.graph.node, original.imported.initializers
-    wanted = {name for group in groups for name in group.inputs}
-    wanted |= {name for group in groups for position in group.positions for name in nodes[position].input}
-    captured = capturing.capture(inputs.arrays, sorted(wanted))
-    stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
+    names = {name for group in groups for name in group.inputs}
+    names |= {name for group in groups for position in group.positions for name in nodes[position].input}
+    captured = capturing.capture(inputs.arrays, sorted(names))
+    stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
     return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)

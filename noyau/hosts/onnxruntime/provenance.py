@@ -38,8 +38,8 @@ def sign(
     by the function's name. A model without a library is left as it is."""
     if library is None:
         return
-    made = Provenance(__version__, target, sha256_of(source) if source else "", sha256_of(library))
-    _write(model, {name: getattr(made, name) for name in Provenance.__slots__})
+    result = Provenance(__version__, target, sha256_of(source) if source else "", sha256_of(library))
+    _write(model, {name: getattr(result, name) for name in Provenance.__slots__})
     for function in model.functions:
         if function.domain == DOMAIN and function.name in texts:
             digest = hashlib.sha256(texts[function.name].encode()).hexdigest()
@@ -78,14 +78,14 @@ def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     fused = [node.domain == DOMAIN and _is_plain(node, model, values) for node in model.graph.node]
     if not any(fused):
         return model
-    taken = {name for node in model.graph.node for name in (*node.input, *node.output)}
-    taken |= {each.name for each in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
+    occupied = {name for node in model.graph.node for name in (*node.input, *node.output)}
+    occupied |= {each.name for each in (*model.graph.input, *model.graph.output, *model.graph.initializer)}
     result = type(model)()
     result.CopyFrom(model)
     del result.graph.node[:]
     shared: dict[bytes, str] = {}
     for node, apart in zip(model.graph.node, fused, strict=True):
-        body = _with_shared(unfuse(node, values, taken), node, result.graph, shared) if apart else [node]
+        body = _with_shared(unfuse(node, values, occupied), node, result.graph, shared) if apart else [node]
         result.graph.node.extend(body)
     _drop_functions(result)
     _write(result, {})
@@ -129,11 +129,11 @@ def _domain(name: str) -> str:
 
 def _drop_functions(model: onnx.ModelProto) -> None:
     """Remove the fused functions that no node calls any more, and the domain with the last of them."""
-    called = {node.op_type for node in _nodes(model) if node.domain == DOMAIN}
+    names = {node.op_type for node in _nodes(model) if node.domain == DOMAIN}
     for number in reversed(range(len(model.functions))):
-        if model.functions[number].domain == DOMAIN and model.functions[number].name not in called:
+        if model.functions[number].domain == DOMAIN and model.functions[number].name not in names:
             del model.functions[number]
-    if not called:
+    if not names:
         for number in reversed(range(len(model.opset_import))):
             if model.opset_import[number].domain == DOMAIN:
                 del model.opset_import[number]

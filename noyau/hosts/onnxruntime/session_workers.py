@@ -114,19 +114,19 @@ class Workers:
         told: list[list[Told]] = [[] for _ in (before, *others)]
         for swapped in (False, True):
             pin(self.workers, 0)
-            sides, found = self.sides(before, after, swapped), list[Comparison | float]()
+            sides, comparison = self.sides(before, after, swapped), list[Comparison | float]()
             pin(self.workers, threads)
             for number, feed in enumerate((None, *others)):
                 if halves and isinstance(late_s := halves[0][number], float):
-                    found.append(late_s)
+                    comparison.append(late_s)
                     continue
                 run_s = self._fed(sides, feed)
                 if feed is not None and not halves and _RUNS * sum(run_s) > end_s - seconds():
-                    found.append(_RUNS * sum(run_s))
+                    comparison.append(_RUNS * sum(run_s))
                     continue
-                found.append(half(*sides, budget_s=budget_s, seed=seed, enough=enough, warmed_s=run_s))
+                comparison.append(half(*sides, budget_s=budget_s, seed=seed, enough=enough, warmed_s=run_s))
                 told[number] += [side.tell() for side in sides]
-            halves.append(found)
+            halves.append(comparison)
         return [
             first if isinstance(first, float) or isinstance(second, float) else (join_halves(first, second), said)
             for first, second, said in zip(*halves, told, strict=True)
@@ -184,10 +184,10 @@ def open_job(
         folder=Path(folder) if folder is not None else None,
         prepacked=prepacked,
     )
-    made = Session([], 0.0, opened=session)
-    made.feed(inputs, cold)
-    made.open_s = seconds() - start_s
-    return made
+    result = Session([], 0.0, opened=session)
+    result.feed(inputs, cold)
+    result.open_s = seconds() - start_s
+    return result
 
 
 @dataclass(slots=True)
@@ -270,12 +270,12 @@ class Session:
 
     def _is_random(self, run: Callable[[], None] | BoundRun, name: str) -> bool:
         """Whether two runs that nobody times differ in an output."""
-        made = []
+        results = []
         for _ in "ab":
             self._poison(run)
             run()
-            made.append(_outputs(run)[name])
-        return made[0] != made[1]
+            results.append(_outputs(run)[name])
+        return results[0] != results[1]
 
 
 def _outputs(run: Callable[[], None] | BoundRun) -> dict[str, bytes]:

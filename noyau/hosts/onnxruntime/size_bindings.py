@@ -40,10 +40,10 @@ def bindings(imported: Imported, dims: Dims) -> list[dict[str, int]]:
     if len(asked) > MOST_ASKED:
         raise InputError(f"{len(asked)} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer")
     fixed = {name for name, original in _originals(imported) if original in dims}
-    found = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in asked]
+    results = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in asked]
     if not dims:
-        found += [fit_sizes(sizes, imported) for sizes in vary(found[0], leading(imported))]
-    return _distinct(found)[: MOST_ASKED if dims else MOST_OPEN]
+        results += [fit_sizes(sizes, imported) for sizes in vary(results[0], leading(imported))]
+    return _distinct(results)[: MOST_ASKED if dims else MOST_OPEN]
 
 
 def first_of(dims: Dims) -> dict[str, int]:
@@ -69,8 +69,8 @@ def leading(imported: Imported) -> set[str]:
 
 def inputs_at(imported: Imported, sizes: Sizes, missing: Iterable[str], seed: int) -> Inputs:
     """Inputs that are made up for these sizes; `missing` are those that cannot be. InputError as `make_inputs`."""
-    given = {*imported.initializers, *missing}
-    return make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=given)
+    names = {*imported.initializers, *missing}
+    return make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=names)
 
 
 def largest_bytes(graph: Graph, sizes: Sizes) -> int:

@@ -87,13 +87,13 @@ def external_bytes(model: onnx.ModelProto) -> int:
 def foreign_operators(model: onnx.ModelProto) -> dict[int, str]:
     """The operators that only a library of the user's own can run, by the positions of their nodes."""
     own = {(function.domain, function.name) for function in model.functions}
-    found: dict[int, str] = {}
+    by_name: dict[int, str] = {}
     for position, node in enumerate(model.graph.node):
         for each in _inside(node):
             brought = not each.domain or f"{each.domain}.".startswith(tuple(f"{domain}." for domain in DOMAINS))
             if not brought and (each.domain, each.op_type) not in own:
-                found.setdefault(position, f"{each.domain}::{each.op_type}")
-    return found
+                by_name.setdefault(position, f"{each.domain}::{each.op_type}")
+    return by_name
 
 
 def fused_operators(model: onnx.ModelProto) -> dict[str, int]:

@@ -36,7 +36,7 @@ Letter = tuple[str, bool]  # and whether a backslash stands before it
 Between = str | tuple[Sequence[str], Sequence[str]] | Ends
 
 
-def ends_of(between: Between, known: Collection[str]) -> Ends:
+def ends_of(between: Between, names: Collection[str]) -> Ends:
     """The ends of a path as a user gives them, among the `known` values of a model.
 
     A text is split at a colon and at commas. Names may have both in them: of all ways to split, the one in which every
@@ -44,38 +44,38 @@ def ends_of(between: Between, known: Collection[str]) -> Ends:
     where a name is not known (the closest are suggested), is there twice, or where several ways would do."""
     match between:
         case str():
-            ends = _parsed(between, frozenset(known))
+            ends = _parsed(between, frozenset(names))
         case Ends():
             ends = between
         case (sources, results) if not isinstance(sources, str) and not isinstance(results, str):
             ends = Ends(tuple(sources), tuple(results))
         case _:
             raise InputError(f'between={between!r} is not (["A", "B"], ["C"])')
-    _require(ends, known)
+    _require(ends, names)
     return ends
 
 
-def closest(name: str, known: Collection[str], *, cutoff: float = 0.0) -> list[str]:
+def closest(name: str, names: Collection[str], *, cutoff: float = 0.0) -> list[str]:
     """The known names that are most like one: at most three, the best first."""
-    if len(known) > 20_000 or len(name) > 500:
-        known = [each for each in known if name.lower() in each.lower()][:2000]
-    short = [each for each in known if len(each) <= 500]
+    if len(names) > 20_000 or len(name) > 500:
+        names = [each for each in names if name.lower() in each.lower()][:2000]
+    short = [each for each in names if len(each) <= 500]
     return difflib.get_close_matches(name, short, SHOWN, cutoff)
 
 
-def no_value(name: str, known: Collection[str]) -> InputError:
+def no_value(name: str, names: Collection[str]) -> InputError:
     """The error that names the values that are most like it."""
-    like = ", ".join(map(printable, closest(name, known)))
+    like = ", ".join(map(printable, closest(name, names)))
     return InputError(f"the model has no value {printable(name)}{f'; close to it are: {like}' if like else ''}")
 
 
-def _require(ends: Ends, known: Collection[str]) -> None:
+def _require(ends: Ends, names: Collection[str]) -> None:
     everything = (*ends.sources, *ends.results)
     if not ends.sources or not ends.results or not all(everything):
         raise InputError(f"a path needs a value that it begins at and one that it leads to: {_FORM}")
     for name in everything:
-        if name not in known:
-            raise no_value(name, known)
+        if name not in names:
+            raise no_value(name, names)
         if everything.count(name) > 1:
             raise InputError(f"{printable(name)} is there twice: each end of a path is named once")
 
@@ -84,17 +84,17 @@ def _escaped(name: str) -> str:
     return "".join(f"\\{letter}" if letter in "\\,:" else letter for letter in name)
 
 
-def _parsed(text: str, known: frozenset[str]) -> Ends:
+def _parsed(text: str, names: frozenset[str]) -> Ends:
     """The one way to split the text into known names; else the plain way, for its names to be complained of."""
     letters = list(_letters(text))
     if len(letters) > LONGEST:
         raise InputError(f"--between has {len(letters)} letters, more than {LONGEST}: give fewer ends")
-    found = dict.fromkeys(_readings(letters, known))
-    if len(found) > 1:
-        first, second, *_ = found
+    entries = dict.fromkeys(_readings(letters, names))
+    if len(entries) > 1:
+        first, second, *_ = entries
         raise InputError(f"{printable(text)} can be read as {first} and as {second}: give one of these")
-    if found:
-        return next(iter(found))
+    if entries:
+        return next(iter(entries))
     colons = _places(letters, ":")
     if not colons:
         raise InputError(f"--between {printable(text)} has no colon: {_FORM}")
@@ -130,10 +130,10 @@ def _letters(text: str) -> Iterator[Letter]:
         yield "\\", False
 
 
-def _readings(letters: Sequence[Letter], known: frozenset[str]) -> Iterator[Ends]:
+def _readings(letters: Sequence[Letter], names: frozenset[str]) -> Iterator[Ends]:
     for at in _places(letters, ":"):
-        for sources in _lists(letters[:at], known):
-            for results in _lists(letters[at + 1 :], known):
+        for sources in _lists(letters[:at], names):
+            for results in _lists(letters[at + 1 :], names):
                 yield Ends(sources, results)
 
 
@@ -142,11 +142,11 @@ def _lists(letters: Sequence[Letter], known: frozenset[str]) -> list[tuple[str, 
     text = _text(letters)
     ways: dict[int, list[tuple[str, ...]]] = {0: [()]}  # up to where -> the names before it
     for end in (*_places(letters, ","), len(letters)):
-        made = [
+        results = [
             (*names, text[start:end]) for start, before in ways.items() if text[start:end] in known for names in before
         ]
-        if made:
-            ways[end + 1] = made[:2]
+        if results:
+            ways[end + 1] = results[:2]
     return ways.get(len(letters) + 1, [])
 
 
@@ -180,21 +180,21 @@ def path_between(original: SourceModel, between: Between) -> Path:
     return Path(ends, positions)
 
 
-def cut_of(original: SourceModel, between: Between | None, taken: Collection[int] = ()) -> Partition:
+def cut_of(original: SourceModel, between: Between | None, occupied: Collection[int] = ()) -> Partition:
     """The groups of a model, or of a path through it alone, without the operators at positions that are `taken`.
 
     InputError as `path_between` has it."""
-    if between is None and not taken:
+    if between is None and not occupied:
         return original.cut()
     everything = range(len(original.operators)) if between is None else path_between(original, between).positions
-    return original.cut(set(everything).difference(taken))
+    return original.cut(set(everything).difference(occupied))
 
 
 def names_of(original: SourceModel) -> frozenset[str]:
     """Every value of a model that a user can name."""
     graph = original.model.graph
-    given = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-    return frozenset(given.union(*(node.output for node in graph.node)) - {""})
+    names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+    return frozenset(names.union(*(node.output for node in graph.node)) - {""})
 
 
 @dataclass(slots=True)

@@ -31,8 +31,8 @@ def extract(
     """
     values = Values.of(model)
     positions, initializers = _closure(values, model.graph, nodes, inputs)
-    made = {name for position in positions for name in values.nodes[position].output}
-    lost = [name for name in outputs if name not in made]
+    names = {name for position in positions for name in values.nodes[position].output}
+    lost = [name for name in outputs if name not in names]
     if lost:
         raise GraphError(f"the part does not make its output {lost[0]!r}")
     result = type(model)()
@@ -50,7 +50,7 @@ def extract(
     _write_ends(result.graph, model.graph, inputs, outputs, types or {})
     ends = {*inputs, *outputs}
     result.graph.value_info.extend(
-        each for each in model.graph.value_info if each.name in made and each.name not in ends
+        each for each in model.graph.value_info if each.name in names and each.name not in ends
     )
     return result
 
@@ -61,9 +61,9 @@ def _closure(
     """All node positions and the initializers that the part needs."""
     stored = {each.name for each in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
     positions, initializers = set(nodes), set[str]()
-    known = set(inputs).union(*(values.nodes[position].output for position in nodes))
-    for name in sorted(_reads_of(values, nodes) - known):
-        found = None if name in stored else recompute(name, values, known | stored)
+    names = set(inputs).union(*(values.nodes[position].output for position in nodes))
+    for name in sorted(_reads_of(values, nodes) - names):
+        found = None if name in stored else recompute(name, values, names | stored)
         if name in stored:
             initializers.add(name)
         elif found is not None:
@@ -86,14 +86,14 @@ def _write_ends(
     types: Mapping[str, ValueType],
 ) -> None:
     """Write the inputs and outputs with their types; onnxruntime infers the type of an output that has none."""
-    told = {value.name: value for value in (*original.value_info, *original.output, *original.input)}
+    fields = {value.name: value for value in (*original.value_info, *original.output, *original.input)}
     stored = {tensor.name: tensor for tensor in original.initializer}
     types = {name: kind for name, kind in types.items() if kind.dtype is not DType.OTHER}
     for name in inputs:
         if name in types:
             graph.input.append(value_info(original, name, types[name]))
-        elif name in told and told[name].HasField("type"):
-            graph.input.append(told[name])
+        elif name in fields and fields[name].HasField("type"):
+            graph.input.append(fields[name])
         elif name in stored:
             graph.input.append(_type_of_tensor(original, stored[name]))
         else:
@@ -101,8 +101,8 @@ def _write_ends(
     for name in outputs:
         if name in types:
             graph.output.append(value_info(original, name, types[name]))
-        elif name in told:
-            graph.output.append(told[name])
+        elif name in fields:
+            graph.output.append(fields[name])
         else:
             graph.output.add(name=name)
 

@@ -43,19 +43,21 @@ def refusals(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | 
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
     values = Values.of(model, folder)
     used = _used_operators(model, fused)
-    found: dict[int, str] = {}
+    by_name: dict[int, str] = {}
     for place, part in enumerate(fused):
         reason = _name_refusal(part, used) or refusal(part, values)
         if reason:
-            found[place] = reason
-    right = [place for place in range(len(fused)) if place not in found]
-    found |= _twice_made(fused, right)
-    bodies = {place: body_of(fused[place], values) for place in right if place not in found}
+            by_name[place] = reason
+    right = [place for place in range(len(fused)) if place not in by_name]
+    by_name |= _twice_made(fused, right)
+    bodies = {place: body_of(fused[place], values) for place in right if place not in by_name}
     chosen = _chosen({place: fused[place].operator for place in bodies}, bodies)
     for place, body in bodies.items():
         if not _fits(body, bodies[chosen[fused[place].operator]]):
-            found[place] = "another place of its operator reads other values from outside, so they cannot share a body"
-    return found
+            by_name[place] = (
+                "another place of its operator reads other values from outside, so they cannot share a body"
+            )
+    return by_name
 
 
 def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> onnx.ModelProto:
@@ -79,10 +81,10 @@ def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path 
     return result
 
 
-def _name_refusal(part: FusedNode, used: set[str]) -> str | None:
+def _name_refusal(part: FusedNode, names: set[str]) -> str | None:
     if not _IDENTIFIER.fullmatch(part.operator):
         return "its operator's name is not made of letters, digits and _"
-    return "the model has an operator of this name already" if part.operator in used else None
+    return "the model has an operator of this name already" if part.operator in names else None
 
 
 def _used_operators(model: onnx.ModelProto, fused: Sequence[FusedNode]) -> set[str]:
@@ -95,14 +97,14 @@ def _used_operators(model: onnx.ModelProto, fused: Sequence[FusedNode]) -> set[s
 
 def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, str]:
     """The parts with an output that an earlier one gives already."""
-    made: set[str] = set()
-    found: dict[int, str] = {}
+    result: set[str] = set()
+    by_name: dict[int, str] = {}
     for place in right:
-        double = made.intersection(fused[place].outputs)
+        double = result.intersection(fused[place].outputs)
         if double:
-            found[place] = f"another operator gives {min(double)!r} already"
-        made.update(fused[place].outputs)
-    return found
+            by_name[place] = f"another operator gives {min(double)!r} already"
+        result.update(fused[place].outputs)
+    return by_name
 
 
 def _chosen(operators: Mapping[int, str], bodies: Mapping[int, Body]) -> dict[str, int]:
@@ -147,10 +149,10 @@ def _replace_nodes(
     _write_types(result.graph, fused)
 
 
-def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], made: int) -> None:
+def _check_operators(nodes: Sequence[tuple[int, onnx.NodeProto]], result: int) -> None:
     """GraphError where a node that was there before would now call the function of one of the first `made` nodes."""
-    operators = {node.op_type for _, node in nodes[:made]}
-    for _, node in nodes[made:]:
+    operators = {node.op_type for _, node in nodes[:result]}
+    for _, node in nodes[result:]:
         if node.domain == DOMAIN and node.op_type in operators:
             raise GraphError(f"{node.op_type!r} cannot be put back: a node of the model has an operator of this name")
 
@@ -223,14 +225,14 @@ def _drop_unread(graph: onnx.GraphProto, before: onnx.GraphProto) -> None:
     was_made = {name for node in before.node for name in node.output}
     kept = {value.name for value in (*graph.output, *graph.input)}
     kept.update(name for node in graph.node for name in reads(node))
-    made = {name for node in graph.node for name in node.output}
+    names = {name for node in graph.node for name in node.output}
     for number in reversed(range(len(graph.initializer))):
         name = graph.initializer[number].name
         if name in was_read and name not in kept:
             del graph.initializer[number]
     for number in reversed(range(len(graph.value_info))):
         name = graph.value_info[number].name
-        if name in was_made and name not in made:
+        if name in was_made and name not in names:
             del graph.value_info[number]
 
 

@@ -12,6 +12,6 @@ def require_torch(called: str) -> Any:
     try:
         from noyau.hosts.torch.cuda import dlpack as cuda_dlpack
     except ImportError as error:
-        told = "kernels on a GPU are launched by torch and triton; run: pip install 'noyau[triton]'"
-        raise MissingExtraError(f"{called}: {told}") from error
+        message = "kernels on a GPU are launched by torch and triton; run: pip install 'noyau[triton]'"
+        raise MissingExtraError(f"{called}: {message}") from error
     return cuda_dlpack

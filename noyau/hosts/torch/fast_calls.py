@@ -32,14 +32,14 @@ _PYTHON = ctypes.PyDLL(None, handle=ctypes.pythonapi._handle)
 def _build() -> Library | None:
     """The C, opened; None where it cannot be built, or this torch has no exchange interface (before 2.10)."""
     read = reads_tensors()
-    made = open_texts(*FILES, ("hosts", "torch", "door.c")) if read else None
-    if made is None or not made.doors:
+    result = open_texts(*FILES, ("hosts", "torch", "door.c")) if read else None
+    if result is None or not result.doors:
         return None
-    tensor_doors = made.code.noyau_tensor_door_open
+    tensor_doors = result.code.noyau_tensor_door_open
     tensor_doors.argtypes = (_POINTER, _POINTER, _POINTER)
     tensor_doors(read, id(torch.Tensor), id(torch.nn.Parameter))
-    share_threads(made.code)
-    return made
+    share_threads(result.code)
+    return result
 
 
 library = Loader("tensors", _build)
@@ -113,10 +113,10 @@ class TensorDoor:
         self.arguments = tuple(arguments)
         self.called = called or self.native.name
         require_fitting(self.called, self.native, self.arguments, self.native.outputs)
-        made = library()
-        self.in_c = made is not None
+        result = library()
+        self.in_c = result is not None
         otherwise = _Waiting if library.awaits_room() else in_python
-        self.call: Callable[[tuple[Any, ...]], Any] = otherwise(self) if made is None else in_c(self, made)
+        self.call: Callable[[tuple[Any, ...]], Any] = otherwise(self) if result is None else in_c(self, result)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
         return self.call(arguments)
@@ -131,8 +131,8 @@ def in_c(door: TensorDoor, library: Library) -> Callable[[tuple[Any, ...]], Any]
     """The call of a door as a function in C."""
     said = [{"dtype": TO_TORCH[dtype], "device": _CPU} for dtype in door.results]
     results = [ResultEnd(id(each), dtype.bytes, 0) for each, dtype in zip(said, door.results, strict=True)]
-    made, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
-    held = (ctypes.addressof(made), MISS, torch.empty, None, failures(door.called), door.large, [*kept, said])
+    result, kept = ends_of(door.path, door.symbol, door.native, door.arguments, results)
+    held = (ctypes.addressof(result), MISS, torch.empty, None, failures(door.called), door.large, [*kept, said])
     return library.door(held, "noyau_tensor_door")
 
 
@@ -148,8 +148,8 @@ class _Waiting:
         self.door, self.call = door, in_python(door)
 
     def __call__(self, arguments: tuple[Any, ...]) -> Any:
-        if not self.door.in_c and (made := library()) is not None:
-            self.call = self.door.call = in_c(self.door, made)
+        if not self.door.in_c and (result := library()) is not None:
+            self.call = self.door.call = in_c(self.door, result)
             self.door.in_c = True
         return self.call(arguments)
 
@@ -158,10 +158,10 @@ def through_arrays(call: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
     """Results of a door for arrays on tensors, as tensors; or MISS."""
     if any(isinstance(each, torch.Tensor | np.ndarray | np.generic) and not is_plain(each) for each in arguments):
         return MISS
-    made = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))
-    if made is MISS:
+    result = call(tuple(array_of(each) if isinstance(each, torch.Tensor) else each for each in arguments))
+    if result is MISS:
         return MISS
-    return tuple(map(_tensor, made)) if isinstance(made, tuple) else _tensor(made)
+    return tuple(map(_tensor, result)) if isinstance(result, tuple) else _tensor(result)
 
 
 def _tensor(result: Any) -> torch.Tensor:

@@ -42,8 +42,8 @@ def _rows(index: Sequence[Dim | Lookup], shape: Sequence[int], updates: Sequence
     while inner < min(len(shape), len(updates)):
         axis = len(updates) - 1 - inner
         same = index[len(shape) - 1 - inner] == Dim.of(f"#{axis}") and shape[len(shape) - 1 - inner] == updates[axis]
-        used = any(f"#{axis}" in dim.names for entry in index[: len(shape) - 1 - inner] for dim in _dims(entry))
-        if not same or used:
+        names = any(f"#{axis}" in dim.names for entry in index[: len(shape) - 1 - inner] for dim in _dims(entry))
+        if not same or names:
             break
         inner += 1
     return inner

@@ -101,30 +101,30 @@ _records = torch._C.is_grad_enabled
 _QUANTISED = frozenset({torch.quint8, torch.qint8, torch.qint32, torch.quint4x2, torch.quint2x4})
 
 
-def is_unwatched(given: Sequence[Any]) -> bool:
+def is_unwatched(arguments: Sequence[Any]) -> bool:
     """Whether nothing of torch but autograd wants to see a call on these: no mode, transform, trace or forward-mode
     level, and no tensor of a class of its own."""
     if _dispatch_modes() or _function_modes() or _transforms() or forward_ad._current_level >= 0 or _tracing():
         return False
-    for each in given:  # noqa: SIM110  a generator costs more than the rest
+    for each in arguments:  # noqa: SIM110  a generator costs more than the rest
         if type(each) not in _PLAIN and isinstance(each, torch.Tensor):
             return False
     return True
 
 
-def is_recorded(given: Sequence[Any]) -> bool:
+def is_recorded(arguments: Sequence[Any]) -> bool:
     """Whether autograd records a call on these."""
     if not _records():
         return False
-    for each in given:  # noqa: SIM110  as above
+    for each in arguments:  # noqa: SIM110  as above
         if isinstance(each, torch.Tensor) and each.requires_grad:
             return True
     return False
 
 
-def is_negated(given: Sequence[Any]) -> bool:
+def is_negated(arguments: Sequence[Any]) -> bool:
     """Whether a tensor is a view that negates its memory as it is read."""
-    for each in given:  # noqa: SIM110  as above
+    for each in arguments:  # noqa: SIM110  as above
         if isinstance(each, torch.Tensor) and each.is_neg():
             return True
     return False
@@ -138,40 +138,40 @@ def in_memory(each: Any) -> Any:
     return each.clone() if each._is_zerotensor() else each.resolve_neg()
 
 
-def has_tangent(given: Sequence[Any]) -> bool:
+def has_tangent(arguments: Sequence[Any]) -> bool:
     """Whether a tensor carries a forward-mode derivative."""
     if forward_ad._current_level < 0:
         return False
-    tensors = (each for each in given if isinstance(each, torch.Tensor))
+    tensors = (each for each in arguments if isinstance(each, torch.Tensor))
     return any(forward_ad.unpack_dual(each).tangent is not None for each in tensors)
 
 
-def require_taken(called: str, names: Sequence[str], given: Sequence[Any]) -> None:
+def require_taken(called: str, names: Sequence[str], arguments: Sequence[Any]) -> None:
     """UnsupportedError for the first tensor that no kernel takes, SignatureError for an array of NumPy."""
-    tensors = [(name, each) for name, each in zip(names, given, strict=True) if isinstance(each, torch.Tensor)]
-    for name, each in zip(names, given, strict=True):
+    tensors = [(name, each) for name, each in zip(names, arguments, strict=True) if isinstance(each, torch.Tensor)]
+    for name, each in zip(names, arguments, strict=True):
         if isinstance(each, np.ndarray | np.generic):
-            told = f"{name} is of NumPy, and {tensors[0][0]} a tensor" if tensors else f"{name} is of NumPy"
-            device = device_of(given)
+            message = f"{name} is of NumPy, and {tensors[0][0]} a tensor" if tensors else f"{name} is of NumPy"
+            device = device_of(arguments)
             there = "" if device == "cpu" else f', device="{device}"'
-            raise SignatureError(f"{called}: {told}{there and f' on {device}'}; give torch.as_tensor({name}{there})")
+            raise SignatureError(f"{called}: {message}{there and f' on {device}'}; give torch.as_tensor({name}{there})")
     for name, tensor in tensors:
         fault = fault_of(name, tensor)
         if fault:
             raise UnsupportedError(f"{called}: {fault}")
     devices = {str(tensor.device): name for name, tensor in tensors if tensor.dim()}
     if len(devices) > 1:
-        told = " and ".join(f"{name} on {device}" for device, name in devices.items())
-        raise UnsupportedError(f"{called}: {told}; tensors of one call lie on one device")
+        message = " and ".join(f"{name} on {device}" for device, name in devices.items())
+        raise UnsupportedError(f"{called}: {message}; tensors of one call lie on one device")
     for name, tensor in tensors:
         if tensor.device.type not in ("cpu", "cuda", "meta"):
-            told = f"{name} lies on {tensor.device}, and noyau has kernels for tensors on the CPU and on CUDA"
-            raise UnsupportedError(f"{called}: {told}; copy it there: {name}.cpu()")
+            message = f"{name} lies on {tensor.device}, and noyau has kernels for tensors on the CPU and on CUDA"
+            raise UnsupportedError(f"{called}: {message}; copy it there: {name}.cpu()")
 
 
-def device_of(given: Sequence[Any]) -> str:
+def device_of(arguments: Sequence[Any]) -> str:
     """Device of a call: that of its tensors; those without axes may lie on the CPU all the same."""
-    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    tensors = [each for each in arguments if isinstance(each, torch.Tensor)]
     first = next((each for each in tensors if each.dim()), None)
     if first is None:
         first = next((each for each in tensors if each.device.type != "cpu"), None)
@@ -193,10 +193,10 @@ def fault_of(name: str, tensor: torch.Tensor) -> str:
     return ""
 
 
-def arrays_of(given: Sequence[Any]) -> list[Any]:
+def arrays_of(arguments: Sequence[Any]) -> list[Any]:
     """The cells of tensors as arrays, copied where they lie on another device or are not in memory as they are; numbers
     stay."""
-    return [array_of(in_memory(each).cpu()) if isinstance(each, torch.Tensor) else each for each in given]
+    return [array_of(in_memory(each).cpu()) if isinstance(each, torch.Tensor) else each for each in arguments]
 
 
 def dtype_of(tensor: torch.Tensor) -> DType:
@@ -206,15 +206,15 @@ def dtype_of(tensor: torch.Tensor) -> DType:
     return found
 
 
-def promote(signature: Signature, given: Sequence[Any]) -> list[Any]:
+def promote(signature: Signature, arguments: Sequence[Any]) -> list[Any]:
     """The arguments, those of the family float in the widest dtype that any of them has: what torch does under autocast
     with operators that want one dtype. Without a difference they are as they were."""
     from noyau.signatures.types import Family
 
-    pairs = list(zip(signature.inputs, given, strict=True))
+    pairs = list(zip(signature.inputs, arguments, strict=True))
     floats = [each.dtype for term, each in pairs if term.element is Family.FLOAT and _is_float(each)]
     if len(set(floats)) < 2:
-        return list(given)
+        return list(arguments)
     widest = floats[0]
     for dtype in floats:
         widest = torch.promote_types(widest, dtype)

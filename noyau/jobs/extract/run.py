@@ -87,7 +87,7 @@ class Extraction:
 
         results = [term(name) for name in written.outputs]
         if len(results) > 1:
-            results = [f"{called}: {each}" for called, each in zip(outputs_of(written).values(), results, strict=True)]
+            results = [f"{names}: {each}" for names, each in zip(outputs_of(written).values(), results, strict=True)]
         return f"{', '.join(map(term, written.inputs))} -> {', '.join(results)}"
 
     def packed(self, written: Written) -> bytes:
@@ -175,11 +175,11 @@ def extract(
     wanted = [node.output for node in graph.inputs]
     tensors = original.imported.initializers
     stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
-    seen = {
+    visited = {
         **capture(original.model, original.folder, feeds.asked.arrays, wanted, foreign_operators(original.model)),
         **stored,
     }
-    arrays = {**{name: feeds.asked.arrays[name] for name in wanted if name in feeds.asked.arrays}, **seen}
+    arrays = {**{name: feeds.asked.arrays[name] for name in wanted if name in feeds.asked.arrays}, **visited}
     missing = [name for name in wanted if name not in arrays]
     if missing:
         raise InputError(f"{printable(missing[0])} could not be captured: the model does not run so far")

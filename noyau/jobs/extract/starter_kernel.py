@@ -58,16 +58,16 @@ def start_of(graph: Graph, written: Written) -> Start:
 def _items(graph: Graph, kernel: Kernel, written: Written) -> str | None:
     """Extent of the pieces of the kernel, as `launch=` has it, "" where that is the first dim of the first output; None
     for a kernel of several launches, of a fixed number of items, or of one that needs more than arithmetic."""
-    extent, used = extent_of(kernel.launches[0]), set[str]()
+    extent, names = extent_of(kernel.launches[0]), set[str]()
     if len(kernel.launches) > 1 or extent.constant is not None or not extent.names <= written.sizes.keys():
         return None
     first = graph[graph.outputs[0]].shape
     if first and first[0] == extent:
         return ""
-    text = Extents(lambda name: written.sizes[name], used).text(extent)
+    text = Extents(lambda name: written.sizes[name], names).text(extent)
     if re.search(r"\b(max|min)\(", text):
         return None
-    asked = ", ".join(sorted(written.sizes[name] for name in used))
+    asked = ", ".join(sorted(written.sizes[name] for name in names))
     return f'"{text}"' if text.isidentifier() else f"lambda {asked}: {text}"
 
 
@@ -80,12 +80,12 @@ def outputs_of(written: Written) -> dict[str, str]:
 def _function(graph: Graph, kernel: Kernel, written: Written, *, in_pieces: bool) -> str:
     """The function that runs each launch once, on all of its items, or the only one on some."""
     outputs = outputs_of(written)
-    known = {**written.inputs, **outputs, **{name: f"&{called}" for name, called in written.named.items()}}
+    known = {**written.inputs, **outputs, **{name: f"&{names}" for name, names in written.named.items()}}
     parameters = [
-        *(f"const {TYPES[graph[name].dtype]} *{called}" for name, called in written.inputs.items()),
-        *(f"{TYPES[graph[name].dtype]} *{called}" for name, called in outputs.items()),
-        *(f"int64_t {called}" for called in written.sizes.values()),
-        *(f"{TYPES[graph[name].dtype]} {called}" for name, called in written.named.items()),
+        *(f"const {TYPES[graph[name].dtype]} *{names}" for name, names in written.inputs.items()),
+        *(f"{TYPES[graph[name].dtype]} *{names}" for name, names in outputs.items()),
+        *(f"int64_t {names}" for names in written.sizes.values()),
+        *(f"{TYPES[graph[name].dtype]} {names}" for name, names in written.named.items()),
         *(f"int64_t {place}" for place in (RANGE if in_pieces else ())),
     ]
     head = f"int32_t {written.name}({', '.join(parameters)})"
@@ -95,11 +95,11 @@ def _function(graph: Graph, kernel: Kernel, written: Written, *, in_pieces: bool
     return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
 
 
-def _body(kernel: Kernel, known: dict[str, str], written: Written, *, in_pieces: bool) -> list[str]:
+def _body(kernel: Kernel, mapping: dict[str, str], written: Written, *, in_pieces: bool) -> list[str]:
     scratch = [f"scratch_{k}" for k in range(len(kernel.of(Role.SCRATCH)))]
-    held = [_pointer(buffer, known) for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT))]
+    held = [_pointer(buffer, mapping) for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT))]
     sizes = ", ".join(written.sizes[binding.size] for binding in kernel.binding) or "0"
-    unused = [f"(void){called};" for name, called in written.sizes.items() if name not in _bound(kernel)]
+    unused = [f"(void){names};" for name, names in written.sizes.items() if name not in _bound(kernel)]
     start = [*unused, f"const int64_t sizes[] = {{{sizes}}};"]
     buffers = f"const void *buffers[] = {{{', '.join([*held, *scratch])}}};"
     if in_pieces:
@@ -124,10 +124,10 @@ def _body(kernel: Kernel, known: dict[str, str], written: Written, *, in_pieces:
     ]
 
 
-def _pointer(buffer: Buffer, known: dict[str, str]) -> str:
-    if buffer.source not in known:
+def _pointer(buffer: Buffer, mapping: dict[str, str]) -> str:
+    if buffer.source not in mapping:
         raise UnsupportedError(f"the kernel reads {buffer.source}, which is no input of the op")
-    return known[buffer.source]
+    return mapping[buffer.source]
 
 
 def _bound(kernel: Kernel) -> set[str]:

@@ -89,39 +89,39 @@ class _Walk:
         sources, results = (tuple(known[name] for name in each) for each in names)
         return Ends(sources, results)
 
-    def backwards(self, known: dict[str, str]) -> dict[str, str] | None:
+    def backwards(self, mapping: dict[str, str]) -> dict[str, str] | None:
         """Match what the operators read that make a value, one after the other, up to the sources."""
-        waiting, done = list(known), set[str]()
+        waiting, done = list(mapping), set[str]()
         while waiting:
             name = waiting.pop()
             if name in done or name in self.path.ends.sources or self.makers.get(name) not in self.path.positions:
                 continue
             done.add(name)
-            if known[name] not in self.makers:
+            if mapping[name] not in self.makers:
                 return None
-            one, other = self.nodes[self.makers[name]], self.nodes[self.makers[known[name]]]
+            one, other = self.nodes[self.makers[name]], self.nodes[self.makers[mapping[name]]]
             if not _alike(one, other):
                 return None
             for left, right in (
                 *zip(one.input, other.input, strict=True),
                 *zip(one.output, other.output, strict=False),
             ):
-                known.setdefault(left, right)
+                mapping.setdefault(left, right)
             waiting += [left for left in one.input if left]
-        return known
+        return mapping
 
-    def forwards(self, one: onnx.NodeProto, known: dict[str, str]) -> None:
+    def forwards(self, one: onnx.NodeProto, mapping: dict[str, str]) -> None:
         """An operator that makes another result, found by what it reads of what is known."""
-        if all(name in known for name in one.output if name):
+        if all(name in mapping for name in one.output if name):
             return
-        read = [known[name] for name in one.input if name in known]
+        read = [mapping[name] for name in one.input if name in mapping]
         for other in self.readers.get(read[0], ()) if read else ():
             same = _alike(one, other) and all(
-                known.get(left, right) == right for left, right in zip(one.input, other.input, strict=True)
+                mapping.get(left, right) == right for left, right in zip(one.input, other.input, strict=True)
             )
             if same:
-                known.update(zip(one.input, other.input, strict=True))
-                known.update(zip(one.output, other.output, strict=False))
+                mapping.update(zip(one.input, other.input, strict=True))
+                mapping.update(zip(one.output, other.output, strict=False))
                 return
 
 

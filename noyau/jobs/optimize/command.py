@@ -108,14 +108,14 @@ def optimize_file(arguments: argparse.Namespace, model: Path, output: Path, *, k
         within_s=_seconds(arguments.within),
     )
     with progress() as say:
-        made = optimize(model, wishes, say)
-        made.save(output)
+        result = optimize(model, wishes, say)
+        result.save(output)
         if arguments.json is not None:
-            made.report.write(arguments.json)
-    Console().print(made.report)
+            result.report.write(arguments.json)
+    Console().print(result.report)
     if keep:
-        print(f"\n{_written(output, made.library is not None)}")
-    return _verdict(made.report, required)
+        print(f"\n{_written(output, result.library is not None)}")
+    return _verdict(result.report, required)
 
 
 def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
@@ -124,13 +124,13 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
 
     from noyau.jobs.optimize.torch import job
 
-    given = {
+    names = {
         "--between": arguments.between,
         "--with": arguments.ops,
         "--only": arguments.only,
         "--drop": arguments.drop,
     }
-    for option, value in given.items():
+    for option, value in names.items():
         if value:
             raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
     sizes = sizes_of(arguments.dim)
@@ -156,13 +156,13 @@ def require_places(model: Path, output: Path, record: Path | None) -> None:
     """OutputError where what is to be written has no place, or would be written over the model: before any work."""
     from noyau.hosts.onnxruntime.model_files import library_path
 
-    taken = {os.path.realpath(model): "the model itself"}
+    occupied = {os.path.realpath(model): "the model itself"}
     places = {"the fused model": output, "its library": library_path(output)}
     for what, place in {**places, **({} if record is None else {"the record": record})}.items():
         end = os.path.realpath(place)
-        if end in taken:
-            raise OutputError(f"{what} would go to {place}, which is {taken[end]}: name another file")
-        taken[end] = what
+        if end in occupied:
+            raise OutputError(f"{what} would go to {place}, which is {occupied[end]}: name another file")
+        occupied[end] = what
         if not os.path.isdir(place.parent):
             raise OutputError(f"{place.parent} is no folder: make it first")
         if os.path.isdir(place) or not os.access(place.parent, os.W_OK | os.X_OK):

@@ -118,10 +118,10 @@ class Report(Record):
     @property
     def doubts(self) -> str:
         """Change of the machine that makes the times doubtful, and what to do; or nothing."""
-        timed = any(kernel.verdict is not None for kernel in self.kernels)
-        told = unsteady(*self.conditions, self.machine.cores) if timed and self.conditions else ""
+        timings = any(kernel.verdict is not None for kernel in self.kernels)
+        message = unsteady(*self.conditions, self.machine.cores) if timings and self.conditions else ""
         advice = "end other work on this machine and run it again with --fresh"
-        return f"the times are doubtful: {told}; {advice}" if told else ""
+        return f"the times are doubtful: {message}; {advice}" if message else ""
 
     @property
     def kept(self) -> tuple[KernelRecord, ...]:

@@ -16,7 +16,7 @@ from noyau.jobs.optimize.record import BindingRecord, KernelRecord, NotFused
 def record(candidate: Candidate) -> KernelRecord:
     """One kernel's line; the numbers are of the binding that its verdict rests on."""
     exact, decider = candidate.certificate, decisive(candidate.timings)
-    made = KernelRecord(
+    result = KernelRecord(
         candidate.planned.operator,
         len(candidate.planned.groups),
         candidate.planned.replaces,
@@ -28,15 +28,15 @@ def record(candidate: Candidate) -> KernelRecord:
         bindings=tuple(binding(timing) for timing in candidate.timings),
     )
     if decider is None:
-        return made
-    found = decider.comparison
+        return result
+    comparison = decider.comparison
     return replace(
-        made,
+        result,
         bytes=None if decider.traffic is None else decider.traffic.bytes,
         verdict=overall(timing.verdict for timing in candidate.timings),
-        speedup=found.speedup,
-        speedup_low=found.low,
-        speedup_high=found.high,
+        speedup=comparison.speedup,
+        speedup_low=comparison.low,
+        speedup_high=comparison.high,
         floor_ratio=decider.floor_ratio,
         after_s=decider.hot.after_median_s,
     )

@@ -72,8 +72,8 @@ def _header(report: Report, width: int, show: Show) -> Iterator[RenderableType]:
     machine = report.machine
     cores = several(machine.cores, "core")
     runtime = next((name for name in ("torch", "onnxruntime") if name in machine.versions), "")
-    told = f"{runtime} {machine.versions[runtime]}" if runtime else ""
-    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, told]
+    message = f"{runtime} {machine.versions[runtime]}" if runtime else ""
+    facts = [f"{machine.cpu}, {cores}, {machine.level}", machine.compiler, message]
     yield from hanging(show("; ".join(filter(None, facts))), width, rest="  ", style="dim")
 
 
@@ -96,8 +96,8 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
             yield indent + _line([column.cells[place] for column in line], line)
         yield from hanging(f"for {_replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
         if kernel.reason:
-            told = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
-            yield from hanging(told, width, "    ", "      ", _alarm(kernel))
+            message = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
+            yield from hanging(message, width, "    ", "      ", _alarm(kernel))
     yield Text()
 
 
@@ -181,10 +181,10 @@ def _ceiling(report: Report, width: int) -> Iterator[RenderableType]:
     if report.ceiling is None:
         return
     reached = report.end_to_end.speedup
-    told = "" if reached is None else f"; {_ratio(reached)} reached"
+    message = "" if reached is None else f"; {_ratio(reached)} reached"
     if reached is not None and reached >= report.ceiling:
-        told = "; all of it is reached, as far as the clock can tell"
-    yield from hanging(f"Fusing could gain at most {_ratio(report.ceiling)} here{told}.", width, rest="  ")
+        message = "; all of it is reached, as far as the clock can tell"
+    yield from hanging(f"Fusing could gain at most {_ratio(report.ceiling)} here{message}.", width, rest="  ")
 
 
 def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[RenderableType]:
@@ -233,8 +233,8 @@ def _speedup(kernel: KernelRecord) -> str:
     if kernel.speedup is None:
         return "-"
     if len(kernel.bindings) > 1:
-        found = [binding.speedup for binding in kernel.bindings]
-        return f"{_ratio(min(found))} to {_ratio(max(found))}"
+        results = [binding.speedup for binding in kernel.bindings]
+        return f"{_ratio(min(results))} to {_ratio(max(results))}"
     if kernel.speedup_low is None or kernel.speedup_high is None:
         return _ratio(kernel.speedup)
     return f"{_ratio(kernel.speedup)} [{_ratio(kernel.speedup_low)[:-1]}, {_ratio(kernel.speedup_high)[:-1]}]"

@@ -59,14 +59,14 @@ class ShownModel(Staged, Printed):
         raise no_such(kernel, self.plan.kernels)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        places = [group for planned in self.plan.kernels for group in planned.groups]
+        places = [group for kernel in self.plan.kernels for group in kernel.groups]
         covered = sum(len(group.positions) for group in places)
         count = f": {covered} of {len(self.operators)} operators in {several(len(self.plan.kernels), 'kernel')}"
         yield Text.assemble((printable(self.title), "bold"), count)
         if self.origin:
             yield from hanging(self.origin, options.max_width, rest="  ", style="dim")
-        for planned in self.plan.kernels:
-            yield from _kernel(planned, options.max_width)
+        for kernel in self.plan.kernels:
+            yield from _kernel(kernel, options.max_width)
         left = [*reasons(self.partition.cuts, self.operators), *self._refused()]
         if left:
             yield Text("\nWhy the rest is as it is", style="bold")
@@ -86,23 +86,23 @@ class ShownModel(Staged, Printed):
             yield _few(names), reason
 
 
-def _certificate(planned: Planned, target: str) -> str:
+def _certificate(kernel: Planned, target: str) -> str:
     """Evidence on a kernel without a run of the model."""
     options = c_compiler.CompilerOptions(target=target, export=True)
     try:
-        judged = compile_kernels([planned], options)[0]
+        judged = compile_kernels([kernel], options)[0]
     except BuildError as error:
-        judged = Candidate(planned, reason=f"not tried: {error}")
+        judged = Candidate(kernel, reason=f"not tried: {error}")
     tried = certify_candidate(judged, Activations({}, {}, made_up=False), options, seed=0)
     return replace(tried, note=_TRIED if tried.certificate else "").evidence
 
 
-def _kernel(planned: Planned, width: int) -> Iterator[RenderableType]:
+def _kernel(kernel: Planned, width: int) -> Iterator[RenderableType]:
     """A kernel in a few lines: its name, what it replaces, what it reads and writes."""
-    group, buffers = planned.groups[0], [printable(spell(buffer)) for buffer in planned.kernel.buffers]
-    reads, count = len(group.inputs), len(planned.groups)
-    yield Text.assemble("\n", (planned.operator, "bold"), (f"  {count} places" if count > 1 else "", "dim"))
-    yield from hanging(", ".join(map(printable, planned.replaces)), width, "  replaces  ")
+    group, buffers = kernel.groups[0], [printable(spell(buffer)) for buffer in kernel.kernel.buffers]
+    reads, count = len(group.inputs), len(kernel.groups)
+    yield Text.assemble("\n", (kernel.operator, "bold"), (f"  {count} places" if count > 1 else "", "dim"))
+    yield from hanging(", ".join(map(printable, kernel.replaces)), width, "  replaces  ")
     for number, buffer in enumerate(buffers[: reads + len(group.outputs)]):
         head = {0: "  reads     ", reads: "  writes    "}.get(number, " " * 12)
         yield from hanging(buffer, width, head, " " * 14)
@@ -131,8 +131,8 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
     ModelError where the file is no model, InputError where the ends of the path enclose no graph."""
     original = open_model(Path(path))
     cut, level = cut_of(original, between), c_compiler.resolve_target(target)
-    planned = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
-    return ShownModel(original.name, original.operators, cut, planned, level, origin(original))
+    kernel = installable(plan(cut.groups, original.operators, level), original.model, original.folder)
+    return ShownModel(original.name, original.operators, cut, kernel, level, origin(original))
 
 
 def origin(original: SourceModel) -> str:

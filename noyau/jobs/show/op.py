@@ -79,10 +79,10 @@ def show_op(description: Description, instance: Instance, language: str = "c") -
     """View an op for inputs of these dtypes and ranks, in a language."""
     try:
         wanted = Specialization(instance, description.reference.constants, sizes=usual_sizes(instance, {}))
-        made: GeneratedProgram | str = generate(description, wanted, language)
+        result: GeneratedProgram | str = generate(description, wanted, language)
     except UnsupportedError as error:
-        made = str(error)
-    return ShownOp(description, instance, made)
+        result = str(error)
+    return ShownOp(description, instance, result)
 
 
 def _step(step: Step, width: int) -> Iterator[RenderableType]:

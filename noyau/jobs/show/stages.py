@@ -64,8 +64,8 @@ class Staged(ABC):
     def _chosen(self, kernel: str | None) -> Sequence[KernelStages]:
         chosen = [each for each in self.stages if kernel in (None, each.name)]
         if kernel is not None and not chosen:
-            known = ", ".join(each.name for each in self.stages) or "none"
-            raise InputError(f"there is no generated kernel {printable(kernel)}; there are: {known}")
+            names = ", ".join(each.name for each in self.stages) or "none"
+            raise InputError(f"there is no generated kernel {printable(kernel)}; there are: {names}")
         return chosen
 
 
@@ -104,16 +104,16 @@ def stages_of_plan(kernels: Sequence[Planned]) -> list[KernelStages]:
     return [_planned(each) for each in kernels]
 
 
-def _planned(planned: Planned) -> KernelStages:
-    group = planned.groups[0]
+def _planned(kernel: Planned) -> KernelStages:
+    group = kernel.groups[0]
     printers: dict[str, Callable[[], str]] = {
         "graph": lambda: graph_text(group.original),
         "normal": lambda: graph_text(group.graph),
         "loops": lambda: kernel_text(group.kernel),
-        "scheduled": lambda: kernel_text(planned.kernel),
-        "text": lambda: planned.text,
+        "scheduled": lambda: kernel_text(kernel.kernel),
+        "text": lambda: kernel.text,
     }
-    return KernelStages(planned.operator, printers)
+    return KernelStages(kernel.operator, printers)
 
 
 def stages_of_program(generated: GeneratedProgram) -> list[KernelStages]:

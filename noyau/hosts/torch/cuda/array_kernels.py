@@ -56,34 +56,34 @@ class DeviceKernel:
         `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten, an input was
         changed, or a cell of an output was never written."""
         given, poison = [self.tensor(array) for array in arrays], PLAIN if pieces > 1 else 0
-        made = self.run_in(Room(self.name, poison), given)
+        result = self.run_in(Room(self.name, poison), given)
         for number, (tensor, buffer) in enumerate(zip(given, self.kernel.of(Role.INPUT), strict=True)):
             if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
                 raise changed_input(self.name, number)
-        suspects = [_holds(array, buffer, poison) for array, buffer in zip(made, self.outputs, strict=True)]
+        suspects = [_holds(array, buffer, poison) for array, buffer in zip(result, self.outputs, strict=True)]
         if any(suspect.any() for suspect in suspects):
             # As noyau.toolchain.c.library has it: a right value has the bits of one poison at most.
             again = self.run_in(Room(self.name, OTHER), given)
             for number, (suspect, array, buffer) in enumerate(zip(suspects, again, self.outputs, strict=True)):
                 refuse_unwritten(self.name, f"its output {number}", suspect & _holds(array, buffer, OTHER))
-        return made
+        return result
 
     def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
         """The results as arrays, of memory of a room. CheckError where something was written beside what was asked
         for."""
-        made = self.run(tensors, room.empty)
+        result = self.run(tensors, room.empty)
         room.require_untouched()
-        return made
+        return result
 
     def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
         """The results as arrays, in tensors that `empty` makes."""
         before, TAPE.empty = TAPE.empty, empty
         try:
             with device_errors(self.name, self.device), guard(self.device):
-                made = self.function(*tensors)
+                result = self.function(*tensors)
         finally:
             TAPE.empty = before
-        results = made if isinstance(made, tuple) else (made,)
+        results = result if isinstance(result, tuple) else (result,)
         return [array_of(t, b.dtype) for t, b in zip(results, self.outputs, strict=True)]
 
     def tensor(self, array: Array) -> Tensor:

@@ -31,7 +31,7 @@ _OWN_ALONE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
 def _exchange() -> Callable[[Any], int] | None:
     """The driver's function that gives a thread another mode, and its old one; None where there is none."""
     try:
-        made: Callable[[Any], int] = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+        result: Callable[[Any], int] = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
     except (OSError, AttributeError):
         return None
-    return made
+    return result

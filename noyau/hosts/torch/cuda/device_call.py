@@ -27,8 +27,8 @@ class DeviceCall:
         self.turns = any(self.axes)
 
     def __call__(self, *tensors: Tensor) -> Any:
-        made = self.launcher(self.in_memory(tensors))
-        return made if len(made) > 1 else made[0]
+        result = self.launcher(self.in_memory(tensors))
+        return result if len(result) > 1 else result[0]
 
     def in_memory(self, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
         """The tensors as the kernel takes them: their axes in the order of memory."""

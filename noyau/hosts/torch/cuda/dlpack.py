@@ -15,9 +15,9 @@ from noyau.errors import UnsupportedError
 from noyau.hosts.detection import lies_on_gpu
 
 
-def tensors_of(names: Sequence[str], given: Sequence[Any]) -> list[Any]:
+def tensors_of(names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
     """The arguments, arrays on a GPU as tensors; everything else as it is. Nothing is copied."""
-    return [tensor_of(name, each) if lies_on_gpu(each) else each for name, each in zip(names, given, strict=True)]
+    return [tensor_of(name, each) if lies_on_gpu(each) else each for name, each in zip(names, arguments, strict=True)]
 
 
 def tensor_of(name: str, array: Any) -> torch.Tensor:
@@ -25,13 +25,13 @@ def tensor_of(name: str, array: Any) -> torch.Tensor:
     UnsupportedError where torch has no such dtype or strides, or no GPU."""
     try:
         if hasattr(array, "__dlpack__"):
-            made: torch.Tensor = torch.from_dlpack(array)
-            return made
+            result: torch.Tensor = torch.from_dlpack(array)
+            return result
         wait_for(array.__cuda_array_interface__.get("stream"))
         return torch.as_tensor(array, device="cuda")
     except Exception as error:
-        told = " ".join(str(error).split())[:300] or type(error).__name__
-        raise UnsupportedError(f"{name}, of {type(array).__name__}, cannot be taken as a tensor: {told}") from error
+        message = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UnsupportedError(f"{name}, of {type(array).__name__}, cannot be taken as a tensor: {message}") from error
 
 
 def wait_for(stream: int | None) -> None:
@@ -40,11 +40,11 @@ def wait_for(stream: int | None) -> None:
         torch.cuda.current_stream().wait_stream(torch.cuda.ExternalStream(stream))
 
 
-def give_back(made: Any, like: Any) -> Any:
+def give_back(result: Any, like: Any) -> Any:
     """Results as arrays of the package of `like`, on the same memory; as tensors where it takes none, or lacks the
     dtype."""
-    if isinstance(made, tuple):
-        return tuple(give_back(each, like) for each in made)
+    if isinstance(result, tuple):
+        return tuple(give_back(each, like) for each in result)
     top = type(like).__module__.partition(".")[0]
     taken = getattr(sys.modules.get(top), "from_dlpack", None)
     if top in ("numba", "numba_cuda"):
@@ -53,8 +53,8 @@ def give_back(made: Any, like: Any) -> Any:
             torch.cuda.current_stream().synchronize()
         taken = getattr(sys.modules.get("numba.cuda"), "as_cuda_array", None)
     if taken is None:
-        return made
+        return result
     try:
-        return taken(made)
+        return taken(result)
     except (TypeError, ValueError, RuntimeError, AttributeError, BufferError):
-        return made
+        return result

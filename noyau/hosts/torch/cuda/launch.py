@@ -132,8 +132,8 @@ def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
         found = names.get(f"{kernel.name}_{at}")
         if found is not None and not isinstance(found, Launch):
             names[f"{kernel.name}_{at}"] = Launch(found)  # type: ignore[index]  # a dict behind a Mapping
-    made: Callable[..., Any] = names[kernel.name]
-    return made
+    result: Callable[..., Any] = names[kernel.name]
+    return result
 
 
 class Launcher:
@@ -163,8 +163,8 @@ class Launcher:
         require_free(self.called)
         noted = CallRecord(tensors, self.called)
         with device_errors(self.called, device, noted.made), guard(device), beside_captures():
-            made = record_call(noted, self.function, tensors, self.tiles)
-        results = made if isinstance(made, tuple) else (made,)
+            result = record_call(noted, self.function, tensors, self.tiles)
+        results = result if isinstance(result, tuple) else (result,)
         noted.results = tuple(map(noted.place, results))
         if noted.again and device.type == "cuda" and min(noted.results) >= 0:
             kept = self.plans if len(self.plans) < MOST_PLANS else {}

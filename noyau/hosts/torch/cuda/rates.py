@@ -33,12 +33,12 @@ def measured_gpu(device: int = 0, *, refresh: bool = False) -> GpuRates:
     BuildError where there is no CUDA device; takes some seconds."""
     if lacks := absence(device):
         raise BuildError(lacks)
-    found = None if refresh else recall_gpu(device_text(device))
-    if found is None:
+    recalled_value = None if refresh else recall_gpu(device_text(device))
+    if recalled_value is None:
         with torch.cuda.device(device):
-            found = _measured_now(device)
-        keep(device_text(device), found)
-    return found
+            recalled_value = _measured_now(device)
+        keep(device_text(device), recalled_value)
+    return recalled_value
 
 
 def gpu_of(device: int) -> GpuIdentity:
@@ -84,12 +84,12 @@ def _curve(
     clock: BlockedClock, calls: Callable[[int], list[Call]], sizes: list[int], temperature: str
 ) -> dict[int, float]:
     """Bytes per second by the bytes that move: of the best of some kernels."""
-    found = {}
+    entries = {}
     for size in sizes:
         rates = [size / _median_s(clock, call, cold=temperature == COLD) for call in calls(size)]
         if rates:
-            found[size] = max(rates)
-    return found
+            entries[size] = max(rates)
+    return entries
 
 
 def _median_s(clock: BlockedClock, call: Call, *, cold: bool, samples: int = _SAMPLES) -> float:
@@ -155,13 +155,13 @@ def _launches(clock: BlockedClock) -> dict[str, float]:
         calls["triton"] = idler(cell)
     except MissingExtraError:
         pass
-    found = {"empty_pair": clock.overhead_s}
+    entries = {"empty_pair": clock.overhead_s}
     for name, call in calls.items():
-        found[f"kernel, {name}"] = _median_s(clock, call, cold=False)
-        found[f"host, {name}"] = statistics.median(clock.sample(call, cold=False).host_s for _ in range(_SAMPLES))
-        found[f"row of launches, {name}"] = _in_a_row(call)
-    found["until the host knows"] = statistics.median(_until_known(calls["torch"]) for _ in range(_SAMPLES))
-    return found
+        entries[f"kernel, {name}"] = _median_s(clock, call, cold=False)
+        entries[f"host, {name}"] = statistics.median(clock.sample(call, cold=False).host_s for _ in range(_SAMPLES))
+        entries[f"row of launches, {name}"] = _in_a_row(call)
+    entries["until the host knows"] = statistics.median(_until_known(calls["torch"]) for _ in range(_SAMPLES))
+    return entries
 
 
 def _in_a_row(call: Call) -> float:
@@ -184,7 +184,7 @@ def _until_known(call: Call) -> float:
 
 def _transfers() -> Mapping[str, Mapping[int, float]]:
     """Bytes per second between host and device, by the clock of the host, until both are done."""
-    found: dict[str, dict[int, float]] = {}
+    by_name: dict[str, dict[int, float]] = {}
     for size in _TRANSFERS:
         there = torch.empty(size, dtype=torch.uint8, device="cuda")
         for kind in ("pageable", "pinned"):
@@ -195,8 +195,8 @@ def _transfers() -> Mapping[str, Mapping[int, float]]:
                     return target.copy_(source, non_blocking=True)
 
                 took_s = min(_until_known(call) for _ in range(4))
-                found.setdefault(f"{way}, {kind}", {})[size] = size / took_s
-    return found
+                by_name.setdefault(f"{way}, {kind}", {})[size] = size / took_s
+    return by_name
 
 
 def _flush(clock: BlockedClock, device: int) -> dict[str, float]:

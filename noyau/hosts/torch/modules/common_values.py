@@ -142,27 +142,27 @@ def _is_inexact(comparison: fx.Node) -> bool:
 
 def _behind(nodes: Iterable[object]) -> set[fx.Node]:
     """The nodes, and all that they are computed from."""
-    waiting, found = [each for each in nodes if isinstance(each, fx.Node)], set[fx.Node]()
+    waiting, results = [each for each in nodes if isinstance(each, fx.Node)], set[fx.Node]()
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
+        if node not in results:
+            results.add(node)
             waiting += node.all_input_nodes
-    return found
+    return results
 
 
 def _sources(node: fx.Node, forward: set[fx.Node]) -> set[fx.Node]:
     """Values of forward that backward makes a value of, through views; nothing where it hangs on gradients."""
-    waiting, found = [node], set[fx.Node]()
+    waiting, results = [node], set[fx.Node]()
     while waiting:
         each = waiting.pop()
         if each in forward and each.op != "placeholder" and not shows(each):
-            found.add(each)
+            results.add(each)
         elif each.op == "placeholder" and each not in forward:
             return set()
         else:
             waiting += each.all_input_nodes
-    return found
+    return results
 
 
 def _stems(some: set[fx.Node], others: set[fx.Node]) -> bool:

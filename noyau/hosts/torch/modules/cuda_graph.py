@@ -47,8 +47,8 @@ _SIDES: dict[torch.device, Any] = {}
 def is_repeatable(graph: fx.Graph) -> bool:
     """Whether a graph does the same whenever it is given the same, all of it on one GPU: nothing in it draws numbers,
     keeps a state of its own, or reads what the host has."""
-    found = {device for node in graph.nodes for device in _devices(node)}
-    return len(found) == 1 and found.pop().type == "cuda" and all(map(_is_recordable, graph.nodes))
+    entries = {device for node in graph.nodes for device in _devices(node)}
+    return len(entries) == 1 and entries.pop().type == "cuda" and all(map(_is_recordable, graph.nodes))
 
 
 def _devices(node: fx.Node) -> Iterator[torch.device]:
@@ -107,9 +107,9 @@ class GraphReplay:
     """A function of a list of tensors on a GPU, which is recorded when it was called a few times. `changed`: the
     places of arguments that it changes, which are never copied."""
 
-    def __init__(self, known: Known, given: Sequence[Any], changed: frozenset[int] = frozenset()) -> None:
+    def __init__(self, known: Known, arguments: Sequence[Any], changed: frozenset[int] = frozenset()) -> None:
         self.known, self.changed = known, changed
-        self.places = [at for at, each in enumerate(given) if isinstance(each, Tensor)]
+        self.places = [at for at, each in enumerate(arguments) if isinstance(each, Tensor)]
         self.before: list[Place] = []
         self.moving: set[int] = set()
         self.calls, self.tries, self.is_over = 0, 0, not self.places
@@ -194,11 +194,11 @@ class Clock:
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start_s = time.perf_counter()
         start.record()
-        made = known(arguments)
+        result = known(arguments)
         end.record()
         self.host_s = min(self.host_s, time.perf_counter() - start_s)
         self.marks.append((start, end))
-        return made
+        return result
 
     def spans_s(self) -> list[float]:
         """Seconds of the GPU between marks that it has passed."""
@@ -265,18 +265,18 @@ def record_graph(
         rooms = {at: room_of(arguments[at]) for at in moving}
     given = [rooms.get(at, each) for at, each in enumerate(arguments)]
     own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
-    made = GraphRecording(torch.cuda.CUDAGraph(), rooms, fixed, places)
+    result = GraphRecording(torch.cuda.CUDAGraph(), rooms, fixed, places)
     held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
     try:
-        made.results = capture_graph(made.graph, known, given, device)
-        require_apart(tensors_in(made.results), own)
+        result.results = capture_graph(result.graph, known, given, device)
+        require_apart(tensors_in(result.results), own)
         held = torch.cuda.memory_reserved(device) - held
         if held > MOST_HELD:
             raise RuntimeError(f"its recording holds {held} bytes")
     except BaseException:
-        made.close()
+        result.close()
         raise
-    return made
+    return result
 
 
 def room_of(tensor: Tensor) -> Tensor:
@@ -323,13 +323,13 @@ def capture_body(graph: Any, known: Known, given: list[Any]) -> Any:
     end of what went wrong is one more."""
     graph.capture_begin(capture_error_mode="thread_local")
     try:
-        made = known(given)
+        result = known(given)
     except BaseException:
         with contextlib.suppress(RuntimeError):
             graph.capture_end()
         raise
     graph.capture_end()
-    return made
+    return result
 
 
 def _forget_memory_of_blas() -> None:

@@ -26,58 +26,58 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ODD = 50  # of so many cells, one is odd
 
 
-def normal(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def normal(cases: Tensor, noise: torch.Generator) -> Tensor:
     """As they were drawn, from the standard normal."""
     del noise
-    return drawn
+    return cases
 
 
-def mixed(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def mixed(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Many magnitudes, zeros of either sign among them, and a few infinities and NaN."""
-    exponents = torch.empty_like(drawn).normal_(generator=noise) * 2
-    made = drawn * torch.exp2(exponents)
+    exponents = torch.empty_like(cases).normal_(generator=noise) * 2
+    made = cases * torch.exp2(exponents)
     for number in (0.0, -0.0):
-        made = made.masked_fill(_some(drawn, noise, _ODD), number)
+        made = made.masked_fill(_some(cases, noise, _ODD), number)
     for number in (float("inf"), float("-inf"), float("nan")):
-        made = made.masked_fill(_some(drawn, noise, max(drawn.numel() // 2, 4 * _ODD)), number)
+        made = made.masked_fill(_some(cases, noise, max(cases.numel() // 2, 4 * _ODD)), number)
     return made
 
 
-def far(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def far(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Far from zero, beside how far apart they are."""
     del noise
-    return drawn * 0.01 + 100
+    return cases * 0.01 + 100
 
 
-def equal(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def equal(cases: Tensor, noise: torch.Generator) -> Tensor:
     """All alike."""
     del noise
-    return drawn.reshape(-1)[:1].expand(drawn.numel()).reshape(drawn.shape).clone() if drawn.numel() else drawn
+    return cases.reshape(-1)[:1].expand(cases.numel()).reshape(cases.shape).clone() if cases.numel() else cases
 
 
-def outlier(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def outlier(cases: Tensor, noise: torch.Generator) -> Tensor:
     """One large number in some rows."""
-    return drawn.masked_fill(_some(drawn, noise, 1000), 300.0)
+    return cases.masked_fill(_some(cases, noise, 1000), 300.0)
 
 
-def alternating(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def alternating(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Signs that alternate, so that sums cancel."""
     del noise
-    flat = drawn.abs().reshape(-1)
+    flat = cases.abs().reshape(-1)
     signs = 1 - 2 * (torch.arange(flat.numel(), device=flat.device) % 2)
-    return (flat * signs).reshape(drawn.shape)
+    return (flat * signs).reshape(cases.shape)
 
 
-def denormals(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def denormals(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Below what is normal in float32."""
     del noise
-    return drawn * torch.finfo(torch.float32).tiny / 4
+    return cases * torch.finfo(torch.float32).tiny / 4
 
 
-def zeros(drawn: Tensor, noise: torch.Generator) -> Tensor:
+def zeros(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Nothing but zeros."""
     del noise
-    return torch.zeros_like(drawn)
+    return torch.zeros_like(cases)
 
 
 _MADE: Mapping[str, Pattern] = {
@@ -101,27 +101,27 @@ class Drawer:
     """Inputs of a group, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
     where these do not fit together."""
 
-    def __init__(self, group: Group, found: TracedGraph, device: torch.device, sized: Sized = hinted) -> None:
-        self.group, self.found, self.device, self.sized = group, found, device, sized
-        self.maker = Maker(group.original, sizes_of(group, found, sized), np.random.default_rng(0), frozenset())
-        self.reads = isolate(found, group)[1]
+    def __init__(self, group: Group, source: TracedGraph, device: torch.device, sized: Sized = hinted) -> None:
+        self.group, self.source, self.device, self.sized = group, source, device, sized
+        self.maker = Maker(group.original, sizes_of(group, source, sized), np.random.default_rng(0), frozenset())
+        self.reads = isolate(source, group)[1]
 
     def drawn(self, pattern: str, seed: int) -> dict[str, Any]:
         """A value for each node that is read, by its name, and for each input of the graph, by its."""
         noise = torch.Generator(self.device).manual_seed(seed)
         self.maker.rng = np.random.default_rng(seed)
-        made: dict[str, Any] = {}
+        result: dict[str, Any] = {}
         integers: dict[str, np.ndarray] = {}
         known = {node.output: node for node in self.group.original.inputs}
         for node in sorted(known.values(), key=lambda node: bool(self.maker.tables(node))):
-            giver = self.found.givers.get(node.output)
+            giver = self.source.givers.get(node.output)
             if giver is None:
                 raise InputError(f"{node.output} is no value of torch's")
-            made[node.output] = made[giver.name] = self.tensor(node, giver.meta["val"], pattern, noise, integers)
+            result[node.output] = result[giver.name] = self.tensor(node, giver.meta["val"], pattern, noise, integers)
         for read in self.reads:
-            if read.name not in made:
-                made[read.name] = self.beside(read)
-        return made
+            if read.name not in result:
+                result[read.name] = self.beside(read)
+        return result
 
     def beside(self, read: fx.Node) -> Any:
         """Value of a node that the graph of the group knows, as positions, or asks for its shape alone."""
@@ -141,8 +141,8 @@ class Drawer:
         room, shape = self.room(fake), [self.sized(extent) for extent in fake.shape]
         if fake.dtype.is_floating_point:
             wide = torch.float64 if fake.dtype is torch.float64 else torch.float32
-            drawn = torch.empty(room.shape, dtype=wide, device=self.device).normal_(generator=noise)
-            made = _MADE[pattern](drawn, noise)
+            cases = torch.empty(room.shape, dtype=wide, device=self.device).normal_(generator=noise)
+            made = _MADE[pattern](cases, noise)
             room.copy_(made.abs() if self.is_under_a_root(node) else made)
         elif fake.dtype is torch.bool:
             room.copy_(torch.rand(room.shape, generator=noise, device=self.device) < 0.7)
@@ -171,28 +171,28 @@ def _stays_positive(use: Use) -> bool:
             return False
 
 
-def other_sizes(found: TracedGraph) -> list[Sized]:
+def other_sizes(source: TracedGraph) -> list[Sized]:
     """Sizes that torch did not see, where sizes of its graph are names: about half of each, and primes above them; no
     two names have the same. None where a name stands in no size alone."""
-    seen: dict[Any, int] = {}
-    for node in found.program.nodes:
+    visited: dict[Any, int] = {}
+    for node in source.program.nodes:
         fake = node.meta.get("val") if node.op == "placeholder" else None
         for size in (*fake.shape, *fake.stride()) if isinstance(fake, Tensor) else (fake,):
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                seen[size.node.expr] = hinted(size)
-    if not seen:
+                visited[size.node.expr] = hinted(size)
+    if not visited:
         return []
     halves, primes = set[int](), set[int]()
-    half = {name: _beyond(max(1, size // 2), halves, lambda _: True) for name, size in seen.items()}
-    prime = {name: _beyond(size, primes, _is_prime) for name, size in seen.items()}
+    half = {name: _beyond(max(1, size // 2), halves, lambda _: True) for name, size in visited.items()}
+    prime = {name: _beyond(size, primes, _is_prime) for name, size in visited.items()}
     return [partial(_size_at, half), partial(_size_at, prime)]
 
 
-def _beyond(size: int, taken: set[int], fits: Callable[[int], bool]) -> int:
+def _beyond(size: int, occupied: set[int], fits: Callable[[int], bool]) -> int:
     """The first number above a size that fits and is not taken, which then it is."""
-    made = next(number for number in count(size + 1) if fits(number) and number not in taken)
-    taken.add(made)
-    return made
+    result = next(number for number in count(size + 1) if fits(number) and number not in occupied)
+    occupied.add(result)
+    return result
 
 
 def _is_prime(number: int) -> bool:

@@ -48,13 +48,13 @@ def update_in_place(graph: fx.Graph) -> None:
 def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
     """The updates of arguments that can be made where those lie, and the copies that they then need not."""
     order = {node: at for at, node in enumerate(graph.nodes)}
-    found: dict[fx.Node, fx.Node] = {}
+    entries: dict[fx.Node, fx.Node] = {}
     for back in copies_back(graph):
         argument, update = back.args[:2]
         is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
         if is_update and _has_same_layout(argument, update) and _is_free(argument, update, back, order):
-            found[update] = back
-    return found
+            entries[update] = back
+    return entries
 
 
 def copies_back(graph: fx.Graph) -> Iterator[fx.Node]:
@@ -79,23 +79,23 @@ def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.N
 
 def _readers(value: fx.Node) -> set[fx.Node]:
     """Nodes that read memory of a value, through views too."""
-    waiting, seen = [value], set[fx.Node]()
+    waiting, visited = [value], set[fx.Node]()
     while waiting:
-        fresh = [user for user in waiting.pop().users if user not in seen]
-        seen.update(fresh)
+        fresh = [user for user in waiting.pop().users if user not in visited]
+        visited.update(fresh)
         waiting += [user for user in fresh if _shows(user)]
-    return seen
+    return visited
 
 
 def leaves(value: fx.Node, back: fx.Node | None = None) -> bool:
     """Whether memory of a value is given as a result, by itself or through views, but for the copy of it, `back`."""
-    waiting, seen = [value], {value, back}
+    waiting, visited = [value], {value, back}
     while waiting:
         for user in waiting.pop().users:
             if user.op == "output":
                 return True
-            if user not in seen and _shows(user):
-                seen.add(user)
+            if user not in visited and _shows(user):
+                visited.add(user)
                 waiting.append(user)
     return False
 
@@ -181,10 +181,10 @@ TOGETHER: dict[Any, Any] = {
 def join_updates(graph: fx.Graph) -> None:
     """Updates of several arguments by the same number, which nothing reads any more, are one call, where the last of
     them is."""
-    found: dict[Any, list[fx.Node]] = {}
+    entries: dict[Any, list[fx.Node]] = {}
     for node, key in _by_number(graph):
-        found.setdefault(key, []).append(node)
-    for (target, *_), nodes in found.items():
+        entries.setdefault(key, []).append(node)
+    for (target, *_), nodes in entries.items():
         if len(nodes) > 1:
             with graph.inserting_after(nodes[-1]):
                 graph.call_function(TOGETHER[target], ([node.args[0] for node in nodes], nodes[0].args[1]))

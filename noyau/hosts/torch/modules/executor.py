@@ -54,9 +54,9 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:
     """A graph of the same nodes."""
-    made = fx.Graph()
-    made.output(made.graph_copy(graph, {}))
-    return made
+    result = fx.Graph()
+    result.output(result.graph_copy(graph, {}))
+    return result
 
 
 def is_static(graph: fx.Graph) -> bool:
@@ -158,21 +158,21 @@ def inductor(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
     """The graph compiled by inductor."""
     from torch._inductor.compile_fx import compile_fx_inner
 
-    made: Boxed = compile_fx_inner(module, list(inputs))
-    return made
+    result: Boxed = compile_fx_inner(module, list(inputs))
+    return result
 
 
-def _eager_part(module: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
-    del given
+def _eager_part(module: fx.GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
+    del arguments
     run: Callable[..., Any] = module.forward
     return run
 
 
-def _inductor_part(module: fx.GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
+def _inductor_part(module: fx.GraphModule, arguments: Sequence[Any]) -> Callable[..., Any]:
     """A part as inductor compiles it for these tensors."""
     with torch._dynamo.utils.preserve_rng_state():
         compiled: Callable[..., Any] = torch.compile(module, backend="inductor", fullgraph=True, dynamic=False)
-        compiled(*given)
+        compiled(*arguments)
     return compiled
 
 

@@ -129,26 +129,26 @@ class Text:
         """A tensor that the graph holds."""
         self.values[node.name] = ViewForm(self.held(value))
 
-    def view(self, node: fx.Node, base: Tensor, made: Tensor) -> None:
+    def view(self, node: fx.Node, base: Tensor, result: Tensor) -> None:
         """A value that shows another one."""
         source = self.values[node.args[0].name]
         before = source.lies[2] if source.lies else 0
-        begins = before + made.storage_offset() - base.storage_offset()
-        lies = tuple(made.shape), tuple(made.stride()), begins
+        begins = before + result.storage_offset() - base.storage_offset()
+        lies = tuple(result.shape), tuple(result.stride()), begins
         same = source.lies is None and (tuple(base.shape), tuple(base.stride()), 0) == lies
-        self.values[node.name] = source if same else ViewForm(source.root, lies, made.element_size())
+        self.values[node.name] = source if same else ViewForm(source.root, lies, result.element_size())
 
-    def noted(self, name: str, made: Any) -> None:
+    def noted(self, name: str, result: Any) -> None:
         """Note a result that lies in memory of an argument."""
-        if isinstance(made, tuple | list):
-            for each in made:
+        if isinstance(result, tuple | list):
+            for each in result:
                 self.noted(name, each)
-        elif memory := _memory(made):
-            begin = (at for at in self.owners.get(memory, ()) if self.given[at].data_ptr() == made.data_ptr())
+        elif memory := _memory(result):
+            begin = (at for at in self.owners.get(memory, ()) if self.given[at].data_ptr() == result.data_ptr())
             if memory in self.owners:
                 self.stands[name] = next((f"a{at}" for at in begin), None)
 
-    def picked(self, node: fx.Node, made: Any) -> None:
+    def picked(self, node: fx.Node, result: Any) -> None:
         """One of several results."""
         source, at = node.args
         found = self.values[source.name]
@@ -157,10 +157,10 @@ class Text:
             return
         name = self.fresh()
         self.lines.append(Line(f"{name} = {found.root}[{at!r}]", (found.root,), name))
-        self.noted(name, made)
+        self.noted(name, result)
         self.values[node.name] = ViewForm(name)
 
-    def called(self, node: fx.Node, made: Any) -> None:
+    def called(self, node: fx.Node, result: Any) -> None:
         """A call of a function of torch's, or of a kernel that is not launched by numbers."""
         reads: list[str] = []
         self.mutates |= bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
@@ -169,7 +169,7 @@ class Text:
         words += [f"{key}={self.spelt(each, reads)}" for key, each in node.kwargs.items()]
         name = self.fresh()
         self.lines.append(Line(f"{name} = {function}({', '.join(words)})", tuple(reads), name))
-        self.noted(name, made)
+        self.noted(name, result)
         self.values[node.name] = ViewForm(name)
 
     def spelt(self, value: Any, reads: list[str]) -> str:
@@ -228,8 +228,8 @@ class Text:
             head += [self.held(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())
             self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
-        made = tuple(places[at] for at in plan.results)
-        self.values[node.name] = made if isinstance(results, tuple) else made[0]
+        result = tuple(places[at] for at in plan.results)
+        self.values[node.name] = result if isinstance(results, tuple) else result[0]
         return True
 
     def begins_well(self, shown: ViewForm) -> bool:
@@ -311,8 +311,8 @@ class Text:
             "slowly": slowly,
         }
         exec(compile(self.finished(), "<noyau: a compiled graph>", "exec"), names)  # noqa: S102  numbers and own names
-        made: Callable[[list[Any]], Any] = names["call"]
-        return made
+        result: Callable[[list[Any]], Any] = names["call"]
+        return result
 
 
 def _memory(value: Any) -> int:
@@ -327,10 +327,10 @@ def flat(module: fx.GraphModule, inputs: Sequence[Any], replays: bool = True) ->
     torch.OutOfMemoryError, and DeviceError where the device's context is lost."""
     update_in_place(module.graph)
     join_updates(module.graph)
-    made = Flat(module, replays) if is_static(module.graph) else eager(module, inputs)
+    result = Flat(module, replays) if is_static(module.graph) else eager(module, inputs)
 
-    run = with_device_errors("a compiled graph", made)
-    run.flat = made  # type: ignore[attr-defined]
+    run = with_device_errors("a compiled graph", result)
+    run.flat = result  # type: ignore[attr-defined]
     return run
 
 
@@ -369,52 +369,52 @@ class Flat:
 class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
     """The nodes of a graph one by one, each noted in a text."""
 
-    def __init__(self, module: fx.GraphModule, given: Sequence[Any]) -> None:
+    def __init__(self, module: fx.GraphModule, arguments: Sequence[Any]) -> None:
         super().__init__(module)
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-        self.text = Text(names, given)
+        self.text = Text(names, arguments)
         self.now: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:
         """A node, noted by how it is run."""
         self.now = n
-        made = super().run_node(n)
+        result = super().run_node(n)
         match n.op:
             case "get_attr":
-                self.text.constant(n, made)
+                self.text.constant(n, result)
             case "call_function":
-                self.note(n, made)
+                self.note(n, result)
             case "output":
                 self.text.returned(n.args[0])
             case _:
                 pass
-        return made
+        return result
 
-    def note(self, node: fx.Node, made: Any) -> None:
+    def note(self, node: fx.Node, result: Any) -> None:
         """A call of a function."""
         target, text = node.target, self.text
         if isinstance(target, DeviceCall):
             tensors = target.in_memory([self.env_of(each) for each in node.args])
             plan = target.launcher.known(tensors)
-            if plan is not None and text.launched(node, plan, made):
+            if plan is not None and text.launched(node, plan, result):
                 return
         elif target is operator.getitem:
-            text.picked(node, made)
+            text.picked(node, result)
             return
-        elif self.is_view(node, made):
-            text.view(node, self.env_of(node.args[0]), made)
+        elif self.is_view(node, result):
+            text.view(node, self.env_of(node.args[0]), result)
             return
-        text.called(node, made)
+        text.called(node, result)
 
-    def is_view(self, node: fx.Node, made: Any) -> bool:
+    def is_view(self, node: fx.Node, result: Any) -> bool:
         """Whether a node shows the memory of its first argument, in the same dtype."""
         base = self.env_of(node.args[0]) if node.args and isinstance(node.args[0], fx.Node) else None
-        if not isinstance(made, Tensor) or not isinstance(base, Tensor) or base.dtype is not made.dtype:
+        if not isinstance(result, Tensor) or not isinstance(base, Tensor) or base.dtype is not result.dtype:
             return False
         changes = getattr(getattr(node.target, "_schema", None), "is_mutable", True)
-        if base.is_neg() is not made.is_neg():
+        if base.is_neg() is not result.is_neg():
             return False
-        same = base.numel() and base.untyped_storage().data_ptr() == made.untyped_storage().data_ptr()
+        same = base.numel() and base.untyped_storage().data_ptr() == result.untyped_storage().data_ptr()
         return bool(same) and not changes
 
     def env_of(self, node: Any) -> Any:

@@ -391,5 +391,5 @@ def run(call: Call) -> tuple[Value, ...]:
             f"{call.operator} has no function of torch in noyau, so torch cannot host the model; "
             "optimise it for onnxruntime, without a device"
         )
-    made = function(call)
-    return tuple(made) if isinstance(made, tuple | list) else (made,)
+    result = function(call)
+    return tuple(result) if isinstance(result, tuple | list) else (result,)

@@ -33,13 +33,13 @@ def operator_of(name: str, group: Group, kernel: Callable[..., Any]) -> Any:
     given there, so that equal places share one."""
     scalars = scalars_of(group)
     fixed = [scalars.get(node.output) for node in group.graph.inputs]
-    told = ["none" if each is None else f"{each.dtype} {each.tobytes().hex()}" for each in fixed]
-    called = f"{name}_{digest(*told)[:_DIGITS]}"
+    message = ["none" if each is None else f"{each.dtype} {each.tobytes().hex()}" for each in fixed]
+    names = f"{name}_{digest(*message)[:_DIGITS]}"
     with _LOCK:
-        if called not in _KNOWN:
-            given = [node is None for node in fixed]
-            _KNOWN[called] = _registered(called, given, group.graph, kernel)
-        return _KNOWN[called]
+        if names not in _KNOWN:
+            arguments = [node is None for node in fixed]
+            _KNOWN[names] = _registered(names, arguments, group.graph, kernel)
+        return _KNOWN[names]
 
 
 def _registered(name: str, given: Sequence[bool], graph: Graph, kernel: Callable[..., Any]) -> Any:
@@ -66,11 +66,11 @@ def fake_of(graph: Graph, given: Sequence[bool]) -> Callable[..., Any]:
         for each in bindings:
             extent = known[each.input].shape[each.axis]
             sizes[each.size] = (extent - each.offset.evaluate(sizes)) // each.factor
-        made = [
+        results = [
             tensors[0].new_empty([dim.evaluate(sizes) for dim in node.shape], dtype=TO_TORCH[node.dtype])
             for node in outputs
         ]
-        return made[0] if len(made) == 1 else tuple(made)
+        return results[0] if len(results) == 1 else tuple(results)
 
     return fake
 
@@ -114,11 +114,11 @@ class _Rewriting:
     def within(self) -> set[fx.Node]:
         """The sizes that only nodes in a kernel ask for: of values that are nowhere else, and what is computed of
         them."""
-        found: set[fx.Node] = set()
+        names: set[fx.Node] = set()
         for node in filter(is_size, self.program.nodes):
-            if any(each in found or self.is_inside(each) for each in node.all_input_nodes):
-                found.add(node)
-        return found
+            if any(each in names or self.is_inside(each) for each in node.all_input_nodes):
+                names.add(node)
+        return names
 
     def is_inside(self, node: fx.Node) -> bool:
         """Whether a value stays in a kernel, and none that leaves it has its shape."""
@@ -172,8 +172,8 @@ class _Rewriting:
             assert wanted is None or wanted in self.new, f"{wanted} is made inside a kernel alone"
             return
         self.placed.add(id(swap))
-        given = tuple(self.in_memory(self.by_name[name]) for name in swap.reads)
-        call = self.graph.call_function(swap.target, given)
+        arguments = tuple(self.in_memory(self.by_name[name]) for name in swap.reads)
+        call = self.graph.call_function(swap.target, arguments)
         fakes = [_laid(self.by_name[name].meta["val"]) for name in swap.makes]
         if len(fakes) == 1:
             call.meta["val"] = fakes[0]
@@ -195,14 +195,14 @@ class _Rewriting:
             self.resolved[node].meta["val"] = torch.empty_like(fake)
         return self.resolved[node]
 
-    def shown_as_before(self, made: fx.Node, name: str) -> fx.Node:
+    def shown_as_before(self, result: fx.Node, name: str) -> fx.Node:
         """View of what a kernel wrote in the order of memory, its axes in the order that they had."""
         order = order_of(self.by_name[name].meta["val"])
         if order is None:
-            return made
+            return result
         back = [order.index(axis) for axis in range(len(order))]
-        shown = self.graph.call_function(torch.ops.aten.permute.default, (made, back))
-        shown.meta["val"] = made.meta["val"].permute(back)
+        shown = self.graph.call_function(torch.ops.aten.permute.default, (result, back))
+        shown.meta["val"] = result.meta["val"].permute(back)
         return shown
 
 

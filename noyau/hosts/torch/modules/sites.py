@@ -84,19 +84,19 @@ def trace_graph(program: fx.Graph) -> TracedGraph:
 
 def device_of(program: fx.Graph) -> torch.device:
     """The GPU that the tensors of a graph are on, the first of several; the CPU where there is none."""
-    found = [node.meta.get("val") for node in program.nodes if node.op == "placeholder"]
-    found += [node.meta.get("val") for node in program.nodes if node.op == "call_function"]
-    gpus = (each.device for each in found if isinstance(each, torch.Tensor) and each.device.type == "cuda")
+    results = [node.meta.get("val") for node in program.nodes if node.op == "placeholder"]
+    results += [node.meta.get("val") for node in program.nodes if node.op == "call_function"]
+    gpus = (each.device for each in results if isinstance(each, torch.Tensor) and each.device.type == "cuda")
     return next(gpus, CPU)
 
 
-def cut(found: TracedGraph, spelt: Spelt | None = None, *, reasons: bool = True) -> Partition:
+def cut(source: TracedGraph, spelt: Spelt | None = None, *, reasons: bool = True) -> Partition:
     """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
     another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
-    made = partition(found.model, spelt=spelt, reasons=reasons)
-    groups, cuts, laying = list[Group](), list(made.cuts), _Laying(found, DefUse(found.model))
-    for group in made.groups:
-        positions = trimmed(found, frozenset(group.positions), laying.def_use)
+    result = partition(source.model, spelt=spelt, reasons=reasons)
+    groups, cuts, laying = list[Group](), list(result.cuts), _Laying(source, DefUse(source.model))
+    for group in result.groups:
+        positions = trimmed(source, frozenset(group.positions), laying.def_use)
         reason = "torch shows a value in another way, which is free"
         if positions:
             try:
@@ -113,8 +113,8 @@ def cut(found: TracedGraph, spelt: Spelt | None = None, *, reasons: bool = True)
 class _Laying:
     """Groups as torch lays them out; one that is like another is made after that."""
 
-    def __init__(self, found: TracedGraph, def_use: DefUse) -> None:
-        self.found, self.def_use, self.structural_keys = found, def_use, StructuralKeys(def_use)
+    def __init__(self, source: TracedGraph, def_use: DefUse) -> None:
+        self.found, self.def_use, self.structural_keys = source, def_use, StructuralKeys(def_use)
         self.made: dict[Hashable, tuple[StructuralKey, Group]] = {}
 
     def group(self, positions: Positions, whole: Group) -> Group | None:
@@ -141,10 +141,10 @@ class _Laying:
         return whole
 
 
-def as_torch_lays_it(group: Group, found: TracedGraph) -> Group:
+def as_torch_lays_it(group: Group, source: TracedGraph) -> Group:
     """The group whose kernel writes its values in the order that they have in torch's memory: what reads them may
     depend on that. UnsupportedError where they are not side by side there, or no kernel writes so."""
-    orders = {name: order_of(found.givers[name].meta["val"]) for name in group.outputs}
+    orders = {name: order_of(source.givers[name].meta["val"]) for name in group.outputs}
     if all(order is None for order in orders.values()):
         return group
     nodes, outputs = list(group.original.nodes), list[str]()
@@ -186,12 +186,12 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
     return order
 
 
-def trimmed(found: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
+def trimmed(source: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
     """The positions of a group without the views at its ends: those that only what is outside reads, or that show what
     comes from outside to others too."""
     left = set(positions)
     while True:
-        gone = {position for position in left if is_view(found, position) and _is_loose(def_use, position, left)}
+        gone = {position for position in left if is_view(source, position) and _is_loose(def_use, position, left)}
         if not gone:
             return frozenset(left)
         left -= gone
@@ -204,9 +204,9 @@ def _is_loose(def_use: DefUse, position: int, positions: set[int]) -> bool:
     return bool(readers - positions) and (not readers & positions or not makers & positions)
 
 
-def is_view(found: TracedGraph, position: int) -> bool:
+def is_view(source: TracedGraph, position: int) -> bool:
     """Whether torch makes a view there, which takes no time."""
-    target = found.nodes[position].target
+    target = source.nodes[position].target
     if not isinstance(target, torch._ops.OpOverload):
         return False
     return any(each.alias_info is not None and not each.alias_info.is_write for each in target._schema.returns) or (
@@ -240,10 +240,10 @@ def _is_place(node: fx.Node) -> bool:
 
 def _read(node: fx.Node, imported: Imported) -> list[str]:
     """The values that a node reads; a size that another node makes is one."""
-    found: list[str] = []
+    results: list[str] = []
     for each in node.all_input_nodes:
-        found += imported.results.get(each.name, (each.name,) if is_size(each) else ())
-    return found
+        results += imported.results.get(each.name, (each.name,) if is_size(each) else ())
+    return results
 
 
 def _made(node: fx.Node, imported: Imported) -> tuple[str, ...]:
@@ -264,21 +264,21 @@ def _apart(node: fx.Node, device: torch.device) -> str:
     return ELSEWHERE if devices - {device} else ""
 
 
-def isolate(found: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:
+def isolate(source: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:
     """The nodes of a group as a module, and the nodes outside that it reads, in the order of its arguments."""
-    inside = {found.nodes[position] for position in group.positions}
+    inside = {source.nodes[position] for position in group.positions}
     inside |= {user for node in inside for user in node.users if user.op == "call_function" and _picks(user)}
     graph, new, reads = fx.Graph(), dict[fx.Node, fx.Node](), list[fx.Node]()
-    for node in found.program.nodes:
+    for node in source.program.nodes:
         if node in inside:
             reads += [each for each in node.all_input_nodes if each not in inside and each not in reads]
     for node in reads:
         new[node] = graph.placeholder(node.name)
         new[node].meta["val"] = node.meta["val"]
-    for node in found.program.nodes:
+    for node in source.program.nodes:
         if node in inside:
             new[node] = graph.node_copy(node, lambda each: new[each])
-    graph.output(tuple(new[found.givers[plain(name)]] for name in group.outputs))
+    graph.output(tuple(new[source.givers[plain(name)]] for name in group.outputs))
     return fx.GraphModule({}, graph), reads
 
 
@@ -297,14 +297,14 @@ def draw(node: fx.Node) -> Any:
     return made.normal_() if fake.dtype.is_floating_point else made.zero_()
 
 
-def sizes_of(group: Group, found: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+def sizes_of(group: Group, source: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
     """The sizes of a group as torch saw them when it traced, or as `sized` has them. InputError where they do not fit
     together."""
-    return sizes_in(group.original, found, sized)
+    return sizes_in(group.original, source, sized)
 
 
-def sizes_in(graph: Graph, found: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+def sizes_in(graph: Graph, source: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
     """The sizes of a graph over values of torch's, as `sizes_of` has them."""
-    inputs = [node for node in graph.inputs if node.output in found.givers]
-    shapes = [[sized(extent) for extent in found.givers[node.output].meta["val"].shape] for node in inputs]
+    inputs = [node for node in graph.inputs if node.output in source.givers]
+    shapes = [[sized(extent) for extent in source.givers[node.output].meta["val"].shape] for node in inputs]
     return bind([node.shape for node in inputs], shapes, [node.output for node in inputs])

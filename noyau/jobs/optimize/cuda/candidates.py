@@ -69,28 +69,29 @@ def device_kernel(graph: Graph, layouts: Sequence[Layout]) -> Kernel:
 
 def with_numbers(group: Group) -> Graph:
     """The graph in normal form in which the numbers stand that it had lifted out of it."""
-    known = scalars_of(group)
+    scalars = scalars_of(group)
     nodes = [
-        replace(node, kind=Constant(known[node.output])) if node.output in known else node for node in group.graph.nodes
+        replace(node, kind=Constant(scalars[node.output])) if node.output in scalars else node
+        for node in group.graph.nodes
     ]
     return replace(group.graph, nodes=tuple(nodes))
 
 
-def plan(groups: Iterable[Group], found: TracedGraph) -> Plan:
+def plan(groups: Iterable[Group], source: TracedGraph) -> Plan:
     """One kernel for each kind of group whose inputs lie alike, and the groups that the language cannot spell."""
 
     def spell(group: Group) -> tuple[Kernel, str]:
         try:
-            return SHELF.kernel(group, layouts_of(group, found))
+            return SHELF.kernel(group, layouts_of(group, source))
         except GraphError as error:
             raise UnsupportedError(str(error)) from error
 
-    return plan_by(groups, found.operators, spell, "triton", with_numbers)
+    return plan_by(groups, source.operators, spell, "triton", with_numbers)
 
 
-def layouts_of(group: Group, found: TracedGraph) -> tuple[Layout, ...]:
+def layouts_of(group: Group, source: TracedGraph) -> tuple[Layout, ...]:
     """Layouts of the tensors that a group reads, in torch's memory."""
-    return tuple(layout_of(found.givers[name].meta["val"]) for name in input_names(group))
+    return tuple(layout_of(source.givers[name].meta["val"]) for name in input_names(group))
 
 
 def layout_of(fake: Tensor) -> Layout:
@@ -107,8 +108,8 @@ def layout_of(fake: Tensor) -> Layout:
 CALLS: dict[str, DeviceCall] = {}
 
 
-def call_of(planned: Planned, layouts: tuple[Layout, ...]) -> DeviceCall:
+def call_of(kernel: Planned, layouts: tuple[Layout, ...]) -> DeviceCall:
     """The function of a kernel, one in a process."""
-    return CALLS.get(planned.operator) or CALLS.setdefault(
-        planned.operator, DeviceCall(planned.text, planned.kernel, layouts)
+    return CALLS.get(kernel.operator) or CALLS.setdefault(
+        kernel.operator, DeviceCall(kernel.text, kernel.kernel, layouts)
     )

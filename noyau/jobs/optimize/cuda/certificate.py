@@ -66,18 +66,18 @@ class DeviceTrial:
 
     call: DeviceCall
     group: Group
-    found: TracedGraph
+    source: TracedGraph
     ready: Callable[[], None] = lambda: None
 
     @cached_property
     def part(self) -> tuple[fx.GraphModule, list[fx.Node]]:
         """Torch's nodes alone, and what they read."""
-        return isolate(self.found, self.group)
+        return isolate(self.source, self.group)
 
     @cached_property
     def orders(self) -> list[list[int] | None]:
         """Order in which the kernel writes the axes of each result."""
-        return [order_of(self.found.givers[plain(name)].meta["val"]) for name in self.group.outputs]
+        return [order_of(self.source.givers[plain(name)].meta["val"]) for name in self.group.outputs]
 
     def certificate(self, drawer: Drawer, effort: Effort) -> Certificate:
         """Try every pattern, or of the first few where somebody waits; and of the first at other sizes, where
@@ -85,8 +85,8 @@ class DeviceTrial:
         patterns = PATTERNS if effort == FULL else PATTERNS[:2]
         outcomes, alike = list[Outcome](), True
         with torch.no_grad():
-            drawn = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
-            for number, (label, given) in enumerate(chain(drawn, self.elsewhere(drawer.device))):
+            cases = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
+            for number, (label, given) in enumerate(chain(cases, self.elsewhere(drawer.device))):
                 outcome, same = self.outcome(Case(label, ()), given, number)
                 outcomes.append(outcome)
                 alike &= same
@@ -94,27 +94,27 @@ class DeviceTrial:
 
     def elsewhere(self, device: torch.device) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Inputs of sizes that torch did not see, but for those that its own nodes do not take."""
-        if not sizes_of(self.group, self.found):
+        if not sizes_of(self.group, self.source):
             return
-        for sized in other_sizes(self.found):
+        for sized in other_sizes(self.source):
             try:
-                given = Drawer(self.group, self.found, device, sized).drawn(PATTERNS[0], 0)
-                self.unfused(given)
+                inputs = Drawer(self.group, self.source, device, sized).drawn(PATTERNS[0], 0)
+                self.unfused(inputs)
             except torch.OutOfMemoryError:
                 raise
             except (InputError, RuntimeError):
                 continue
-            yield f"{PATTERNS[0]}, of other sizes", given
+            yield f"{PATTERNS[0]}, of other sizes", inputs
 
-    def outcome(self, case: Case, given: Mapping[str, Any], seed: int) -> tuple[Outcome, bool]:
+    def outcome(self, case: Case, inputs: Mapping[str, Any], seed: int) -> tuple[Outcome, bool]:
         """One case, judged, and whether two runs of the kernel gave the same bits."""
-        truth = self.truth(given)
+        truth = self.truth(inputs)
         self.ready()
-        results, faults = self.twice([given[name] for name in input_names(self.group)])
+        results, faults = self.twice([inputs[name] for name in input_names(self.group)])
         if faults and faults[0].kind is not FindingKind.ORDER_DEPENDENT:
-            failure = Failure(faults[0].kind, case.label, self.told(given), faults[0].note)
+            failure = Failure(faults[0].kind, case.label, self.told(inputs), faults[0].note)
             return Outcome(case.label, False, failures=(failure,)), True
-        return self.judged(case, given, results, truth, seed), not faults
+        return self.judged(case, inputs, results, truth, seed), not faults
 
     def twice(self, own: Sequence[Tensor]) -> tuple[tuple[Tensor, ...], list[Fault]]:
         """The results of a run, and what two of them show to be wrong."""
@@ -138,26 +138,26 @@ class DeviceTrial:
             TAPE.empty = before
         return made if isinstance(made, tuple) else (made,)
 
-    def truth(self, given: Mapping[str, Any]) -> list[Tensor]:
+    def truth(self, inputs: Mapping[str, Any]) -> list[Tensor]:
         """Run torch's nodes in float64."""
         part, reads = self.part
-        made = WideInterpreter(part).run(*[widen(given[node.name]) for node in reads])
-        return self.in_order(made)
+        result = WideInterpreter(part).run(*[widen(inputs[node.name]) for node in reads])
+        return self.in_order(result)
 
-    def unfused(self, given: Mapping[str, Any]) -> list[Tensor]:
+    def unfused(self, inputs: Mapping[str, Any]) -> list[Tensor]:
         """Run torch's nodes as they are."""
         part, reads = self.part
-        return self.in_order(part(*[given[node.name] for node in reads]))
+        return self.in_order(part(*[inputs[node.name] for node in reads]))
 
-    def in_order(self, made: Sequence[Tensor]) -> list[Tensor]:
+    def in_order(self, result: Sequence[Tensor]) -> list[Tensor]:
         """Results with their axes as the kernel writes them."""
-        pairs = zip(made, self.orders, strict=True)
+        pairs = zip(result, self.orders, strict=True)
         return [each if order is None else each.permute(order) for each, order in pairs]
 
     def judged(
         self,
         case: Case,
-        given: Mapping[str, Any],
+        inputs: Mapping[str, Any],
         results: Sequence[Tensor],
         truth: Sequence[Tensor],
         seed: int,
@@ -168,7 +168,7 @@ class DeviceTrial:
         graph = self.group.original
         steps = stepped(graph)
         first = 1 + first_runs(steps, graph.outputs)
-        runs = map(cells_of, self.runs(given, noise), repeat(cells))  # no generator: it would keep what a run made
+        runs = map(cells_of, self.runs(inputs, noise), repeat(cells))  # no generator: it would keep what a run made
         gots, truths, *seen = _brought([cells_of(results, cells), cells_of(truth, cells), *islice(runs, first)])
         skipped = [np.zeros(len(where), bool) for where in cells]
         ends = zip(graph.outputs, gots, truths, skipped, strict=True)
@@ -176,20 +176,20 @@ class DeviceTrial:
         rest = _later(runs, 1 + MOVED_RUNS - first)
         more = _later(runs, MORE_RUNS - MOVED_RUNS)
         stages = [Stage(seen), Stage(rest, is_undecided), Stage(more, is_rare)]
-        outcome = decide(case, self.told(given), judges, iter(stages))
+        outcome = decide(case, self.told(inputs), judges, iter(stages))
         names = map(printable, graph.outputs)
         return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
 
-    def runs(self, given: Mapping[str, Any], noise: torch.Generator) -> Iterator[Sequence[Tensor]]:
+    def runs(self, inputs: Mapping[str, Any], noise: torch.Generator) -> Iterator[Sequence[Tensor]]:
         """Unfused runs, the first as it is, the others with their inputs moved."""
-        yield self.unfused(given)
+        yield self.unfused(inputs)
         while True:
-            yield self.unfused({name: perturb(each, noise) for name, each in given.items()})
+            yield self.unfused({name: perturb(each, noise) for name, each in inputs.items()})
 
-    def told(self, given: Mapping[str, Any]) -> str:
+    def told(self, inputs: Mapping[str, Any]) -> str:
         """The inputs in words."""
-        found = [(name, given[name]) for name in input_names(self.group)]
-        return ", ".join(f"{name}: {_dtype(each)}{list(each.shape)}" for name, each in found)
+        results = [(name, inputs[name]) for name in input_names(self.group)]
+        return ", ".join(f"{name}: {_dtype(each)}{list(each.shape)}" for name, each in results)
 
 
 def _dtype(tensor: Tensor) -> str:
@@ -235,9 +235,9 @@ def pick(tensor: Tensor, where: Tensor) -> Tensor:
     return tensor.contiguous().reshape(-1)[where]
 
 
-def cells_of(made: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
+def cells_of(result: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
     """Pick cells of each result."""
-    return [pick(*each) for each in zip(made, cells, strict=True)]
+    return [pick(*each) for each in zip(result, cells, strict=True)]
 
 
 def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:

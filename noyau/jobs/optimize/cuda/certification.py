@@ -38,7 +38,7 @@ MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
 
 def certify_all(
     kernels: Sequence[Planned],
-    found: TracedGraph,
+    source: TracedGraph,
     device: torch.device,
     say: Say,
     effort: Effort = FULL,
@@ -48,20 +48,20 @@ def certify_all(
     where there is no device that Triton compiles for, and it does not interpret."""
     require_device(device)
     memory = memory or memory_of(_stamp(device))
-    fresh, made = [kernel for kernel in kernels if memory.of(kernel, effort) is None], dict[str, Candidate]()
+    fresh, results = [kernel for kernel in kernels if memory.of(kernel, effort) is None], dict[str, Candidate]()
     if fresh:
         say(f"compiling and checking {len(fresh)} kernels on {device}")
-        parallel_compile.begin(fresh, found, device)
+        parallel_compile.begin(fresh, source, device)
         # For what a key of any kernel holds and is kept: the machine, the device, digests of the files that certify.
         # Each thread would find them out for itself.
         certificate_key(_stamp(device), fresh[0].groups[0].original, (), True, 0)
         count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
         with ThreadPoolExecutor(count) as pool:
-            for one, stays in pool.map(lambda kernel: _certified(kernel, found, device, effort), fresh):
-                made[one.planned.operator] = one
+            for one, stays in pool.map(lambda kernel: _certified(kernel, source, device, effort), fresh):
+                results[one.planned.operator] = one
                 if stays:
                     memory.keep(one, effort)
-    return [memory.of(kernel, effort) or replace(made[kernel.operator], planned=kernel) for kernel in kernels]
+    return [memory.of(kernel, effort) or replace(results[kernel.operator], planned=kernel) for kernel in kernels]
 
 
 def require_device(device: torch.device) -> None:
@@ -78,11 +78,11 @@ def require_device(device: torch.device) -> None:
         raise BuildError(lacks)
 
 
-def _certified(kernel: Planned, found: TracedGraph, device: torch.device, effort: Effort) -> tuple[Candidate, bool]:
+def _certified(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> tuple[Candidate, bool]:
     """A kernel with its evidence, and whether that holds another time: memory may be there then."""
     candidate = Candidate(kernel)
     try:
-        return certify(candidate, lambda: (_certificate(kernel, found, device, effort), "")), True
+        return certify(candidate, lambda: (_certificate(kernel, source, device, effort), "")), True
     except Exception as error:  # noqa: BLE001  of torch, or of Triton's compiler: its own share no other class
         stays = not isinstance(error, torch.OutOfMemoryError)
         return replace(candidate, reason=f"does not run: {first_line(error)}"), stays
@@ -93,18 +93,18 @@ def first_line(error: Exception) -> str:
     return next(iter(str(error).strip().splitlines()), type(error).__name__)
 
 
-def _certificate(kernel: Planned, found: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
-    group, call = kernel.groups[0], kernel_of(kernel, found)
-    sizes = sizes_of(group, found)
+def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
+    group, call = kernel.groups[0], kernel_of(kernel, source)
+    sizes = sizes_of(group, source)
     key = certificate_key(
         f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}", group.original, (), True, 0
     )
-    known = recall_certificate(key, f"{kernel.operator}[triton]")
-    if known is not None:
-        return known
+    certificate = recall_certificate(key, f"{kernel.operator}[triton]")
+    if certificate is not None:
+        return certificate
     with on_device(device):
-        trial = DeviceTrial(call, group, found, lambda: parallel_compile.wait(kernel))
-        made = trial.certificate(Drawer(group, found, device), effort)
+        trial = DeviceTrial(call, group, source, lambda: parallel_compile.wait(kernel))
+        made = trial.certificate(Drawer(group, source, device), effort)
     keep_certificate(key, made)
     return made
 
@@ -136,6 +136,6 @@ def on_device(device: torch.device) -> Any:
     return guard(device)
 
 
-def kernel_of(kernel: Planned, found: TracedGraph) -> DeviceCall:
+def kernel_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
     """A kernel as a function of the tensors that its group reads."""
-    return call_of(kernel, layouts_of(kernel.groups[0], found))
+    return call_of(kernel, layouts_of(kernel.groups[0], source))

@@ -50,7 +50,7 @@ ROUNDS = 6  # of a timing
 class CudaHost:
     """A graph that runs on a device, without updates of its arguments. `ahead`: what is known of it already."""
 
-    found: TracedGraph
+    source: TracedGraph
     device: torch.device
     wishes: CompileOptions
     ahead: AheadOfTime | None = None
@@ -59,13 +59,13 @@ class CudaHost:
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the graph and their kernels. BuildError where nothing in Triton runs on the device."""
         require_device(self.device)
-        return plan_for_triton(self.found, reasons=self.ahead is None or self.ahead.reasons)
+        return plan_for_triton(self.source, reasons=self.ahead is None or self.ahead.reasons)
 
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
         """The kernels compiled and certified on the device."""
         if self.ahead is not None:
             self.ahead.ready()
-        return certify_all(kernels, self.found, self.device, log.info, CERTIFICATES[self.wishes.certificate])
+        return certify_all(kernels, self.source, self.device, log.info, CERTIFICATES[self.wishes.certificate])
 
     def bindings(self) -> Sequence[Sizes]:
         """One round, at the sizes that torch saw."""
@@ -73,22 +73,22 @@ class CudaHost:
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> CudaBench:
         """The clock of the device, with the budget of the graph."""
-        return CudaBench(self.found, self.device, self.wishes.rival, Clock(self.wishes.budget_s))
+        return CudaBench(self.source, self.device, self.wishes.rival, Clock(self.wishes.budget_s))
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Swap]]:
         """Each kept kernel in each of its places; numbers stand in its text."""
 
         def opening(candidate: Candidate, _: object) -> Callable[..., Any]:
-            return kernel_of(candidate.planned, self.found)
+            return kernel_of(candidate.planned, self.source)
 
-        return swaps_of(candidates, self.found, opening, registered=self.registered)
+        return swaps_of(candidates, self.source, opening, registered=self.registered)
 
 
 @dataclass(frozen=True, slots=True)
 class CudaBench:
     """The clock of a graph on a device; `rival` runs torch's own nodes."""
 
-    found: TracedGraph
+    source: TracedGraph
     device: torch.device
     rival: str
     clock: Clock
@@ -102,17 +102,20 @@ class CudaBench:
             raise CheckError(first_line(error)) from error
 
     def _timing(self, kernel: Planned) -> Timing:
-        part, reads = isolate(self.found, kernel.groups[0])
+        part, reads = isolate(self.source, kernel.groups[0])
         fakes = [each.meta["val"] for each in reads]
         shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
         key = timing_key((kernel.text, self.rival, machine_on(self.device), part.code, *shapes), {}, 1)
-        sizes, moved = sizes_of(kernel.groups[0], self.found), traffic(kernel.graph, sizes_in(kernel.graph, self.found))
+        sizes, moved = (
+            sizes_of(kernel.groups[0], self.source),
+            traffic(kernel.graph, sizes_in(kernel.graph, self.source)),
+        )
         return self.clock.timing(key, sizes, moved, lambda: self._compared(kernel, part, reads))
 
     def _compared(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
-        group, call = kernel.groups[0], kernel_of(kernel, self.found)
-        given = Drawer(group, self.found, self.device).drawn(PATTERNS[0], 0)
-        own, others = [given[name] for name in input_names(group)], [given[node.name] for node in reads]
+        group, call = kernel.groups[0], kernel_of(kernel, self.source)
+        inputs = Drawer(group, self.source, self.device).drawn(PATTERNS[0], 0)
+        own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
         with torch.no_grad(), on_device(self.device):
             return compare_on_device(lambda: before(*others), lambda: call(*own))
@@ -126,14 +129,14 @@ def compare_on_device(before: Callable[[], Any], after: Callable[[], Any]) -> Co
     return Comparison(times["before"].samples_s, times["after"].samples_s)
 
 
-def plan_for_triton(found: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
+def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:
     """The groups of a graph and their kernels, all of which Triton takes: it is asked for the few kinds that come of
     the cut, and at each step of another cut only where it takes one of them not, which is rare."""
-    cut = modules_sites.cut(found, require_inputs, reasons=reasons)
-    plan = cuda_candidates.plan(cut.groups, found)
+    cut = modules_sites.cut(source, require_inputs, reasons=reasons)
+    plan = cuda_candidates.plan(cut.groups, source)
     if plan.refused:
-        cut = modules_sites.cut(found, cuda_candidates.triton_text, reasons=reasons)
-        plan = cuda_candidates.plan(cut.groups, found)
+        cut = modules_sites.cut(source, cuda_candidates.triton_text, reasons=reasons)
+        plan = cuda_candidates.plan(cut.groups, source)
     return cut, plan
 
 
@@ -143,8 +146,8 @@ def require_inputs(kernel: Kernel) -> None:
         raise UnsupportedError(f"{kernel.name} has no inputs: language triton takes the device of the first one")
 
 
-def with_updates_apart(found: TracedGraph) -> TracedGraph:
+def with_updates_apart(source: TracedGraph) -> TracedGraph:
     """The graph in which updates of arguments are in no group: they are made where they lie (device_simplification)."""
-    names = {node.name for node in updates(found.program)}
-    apart = {at: IN_PLACE for at, node in enumerate(found.nodes) if node.name in names}
-    return replace(found, model=replace(found.model, opaque={**found.model.opaque, **apart}))
+    names = {node.name for node in updates(source.program)}
+    apart = {at: IN_PLACE for at, node in enumerate(source.nodes) if node.name in names}
+    return replace(source, model=replace(source.model, opaque={**source.model.opaque, **apart}))

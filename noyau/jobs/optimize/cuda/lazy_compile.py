@@ -63,7 +63,7 @@ class LazyCompile:
 
 def compile_lazily(module: fx.GraphModule, compiled: Callable[[], Boxed]) -> Boxed:
     """`LazyCompile` as AOTAutograd takes it."""
-    made = LazyCompile(module, compiled)
-    run = with_device_errors("a compiled graph", made)
-    run.prompt = made  # type: ignore[attr-defined]
+    result = LazyCompile(module, compiled)
+    run = with_device_errors("a compiled graph", result)
+    run.prompt = result  # type: ignore[attr-defined]
     return run

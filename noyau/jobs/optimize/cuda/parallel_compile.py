@@ -37,19 +37,19 @@ class FirstCall:
         from noyau.hosts.torch.cuda.launch import foretell
 
         call = call_of(self.kernel, self.layouts)
-        made = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self.forms]
-        return foretell(call.launcher.function, call.in_memory(made))
+        results = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self.forms]
+        return foretell(call.launcher.function, call.in_memory(results))
 
 
-def first_call(kernel: Planned, found: TracedGraph) -> FirstCall:
+def first_call(kernel: Planned, source: TracedGraph) -> FirstCall:
     """The first call of a kernel of a graph."""
     group = kernel.groups[0]
-    fakes = [found.givers[name].meta["val"] for name in input_names(group)]
+    fakes = [source.givers[name].meta["val"] for name in input_names(group)]
     forms = [(tuple(map(hinted, fake.shape)), tuple(map(hinted, fake.stride())), fake.dtype) for fake in fakes]
-    return FirstCall(kernel, layouts_of(group, found), tuple(forms))
+    return FirstCall(kernel, layouts_of(group, source), tuple(forms))
 
 
-def begin(kernels: Sequence[Planned], found: TracedGraph, device: torch.device) -> None:
+def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device) -> None:
     """Begin with the launches of kernels that nothing is begun of."""
     for kernel in kernels if device.type == "cuda" else ():
 
@@ -57,7 +57,7 @@ def begin(kernels: Sequence[Planned], found: TracedGraph, device: torch.device) 
             from noyau.hosts.torch.cuda.launch import guard
 
             with guard(device):
-                return [COMPILER.begin(*each) for each in first_call(kernel, found).launches(device)]
+                return [COMPILER.begin(*each) for each in first_call(kernel, source).launches(device)]
 
         _begin(kernel.operator, begun)
 

@@ -84,22 +84,22 @@ class ShapeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has 
 
     def run_node(self, n: fx.Node) -> Any:
         """A node, measured."""
-        made = super().run_node(n)
-        n.meta["val"] = pytree.tree_map_only(torch.Tensor, self.fakes.from_tensor, made)
-        return made
+        result = super().run_node(n)
+        n.meta["val"] = pytree.tree_map_only(torch.Tensor, self.fakes.from_tensor, result)
+        return result
 
 
-def call_form(planned: Planned, call: DeviceCall) -> CallForm:
+def call_form(kernel: Planned, call: DeviceCall) -> CallForm:
     """Form of a call of a kernel of this process."""
-    return CallForm(len(planned.kernel.launches), call.axes)
+    return CallForm(len(kernel.kernel.launches), call.axes)
 
 
-def reopen(told: Mapping[str, Any], text: str) -> Callable[..., Any]:
+def reopen(fields: Mapping[str, Any], text: str) -> Callable[..., Any]:
     """A kernel of a file as a function of tensors. BuildError where there is no GPU, ModelError where the file says
     nothing that can be read. The text is executed."""
     try:
-        name, count = str(told["name"]), int(told["launches"])
-        axes = [tuple(int(axis) for axis in each) for each in told["axes"]]
+        name, count = str(fields["name"]), int(fields["launches"])
+        axes = [tuple(int(axis) for axis in each) for each in fields["axes"]]
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"a kernel of the file cannot be read: {printable(repr(error))}") from error
     if not name.isidentifier():

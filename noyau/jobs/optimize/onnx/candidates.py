@@ -35,11 +35,11 @@ def compile_kernels(kernels: Sequence[Planned], options: c_compiler.CompilerOpti
         pool.shutdown(cancel_futures=True)
 
 
-def _compile(planned: Planned, options: c_compiler.CompilerOptions) -> Candidate:
-    candidate = Candidate(planned)
+def _compile(kernel: Planned, options: c_compiler.CompilerOptions) -> Candidate:
+    candidate = Candidate(kernel)
 
     def compile_it() -> Candidate:
-        c_compiler.compile_object(planned.text, options)
+        c_compiler.compile_object(kernel.text, options)
         return candidate
 
     return attempt(compile_it, candidate, "does not build")
@@ -47,7 +47,7 @@ def _compile(planned: Planned, options: c_compiler.CompilerOptions) -> Candidate
 
 def certify_candidate(
     candidate: Candidate,
-    seen: Activations,
+    activations: Activations,
     options: c_compiler.CompilerOptions,
     seed: int,
     make: Callable[[CertificateTask], Certificate] = judge,
@@ -55,27 +55,27 @@ def certify_candidate(
     """The kernel with its certificate, against the graph as the model spells it; `make` says where that is made."""
 
     def certificate() -> tuple[Certificate, str]:
-        planned, first = candidate.planned, candidate.planned.groups[0]
-        library, sizes = c_compiler.compile_library([planned.text], options), seen.sizes_of(first.original)
-        captured, note = activation_cases(planned, seen)
+        kernel, first = candidate.planned, candidate.planned.groups[0]
+        library, sizes = c_compiler.compile_library([kernel.text], options), activations.sizes_of(first.original)
+        captured, note = activation_cases(kernel, activations)
         task = CertificateTask(
-            planned.operator, library, first.original, first.graph, captured, sizes, seed, seen.made_up
+            kernel.operator, library, first.original, first.graph, captured, sizes, seed, activations.made_up
         )
         return make(task), note
 
     return certify(candidate, certificate)
 
 
-def activation_cases(planned: Planned, seen: Activations) -> tuple[list[Case], str]:
+def activation_cases(kernel: Planned, activations: Activations) -> tuple[list[Case], str]:
     """Cases of what a kernel reads in its first and in its last place, and a note where that is too much to be
     checked."""
     made, spent, note = list[Case](), 0, ""
-    for group in end_places(planned):
-        arrays = seen.of(group.original)
+    for group in end_places(kernel):
+        arrays = activations.of(group.original)
         if arrays is None:
             note = "what it reads in the model could not be captured"
             continue
-        count = _cells(group.original, seen.sizes_of(group.original), arrays)
+        count = _cells(group.original, activations.sizes_of(group.original), arrays)
         if spent + count <= MOST_CELLS:
             made.append(Case(f"captured at {', '.join(group.outputs)}"[:80], arrays, captured=True))
             spent += count

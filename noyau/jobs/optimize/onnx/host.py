@@ -69,11 +69,11 @@ class OnnxHost:
         candidates = compile_kernels(kernels, self.options)
         self.say("running the model on small inputs and on those asked for")
         capturing = capture_of(original) if original.prepacked else None  # a session of large weights is not kept
-        small, asked = capture_twice(original, kernels, feeds, capturing)
+        small, full = capture_twice(original, kernels, feeds, capturing)
         self.start = conditions()
-        self.schedule = SizeSchedule(original, feeds, asked, wishes.dims, wishes.seed, capturing)
+        self.schedule = SizeSchedule(original, feeds, full, wishes.dims, wishes.seed, capturing)
         candidates = self._certified(candidates, small)
-        self.base = self._bench(asked, right(candidates))
+        self.base = self._bench(full, right(candidates))
         return candidates
 
     def _certified(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
@@ -91,19 +91,21 @@ class OnnxHost:
             if wishes.tune:
                 self.say("trying other options of the schedules")
                 sizes = self.schedule.bindings()
-                seens = [seen for each in sizes if (seen := self.schedule.seen(candidates, each)) is not None]
+                seens = [
+                    activations for each in sizes if (activations := self.schedule.seen(candidates, each)) is not None
+                ]
                 candidates = list(tune(candidates, seens, options, self.workers, certify, wishes.threads))
             elif wishes.tune is None:
                 candidates = recall_options(candidates, self.schedule.asked, options, wishes.threads)
             turn = announce("checking", len(candidates), self.say, certify)
             return list(certifiers.each(turn, enumerate(candidates, 1)))
 
-    def _bench(self, asked: Activations, kernels: Sequence[Planned]) -> OnnxBench:
+    def _bench(self, full: Activations, kernels: Sequence[Planned]) -> OnnxBench:
         bench = OnnxBench(
             self.original,
             self.original.model,
             None,
-            asked,
+            full,
             self.workers,
             self.wishes.threads,
             self.wishes.budget_s,
@@ -122,19 +124,19 @@ class OnnxHost:
         if self.scenes:
             self.say(f"running the model at {spell(named)}")
         late = self.deadline.passed and self.scenes
-        seen = None if late else self.schedule.seen(candidates, dict(sizes))
-        if seen is None:
+        activations = None if late else self.schedule.seen(candidates, dict(sizes))
+        if activations is None:
             return None
-        bench = replace(self.base, seen=seen, sizes=named, cold=not self.scenes)
-        self.scenes += _scene(self.original, seen, named)
+        bench = replace(self.base, seen=activations, sizes=named, cold=not self.scenes)
+        self.scenes += _scene(self.original, activations, named)
         return bench
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
         """The model with the kernels that stay, timed as a whole, and never handed back slower than it was."""
         bench = replace(self.base, budget_s=3 * self.wishes.budget_s, whole=True)
         limit_s = math.inf if self.wishes.dims else LIMIT_S
-        made = settle(bench, candidates, self.cases(), self.options, self.wishes.keep, limit_s, self.say)
-        return made.candidates, made
+        result = settle(bench, candidates, self.cases(), self.options, self.wishes.keep, limit_s, self.say)
+        return result.candidates, result
 
     def cases(self) -> list[BenchmarkCase]:
         """The scenes to time the whole model in; none, and a note, where no time is left."""
@@ -144,10 +146,10 @@ class OnnxHost:
         return []
 
 
-def _scene(original: SourceModel, seen: Activations, sizes: Sizes) -> list[BenchmarkCase]:
+def _scene(original: SourceModel, activations: Activations, sizes: Sizes) -> list[BenchmarkCase]:
     """Benchmark case of the whole model at a binding; none where an input is not known."""
     stored = original.imported.initializers
     names = [value.name for value in original.model.graph.input if value.name not in stored]
-    if not seen.arrays.keys() >= set(names):
+    if not activations.arrays.keys() >= set(names):
         return []
-    return [BenchmarkCase(sizes, {name: seen.arrays[name] for name in names})]
+    return [BenchmarkCase(sizes, {name: activations.arrays[name] for name in names})]

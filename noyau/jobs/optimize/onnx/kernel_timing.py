@@ -106,15 +106,15 @@ class OnnxBench:
         could not be captured, or where no time is left; else as `compare`."""
         if self.deadline.passed:
             raise InputError(self.deadline.fault)
-        planned = candidate.planned
-        group = planned.groups[0]
+        kernel = candidate.planned
+        group = kernel.groups[0]
         if self.seen.of(group.original) is None:
             raise InputError("what it reads could not be captured")
         before, after, read = parts(group, self)
         sizes = self.seen.sizes_of(group.original)
         moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
         cold = self.cold and moved is not None and matters(moved.bytes)
-        (timing,) = self.compare(before, after, [BenchmarkCase(self.sizes, read, cold)], planned.text)
+        (timing,) = self.compare(before, after, [BenchmarkCase(self.sizes, read, cold)], kernel.text)
         assert timing is not None
         if moved is None:
             return timing
@@ -149,8 +149,8 @@ class OnnxBench:
         known = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
         late = [not self.fresh and recall_late(each[0], limit_s) for each in keys]
         left = [number for number, timing in enumerate(known) if timing is None and not late[number]]
-        made = self._surely_measured(contents, [scenes[number] for number in left], limit_s)
-        for number, timing in zip(left, made, strict=True):
+        result = self._surely_measured(contents, [scenes[number] for number in left], limit_s)
+        for number, timing in zip(left, result, strict=True):
             if isinstance(timing, float):
                 keep_late(keys[number][0], timing)
                 continue
@@ -164,11 +164,11 @@ class OnnxBench:
         """The timing of an earlier run, or of this one, where there is one at each temperature."""
         if self.fresh and not self.made.issuperset(keys):
             return None
-        found = [known for key in keys if (known := recall_timing(key, ambiguous=self.whole)) is not None]
-        if len(found) < len(keys):
+        results = [known for key in keys if (known := recall_timing(key, ambiguous=self.whole)) is not None]
+        if len(results) < len(keys):
             return None
-        hot, *cold = (each.comparison for each in found)
-        day, earlier = min(each.timed_on for each in found), not self.made.issuperset(keys)
+        hot, *cold = (each.comparison for each in results)
+        day, earlier = min(each.timed_on for each in results), not self.made.issuperset(keys)
         return Timing(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
     def _surely_measured(
@@ -176,12 +176,12 @@ class OnnxBench:
     ) -> list[Timing | float]:
         """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
         that would take too long, its seconds."""
-        made = self._measured(contents, scenes, limit_s)
-        near = [number for number, timing in enumerate(made) if isinstance(timing, Timing) and timing.is_borderline]
+        result = self._measured(contents, scenes, limit_s)
+        near = [number for number, timing in enumerate(result) if isinstance(timing, Timing) and timing.is_borderline]
         again = self._measured(contents, [scenes[number] for number in near], math.inf)
         for number, timing in zip(near, again, strict=True):
-            made[number] = timing
-        return made
+            result[number] = timing
+        return result
 
     def _measured(
         self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
@@ -200,8 +200,8 @@ class OnnxBench:
         return [_timing(scene, [next(comparisons) for _ in scene.feeds]) for scene in scenes]
 
 
-def _timing(scene: BenchmarkCase, found: Sequence[Comparison | float]) -> Timing | float:
-    hot, *others = found
+def _timing(scene: BenchmarkCase, comparison: Sequence[Comparison | float]) -> Timing | float:
+    hot, *others = comparison
     if isinstance(hot, float):
         return hot
     cold = next((each for each in others if not isinstance(each, float)), None)
@@ -234,16 +234,16 @@ def with_idle(bench: OnnxBench) -> OnnxBench:
 
 def _idle(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model that copies one number, of the versions of another."""
-    made = type(model)()
-    made.ir_version = model.ir_version
-    made.opset_import.extend(each for each in model.opset_import if not each.domain)
-    made.graph.name = "idle"
-    made.graph.node.add(op_type="Identity", input=["x"], output=["y"])
-    for name, ends in (("x", made.graph.input), ("y", made.graph.output)):
+    result = type(model)()
+    result.ir_version = model.ir_version
+    result.opset_import.extend(each for each in model.opset_import if not each.domain)
+    result.graph.name = "idle"
+    result.graph.node.add(op_type="Identity", input=["x"], output=["y"])
+    for name, ends in (("x", result.graph.input), ("y", result.graph.output)):
         tensor = ends.add(name=name).type.tensor_type
         tensor.elem_type = DType.F32.onnx
         tensor.shape.dim.add(dim_value=1)
-    return made
+    return result
 
 
 def parts(group: Group, bench: OnnxBench) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:

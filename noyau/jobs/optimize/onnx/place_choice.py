@@ -15,9 +15,9 @@ def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
     A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
     left out is among the refused. InputError for a name that is neither."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
-    wanted = {group.positions for name in only for group in places_by_name(plan, name)} if only else _positions(places)
-    wanted -= {group.positions for name in drop for group in places_by_name(plan, name)}
-    return without(plan, [(group, "left out as asked") for group in places if group.positions not in wanted])
+    names = {group.positions for name in only for group in places_by_name(plan, name)} if only else _positions(places)
+    names -= {group.positions for name in drop for group in places_by_name(plan, name)}
+    return without(plan, [(group, "left out as asked") for group in places if group.positions not in names])
 
 
 def places_by_name(plan: Plan, name: str) -> list[Group]:

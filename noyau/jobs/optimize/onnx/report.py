@@ -88,11 +88,13 @@ def missing_in_ceiling(candidates: Sequence[Candidate], whole: Whole) -> Iterato
 
 def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
     """The record of the whole model; empty where it was not timed."""
-    found = whole.comparison
-    if found is None:
+    comparison = whole.comparison
+    if comparison is None:
         return EndToEnd()
     each = tuple(replace(binding(timing), ceiling=ceiling(candidates, timing)) for timing in whole.timings)
-    return EndToEnd(found.before_median_s, found.after_median_s, whole.verdict, found.speedup, whole.apart, each)
+    return EndToEnd(
+        comparison.before_median_s, comparison.after_median_s, whole.verdict, comparison.speedup, whole.apart, each
+    )
 
 
 def ceiling(candidates: Iterable[Candidate], whole: Timing) -> float | None:

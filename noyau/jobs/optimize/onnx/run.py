@@ -44,8 +44,8 @@ class OptimizedModel:
     candidates: tuple[Candidate, ...]
 
     def __repr__(self) -> str:
-        kept = sum(one.kept for one in self.candidates)
-        return f"<{self.report.model} with {kept} of {len(self.candidates)} kernels; .report tells of them>"
+        count = sum(one.kept for one in self.candidates)
+        return f"<{self.report.model} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     def save(self, path: str | Path) -> None:
         """Write OUT.onnx, and OUT.so beside it where there are kernels; OutputError where that cannot be."""
@@ -88,7 +88,7 @@ def sign(bench: OnnxBench, candidates: Sequence[Candidate], target: str) -> None
     where all of it comes from into the metadata."""
     texts = {one.planned.operator: one.planned.text for one in candidates}
     provenance.sign(bench.fused, bench.original.path, target, texts, bench.library)
-    told = {one.planned.operator: codegen_plan.describe(one.planned, one.evidence) for one in candidates if one.kept}
+    fields = {one.planned.operator: codegen_plan.describe(one.planned, one.evidence) for one in candidates if one.kept}
     for function in bench.fused.functions:
-        if function.domain == DOMAIN and function.name in told:
-            function.doc_string = told[function.name]
+        if function.domain == DOMAIN and function.name in fields:
+            function.doc_string = fields[function.name]

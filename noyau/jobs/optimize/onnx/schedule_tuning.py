@@ -61,25 +61,25 @@ def variant(planned: Planned, options: Options, target: str) -> Planned:
     return replace(planned, operator=kernel.name, kernel=kernel, text=c_printer.source(kernel))
 
 
-def variants(planned: Planned, target: str) -> dict[Options, Planned]:
+def variants(kernel: Planned, target: str) -> dict[Options, Planned]:
     """The kernels that other options make, each text once; none of those that the language refuses."""
-    found: dict[Options, Planned] = {}
-    known = {planned.operator}
+    entries: dict[Options, Planned] = {}
+    known = {kernel.operator}
     for options in SEARCHED:
         try:
-            made = variant(planned, options, target)
+            result = variant(kernel, options, target)
         except UnsupportedError:
             continue
-        if made.operator not in known:
-            known.add(made.operator)
-            found[options] = made
-    return found
+        if result.operator not in known:
+            known.add(result.operator)
+            entries[options] = result
+    return entries
 
 
-def tuning_key(planned: Planned, arrays: Sequence[np.ndarray], target: str, threads: int) -> str:
+def tuning_key(kernel: Planned, arrays: Sequence[np.ndarray], target: str, threads: int) -> str:
     """Key of a tuning: the kernel with its usual options, the machine, and shapes of the same class, of which
     each extent has the next power of two in common."""
-    usual = digest(schedule(lower(nameless(planned.graph), "kernel")), target)
+    usual = digest(schedule(lower(nameless(kernel.graph), "kernel")), target)
     machine = this_machine()
     shapes = (str([max(extent - 1, 0).bit_length() for extent in array.shape]) for array in arrays)
     where = (machine.cpu, str(machine.cores), machine.compiler, target, str(threads))
@@ -96,19 +96,21 @@ def recall(key: str) -> Options | None:
 
 
 def recall_options(
-    candidates: Sequence[Candidate], seen: Activations, options: c_compiler.CompilerOptions, threads: int
+    candidates: Sequence[Candidate], activations: Activations, options: c_compiler.CompilerOptions, threads: int
 ) -> list[Candidate]:
     """The kernels with the options that were found best before; where nothing was, as they are."""
-    return [_recalled(one, seen, options, threads) for one in candidates]
+    return [_recalled(one, activations, options, threads) for one in candidates]
 
 
-def _recalled(candidate: Candidate, seen: Activations, options: c_compiler.CompilerOptions, threads: int) -> Candidate:
-    arrays = _arrays(candidate, seen)
-    found = None if arrays is None else recall(tuning_key(candidate.planned, arrays, options.target, threads))
-    if found is None or found == USUAL:
+def _recalled(
+    candidate: Candidate, activations: Activations, options: c_compiler.CompilerOptions, threads: int
+) -> Candidate:
+    arrays = _arrays(candidate, activations)
+    recalled_value = None if arrays is None else recall(tuning_key(candidate.planned, arrays, options.target, threads))
+    if recalled_value is None or recalled_value == USUAL:
         return candidate
-    (made,) = compile_kernels([variant(candidate.planned, found, options.target)], options)
-    return candidate if made.reason else made
+    (result,) = compile_kernels([variant(candidate.planned, recalled_value, options.target)], options)
+    return candidate if result.reason else result
 
 
 def tune(
@@ -128,13 +130,13 @@ def tune(
     end_s = seconds() + budget_s
     pin(workers.workers, 1)
     for one in candidates:
-        shapes = [arrays for arrays in (_arrays(one, seen) for seen in seens) if arrays is not None]
+        shapes = [arrays for arrays in (_arrays(one, activations) for activations in seens) if arrays is not None]
         if not shapes or seconds() > end_s:
             yield one
             continue
         speedup, chosen, winner = _best(one, shapes, options, workers, certify)
-        told = {"options": dataclasses.asdict(chosen), "speedup": speedup, "tuned_on": today()}
-        cached_records.keep(tuning_key(one.planned, shapes[0], options.target, threads), told)
+        fields = {"options": dataclasses.asdict(chosen), "speedup": speedup, "tuned_on": today()}
+        cached_records.keep(tuning_key(one.planned, shapes[0], options.target, threads), fields)
         yield winner
 
 
@@ -147,9 +149,9 @@ def _best(
 ) -> tuple[float, Options, Candidate]:
     """The fastest variant that is right, its options, and how much faster it is; the kernel itself where none is."""
     each = variants(candidate.planned, options.target)
-    made = zip(each, compile_kernels(list(each.values()), options), strict=True)
-    timed = [(_over_all(candidate, other, shapes, options, workers), chosen, other) for chosen, other in made]
-    for speedup, chosen, other in sorted(timed, key=lambda found: -found[0]):
+    result = zip(each, compile_kernels(list(each.values()), options), strict=True)
+    timings = [(_over_all(candidate, other, shapes, options, workers), chosen, other) for chosen, other in result]
+    for speedup, chosen, other in sorted(timings, key=lambda found: -found[0]):
         if speedup < WINS_FROM:
             break
         if not certify(other).reason:
@@ -165,12 +167,12 @@ def _over_all(
     workers: Workers,
 ) -> float:
     """The geometric mean of how many times as fast another kernel is; 0 where it is slower for one of the shapes."""
-    found = list[float]()
+    results = list[float]()
     for arrays in shapes:
-        found.append(_speedup(candidate, other, arrays, options, workers))
-        if found[-1] < LOSES_BELOW:
+        results.append(_speedup(candidate, other, arrays, options, workers))
+        if results[-1] < LOSES_BELOW:
             return 0.0
-    return math.exp(sum(map(math.log, found)) / len(found))
+    return math.exp(sum(map(math.log, results)) / len(results))
 
 
 def _speedup(
@@ -229,11 +231,11 @@ def open_kernel(library: Path, symbol: str, inputs: Sequence[Mapping[str, Any]])
     return DirectCalls(runs)
 
 
-def _arrays(candidate: Candidate, seen: Activations) -> tuple[np.ndarray, ...] | None:
+def _arrays(candidate: Candidate, activations: Activations) -> tuple[np.ndarray, ...] | None:
     """Arrays that a generated kernel reads; None for one that cannot be tuned."""
     if candidate.reason or candidate.planned.by_hand:
         return None
     group = candidate.planned.groups[0]
     known = {node.output: node.kind.value for node in group.original.nodes if isinstance(node.kind, Constant)}
-    found = [known.get(name, seen.arrays.get(name)) for name in group.inputs]
-    return None if any(array is None for array in found) else tuple(array for array in found if array is not None)
+    results = [known.get(name, activations.arrays.get(name)) for name in group.inputs]
+    return None if any(array is None for array in results) else tuple(array for array in results if array is not None)

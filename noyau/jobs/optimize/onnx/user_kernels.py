@@ -59,14 +59,14 @@ def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], ta
     InputError for an op without such a kernel, without a place, or that does not take what the path reads; and for two
     that want the same operators."""
     kernels, taken = list[Planned](), dict[int, str]()
-    for given in ops:
-        op = load_op(given) if isinstance(given, str) else given
+    for op_or_path in ops:
+        op = load_op(op_or_path) if isinstance(op_or_path, str) else op_or_path
         found = _planned(original, op, target)
         for group in found.groups:
             for position in group.positions:
                 if position in taken:
-                    told = f"{original.operators[position]}#{position}"
-                    raise InputError(f"{op.name} and {taken[position]} both want to replace {told}: leave one out")
+                    message = f"{original.operators[position]}#{position}"
+                    raise InputError(f"{op.name} and {taken[position]} both want to replace {message}: leave one out")
                 taken[position] = op.name
         kernels.append(found)
     _require_linked(kernels, target)
@@ -86,8 +86,8 @@ def _require_linked(kernels: Sequence[Planned], target: str) -> None:
         except BuildError as error:
             others = {name for each in together for name in functions_of(each.text)}
             shared = [name for name in functions_of(kernel.text) if name in others and not name.startswith("noyau")]
-            told = f"another op defines {', '.join(shared)} too" if shared else str(error)
-            fault = f"{kernel.operator} does not go into one library with the others: {told}"
+            message = f"another op defines {', '.join(shared)} too" if shared else str(error)
+            fault = f"{kernel.operator} does not go into one library with the others: {message}"
             raise InputError(f"{fault}; make its functions static, or call them otherwise") from error
         together.append(kernel)
 
@@ -106,14 +106,14 @@ def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
 def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
     """The ends of the path that an op was extracted from. InputError where its file does not name them."""
     found = op.reference.__globals__.get(WHERE)
-    told = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
+    message = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
     match found:
         case ((tuple() | list()) as sources, (tuple() | list()) as results):
             names = [*sources, *results]
         case _:
-            raise InputError(told)
+            raise InputError(message)
     if not all(isinstance(name, str) for name in names):
-        raise InputError(told)
+        raise InputError(message)
     return sources, results
 
 
@@ -121,9 +121,9 @@ def kernel_of(op: Op[Any, Any]) -> UserKernel:
     """The kernel in C that was attached last. InputError where there is none, or where a model cannot have it."""
     kernels = [kernel for kernel in op.kernels.values() if LANGUAGES[kernel.language].is_native]
     if not kernels:
-        known = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
+        names = ", ".join(f"{kernel.name}[{kernel.language}]" for kernel in op.kernels.values()) or "none"
         raise InputError(
-            f'{op.name} has no kernel in C (its kernels: {known}): {op.name}.kernel("{op.name}.c") attaches one'
+            f'{op.name} has no kernel in C (its kernels: {names}): {op.name}.kernel("{op.name}.c") attaches one'
         )
     if kernels[-1].usage.options.get("flags"):
         raise InputError(
@@ -151,9 +151,9 @@ def _require_fit(op: Op[Any, Any], graph: Graph) -> None:
         reads = ", ".join(f"{printable(node.output)}: {_spell(node.dtype, len(node.shape))}" for node in graph.inputs)
         raise InputError(f"{op.name} does not fit its path, which reads {reads}: {error}") from error
     wanted = [(graph[name].dtype, len(graph[name].shape)) for name in graph.outputs]
-    made = [(value.dtype, len(value.shape)) for value in instance.outputs]
-    if made != wanted:
-        gives, makes = (", ".join(_spell(*each) for each in ends) for ends in (made, wanted))
+    results = [(value.dtype, len(value.shape)) for value in instance.outputs]
+    if results != wanted:
+        gives, makes = (", ".join(_spell(*each) for each in ends) for ends in (results, wanted))
         raise InputError(f"{op.name} does not fit its path: it gives {gives}, and the path makes {makes}")
 
 
@@ -187,7 +187,9 @@ def _stand_ins(wires: DefUse, place: Occurrence) -> Mapping[str, str]:
 PATIENCE_S = 20.0  # for one call
 
 
-def try_isolated(candidate: Candidate, seen: Activations, options: c_compiler.CompilerOptions, seed: int) -> Candidate:
+def try_isolated(
+    candidate: Candidate, activations: Activations, options: c_compiler.CompilerOptions, seed: int
+) -> Candidate:
     """The kernel; with the reason where it crashes, hangs, or touches what it may not on one of the inputs that its
     certificate has. One that noyau generated is not tried."""
     if candidate.reason or not candidate.planned.by_hand:
@@ -195,7 +197,7 @@ def try_isolated(candidate: Candidate, seen: Activations, options: c_compiler.Co
     planned = candidate.planned
     library = c_compiler.compile_library([planned.text], options)
     with IsolatedLibrary(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
-        for case in _cases(candidate, seen, seed):
+        for case in _cases(candidate, activations, seed):
             try:
                 kernel.call_guarded(*case.inputs)
             except InputError:  # whether it must refuse these is the certificate's to say
@@ -205,7 +207,7 @@ def try_isolated(candidate: Candidate, seen: Activations, options: c_compiler.Co
     return candidate
 
 
-def _cases(candidate: Candidate, seen: Activations, seed: int) -> Iterator[Case]:
+def _cases(candidate: Candidate, activations: Activations, seed: int) -> Iterator[Case]:
     graph = candidate.planned.groups[0].original
-    yield from activation_cases(candidate.planned, seen)[0]
-    yield from cases(graph, seen.sizes_of(graph), np.random.default_rng(seed))
+    yield from activation_cases(candidate.planned, activations)[0]
+    yield from cases(graph, activations.sizes_of(graph), np.random.default_rng(seed))

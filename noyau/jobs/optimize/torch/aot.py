@@ -36,7 +36,7 @@ _BEGINNING = Lock()  # of Triton: what two threads find out at once they both wo
 class Sketch:
     """A graph cut into kernels."""
 
-    found: TracedGraph
+    source: TracedGraph
     cut: Partition
     plan: Plan
 
@@ -78,17 +78,17 @@ class AheadOfTime:
             if modules_sites.device_of(program) == modules_sites.CPU:
                 sketch = self.sketched(modules_sites.trace_graph(program))
                 self._sketches[program_key(program)] = sketch
-                self.certification.begin(sketch.plan.kernels, sketch.found, self.say)
+                self.certification.begin(sketch.plan.kernels, sketch.source, self.say)
         ranges.forget()
 
     def sketch(self, program: fx.Graph) -> Sketch | None:
         """The kernels of a graph that was begun with, which is forgotten here."""
         return self._sketches.pop(program_key(program), None) if self._sketches else None
 
-    def sketched(self, found: TracedGraph) -> Sketch:
+    def sketched(self, source: TracedGraph) -> Sketch:
         """A graph cut into kernels; the reasons of the cuts where `reasons` is."""
-        cut = modules_sites.cut(found, reasons=self.reasons)
-        return Sketch(found, cut, torch_candidates.plan(cut.groups, found.operators, c_compiler.level()))
+        cut = modules_sites.cut(source, reasons=self.reasons)
+        return Sketch(source, cut, torch_candidates.plan(cut.groups, source.operators, c_compiler.level()))
 
     def ready(self) -> None:
         """Wait for what a first kernel needs and is found out beside."""
@@ -97,7 +97,7 @@ class AheadOfTime:
     def candidates(self, sketch: Sketch) -> list[Candidate]:
         """The kernels of a graph with their evidence; nothing else is built or checked any more after that."""
         self.ready()
-        return self.certification.candidates(sketch.plan.kernels, sketch.found, self.say)
+        return self.certification.candidates(sketch.plan.kernels, sketch.source, self.say)
 
 
 def begin_triton() -> None:

@@ -60,7 +60,7 @@ class Clock:
 class TorchBench:
     """The clock of a graph on the CPU; `rival` runs torch's own nodes, `left` kernels are still to be timed."""
 
-    found: TracedGraph
+    source: TracedGraph
     rival: str
     clock: Clock
     left: int
@@ -71,14 +71,14 @@ class TorchBench:
         share_s = self.clock.share_s(self.left)
         self.left -= 1
         group = candidate.planned.groups[0]
-        part, reads = isolate(self.found, group)
-        sizes = sizes_of(group, self.found)
+        part, reads = isolate(self.source, group)
+        sizes = sizes_of(group, self.source)
         shapes = (
             f"{node.output}: {node.dtype}{[each.evaluate(sizes) for each in node.shape]}"
             for node in group.original.inputs
         )
         stamp = (candidate.planned.text, self.rival, torch.__version__, part.code, *shapes)
-        moved = traffic(group.graph, sizes_in(group.graph, self.found))
+        moved = traffic(group.graph, sizes_in(group.graph, self.source))
         key = timing_key(stamp, {}, torch.get_num_threads())
         try:
             return self.clock.timing(key, sizes, moved, lambda: self._compared(candidate, part, reads, share_s))
@@ -89,13 +89,13 @@ class TorchBench:
 
     def _compared(self, candidate: Candidate, part: fx.GraphModule, reads: list[fx.Node], share_s: float) -> Comparison:
         group = candidate.planned.groups[0]
-        arrays = make_inputs(group.original, sizes_of(group, self.found), np.random.default_rng(_SEED)).arrays
-        tensors = {name: lay_out(tensor_of(array), self.found.givers[name]) for name, array in arrays.items()}
-        given = [tensors[node.name] if node.name in tensors else draw(node) for node in reads]
+        arrays = make_inputs(group.original, sizes_of(group, self.source), np.random.default_rng(_SEED)).arrays
+        tensors = {name: lay_out(tensor_of(array), self.source.givers[name]) for name, array in arrays.items()}
+        arguments = [tensors[node.name] if node.name in tensors else draw(node) for node in reads]
         own = [tensors[name] for name in input_names(group)]
-        before, after = executor.RIVALS[self.rival](part, given), kernel_of(candidate, group)
+        before, after = executor.RIVALS[self.rival](part, arguments), kernel_of(candidate, group)
         with torch.no_grad():
-            return compare_briefly(lambda: before(*given), lambda: after(*own), share_s)
+            return compare_briefly(lambda: before(*arguments), lambda: after(*own), share_s)
 
 
 def compare_briefly(before: Callable[[], object], after: Callable[[], object], budget_s: float) -> Comparison:

@@ -60,12 +60,12 @@ def open_kernel(name: str, library: Path, ends: KernelEnds, scalars: Sequence[np
     call = _filled(door.call, fixed) if any(each is not None for each in fixed) else door.call
 
     def run(*given: Tensor) -> Any:
-        made = call(given)
-        if made is MISS:
-            made = call(tuple(_packed(each) for each in given))
-        if made is MISS:
+        result = call(given)
+        if result is MISS:
+            result = call(tuple(_packed(each) for each in given))
+        if result is MISS:
             return _by_arrays(door, fixed, given)
-        return made
+        return result
 
     run.__name__ = run.__qualname__ = name
     return run
@@ -83,16 +83,16 @@ def _filled(door: Callable[..., Any], fixed: Sequence[Tensor | None]) -> Callabl
 
 def _packed(tensor: Tensor) -> Tensor:
     """The tensor as a door takes it: its own cells, in C order."""
-    made: Tensor = in_memory(tensor.detach()).contiguous()
-    return made
+    result: Tensor = in_memory(tensor.detach()).contiguous()
+    return result
 
 
 def _by_arrays(door: TensorDoor, fixed: Sequence[Tensor | None], given: Sequence[Tensor]) -> Any:
     """The slow way, which says what does not fit."""
     others = iter(_packed(each) for each in given)
     arrays = [(next(others) if each is None else each) for each in fixed]
-    made = tuple(tensor_of(array) for array in door.native(*map(array_of, arrays)))
-    return made if len(made) > 1 else made[0]
+    result = tuple(tensor_of(array) for array in door.native(*map(array_of, arrays)))
+    return result if len(result) > 1 else result[0]
 
 
 def input_names(group: Group) -> tuple[str, ...]:

@@ -64,7 +64,7 @@ class Certification:
         self._certifiers = None
         self._begun.clear()
 
-    def begin(self, kernels: Sequence[Planned], found: TracedGraph, say: Say) -> None:
+    def begin(self, kernels: Sequence[Planned], source: TracedGraph, say: Say) -> None:
         """Begin with the kernels of a graph that nothing is known of. BuildError where there is no compiler at all."""
         fresh = [
             each for each in kernels if self.memory.of(each, self.effort) is None and each.operator not in self._begun
@@ -75,7 +75,7 @@ class Certification:
         say(f"building and checking {len(fresh)} kernels")
         certifiers = self._certifiers or self._started(min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE))
         for kernel in fresh:
-            task = self._task(kernel, found)
+            task = self._task(kernel, source)
             self._begun[kernel.operator] = self._pool.submit(_certified, kernel, task, certifiers.certificate)
 
     def _started(self, count: int) -> Certifiers:
@@ -85,10 +85,10 @@ class Certification:
         self._certifiers.start()
         return self._certifiers
 
-    def _task(self, kernel: Planned, found: TracedGraph) -> Callable[[Path], CertificateTask]:
+    def _task(self, kernel: Planned, source: TracedGraph) -> Callable[[Path], CertificateTask]:
         group = kernel.groups[0]
         try:
-            sizes = sizes_of(group, found)
+            sizes = sizes_of(group, source)
             if sizes and not fits(group.graph, usual_sizes(group.graph, sizes)):
                 raise InputError("what it reads is not there for the sizes that torch saw")
         except NoyauError as error:
@@ -102,9 +102,9 @@ class Certification:
         for name in list(self._begun):
             self.memory.keep(self._begun.pop(name).result(), self.effort)
 
-    def candidates(self, kernels: Sequence[Planned], found: TracedGraph, say: Say) -> list[Candidate]:
+    def candidates(self, kernels: Sequence[Planned], source: TracedGraph, say: Say) -> list[Candidate]:
         """Each kernel of a graph with its certificate, or the reason that there is none."""
-        self.begin(kernels, found, say)
+        self.begin(kernels, source, say)
         self.settle()
         return [each for kernel in kernels if (each := self.memory.of(kernel, self.effort))]
 

@@ -42,7 +42,7 @@ class CompiledGraph:
     where it was."""
 
     kind: str
-    found: TracedGraph | None
+    source: TracedGraph | None
     partition: Partition
     plan: Plan
     candidates: tuple[Candidate, ...] = ()
@@ -166,15 +166,15 @@ def optimize_graph(
     UnsupportedError where an input is nothing that noyau knows."""
     host = host_of(program, wishes, ahead, registered)
     outcome = pipeline.optimize(host, wishes.keep, log.debug)
-    return CompiledGraph(kind, host.found, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
+    return CompiledGraph(kind, host.source, outcome.partition, outcome.plan, outcome.candidates), outcome.installed
 
 
 def host_of(program: fx.Graph, wishes: CompileOptions, ahead: AheadOfTime, registered: bool) -> TorchHost | CudaHost:
     """The host that a graph runs on: the CPU, or the device of its tensors."""
     sketch = ahead.sketch(program)
-    found = sketch.found if sketch else modules_sites.trace_graph(program)
-    if found.device == modules_sites.CPU:
-        return TorchHost(sketch or ahead.sketched(found), wishes, ahead, registered)
+    source = sketch.source if sketch else modules_sites.trace_graph(program)
+    if source.device == modules_sites.CPU:
+        return TorchHost(sketch or ahead.sketched(source), wishes, ahead, registered)
     from noyau.jobs.optimize.cuda.host import CudaHost, with_updates_apart  # Triton's modules, which no CPU needs
 
-    return CudaHost(with_updates_apart(found), found.device, wishes, ahead, registered)
+    return CudaHost(with_updates_apart(source), source.device, wishes, ahead, registered)

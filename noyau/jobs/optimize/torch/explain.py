@@ -81,9 +81,9 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
 def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:
     """The groups of one graph and the texts of their kernels, none built."""
     try:
-        found = modules_sites.trace_graph(program)
-        cut = modules_sites.cut(found)
-        return CompiledGraph(kind, found, cut, torch_candidates.plan(cut.groups, found.operators, c_compiler.level()))
+        source = modules_sites.trace_graph(program)
+        cut = modules_sites.cut(source)
+        return CompiledGraph(kind, source, cut, torch_candidates.plan(cut.groups, source.operators, c_compiler.level()))
     except UnsupportedError as reason:
         return CompiledGraph(kind, None, Partition((), ()), Plan(()), whole=str(reason))
 
@@ -98,13 +98,13 @@ def _graph(graph: CompiledGraph) -> dict[str, Any]:
         ],
         "left": [{"node": name, "reason": reason} for name, reason in left(graph)],
         "cuts": [{"between": [one, other], "reason": reason} for one, other, reason in _cuts(graph)],
-        "opaque": dict(graph.found.imported.opaque) if graph.found else {},
+        "opaque": dict(graph.source.imported.opaque) if graph.source else {},
     }
 
 
 def _cuts(graph: CompiledGraph) -> Iterator[tuple[str, str, str]]:
     """Neighbours that are not one kernel, and why."""
-    names = [node.name for node in graph.found.nodes] if graph.found else []
+    names = [node.name for node in graph.source.nodes] if graph.source else []
     for cut in graph.partition.cuts:
         if cut.consumer is not None:
             yield names[cut.producer], names[cut.consumer], cut.reason
@@ -112,9 +112,9 @@ def _cuts(graph: CompiledGraph) -> Iterator[tuple[str, str, str]]:
 
 def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
     covered = sum(len(group.positions) for one in graph.plan.kernels for group in one.groups)
-    count = len(graph.found.nodes) - 1 if graph.found else 0
-    told = f"{covered} of {count} operators in {_counted(len(graph.plan.kernels), 'kernel')}"
-    yield from hanging(f"{graph.kind}: {graph.whole or told}", width, "", "  ")
+    count = len(graph.source.nodes) - 1 if graph.source else 0
+    message = f"{covered} of {count} operators in {_counted(len(graph.plan.kernels), 'kernel')}"
+    yield from hanging(f"{graph.kind}: {graph.whole or message}", width, "", "  ")
     for one in graph.plan.kernels:
         where = f", {len(one.groups)} places" if len(one.groups) > 1 else ""
         yield from hanging(f"{one.operator}{where}: {', '.join(one.replaces)}", width, "  ", "    ")

@@ -74,8 +74,8 @@ def _layout(found: Any) -> CallLayout:
         raise UnsupportedError("a module with objects that are no tensors cannot be saved")
     inputs = tuple(None if kind == "USER_INPUT" else str(name) for kind, name in zip(kinds, names, strict=True))
     outputs = tuple(None if spec.kind.name == "USER_OUTPUT" else str(spec.target) for spec in signature.output_specs)
-    given = [node for node in found.graph.nodes if node.op == "placeholder"]
-    fakes = [node.meta.get("val") for node, name in zip(given, inputs, strict=True) if name is None]
+    arguments = [node for node in found.graph.nodes if node.op == "placeholder"]
+    fakes = [node.meta.get("val") for node, name in zip(arguments, inputs, strict=True) if name is None]
     takes, gives = (pytree.treespec_dumps(spec) for spec in (found.call_spec.in_spec, found.call_spec.out_spec))
     return CallLayout(inputs, outputs, tuple(map(_extents, fakes)), takes, gives, tuple(map(_form, fakes)))
 
@@ -162,5 +162,5 @@ def _require_form(at: int, value: Any, wanted: tuple[str, str] | None) -> None:
         return
     for got, want, on, turn in zip(found, wanted, ("", "on "), (".to(torch.{})", '.to("{}")'), strict=True):
         if got != want and (value.dim() or not on):  # a number may lie anywhere
-            told = f"argument {at} is {on}{got}, and the module was saved for {on and 'one '}{on}{want}"
-            raise InputError(f"{told}; give it {turn.format(want)}")
+            message = f"argument {at} is {on}{got}, and the module was saved for {on and 'one '}{on}{want}"
+            raise InputError(f"{message}; give it {turn.format(want)}")

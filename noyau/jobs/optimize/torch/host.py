@@ -29,9 +29,9 @@ class TorchHost:
     registered: bool
 
     @property
-    def found(self) -> TracedGraph:
+    def source(self) -> TracedGraph:
         """The graph as noyau sees it."""
-        return self.sketch.found
+        return self.sketch.source
 
     def plan(self) -> tuple[Partition, Plan]:
         """The groups of the graph and their kernels."""
@@ -47,11 +47,11 @@ class TorchHost:
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> TorchBench:
         """The clock of the graph, with its budget."""
-        return TorchBench(self.found, self.wishes.rival, Clock(self.wishes.budget_s), len(candidates))
+        return TorchBench(self.source, self.wishes.rival, Clock(self.wishes.budget_s), len(candidates))
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Swap]]:
         """Each kept kernel in each of its places, with the numbers of that place."""
-        return swaps_of(candidates, self.found, kernel_of, registered=self.registered)
+        return swaps_of(candidates, self.source, kernel_of, registered=self.registered)
 
 
 def rounds_of(wishes: CompileOptions) -> Sequence[Sizes]:
@@ -61,7 +61,7 @@ def rounds_of(wishes: CompileOptions) -> Sequence[Sizes]:
 
 def swaps_of(
     candidates: Sequence[Candidate],
-    found: TracedGraph,
+    source: TracedGraph,
     opening: Callable[[Candidate, Group], Callable[..., Any]],
     *,
     registered: bool,
@@ -71,13 +71,13 @@ def swaps_of(
     candidates = [replace(each, reason="") if each.kept else each for each in candidates]
 
     def giver(value: str) -> str:
-        return str(found.givers[plain(value)].name)
+        return str(source.givers[plain(value)].name)
 
     def swap(candidate: Candidate, group: Group) -> Swap:
         kernel = opening(candidate, group)
         return Swap(
             operator_of(candidate.planned.operator, group, kernel) if registered else kernel,
-            tuple(found.nodes[position].name for position in group.positions),
+            tuple(source.nodes[position].name for position in group.positions),
             tuple(map(giver, input_names(group))),
             tuple(map(giver, group.outputs)),
             {giver(value): giver(other) for value, other in group.stand_ins.items()},

@@ -56,12 +56,12 @@ class HostedModel:
                 if known is not self.first:  # what was used last is let go of last
                     self.made[key] = self.made.pop(key)
                 return known
-        made = optimize(self.host.module(given), tuple(given), **self.options)
+        result = optimize(self.host.module(given), tuple(given), **self.options)
         with self.lock:
-            made = self.made.setdefault(key, made)  # another thread may have been first
+            result = self.made.setdefault(key, result)  # another thread may have been first
             if len(self.made) > MOST_SHAPES:  # the first is what it was optimised with, and stays
                 del self.made[list(self.made)[1]]
-        return made
+        return result
 
     @property
     def first(self) -> OptimizedModule:
@@ -99,9 +99,9 @@ class TorchModel:
         known = dict(zip(self.inputs, args, strict=False)) | dict(named)
         wrong = sorted(set(named) - set(self.inputs)) or sorted(set(self.inputs) - set(known))
         if wrong or len(args) > len(self.inputs):
-            told = ", ".join(map(printable, self.inputs))
+            message = ", ".join(map(printable, self.inputs))
             what = f"{printable(wrong[0])} is missing or unknown" if wrong else f"{len(args)} are given"
-            raise InputError(f"{self.name} has the inputs {told}, and {what}")
+            raise InputError(f"{self.name} has the inputs {message}, and {what}")
         values = (known[name] for name in self.inputs)
         return [(each if isinstance(each, torch.Tensor) else tensor_of(np.asarray(each))).to(device) for each in values]
 
@@ -109,9 +109,9 @@ class TorchModel:
         """The model for inputs of some shapes, as torch's own operators. UnsupportedError for a node that torch has
         nothing for, or of which a shape follows from values."""
         with torch.no_grad():
-            made: torch.nn.Module = make_fx(self.run)(*given)
-        type(made).__name__ = self.name  # its own class, which reports name
-        return made
+            result: torch.nn.Module = make_fx(self.run)(*given)
+        type(result).__name__ = self.name  # its own class, which reports name
+        return result
 
     def run(self, *given: torch.Tensor) -> list[torch.Tensor]:
         """One run, node by node."""
@@ -133,8 +133,8 @@ class TorchModel:
         """Evaluate a node: of shapes and numbers that are known, at once."""
         domain, numbers = canonical(node.domain), attributes(node)
         if node.op_type in _DRAWN or (domain == "com.microsoft" and node.op_type not in _OF_MICROSOFT):
-            told = printable(f"{domain}::{node.op_type}" if domain else node.op_type)
-            raise UnsupportedError(f"{told} has no function of torch in noyau")
+            message = printable(f"{domain}::{node.op_type}" if domain else node.op_type)
+            raise UnsupportedError(f"{message} has no function of torch in noyau")
         if node.op_type in ("Shape", "Size") and isinstance(inputs[0], torch.Tensor):
             shape = np.array(inputs[0].shape, np.int64)
             cut = shape[numbers.get("start", 0) : numbers.get("end", len(shape))]
@@ -150,8 +150,8 @@ def attributes(node: Any) -> dict[str, Any]:
     """The attributes of a node by name; words as str."""
     import onnx
 
-    found = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
-    return {name: value.decode() if isinstance(value, bytes) else value for name, value in found.items()}
+    entries = {each.name: onnx.helper.get_attribute_value(each) for each in node.attribute}
+    return {name: value.decode() if isinstance(value, bytes) else value for name, value in entries.items()}
 
 
 def on_host(node: Any, inputs: Sequence[Value], opsets: Mapping[str, int]) -> list[np.ndarray]:
@@ -159,16 +159,16 @@ def on_host(node: Any, inputs: Sequence[Value], opsets: Mapping[str, int]) -> li
     import onnx
     from onnx.reference import ReferenceEvaluator
 
-    given = {name: each for name, each in zip(node.input, inputs, strict=True) if isinstance(each, np.ndarray)}
+    names = {name: each for name, each in zip(node.input, inputs, strict=True) if isinstance(each, np.ndarray)}
     values = [
         onnx.helper.make_tensor_value_info(name, onnx.helper.np_dtype_to_tensor_dtype(each.dtype), each.shape)
-        for name, each in given.items()
+        for name, each in names.items()
     ]
     outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
     graph = onnx.helper.make_graph([node], "node", values, outputs)
     known = [onnx.helper.make_opsetid(domain, version) for domain, version in opsets.items()]
-    made = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=known)).run(None, given)
-    return [np.asarray(each) for each in made]
+    result = ReferenceEvaluator(onnx.helper.make_model(graph, opset_imports=known)).run(None, names)
+    return [np.asarray(each) for each in result]
 
 
 def optimize_model(
@@ -187,9 +187,9 @@ def optimize_model(
     where = device_of_name(device)
     path = Path(path)
     host, feeds = host_model(path, where, dims or {}, inputs, seed)
-    made = HostedModel(host, where, options, feeds.asked.notes)
-    made.of(host.in_order((), feeds.asked.arrays, where))
-    return made
+    result = HostedModel(host, where, options, feeds.asked.notes)
+    result.of(host.in_order((), feeds.asked.arrays, where))
+    return result
 
 
 def device_of_name(device: str) -> torch.device:

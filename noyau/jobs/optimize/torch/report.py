@@ -18,7 +18,7 @@ from noyau.toolchain.c import compiler as c_compiler
 
 def report_of(name: str, graphs: Sequence[CompiledGraph], whole: Comparison | None, notes: Iterable[str]) -> Report:
     """The report on a module; `whole`: torch's own run of it against the compiled one, where they were timed."""
-    before = sum(len(graph.found.nodes) - 1 for graph in graphs if graph.found)
+    before = sum(len(graph.source.nodes) - 1 for graph in graphs if graph.source)
     gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
     return Report(
         machine(),
@@ -40,17 +40,17 @@ def machine() -> Machine:
 
 def distinct(graphs: Iterable[CompiledGraph]) -> list[Candidate]:
     """Each kernel once, with all its places; kept where one graph has kept it."""
-    found: dict[str, Candidate] = {}
+    by_name: dict[str, Candidate] = {}
     for graph in graphs:
         for one in graph.candidates:
             name = one.planned.operator
-            if name in found:
-                first = found[name]
+            if name in by_name:
+                first = by_name[name]
                 places = (*first.planned.groups, *one.planned.groups)
                 best = first if first.kept or not one.kept else one
                 one = replace(best, planned=replace(best.planned, groups=places))
-            found[name] = one
-    return list(found.values())
+            by_name[name] = one
+    return list(by_name.values())
 
 
 def end_to_end(whole: Comparison) -> EndToEnd:
@@ -60,8 +60,8 @@ def end_to_end(whole: Comparison) -> EndToEnd:
 
 def left(graph: CompiledGraph) -> Iterator[tuple[str, str]]:
     """The nodes of a graph that are in no kernel, with the reasons."""
-    if graph.found is not None:
-        names = [node.name for node in graph.found.nodes[:-1]]  # the last is what the graph returns
+    if graph.source is not None:
+        names = [node.name for node in graph.source.nodes[:-1]]  # the last is what the graph returns
         yield from left_alone(names, graph.partition, graph.plan)
 
 

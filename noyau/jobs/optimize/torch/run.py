@@ -56,8 +56,8 @@ class OptimizedModule:
     notes: tuple[str, ...] = field(default=())
 
     def __repr__(self) -> str:
-        kept = sum(one.kept for one in self.candidates)
-        return f"<{_named(self.module)} with {kept} of {len(self.candidates)} kernels; .report tells of them>"
+        count = sum(one.kept for one in self.candidates)
+        return f"<{_named(self.module)} with {count} of {len(self.candidates)} kernels; .report tells of them>"
 
     @property
     def wins(self) -> bool:
@@ -115,8 +115,8 @@ def _piece(swap: Swap, candidate: Candidate, group: Group) -> saved_module.Saved
     assert candidate.library is not None
     scalars: Mapping[str, np.ndarray] = scalars_of(group)
     fixed = tuple(scalars.get(node.output) for node in group.graph.inputs)
-    planned = candidate.planned
-    return saved_module.SavedKernel(planned.operator, planned.text, candidate.library, ends_of(group.graph), fixed)
+    kernel = candidate.planned
+    return saved_module.SavedKernel(kernel.operator, kernel.text, candidate.library, ends_of(group.graph), fixed)
 
 
 def optimize(
@@ -169,16 +169,16 @@ def _devices(nested: Any) -> set[str]:
     return {str(each.device) for each in leaves if isinstance(each, torch.Tensor)}
 
 
-def until_done(run: Callable[..., Any], given: Sequence[Any]) -> Callable[[], Any]:
+def until_done(run: Callable[..., Any], arguments: Sequence[Any]) -> Callable[[], Any]:
     """A call that is over when it returns: what it has put on a GPU's queue is done."""
-    tensors = (each for each in torch.utils._pytree.tree_leaves(tuple(given)) if isinstance(each, torch.Tensor))
+    tensors = (each for each in torch.utils._pytree.tree_leaves(tuple(arguments)) if isinstance(each, torch.Tensor))
     if not any(each.is_cuda for each in tensors):
-        return lambda: run(*given)
+        return lambda: run(*arguments)
 
     def call() -> Any:
-        made = run(*given)
+        result = run(*arguments)
         torch.cuda.synchronize()
-        return made
+        return result
 
     return call
 

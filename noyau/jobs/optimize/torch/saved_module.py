@@ -86,8 +86,8 @@ def save(path: Path, exported: ExportedModule, program: fx.Graph, fused: Mapping
                 file.writestr(f"tensors/{number}", _bytes(tensor))
         fresh.replace(path)
     except OSError as error:
-        told = f"{path} cannot be written: {error.strerror}; give a folder that exists, with room in it"
-        raise OutputError(told) from error
+        message = f"{path} cannot be written: {error.strerror}; give a folder that exists, with room in it"
+        raise OutputError(message) from error
     finally:
         with contextlib.suppress(OSError):
             fresh.unlink(missing_ok=True)
@@ -201,13 +201,13 @@ def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:
     return found
 
 
-def _layout(told: Mapping[str, Any]) -> CallLayout:
-    extents = tuple(None if each is None else tuple(each) for each in told["extents"])
-    inputs, outputs, forms = tuple(told["inputs"]), tuple(told["outputs"]), told.get("forms", ())
+def _layout(fields: Mapping[str, Any]) -> CallLayout:
+    extents = tuple(None if each is None else tuple(each) for each in fields["extents"])
+    inputs, outputs, forms = tuple(fields["inputs"]), tuple(fields["outputs"]), fields.get("forms", ())
     if forms and len(forms) != len(extents):
         raise ValueError(f"{len(forms)} dtypes are not those of {len(extents)} arguments")
     pairs = tuple(None if each is None else (str(each[0]), str(each[1])) for each in forms)
-    return CallLayout(inputs, outputs, extents, str(told["takes"]), str(told["gives"]), pairs)
+    return CallLayout(inputs, outputs, extents, str(fields["takes"]), str(fields["gives"]), pairs)
 
 
 def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
@@ -218,14 +218,14 @@ def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
     return flat.reshape(shape).to(graph_json.device_here(str(form.get("device", "cpu"))))
 
 
-def _kernel(told: Mapping[str, Any], text: str, library: bytes | None) -> Callable[..., Any]:
+def _kernel(fields: Mapping[str, Any], text: str, library: bytes | None) -> Callable[..., Any]:
     """A kernel of the file, by its library, or built from its text. BuildError where neither goes."""
     try:
         ends = KernelEnds(
-            tuple(Argument(DType(dtype), int(rank)) for dtype, rank in told["inputs"]), int(told["results"])
+            tuple(Argument(DType(dtype), int(rank)) for dtype, rank in fields["inputs"]), int(fields["results"])
         )
-        scalars = [None if each is None else _scalar(*each) for each in told["scalars"]]
-        name = str(told["name"])
+        scalars = [None if each is None else _scalar(*each) for each in fields["scalars"]]
+        name = str(fields["name"])
     except (KeyError, TypeError, ValueError) as error:
         raise ModelError(f"a kernel of the file cannot be read: {printable(repr(error))}") from error
     if library is not None:

@@ -134,14 +134,14 @@ class Late(lazy_compile.LazyCompile):
 
     @property
     def known(self):
-        found = self.found
+        found = self.source
         if self.begun is not None and found is None:
-            self.found, self.plain = (lambda arguments: "by a kernel"), None
+            self.source, self.plain = (lambda arguments: "by a kernel"), None
         return found
 
     @known.setter
     def known(self, found):
-        self.found = found
+        self.source = found
 
 
 def test_another_thread_may_compile_between_any_two_steps(capturing):

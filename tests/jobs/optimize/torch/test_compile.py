@@ -150,7 +150,7 @@ def test_data_dependent_shapes_are_a_boundary():
         assert same(function(x), picked(x))
     (graph,) = record.graphs
     assert graph.kept
-    assert any("nonzero" in reason for reason in graph.found.imported.opaque.values())
+    assert any("nonzero" in reason for reason in graph.source.imported.opaque.values())
 
 
 def test_a_kernel_of_a_size_that_depends_on_values_is_not_kept():
@@ -197,7 +197,7 @@ def test_what_has_no_cells_here_is_left_to_torch():
     assert function(torch.ones(3, device="meta")).device.type == "meta"
     (graph,) = record.graphs
     assert not graph.candidates
-    assert ELSEWHERE in graph.found.model.opaque.values()
+    assert ELSEWHERE in graph.source.model.opaque.values()
 
 
 def test_what_a_gradient_needs_is_changed_in_place():
