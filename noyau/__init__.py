@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from noyau.jobs.extract.run import Extraction
     from noyau.jobs.optimize.keywords import HostedKeywords, ModelKeywords, ModuleKeywords
     from noyau.jobs.optimize.onnx.run import OptimizedModel
-    from noyau.jobs.optimize.torch.explain import Explanation
+    from noyau.jobs.optimize.torch.explain import ModuleExplanation
     from noyau.jobs.optimize.torch.onnx_model import HostedModel
     from noyau.jobs.optimize.torch.run import OptimizedModule as OptimizedModule
     from noyau.jobs.profile.record import Profile
@@ -133,7 +133,7 @@ def load(path: str | Path) -> Callable[..., Any]:
     return _of_torch("saved_module").load(_path(path, "noyau.load takes"))  # type: ignore[no-any-return]
 
 
-def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explanation:
+def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
     """What noyau sees in a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
     operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `dynamic`: as torch.compile
     has it."""

@@ -12,7 +12,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from noyau.codegen.plan import Planned
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.timing.comparison import Comparison
 
 NODE = helper.make_node
@@ -191,9 +191,9 @@ def compared(ratio: float) -> Comparison:
     return Comparison((ratio,) * 10, (1.0,) * 10)
 
 
-def timed_as(ratio: float) -> Callable[..., list[Timing]]:
+def timed_as(ratio: float) -> Callable[..., list[BindingTiming]]:
     """In place of `Bench.compare`: the clock says so many times as fast, at every binding."""
-    return lambda _, before, after, scenes, *rest: [Timing(scene.sizes, compared(ratio)) for scene in scenes]
+    return lambda _, before, after, scenes, *rest: [BindingTiming(scene.sizes, compared(ratio)) for scene in scenes]
 
 
 WRONG = "if (call->launch == 0 && begin == 0 && begin < end) *(float *)call->buffers[{inputs}] += 1; return status;"

@@ -10,7 +10,7 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.function_bodies import FusedNode, Values, reads, recompute, subgraphs
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, reads, recompute, subgraphs
 from tests.hosts.kernels import F32, Arrays, model_of
 
 NODE = helper.make_node
@@ -98,7 +98,7 @@ def node_types(model: onnx.ModelProto) -> list[str]:
 
 def random_parts(model: onnx.ModelProto, seed: int) -> list[FusedNode]:
     """Windows of consecutive nodes, some nodes in none; a window is always convex. Some inputs are left to be found."""
-    rng, values, graph = random.Random(seed), Values.of(model), model.graph
+    rng, values, graph = random.Random(seed), ModelValues.of(model), model.graph
     at, parts = 0, list[FusedNode]()
     while at < len(graph.node):
         window = [

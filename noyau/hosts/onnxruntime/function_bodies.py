@@ -59,7 +59,7 @@ class FusedNode:
 
 
 @dataclass(frozen=True, slots=True)
-class Values:
+class ModelValues:
     """Producers of a model's values: the node that makes each, and the initializers that nothing overrides.
 
     `fused` are the functions of nodes that are fused already; `folder` is where external data lies, None if not known.
@@ -72,17 +72,17 @@ class Values:
     folder: Path | None
 
     @staticmethod
-    def of(model: onnx.ModelProto, folder: Path | None = None) -> Values:
+    def of(model: onnx.ModelProto, folder: Path | None = None) -> ModelValues:
         nodes = tuple(model.graph.node)
         producers = {name: position for position, node in enumerate(nodes) for name in node.output if name}
         inputs = {value.name for value in model.graph.input}
         constants = {tensor.name: tensor for tensor in model.graph.initializer if tensor.name not in inputs}
         fused = {function.name: function for function in model.functions if function.domain == DOMAIN}
-        return Values(nodes, producers, constants, fused, folder)
+        return ModelValues(nodes, producers, constants, fused, folder)
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class FunctionBody:
     """The nodes of a function, as the model spells them. `extras` are inputs that the kernel itself does not read."""
 
     nodes: tuple[onnx.NodeProto, ...]
@@ -112,7 +112,7 @@ def reads(node: onnx.NodeProto) -> set[str]:
     return entries
 
 
-def refusal(fused: FusedNode, values: Values) -> str | None:
+def refusal(fused: FusedNode, values: ModelValues) -> str | None:
     """Why this part cannot become one node, or None where it can."""
     if not fused.nodes or any(not 0 <= position < len(values.nodes) for position in fused.nodes):
         return "it has no nodes, or positions that the model does not have"
@@ -134,7 +134,7 @@ def refusal(fused: FusedNode, values: Values) -> str | None:
     return None
 
 
-def body_of(fused: FusedNode, values: Values) -> Body:
+def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
     """The nodes of a part, and the constants and shape arithmetic that they need. What else they read is an extra."""
     positions, extras, constants = set(fused.nodes), list[str](), list[str]()
     names = {name for position in fused.nodes for name in values.nodes[position].output} | set(fused.inputs)
@@ -151,10 +151,10 @@ def body_of(fused: FusedNode, values: Values) -> Body:
     occupied = {*names, *values.producers, *values.constants}
     nodes = [_constant_node(values, name) for name in constants]
     nodes += [each for position in sorted(positions) for each in unfuse(values.nodes[position], values, occupied)]
-    return Body(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
+    return FunctionBody(tuple(nodes), fused.inputs, tuple(extras), fused.outputs)
 
 
-def recompute(name: str, values: Values, names: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
+def recompute(name: str, values: ModelValues, names: Iterable[str] = ()) -> tuple[set[int], list[str]] | None:
     """The nodes and small initializers that make a value of `known` ones by shape arithmetic alone; else None."""
     names, nodes, constants, pending = set(names), set[int](), list[str](), [name]
     while pending:
@@ -174,7 +174,9 @@ def recompute(name: str, values: Values, names: Iterable[str] = ()) -> tuple[set
     return nodes, constants
 
 
-def function_of(body: Body, operator: str, model: onnx.ModelProto, renamed: Callable[[str], str]) -> onnx.FunctionProto:
+def function_of(
+    body: FunctionBody, operator: str, model: onnx.ModelProto, renamed: Callable[[str], str]
+) -> onnx.FunctionProto:
     """The body as a function of a new kind, its values and nodes renamed."""
     function = type(model)().functions.add()
     function.domain, function.name = DOMAIN, operator
@@ -192,12 +194,12 @@ def function_of(body: Body, operator: str, model: onnx.ModelProto, renamed: Call
     return function
 
 
-def same_text(first: Body, second: Body) -> bool:
+def same_text(first: FunctionBody, second: FunctionBody) -> bool:
     """Whether two bodies are equal up to the names of their values and the order of what is added or multiplied."""
     return _spelling(first) == _spelling(second)
 
 
-def _spelling(body: Body) -> list[str]:
+def _spelling(body: FunctionBody) -> list[str]:
     """A digest of each output: of the nodes that lead to it, down to the numbers of the inputs and of the extras."""
     names = {name: f"extra {number}" for number, name in enumerate(body.extras)}
     names |= {name: f"input {number}" for number, name in enumerate(body.inputs)}
@@ -266,7 +268,7 @@ def _is_small(tensor: onnx.TensorProto, folder: Path | None) -> bool:
     return bool(math.prod(tensor.dims) * dtype.bytes <= _SMALL_BYTES)
 
 
-def _constant_node(values: Values, name: str) -> onnx.NodeProto:
+def _constant_node(values: ModelValues, name: str) -> onnx.NodeProto:
     tensor = values.constants[name]
     node = type(values.nodes[0])(op_type="Constant", output=[name])
     attribute = node.attribute.add()
@@ -284,7 +286,7 @@ def _constant_node(values: Values, name: str) -> onnx.NodeProto:
     return node
 
 
-def is_foreign(node: onnx.NodeProto, values: Values) -> bool:
+def is_foreign(node: onnx.NodeProto, values: ModelValues) -> bool:
     """Whether a node claims to be fused already, without the plain body that such a node has."""
     if node.domain != DOMAIN:
         return False
@@ -294,7 +296,7 @@ def is_foreign(node: onnx.NodeProto, values: Values) -> bool:
     return any(each.domain == DOMAIN or any(subgraphs(each)) for each in function.node)
 
 
-def unfuse(node: onnx.NodeProto, values: Values, occupied: set[str]) -> list[onnx.NodeProto]:
+def unfuse(node: onnx.NodeProto, values: ModelValues, occupied: set[str]) -> list[onnx.NodeProto]:
     """The node itself; of one that is fused already the nodes of its body, under names of their own."""
     if node.domain != DOMAIN:
         return [node]

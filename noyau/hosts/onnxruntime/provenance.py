@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, DOMAIN, Values, is_foreign, subgraphs, unfuse
+from noyau.hosts.onnxruntime.function_bodies import CORE_DOMAINS, DOMAIN, ModelValues, is_foreign, subgraphs, unfuse
 from noyau.hosts.onnxruntime.model_files import library_path
 from noyau.version import __version__
 
@@ -74,7 +74,7 @@ def library_state(path: Path, provenance: Provenance) -> str:
 def take_apart(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with the body of each fused node in its place, so that it can be optimised as if it never was; itself
     where no node is fused. What it said of where it comes from goes."""
-    values = Values.of(model)
+    values = ModelValues.of(model)
     fused = [node.domain == DOMAIN and _is_plain(node, model, values) for node in model.graph.node]
     if not any(fused):
         return model
@@ -114,7 +114,7 @@ def _with_shared(
             yield each
 
 
-def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: Values) -> bool:
+def _is_plain(node: onnx.NodeProto, model: onnx.ModelProto, values: ModelValues) -> bool:
     """Whether a fused node has a body that noyau could have written, in the operator sets of the model."""
     if is_foreign(node, values):
         return False

@@ -137,7 +137,7 @@ class Workers:
         if feed is not None:
             with self.written(feed.arrays) as (_, inputs):
                 for side in sides:
-                    side.worker.call(Session.feed, inputs, feed.cold)
+                    side.worker.call(ServedSession.feed, inputs, feed.cold)
         first_s, second_s = (float(side.tell()["run_s"]) for side in sides)
         return first_s, second_s
 
@@ -174,7 +174,7 @@ def open_job(
     threads: int,
     prepacked: bool,
     cold: bool,
-) -> Session:
+) -> ServedSession:
     """In the worker: the session, opened and bound."""
     start_s = seconds()
     session = open_session(
@@ -184,14 +184,14 @@ def open_job(
         folder=Path(folder) if folder is not None else None,
         prepacked=prepacked,
     )
-    result = Session([], 0.0, opened=session)
+    result = ServedSession([], 0.0, opened=session)
     result.feed(inputs, cold)
     result.open_s = seconds() - start_s
     return result
 
 
 @dataclass(slots=True)
-class Session:
+class ServedSession:
     """Bound runs of one session, taken in turn; now and then, at random, the outputs of a timed run are looked at.
     `run_s`: what a run took on what it is fed, the second one where the first did not take long; `cold`: as in a Job.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.hosts.onnxruntime.function_bodies import Values, ValueType, reads, recompute, used_functions
+from noyau.hosts.onnxruntime.function_bodies import ModelValues, ValueType, reads, recompute, used_functions
 from noyau.hosts.onnxruntime.write_back import value_info
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def extract(
     model must lie in the original's folder; so do constants, shape arithmetic and the functions that it calls. `types`
     goes before what the model says of a value. GraphError where a node reads something else, or an input has no type.
     """
-    values = Values.of(model)
+    values = ModelValues.of(model)
     positions, initializers = _closure(values, model.graph, nodes, inputs)
     names = {name for position in positions for name in values.nodes[position].output}
     lost = [name for name in outputs if name not in names]
@@ -56,7 +56,7 @@ def extract(
 
 
 def _closure(
-    values: Values, graph: onnx.GraphProto, nodes: Sequence[int], inputs: Sequence[str]
+    values: ModelValues, graph: onnx.GraphProto, nodes: Sequence[int], inputs: Sequence[str]
 ) -> tuple[set[int], set[str]]:
     """All node positions and the initializers that the part needs."""
     stored = {each.name for each in graph.initializer} | {each.values.name for each in graph.sparse_initializer}
@@ -74,7 +74,7 @@ def _closure(
     return positions, initializers
 
 
-def _reads_of(values: Values, positions: Iterable[int]) -> set[str]:
+def _reads_of(values: ModelValues, positions: Iterable[int]) -> set[str]:
     return set[str]().union(*(reads(values.nodes[position]) for position in positions))
 
 

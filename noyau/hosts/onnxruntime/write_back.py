@@ -18,9 +18,9 @@ from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
 from noyau.hosts.onnxruntime.function_bodies import (
     DOMAIN,
-    Body,
+    FunctionBody,
     FusedNode,
-    Values,
+    ModelValues,
     ValueType,
     body_of,
     clean,
@@ -41,7 +41,7 @@ _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
 
 def refusals(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path | None = None) -> dict[int, str]:
     """The parts that `write_back` would refuse, by their places in `fused`, each with the reason."""
-    values = Values.of(model, folder)
+    values = ModelValues.of(model, folder)
     used = _used_operators(model, fused)
     by_name: dict[int, str] = {}
     for place, part in enumerate(fused):
@@ -69,7 +69,7 @@ def write_back(model: onnx.ModelProto, fused: Sequence[FusedNode], folder: Path 
     """
     for place, reason in sorted(refusals(model, fused, folder).items()):
         raise GraphError(f"{fused[place].operator!r} cannot be put back into the model: {reason}")
-    values = Values.of(model, folder)
+    values = ModelValues.of(model, folder)
     bodies = {place: body_of(part, values) for place, part in enumerate(fused)}
     chosen = _chosen({place: part.operator for place, part in enumerate(fused)}, bodies)
     extras = [bodies[place].extras if bodies[chosen[part.operator]].extras else () for place, part in enumerate(fused)]
@@ -107,7 +107,7 @@ def _twice_made(fused: Sequence[FusedNode], right: Iterable[int]) -> dict[int, s
     return by_name
 
 
-def _chosen(operators: Mapping[int, str], bodies: Mapping[int, Body]) -> dict[str, int]:
+def _chosen(operators: Mapping[int, str], bodies: Mapping[int, FunctionBody]) -> dict[str, int]:
     """The place whose body each operator's function has: the first that reads what the kernel reads, or the first."""
     chosen: dict[str, int] = {}
     for place, operator in operators.items():
@@ -116,7 +116,7 @@ def _chosen(operators: Mapping[int, str], bodies: Mapping[int, Body]) -> dict[st
     return chosen
 
 
-def _fits(body: Body, chosen: Body) -> bool:
+def _fits(body: FunctionBody, chosen: FunctionBody) -> bool:
     """Whether a place can call the function of another: it has the same inputs, and the extras where there are any."""
     alike = len(body.inputs) == len(chosen.inputs) and len(body.outputs) == len(chosen.outputs)
     return alike and (not chosen.extras or body is chosen or same_text(body, chosen))
@@ -258,7 +258,7 @@ def value_info(graph: onnx.GraphProto, name: str, kind: ValueType) -> onnx.Value
     return value
 
 
-def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, Body]) -> None:
+def _add_functions(result: onnx.ModelProto, bodies: Mapping[str, FunctionBody]) -> None:
     """Add one function an operator; one of the same name that nothing uses any more makes room for it."""
     for number in reversed(range(len(result.functions))):
         if result.functions[number].domain == DOMAIN and result.functions[number].name in bodies:

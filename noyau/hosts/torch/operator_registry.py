@@ -22,7 +22,7 @@ _DIGITS = 8
 
 
 @dataclass(frozen=True, slots=True)
-class Operator:
+class TorchOperator:
     """Registration of an operator with torch. `inputs` and `constants`: the type of each in the schema; constants are
     given by keyword, as `c0`, `c1`..., for their own names need be none of torch's. `run`: on tensors of a device;
     `fake`: on tensors without cells; `record`: on what autograd records; `batch`: under vmap, as
@@ -47,7 +47,7 @@ class Operator:
         return f"({', '.join([*inputs, *(['*', *constants] if constants else [])])}) -> {results}"
 
 
-def register(operator: Operator) -> Any:
+def register(operator: TorchOperator) -> Any:
     """The overload of a new operator, `torch.ops.noyau.<stem>_<digest>.default`. One that was made of another function
     before has the name that comes next."""
     with _LOCK:
@@ -76,7 +76,7 @@ def _free(name: str) -> str:
     return found
 
 
-def _autograd(operator: Operator, overload: Any) -> Callable[..., Any]:
+def _autograd(operator: TorchOperator, overload: Any) -> Callable[..., Any]:
     def autograd(keyset: Any, *args: Any, **constants: Any) -> Any:
         made = operator.record(args, constants)
         if made is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from noyau.errors import NoyauError
 from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import Arrays
-from noyau.jobs.bench.race import ResultJudge, Runner, Sides, shortened
+from noyau.jobs.bench.race import Entrant, ResultJudge, Sides, shortened
 from noyau.jobs.bench.record import COLD, FILLING, HOT, RETURNING, BenchPoint, CandidateTimes
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.work import Workload
@@ -31,7 +31,7 @@ class NumpyTrack:
     cores: int
     machine: str = "machine"
 
-    def first(self, entry: Entry, judge: ResultJudge) -> Runner | CandidateTimes:
+    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
         assert entry.returning is not None
         try:
@@ -43,7 +43,7 @@ class NumpyTrack:
         fault = judge.fault(first.outputs, entry.is_judge)
         if fault and not entry.is_peer:
             return CandidateTimes(entry.name, entry.language, fault, first_s=first.first_s)
-        return _filling(entry, Runner(entry, first.outputs, first.first_s, first.peak_bytes, fault), judge)
+        return _filling(entry, Entrant(entry, first.outputs, first.first_s, first.peak_bytes, fault), judge)
 
     def temperatures(self) -> tuple[str, ...]:
         """Both where they may differ, unless a user says otherwise: what stays in a core's cache is timed hot alone,
@@ -53,7 +53,7 @@ class NumpyTrack:
         return (HOT, COLD) if (differ if self.cold is None else self.cold) else (HOT,)
 
     def sides(
-        self, runners: Sequence[Runner], temperature: str, judge: ResultJudge, *, last: bool
+        self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool
     ) -> Sides[RotatingSide]:
         """Every candidate in every way, on one rotation of inputs and one of outputs."""
         rng, draws = np.random.default_rng(self.seed), self.task.drawn.draws
@@ -68,7 +68,7 @@ class NumpyTrack:
         self._choose(sides, runners, judge.affordable if last else judge.affordable // 2)
         return sides
 
-    def _choose(self, sides: Sides[RotatingSide], runners: Sequence[Runner], verified: int) -> None:
+    def _choose(self, sides: Sides[RotatingSide], runners: Sequence[Entrant], verified: int) -> None:
         """Set the number of runs of each side that are verified; where it is one, one of each candidate, in a random
         way."""
         rng = np.random.default_rng([self.seed, len(sides)])
@@ -82,14 +82,14 @@ class NumpyTrack:
         """All sides timed in rounds, in samples of several calls."""
         return compare_all(sides, budget_s=budget_s, seed=self.seed, clock=seconds)
 
-    def look(self, side: RotatingSide, runner: Runner) -> None:
+    def look(self, side: RotatingSide, runner: Entrant) -> None:
         """Nothing but seconds is told by runs here."""
 
     def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
         """The fault of a timed run, or nothing."""
         return self.task.check(inputs, outputs)
 
-    def outputs(self, runner: Runner) -> Sequence[np.ndarray]:
+    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
         """The outputs of a first call."""
         return runner.like
 
@@ -107,7 +107,7 @@ class NumpyTrack:
         return at.work.mistake(least_s, self.cores, lambda: min(side.lasts(calls) / calls for side, calls in own))
 
 
-def _filling(entry: Entry, runner: Runner, judge: ResultJudge) -> Runner:
+def _filling(entry: Entry, runner: Entrant, judge: ResultJudge) -> Entrant:
     """Without its way with `out=` where that is not taken."""
     if entry.filling is None:
         return runner

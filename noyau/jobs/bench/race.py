@@ -58,7 +58,7 @@ class ResultJudge:
 
 
 @dataclass(slots=True)
-class Runner:
+class Entrant:
     """A candidate that is right so far, and what its first call told: its outputs (`like`), seconds and memory."""
 
     entry: Any  # of the track's own kind
@@ -97,7 +97,7 @@ class Track(Protocol[SideT]):
     task: BenchTask
     machine: str  # as messages call it
 
-    def first(self, entry: Any, judge: ResultJudge) -> Runner | CandidateTimes:
+    def first(self, entry: Any, judge: ResultJudge) -> Entrant | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
         ...
 
@@ -105,7 +105,7 @@ class Track(Protocol[SideT]):
         """Hot, and cold where that may differ; none where nothing can be timed."""
         ...
 
-    def sides(self, runners: Sequence[Runner], temperature: str, judge: ResultJudge, *, last: bool) -> Sides[SideT]:
+    def sides(self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool) -> Sides[SideT]:
         """Every candidate, in each way that it is called, on one rotation of inputs."""
         ...
 
@@ -113,7 +113,7 @@ class Track(Protocol[SideT]):
         """All sides timed in rounds."""
         ...
 
-    def look(self, side: SideT, runner: Runner) -> None:
+    def look(self, side: SideT, runner: Entrant) -> None:
         """Note what the runs of a side tell beside their seconds. CheckError where they were tampered with."""
         ...
 
@@ -121,7 +121,7 @@ class Track(Protocol[SideT]):
         """The fault of a timed run, or nothing."""
         ...
 
-    def outputs(self, runner: Runner) -> Sequence[np.ndarray]:
+    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
         """The outputs of a first call as arrays."""
         ...
 
@@ -141,7 +141,7 @@ def race(
     task = track.task
     watch, start, judge = Watch(), conditions(), ResultJudge(task.check, task.drawn.draws[-1])
     first_runs = [_first(track, entry, judge, say) for entry in entries]
-    runners = [each for each in first_runs if isinstance(each, Runner)]
+    runners = [each for each in first_runs if isinstance(each, Entrant)]
     races: dict[str, Race] = {}
     timed_sides: dict[str, Sides[SideT]] = {}
     temperatures = track.temperatures() if runners else ()
@@ -152,7 +152,7 @@ def race(
         races[temperature], timed_sides[temperature] = Race(tuple(sides), series), sides
         say("verifying runs that were timed")
         _verify(track, sides, runners, watch)
-    rows = tuple(each.row if isinstance(each, Runner) else each for each in first_runs)
+    rows = tuple(each.row if isinstance(each, Entrant) else each for each in first_runs)
     arrays = [each for each in task.drawn.first if isinstance(each, np.ndarray)]
     work = task.work or work_of_arrays(arrays, track.outputs(runners[0]) if runners else (), task.flops)
     floor_s = track.floor_s(work, cold=COLD in races)
@@ -161,14 +161,14 @@ def race(
     return replace(at, rows=tuple(_possible(row, at, track, timed_sides) for row in rows))
 
 
-def _first(track: Track[SideT], entry: Entry | DeviceEntry, judge: ResultJudge, say: Say) -> Runner | CandidateTimes:
+def _first(track: Track[SideT], entry: Entry | DeviceEntry, judge: ResultJudge, say: Say) -> Entrant | CandidateTimes:
     if entry.skipped or entry.fault:
         return CandidateTimes(entry.name, entry.language, entry.fault, entry.skipped)
     say(f"first call of {entry.name}")
     return track.first(entry, judge)
 
 
-def _verify(track: Track[SideT], sides: Sides[SideT], runners: Sequence[Runner], watch: Watch) -> None:
+def _verify(track: Track[SideT], sides: Sides[SideT], runners: Sequence[Entrant], watch: Watch) -> None:
     """Judge the runs that were kept; what is wrong is the runner's fault."""
     by_name = {runner.entry.name: runner for runner in runners}
     for (name, _), side in sides.items():

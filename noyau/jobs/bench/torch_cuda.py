@@ -24,7 +24,7 @@ from noyau.hosts.torch.cuda.rates import measured_gpu
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import CandidateCall
 from noyau.jobs.bench.inputs import draw_by, vary
-from noyau.jobs.bench.race import ResultJudge, Runner, Say, Sides, race
+from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, race
 from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.bench.tasks import Arguments, BenchTask, op_tasks
 from noyau.jobs.bench.torch_candidates import DeviceCandidate, DeviceEntry, of_op, on_host
@@ -200,7 +200,7 @@ class CudaTrack:
     def __post_init__(self) -> None:
         self.clock, self.draws = clock_of(self.number), self.on.draws()
 
-    def first(self, entry: DeviceEntry, judge: ResultJudge) -> Runner | CandidateTimes:
+    def first(self, entry: DeviceEntry, judge: ResultJudge) -> Entrant | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
         assert entry.run is not None
         set_ = tuple(map(alike, self.draws[-1]))
@@ -216,7 +216,7 @@ class CudaTrack:
             return CandidateTimes(
                 entry.name, entry.language, f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
             )
-        runner = Runner(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
+        runner = Entrant(entry, results, seconds() - begin_s, torch.cuda.max_memory_allocated() - held)
         runner.fault = judge.fault(self.outputs(runner), entry.is_judge)
         if runner.fault and not entry.is_peer:
             return CandidateTimes(entry.name, entry.language, runner.fault, first_s=runner.first_s)
@@ -231,7 +231,7 @@ class CudaTrack:
         return (HOT, COLD) if self.cold else (HOT,)
 
     def sides(
-        self, runners: Sequence[Runner], temperature: str, judge: ResultJudge, *, last: bool
+        self, runners: Sequence[Entrant], temperature: str, judge: ResultJudge, *, last: bool
     ) -> Sides[TensorSide]:
         """Every candidate, on one rotation of inputs."""
         rng = np.random.default_rng(self.seed)
@@ -257,7 +257,7 @@ class CudaTrack:
         """All sides timed in rounds, call by call."""
         return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=0.0, clock=seconds)
 
-    def look(self, side: TensorSide, runner: Runner) -> None:
+    def look(self, side: TensorSide, runner: Entrant) -> None:
         """What Python takes to launch a call; a note where the times may hold it."""
         runner.host_s = statistics.median(sample.host_s for sample in side.samples)
         if side.unblocked > (1 - _FEW) * len(side.samples):
@@ -268,7 +268,7 @@ class CudaTrack:
         """The fault of a timed run, or nothing."""
         return self.task.check(self.on.arrays(inputs), outputs)
 
-    def outputs(self, runner: Runner) -> Sequence[np.ndarray]:
+    def outputs(self, runner: Entrant) -> Sequence[np.ndarray]:
         """The outputs of a first call as arrays."""
         return [array_of(each.cpu()) for each in runner.like]
 

@@ -54,7 +54,7 @@ def _ordered(graph: Graph, sources: tuple[str, ...]) -> Graph:
 
 def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
     """The ends of each place that hangs together as the path does."""
-    walk = _Walk(original, path)
+    walk = _PathWalk(original, path)
     result = max(path.ends.results, key=lambda name: walk.makers[name])
     last = walk.nodes[walk.makers[result]]
     at = list(last.output).index(result)
@@ -65,7 +65,7 @@ def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
                 yield found
 
 
-class _Walk:
+class _PathWalk:
     """A path beside another place: which value there is which value here."""
 
     def __init__(self, original: SourceModel, path: Path) -> None:

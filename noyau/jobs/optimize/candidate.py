@@ -8,7 +8,7 @@ from pathlib import Path
 
 from noyau.codegen.plan import Planned
 from noyau.errors import NoyauError
-from noyau.jobs.optimize.decision import Timing, decisive
+from noyau.jobs.optimize.decision import BindingTiming, decisive
 from noyau.timing.comparison import Comparison
 from noyau.verify.certificate import Certificate
 
@@ -23,7 +23,7 @@ class Candidate:
     planned: Planned
     library: Path | None = None
     certificate: Certificate | None = None
-    timings: tuple[Timing, ...] = ()
+    timings: tuple[BindingTiming, ...] = ()
     kept: bool = False
     reason: str = ""
     note: str = ""

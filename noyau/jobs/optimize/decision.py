@@ -18,7 +18,7 @@ BORDERLINE_FROM = 0.95  # up to where SLOWER begins: what costs so little is tim
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class BindingTiming:
     """Timing of a kernel at one binding: `sizes` by the model's own names. `cold`: on inputs that went through twice
     the last-level cache, where that may matter. `traffic`: the bytes that one call must move. `floor_s`: the least that
     this machine needs for them; `idle_s`: of every time, what a run takes that does nothing. `timed_on`: a date, of an
@@ -75,7 +75,7 @@ def overall(verdicts: Iterable[Verdict]) -> Verdict:
     return Verdict.SAME if found == {Verdict.SAME} else Verdict.AMBIGUOUS
 
 
-def decisive(timings: Sequence[Timing]) -> Timing | None:
+def decisive(timings: Sequence[BindingTiming]) -> BindingTiming | None:
     """The timing that the verdict of all of them rests on: the worst of those that are SLOWER; else, of those with the
     verdict, the one with the most to do."""
     verdict = overall(timing.verdict for timing in timings)
@@ -93,7 +93,7 @@ class Decision:
     reason: str = field(default="")
 
 
-def decide(timings: Sequence[Timing], keep: str) -> Decision:
+def decide(timings: Sequence[BindingTiming], keep: str) -> Decision:
     """Whether what was timed so stays, by one of KEEPS; the reason names the binding that it does not win at."""
     decider = decisive(timings)
     if decider is None:

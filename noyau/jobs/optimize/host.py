@@ -11,19 +11,19 @@ from typing import Protocol, TypeVar
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 
 Sizes = Mapping[str, int]
 Installed_co = TypeVar("Installed_co", covariant=True)
 
 
-class Bench(Protocol):
+class HostBench(Protocol):
     """The clock of a host at one binding of the sizes."""
 
     @property
     def sizes(self) -> Sizes: ...
 
-    def timing(self, candidate: Candidate) -> Timing:
+    def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place against what the host runs there otherwise. An error of noyau where it cannot
         be timed; CheckError where it crashes, hangs, or is wrong meanwhile."""
         ...
@@ -45,7 +45,7 @@ class Host(Protocol[Installed_co]):
         """The sizes to time at, one round each."""
         ...
 
-    def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> Bench | None:
+    def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> HostBench | None:
         """The clock at these sizes; None where the program does not run with them."""
         ...
 

@@ -13,7 +13,7 @@ from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import decide
-from noyau.jobs.optimize.host import Bench, Host
+from noyau.jobs.optimize.host import Host, HostBench
 from noyau.timing.comparison import Verdict
 
 Say = Callable[[str], None]
@@ -21,7 +21,7 @@ Installed = TypeVar("Installed")
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome(Generic[Installed]):
+class Optimization(Generic[Installed]):
     """The groups of a program, their kernels with the evidence, and the program with those that are kept."""
 
     partition: Partition
@@ -30,12 +30,12 @@ class Outcome(Generic[Installed]):
     installed: Installed
 
 
-def optimize(host: Host[Installed], keep: str, say: Say) -> Outcome[Installed]:
+def optimize(host: Host[Installed], keep: str, say: Say) -> Optimization[Installed]:
     """Fuse what can be fused, keep the kernels that are right and win, by one of noyau.jobs.optimize.decision.KEEPS."""
     partition, plan = host.plan()
     candidates = race(host, host.certify(plan.kernels), keep, say)
     remaining, installed = host.install(candidates)
-    return Outcome(partition, plan, tuple(remaining), installed)
+    return Optimization(partition, plan, tuple(remaining), installed)
 
 
 def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say: Say) -> list[Candidate]:
@@ -65,7 +65,7 @@ def announce(
     return turn
 
 
-def time_at(candidate: Candidate, bench: Bench, keep: str) -> Candidate:
+def time_at(candidate: Candidate, bench: HostBench, keep: str) -> Candidate:
     """The candidate timed at one more binding; one that does not win there is out, with the reason.
 
     It is out where it is slower there, where it crashes, hangs or is wrong, and where it is faster than this machine

@@ -9,7 +9,7 @@ from dataclasses import replace
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing, decisive, overall
+from noyau.jobs.optimize.decision import BindingTiming, decisive, overall
 from noyau.jobs.optimize.record import BindingRecord, KernelRecord, NotFused
 
 
@@ -42,7 +42,7 @@ def record(candidate: Candidate) -> KernelRecord:
     )
 
 
-def binding(timing: Timing) -> BindingRecord:
+def binding(timing: BindingTiming) -> BindingRecord:
     """Record of one binding."""
     hot, cold = timing.hot, timing.cold
     return BindingRecord(

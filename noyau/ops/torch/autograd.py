@@ -23,7 +23,7 @@ from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.torch.operator_registry import Operator, register
+from noyau.hosts.torch.operator_registry import TorchOperator, register
 from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
 from noyau.ir.graph import Graph, Node
 from noyau.ops.torch.fake_kernels import results_of_graph
@@ -166,7 +166,7 @@ class GraphOperator:
     @cached_property
     def overload(self) -> Any:
         """The operator in torch's registry."""
-        told = Operator(
+        told = TorchOperator(
             self.called,
             repr(self.graph),
             ("Tensor",) * len(self.names),

@@ -18,7 +18,7 @@ from noyau.hosts.detection import lies_on_gpu
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
 from noyau.hosts.torch.fast_calls import library
-from noyau.hosts.torch.operator_registry import Operator, register
+from noyau.hosts.torch.operator_registry import TorchOperator, register
 from noyau.hosts.torch.tensors import (
     array_like_or_number,
     arrays_of,
@@ -331,7 +331,7 @@ class TensorCalls:
         name = self.operator(tensors, simple, baked)._opname
         return name, tuple((f"c{at}", name, value) for at, (name, value) in enumerate(simple.items()))
 
-    def told(self, tensors: Asked, kinds: Sequence[tuple[str, str]], baked: Constants, key: str) -> Operator:
+    def told(self, tensors: Asked, kinds: Sequence[tuple[str, str]], baked: Constants, key: str) -> TorchOperator:
         names = [name for name, _ in kinds]
 
         def known(constants: Constants) -> Constants:
@@ -347,7 +347,7 @@ class TensorCalls:
         def call(*given: Any, **constants: Any) -> Any:
             return self(given, known(constants), {})
 
-        return Operator(
+        return TorchOperator(
             self.called,
             f"{self.signature}|{fingerprint(self.calls.description.reference.function)}|{key}",
             tuple(map(_type_of, self.signature.inputs, tensors)),

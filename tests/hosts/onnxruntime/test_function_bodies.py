@@ -13,7 +13,7 @@ from onnx import helper, numpy_helper
 
 from noyau.hosts.onnxruntime.function_bodies import (
     FusedNode,
-    Values,
+    ModelValues,
     body_of,
     clean,
     function_of,
@@ -60,7 +60,7 @@ def test_an_unused_name_is_numbered() -> None:
     assert unused("a", {"a", "a_2"}) == "a_3"
 
 
-def shape_of_input() -> Values:
+def shape_of_input() -> ModelValues:
     nodes = [
         NODE("Shape", ["x"], ["size"]),
         NODE("Gather", ["size", "zero"], ["rows"]),
@@ -70,7 +70,7 @@ def shape_of_input() -> Values:
         NODE("Shape", ["noise"], ["of_noise"]),
         NODE("Reshape", ["e", "rows"], ["y"]),
     ]
-    return Values.of(model(nodes, ("zero", np.array([0])), ("big", np.zeros(5000))))
+    return ModelValues.of(model(nodes, ("zero", np.array([0])), ("big", np.zeros(5000))))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_a_chain_that_is_too_long_is_not_repeated() -> None:
     names = ["size", *(f"v{number}" for number in range(100))]
     nodes = [NODE("Shape", ["x"], ["size"])]
     nodes += [NODE("Identity", [a], [b]) for a, b in pairwise(names)]
-    values = Values.of(model(nodes))
+    values = ModelValues.of(model(nodes))
     assert recompute("v10", values, ["x"]) is not None
     assert recompute("v99", values, ["x"]) is None
 
@@ -105,7 +105,7 @@ def test_bodies_are_compared_up_to_names() -> None:
     nodes.append(NODE("LeakyRelu", ["d"], ["e"], alpha=0.5))
     nodes.append(NODE("LeakyRelu", ["d"], ["f"], alpha=0.25))
     whole = model(nodes)
-    values = Values.of(whole)
+    values = ModelValues.of(whole)
     parts = [((0, 1), "x", "b"), ((2, 3), "b", "d"), ((4,), "d", "e"), ((5,), "d", "f")]
     bodies = [body_of(FusedNode("a", part, (given,), (made,)), values) for part, given, made in parts]
     assert same_text(bodies[0], bodies[1])
@@ -119,7 +119,7 @@ def test_the_order_of_what_is_added_does_not_part_bodies() -> None:
         nodes.append(NODE("Reshape", ["x", "target"], [f"r{block}"]))
         nodes.append(NODE("Add", operands, [f"y{block}"]))
         nodes.append(NODE("Sub", operands, [f"z{block}"]))
-    values = Values.of(model(nodes))
+    values = ModelValues.of(model(nodes))
     parts = [((2, 3), "y0"), ((5, 6), "y1"), ((2, 4), "z0"), ((5, 7), "z1")]
     bodies = [body_of(FusedNode("a", part, ("x", "old"), (made,)), values) for part, made in parts]
     assert [body.extras for body in bodies] == [("target",)] * 4
@@ -130,5 +130,5 @@ def test_the_order_of_what_is_added_does_not_part_bodies() -> None:
 def test_a_function_imports_what_its_nodes_use() -> None:
     whole = model([NODE("Exp", ["x"], ["y"])])
     whole.opset_import.add(domain="unused", version=3)
-    function = function_of(body_of(FusedNode("a", (0,), ("x",), ("y",)), Values.of(whole)), "a", whole, clean())
+    function = function_of(body_of(FusedNode("a", (0,), ("x",), ("y",)), ModelValues.of(whole)), "a", whole, clean())
     assert [(entry.domain, entry.version) for entry in function.opset_import] == [("", 18)]

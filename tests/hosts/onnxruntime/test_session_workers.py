@@ -11,7 +11,7 @@ from onnx import TensorProto, helper
 
 from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
 from noyau.hosts.onnxruntime import session_workers
-from noyau.hosts.onnxruntime.session_workers import Feed, Job, Session, Workers
+from noyau.hosts.onnxruntime.session_workers import Feed, Job, ServedSession, Workers
 from noyau.timing.comparison import compare
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
@@ -136,13 +136,13 @@ def test_short_runs_that_are_not_to_be_cold_happen_once_before_they_are_timed(co
             """Its outputs are its count."""
 
     made = [Counted(None, None, {"y": np.zeros(1)}, ()) for _ in range(places)]
-    session = Session(made, 0.0, run_s, samples=3, rng=np.random.default_rng(1), cold=cold)
+    session = ServedSession(made, 0.0, run_s, samples=3, rng=np.random.default_rng(1), cold=cold)
     session.lasts(calls)
     assert [int(each.outputs["y"][0]) for each in made] == runs
 
 
 def test_a_timed_run_that_gives_something_else_is_told():
-    session = Session([Fickle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
+    session = ServedSession([Fickle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
     session.lasts(1)
     assert session.tell()["verified"] == 1
     for _ in range(2):
@@ -160,7 +160,7 @@ def test_whether_a_long_run_is_random_is_found_out_where_it_differs(random):
             self.outputs["y"][:] = next(self.values) if random else 2
 
     expected = {"y": np.ones(4).tobytes()}
-    session = Session([Drawn(None, None, {"y": np.zeros(4)}, ())], 0.0, expected=expected, unsure=True)
+    session = ServedSession([Drawn(None, None, {"y": np.zeros(4)}, ())], 0.0, expected=expected, unsure=True)
     session.lasts(1)
     assert bool(session.wrong) is not random
 
@@ -170,7 +170,7 @@ def test_cells_that_a_timed_run_does_not_write_are_told():
         def __call__(self) -> None:
             """It leaves what is there."""
 
-    session = Session([Idle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
+    session = ServedSession([Idle(None, None, {"y": np.zeros(4)}, ())], 0.0, expected={"y": np.ones(4).tobytes()})
     session.lasts(1)
     with pytest.raises(CheckError, match="another 'y'"):
         session.tell()

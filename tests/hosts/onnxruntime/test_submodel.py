@@ -15,7 +15,7 @@ from onnx.external_data_helper import set_external_data
 from noyau.dtypes import DType
 from noyau.errors import GraphError
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.function_bodies import FusedNode, Values, ValueType, reads, recompute
+from noyau.hosts.onnxruntime.function_bodies import FusedNode, ModelValues, ValueType, reads, recompute
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.write_back import write_back
 from tests.hosts.kernels import STAND_INS, Arrays, kernel_text, model_of
@@ -53,7 +53,7 @@ def test_a_part_of_a_llama_gives_what_it_gives_there(name: str, seed: int) -> No
     model, rng = onnx.load(MODELS / f"{name}.onnx"), random.Random(seed)
     draws = np.random.default_rng(seed)
     feeds = {"input_ids": draws.integers(0, 100, (2, 7)), "attention_mask": np.ones((2, 7), np.int64)}
-    known, values = every_value(model, feeds), Values.of(model)
+    known, values = every_value(model, feeds), ModelValues.of(model)
     for _ in range(10):
         start = rng.randrange(len(model.graph.node))
         window = range(start, min(start + rng.randint(1, 12), len(model.graph.node)))

@@ -20,9 +20,9 @@ from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Graph, Input, Node
 from noyau.ir.graph_interpreter import Evaluator, evaluate
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.host import Sizes
-from noyau.jobs.optimize.pipeline import Outcome
+from noyau.jobs.optimize.pipeline import Optimization
 from noyau.jobs.optimize.record import Report
 from noyau.jobs.optimize.record_builder import left_alone, not_fused, record
 from noyau.kernels.certificates import CertificateTask, judge
@@ -57,13 +57,13 @@ class NumpyBench:
     values: Arrays
     budget_s: float
 
-    def timing(self, candidate: Candidate) -> Timing:
+    def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place against NumPy's own run of the nodes there."""
         group = candidate.planned.groups[0]
         read = {node.output: self.values[node.output] for node in group.original.inputs}
         kernel = kernel_of(candidate, group)
         found = compare(lambda: evaluate(group.original, read), lambda: kernel(read), budget_s=self.budget_s)
-        return Timing(self.sizes, found, None, traffic(group.graph, dict(self.sizes)))
+        return BindingTiming(self.sizes, found, None, traffic(group.graph, dict(self.sizes)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +174,7 @@ class NumpyHost:
         kept = [(each, group) for each in candidates if each.kept for group in each.planned.groups]
         return candidates, Fused(self.graph, [(group, kernel_of(each, group)) for each, group in kept])
 
-    def report(self, outcome: Outcome[Fused]) -> Report:
+    def report(self, outcome: Optimization[Fused]) -> Report:
         names = [f"{operator}#{position}" for position, operator in enumerate(self.operators)]
         kernels = outcome.installed.kernels
         return Report(

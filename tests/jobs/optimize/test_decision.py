@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.partition.costs import Traffic
-from noyau.jobs.optimize.decision import KEEPS, Timing, decide, decisive, overall
+from noyau.jobs.optimize.decision import KEEPS, BindingTiming, decide, decisive, overall
 from noyau.timing.comparison import Comparison, Verdict
 from tests.small_models import compared
 
@@ -13,8 +13,8 @@ FASTER, SAME, SLOWER, AMBIGUOUS = Verdict.FASTER, Verdict.SAME, Verdict.SLOWER, 
 NOISY = Comparison((0.5, 2.0) * 5, (1.0,) * 10)
 
 
-def at(rows: int, ratio: float, cold: float | None = None) -> Timing:
-    return Timing({"rows": rows}, compared(ratio), None if cold is None else compared(cold))
+def at(rows: int, ratio: float, cold: float | None = None) -> BindingTiming:
+    return BindingTiming({"rows": rows}, compared(ratio), None if cold is None else compared(cold))
 
 
 @pytest.mark.parametrize(
@@ -73,10 +73,10 @@ def test_what_is_kept_and_the_binding_that_it_does_not_win_at(ratios, keep, kept
 
 
 def test_a_machine_too_noisy_to_judge_keeps_nothing_and_says_what_to_do():
-    decision = decide([Timing({}, NOISY)], "faster")
+    decision = decide([BindingTiming({}, NOISY)], "faster")
     assert not decision.kept
     assert decision.reason.startswith("AMBIGUOUS: 1.25x; the machine is too noisy, [0.50, 2.00]: end other work")
-    assert decide([Timing({}, NOISY), at(1, 2)], "faster").kept
+    assert decide([BindingTiming({}, NOISY), at(1, 2)], "faster").kept
 
 
 def test_cold_caches_count_as_much_as_hot_ones():
@@ -90,12 +90,12 @@ def test_cold_caches_count_as_much_as_hot_ones():
 
 def test_the_timing_that_decides():
     assert decisive([]) is None
-    few, many = (Timing({}, Comparison((s * 2.0,) * 10, (s,) * 10)) for s in (1.0, 5.0))
+    few, many = (BindingTiming({}, Comparison((s * 2.0,) * 10, (s,) * 10)) for s in (1.0, 5.0))
     assert decisive([few, many, at(1, 1)]) is many
     assert decisive([at(1, 0.9), at(2, 0.8), many]).sizes == {"rows": 2}
 
 
 def test_the_floor_is_that_of_the_hot_runs():
-    timing = Timing({}, compared(2), None, Traffic(1, 1), floor_s=0.5)
+    timing = BindingTiming({}, compared(2), None, Traffic(1, 1), floor_s=0.5)
     assert timing.floor_ratio == 0.5
     assert at(1, 2).floor_ratio is None

@@ -10,7 +10,7 @@ from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.costs import Traffic
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.record_builder import record
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.toolchain.c import compiler as c_compiler
@@ -20,10 +20,10 @@ from tests.small_models import twice, written
 FEW, MANY = {"rows": 1}, {"rows": 100}
 
 
-def timing(ratio: float, after_s: float = 1.0, **given: object) -> Timing:
+def timing(ratio: float, after_s: float = 1.0, **given: object) -> BindingTiming:
     """So many times as fast; a megabyte in each direction, of which the floor is a millisecond."""
     found = Comparison((ratio * after_s,) * 10, (after_s,) * 10)
-    return Timing(**{"sizes": MANY, "hot": found, "traffic": Traffic(10**6, 10**6), "floor_s": 1e-3, **given})
+    return BindingTiming(**{"sizes": MANY, "hot": found, "traffic": Traffic(10**6, 10**6), "floor_s": 1e-3, **given})
 
 
 @pytest.fixture(scope="module")

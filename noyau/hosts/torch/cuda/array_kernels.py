@@ -56,19 +56,19 @@ class DeviceKernel:
         `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten, an input was
         changed, or a cell of an output was never written."""
         given, poison = [self.tensor(array) for array in arrays], PLAIN if pieces > 1 else 0
-        result = self.run_in(Room(self.name, poison), given)
+        result = self.run_in(OutputRoom(self.name, poison), given)
         for number, (tensor, buffer) in enumerate(zip(given, self.kernel.of(Role.INPUT), strict=True)):
             if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
                 raise changed_input(self.name, number)
         suspects = [_holds(array, buffer, poison) for array, buffer in zip(result, self.outputs, strict=True)]
         if any(suspect.any() for suspect in suspects):
             # As noyau.toolchain.c.library has it: a right value has the bits of one poison at most.
-            again = self.run_in(Room(self.name, OTHER), given)
+            again = self.run_in(OutputRoom(self.name, OTHER), given)
             for number, (suspect, array, buffer) in enumerate(zip(suspects, again, self.outputs, strict=True)):
                 refuse_unwritten(self.name, f"its output {number}", suspect & _holds(array, buffer, OTHER))
         return result
 
-    def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
+    def run_in(self, room: OutputRoom, tensors: Sequence[Tensor]) -> list[Array]:
         """The results as arrays, of memory of a room. CheckError where something was written beside what was asked
         for."""
         result = self.run(tensors, room.empty)
@@ -103,7 +103,7 @@ def _holds(array: Array, buffer: Buffer, poison: int) -> Array:
     return found
 
 
-class Room:
+class OutputRoom:
     """Memory whose cells hold a poison, with room before and behind."""
 
     def __init__(self, called: str, poison: int) -> None:

@@ -14,7 +14,7 @@ try:
 except ImportError as error:
     raise MissingExtraError("torch is not installed; run: pip install torch") from error
 
-__all__ = ["Stream", "Times", "clock_of", "conditions_of", "device_text", "ratio", "time_calls"]
+__all__ = ["TimedStream", "Times", "clock_of", "conditions_of", "device_text", "ratio", "time_calls"]
 
 FLUSH_BYTES = 1 << 28  # written between calls: several times the L2 of any GPU
 SPIN_CYCLES = 1 << 22  # about 2 ms: long enough that what an event costs does not matter
@@ -24,7 +24,7 @@ EVENT, SYNCHRONIZE, SPIN = torch.cuda.Event, torch.cuda.synchronize, getattr(tor
 ELAPSED, RECORD = torch.cuda.Event.elapsed_time, torch.cuda.Event.record
 
 
-class Event:
+class StreamEvent:
     """A mark on a stream."""
 
     __slots__ = ("event",)
@@ -39,11 +39,11 @@ class Event:
     def wait(self) -> None:
         self.event.synchronize()
 
-    def seconds_since(self, earlier: Event) -> float:
+    def seconds_since(self, earlier: StreamEvent) -> float:
         return float(ELAPSED(earlier.event, self.event)) / 1e3
 
 
-class Stream:
+class TimedStream:
     """The current stream of a device, as a queue that is timed."""
 
     def __init__(self, device: int | None = None) -> None:
@@ -62,15 +62,15 @@ class Stream:
         assert SPIN is not None
         SPIN(cycles)
 
-    def mark(self) -> Event:
-        return Event()
+    def mark(self) -> StreamEvent:
+        return StreamEvent()
 
 
 @cache
 def clock_of(device: int) -> BlockedClock:
     """The clock of a device, made once: the overhead of an empty pair is of this process."""
     with torch.cuda.device(device):
-        return BlockedClock(Stream(device))
+        return BlockedClock(TimedStream(device))
 
 
 def time_calls(calls: Mapping[str, Call], *, rounds: int = 30, cold: bool = True, seed: int = 0) -> dict[str, Times]:
@@ -85,9 +85,9 @@ def conditions_of(device: int) -> GpuConditions:
     assert SPIN is not None
     with torch.cuda.device(device):
         SYNCHRONIZE(device)
-        start = Event()
+        start = StreamEvent()
         SPIN(SPIN_CYCLES)
-        end = Event()
+        end = StreamEvent()
         end.wait()
         took_s = end.seconds_since(start)
     return gpu_conditions(f"GPU-{uuid_of(device)}", SPIN_CYCLES / took_s / 1e6 if took_s > 0 else None)

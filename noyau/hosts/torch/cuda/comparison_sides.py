@@ -32,7 +32,7 @@ _STRETCH = 64  # the share of the cells that a change takes in: what it brings i
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class SetRenewal:
     """Renewal of one set: for each piece the tensor, where it begins, how many cells, and of which draw."""
 
     pieces: tuple[tuple[int, int, int, int], ...]
@@ -53,11 +53,11 @@ class TensorRotation:
         self.sources = [tuple(map(alike, draw)) for draw in draws]
         self.sets: list[Tensors] = [tuple(map(alike, draws[k % len(draws)])) for k in range(sets)]
 
-    def turn(self) -> tuple[int, Change]:
+    def turn(self) -> tuple[int, SetRenewal]:
         """The set whose turn it is, and what is to become new in it."""
         number, self.next = self.next, (self.next + 1) % len(self.sets)
         pieces = [piece for at, tensor in enumerate(self.sets[number]) for piece in self._pieces(at, tensor)]
-        return number, Change(tuple(pieces))
+        return number, SetRenewal(tuple(pieces))
 
     def _pieces(self, at: int, tensor: torch.Tensor) -> list[tuple[int, int, int, int]]:
         cells, found = len(flat_of(tensor)), []
@@ -236,7 +236,7 @@ class _Look:
     """A call that is looked at."""
 
     live: Tensors
-    change: Change
+    change: SetRenewal
     inputs: Tensors = ()
     results: Tensors = ()
     copies: Tensors = ()

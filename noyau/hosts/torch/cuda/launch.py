@@ -95,7 +95,7 @@ class TextTorch:
         return made
 
 
-class Launch:
+class TextLaunch:
     """The name of a launch in a text: as Triton's function, but noted."""
 
     def __init__(self, function: Any) -> None:
@@ -130,8 +130,8 @@ def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
     names = namespace(text)
     for at in range(len(kernel.launches)):
         found = names.get(f"{kernel.name}_{at}")
-        if found is not None and not isinstance(found, Launch):
-            names[f"{kernel.name}_{at}"] = Launch(found)  # type: ignore[index]  # a dict behind a Mapping
+        if found is not None and not isinstance(found, TextLaunch):
+            names[f"{kernel.name}_{at}"] = TextLaunch(found)  # type: ignore[index]  # a dict behind a Mapping
     result: Callable[..., Any] = names[kernel.name]
     return result
 

@@ -113,7 +113,7 @@ class GraphReplay:
         self.before: list[Place] = []
         self.moving: set[int] = set()
         self.calls, self.tries, self.is_over = 0, 0, not self.places
-        self.clock = Clock()
+        self.clock = LaunchClock()
         self.recorded: GraphRecording | None = None
         self.lock = Lock()
 
@@ -171,7 +171,7 @@ class GraphReplay:
         log.info("a graph is launched step by step: %s", reason)
         self.forget()
         self.is_over = True
-        self.before, self.clock = [], Clock()
+        self.before, self.clock = [], LaunchClock()
 
     def forget(self) -> None:
         """Let go of what was recorded, and of its memory, which torch would keep for other recordings alone."""
@@ -180,7 +180,7 @@ class GraphReplay:
             recorded.close()
 
 
-class Clock:
+class LaunchClock:
     """Seconds that the launches of a function take the host, and the GPU: of the first calls."""
 
     def __init__(self) -> None:

@@ -85,7 +85,7 @@ class Line:
 
 
 @dataclass(slots=True)
-class Text:
+class FlatText:
     """Text of a flat function, grown call by call. `values`: what stands for a node; `made`: views that were made, by
     name; `placed`: the arguments whose address a kernel gets; `stands`: the argument where the result of a function of
     torch's begins, None where it lies elsewhere in one; `mutates`: whether a function of torch's changes what it is
@@ -372,7 +372,7 @@ class NodeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has n
     def __init__(self, module: fx.GraphModule, arguments: Sequence[Any]) -> None:
         super().__init__(module)
         names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
-        self.text = Text(names, arguments)
+        self.text = FlatText(names, arguments)
         self.now: fx.Node | None = None
 
     def run_node(self, n: fx.Node) -> Any:

@@ -23,7 +23,7 @@ BY_NUMBER = {dtype.onnx: theirs for theirs, dtype in FROM_TORCH.items()}
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class NodeCall:
     """A node in a run: its inputs, None where one is left out; `numbers` are its attributes."""
 
     operator: str
@@ -60,7 +60,7 @@ class Call:
         return [int(each) for each in value.reshape(-1)]
 
 
-Function: TypeAlias = Callable[[Call], Any]
+Function: TypeAlias = Callable[[NodeCall], Any]
 
 
 def _each(function: Callable[..., Any]) -> Function:
@@ -68,7 +68,7 @@ def _each(function: Callable[..., Any]) -> Function:
 
 
 def _folded(function: Callable[[Any, Any], Any]) -> Function:
-    def run(call: Call) -> Any:
+    def run(call: NodeCall) -> Any:
         first, *others = call.tensors()
         for other in others:
             first = function(first, other)
@@ -77,31 +77,31 @@ def _folded(function: Callable[[Any, Any], Any]) -> Function:
     return run
 
 
-def _divided(call: Call) -> torch.Tensor:
+def _divided(call: NodeCall) -> torch.Tensor:
     x, y = call.tensors()
     return x / y if x.dtype.is_floating_point else torch.div(x, y, rounding_mode="trunc")
 
 
-def _power(call: Call) -> torch.Tensor:
+def _power(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
     known = call.inputs[1]
     number = known.item() if isinstance(known, np.ndarray) and known.size == 1 else call.tensor(1)
     return torch.pow(x, number).to(x.dtype)
 
 
-def _remainder(call: Call) -> torch.Tensor:
+def _remainder(call: NodeCall) -> torch.Tensor:
     x, y = call.tensors()
     return torch.fmod(x, y) if call.numbers.get("fmod", 0) else torch.remainder(x, y)
 
 
-def _cast(call: Call) -> torch.Tensor:
+def _cast(call: NodeCall) -> torch.Tensor:
     number = int(call.numbers["to"])
     if number not in BY_NUMBER:
         raise UnsupportedError(f"Cast to ONNX's element type {number} has no dtype of torch here")
     return call.tensor(0).to(BY_NUMBER[number])
 
 
-def _clip(call: Call) -> torch.Tensor:
+def _clip(call: NodeCall) -> torch.Tensor:
     low, high = (call.tensor(at) if call.has(at) else call.numbers.get(name) for at, name in ((1, "min"), (2, "max")))
     x = call.tensor(0)
     if low is None and high is None:
@@ -109,7 +109,7 @@ def _clip(call: Call) -> torch.Tensor:
     return torch.clamp(x, low, high)
 
 
-def _gemm(call: Call) -> torch.Tensor:
+def _gemm(call: NodeCall) -> torch.Tensor:
     a, b = call.tensor(0), call.tensor(1)
     made = (a.T if call.numbers.get("transA") else a) @ (b.T if call.numbers.get("transB") else b)
     made = made * call.numbers["alpha"] if call.numbers.get("alpha", 1.0) != 1.0 else made
@@ -124,7 +124,7 @@ def _softmax(function: Callable[..., torch.Tensor]) -> Function:
 
 
 def _reduced(function: Callable[..., torch.Tensor]) -> Function:
-    def run(call: Call) -> torch.Tensor:
+    def run(call: NodeCall) -> torch.Tensor:
         x, axes = call.tensor(0), call.array(1, "axes")
         if not axes:
             if call.numbers.get("noop_with_empty_axes", 0):
@@ -149,7 +149,7 @@ def _product(x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
 
 
 def _found(function: Callable[..., torch.Tensor]) -> Function:
-    def run(call: Call) -> torch.Tensor:
+    def run(call: NodeCall) -> torch.Tensor:
         if call.numbers.get("select_last_index", 0):
             raise UnsupportedError(f"{call.operator} that takes the last of several has no function of torch here")
         return function(call.tensor(0), call.numbers.get("axis", 0), keepdim=bool(call.numbers.get("keepdims", 1)))
@@ -157,41 +157,41 @@ def _found(function: Callable[..., torch.Tensor]) -> Function:
     return run
 
 
-def _reshaped(call: Call) -> torch.Tensor:
+def _reshaped(call: NodeCall) -> torch.Tensor:
     x, wanted = call.tensor(0), call.array(1, "shape") or []
     if not call.numbers.get("allowzero", 0):
         wanted = [x.shape[at] if extent == 0 else extent for at, extent in enumerate(wanted)]
     return x.reshape(wanted)
 
 
-def _transposed(call: Call) -> torch.Tensor:
+def _transposed(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
     return x.permute(call.numbers.get("perm") or tuple(reversed(range(x.dim()))))
 
 
-def _flattened(call: Call) -> torch.Tensor:
+def _flattened(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), call.numbers.get("axis", 1)
     return x.reshape(int(np.prod(x.shape[: axis % (x.dim() + 1) if axis >= 0 else axis])), -1)
 
 
-def _squeezed(call: Call) -> torch.Tensor:
+def _squeezed(call: NodeCall) -> torch.Tensor:
     x, axes = call.tensor(0), call.array(1, "axes")
     return x.squeeze() if axes is None else x.squeeze(tuple(axes))
 
 
-def _unsqueezed(call: Call) -> torch.Tensor:
+def _unsqueezed(call: NodeCall) -> torch.Tensor:
     x, axes = call.tensor(0), call.array(1, "axes") or []
     for axis in sorted(axis % (x.dim() + len(axes)) for axis in axes):
         x = x.unsqueeze(axis)
     return x
 
 
-def _expanded(call: Call) -> torch.Tensor:
+def _expanded(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
     return x.expand(torch.broadcast_shapes(x.shape, tuple(call.array(1) or ())))
 
 
-def _sliced(call: Call) -> torch.Tensor:
+def _sliced(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
     starts, ends = call.array(1, "starts") or [], call.array(2, "ends") or []
     axes, steps = call.array(3, "axes") or list(range(len(starts))), call.array(4) or [1] * len(starts)
@@ -205,7 +205,7 @@ def _sliced(call: Call) -> torch.Tensor:
     return x
 
 
-def _split(call: Call) -> tuple[torch.Tensor, ...]:
+def _split(call: NodeCall) -> tuple[torch.Tensor, ...]:
     x, sizes, axis = call.tensor(0), call.array(1, "split"), call.numbers.get("axis", 0)
     if sizes is None:
         count = int(call.numbers.get("num_outputs", call.outputs))
@@ -213,11 +213,11 @@ def _split(call: Call) -> tuple[torch.Tensor, ...]:
     return tuple(x.split(sizes, axis))
 
 
-def _joined(call: Call) -> torch.Tensor:
+def _joined(call: NodeCall) -> torch.Tensor:
     return torch.cat(call.tensors(), int(call.numbers["axis"]))
 
 
-def _gathered(call: Call) -> torch.Tensor:
+def _gathered(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), call.numbers.get("axis", 0)
     known = call.inputs[1]
     if isinstance(known, np.ndarray) and not known.ndim:
@@ -230,7 +230,7 @@ def _gathered(call: Call) -> torch.Tensor:
     return x.index_select(axis, at.reshape(-1)).reshape(shape)
 
 
-def _gathered_nd(call: Call) -> torch.Tensor:
+def _gathered_nd(call: NodeCall) -> torch.Tensor:
     x, at = call.tensor(0), call.tensor(1).long()
     lead = int(call.numbers.get("batch_dims", 0))
     own = [torch.arange(x.shape[k], device=x.device) for k in range(lead)]
@@ -238,24 +238,24 @@ def _gathered_nd(call: Call) -> torch.Tensor:
     return x[(*grids, *at.unbind(-1))]
 
 
-def _gathered_elements(call: Call) -> torch.Tensor:
+def _gathered_elements(call: NodeCall) -> torch.Tensor:
     x, at, axis = call.tensor(0), call.tensor(1).long(), call.numbers.get("axis", 0)
     return torch.gather(x, axis, torch.where(at < 0, at + x.shape[axis], at))
 
 
-def _triangle(call: Call) -> torch.Tensor:
+def _triangle(call: NodeCall) -> torch.Tensor:
     offset = (call.array(1) or [0])[0]
     return (torch.triu if call.numbers.get("upper", 1) else torch.tril)(call.tensor(0), offset)
 
 
-def _layer_norm(call: Call) -> torch.Tensor:
+def _layer_norm(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), call.numbers.get("axis", -1)
     shape = tuple(x.shape[axis % x.dim() :])
     bias = call.tensor(2) if call.has(2) else None
     return F.layer_norm(x, shape, call.tensor(1), bias, float(call.numbers.get("epsilon", 1e-5)))
 
 
-def _rms_norm(call: Call) -> torch.Tensor:
+def _rms_norm(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), call.numbers.get("axis", -1)
     wide = x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
     axes = tuple(range(axis % x.dim(), x.dim()))
@@ -263,7 +263,7 @@ def _rms_norm(call: Call) -> torch.Tensor:
     return (wide * root).to(x.dtype) * call.tensor(1)
 
 
-def _rotated(call: Call) -> torch.Tensor:
+def _rotated(call: NodeCall) -> torch.Tensor:
     """RotaryEmbedding of operator set 23, as its function body has it."""
     x, cos, sin = call.tensor(0), call.tensor(1), call.tensor(2)
     if call.has(3):
@@ -284,12 +284,12 @@ def _rotated(call: Call) -> torch.Tensor:
     return made.reshape(shape) if flat else made.transpose(1, 2)
 
 
-def _gelu(call: Call) -> torch.Tensor:
+def _gelu(call: NodeCall) -> torch.Tensor:
     words = call.numbers.get("approximate", "none")
     return F.gelu(call.tensor(0), approximate=words)
 
 
-def _padded(call: Call) -> torch.Tensor:
+def _padded(call: NodeCall) -> torch.Tensor:
     x, pads, mode = call.tensor(0), call.array(1, "pads") or [], call.numbers.get("mode", "constant")
     if mode != "constant" or call.has(3):
         raise UnsupportedError(f"Pad of the mode {mode!r} or of some axes has no function of torch here")
@@ -298,7 +298,7 @@ def _padded(call: Call) -> torch.Tensor:
     return F.pad(x, pairs, value=_number(call, 2) if call.has(2) else 0.0)
 
 
-def _number(call: Call, at: int) -> float:
+def _number(call: NodeCall, at: int) -> float:
     """An input of one cell that is known: an array, or a tensor of the model."""
     value = call.inputs[at]
     assert value is not None
@@ -308,7 +308,7 @@ def _number(call: Call, at: int) -> float:
         raise UnsupportedError(f"{call.operator} has a number that only a run tells; make it a constant") from error
 
 
-def _summed_up(call: Call) -> torch.Tensor:
+def _summed_up(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), (call.array(1) or [0])[0]
     turns = call.numbers.get("reverse", 0)
     made = torch.cumsum(x.flip(axis) if turns else x, axis, dtype=x.dtype)
@@ -317,7 +317,7 @@ def _summed_up(call: Call) -> torch.Tensor:
     return made.flip(axis) if turns else made
 
 
-def _kept(call: Call) -> torch.Tensor:
+def _kept(call: NodeCall) -> torch.Tensor:
     """Dropout as models are run with: nothing is dropped."""
     if call.has(2) and _number(call, 2):
         raise UnsupportedError("Dropout that trains has no function of torch here; export the model in eval mode")
@@ -383,7 +383,7 @@ FUNCTIONS: dict[str, Function] = {
 }
 
 
-def run(call: Call) -> tuple[Value, ...]:
+def run(call: NodeCall) -> tuple[Value, ...]:
     """The results of a node. UnsupportedError where torch has nothing for it here."""
     function = FUNCTIONS.get(call.operator)
     if function is None:

@@ -79,7 +79,7 @@ Target = Callable[..., Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Swap:
+class KernelSwap:
     """A kernel in one place: the names of the nodes that it replaces, of those that it reads, in order, and of those
     whose values it makes, in order. `stand_ins`: nodes that are replaced and of which the shape is still asked for,
     and nodes of the same shape."""
@@ -91,16 +91,16 @@ class Swap:
     stand_ins: Mapping[str, str] = field(default_factory=dict)
 
 
-def rewrite(program: fx.Graph, swaps: Sequence[Swap]) -> fx.Graph:
+def rewrite(program: fx.Graph, swaps: Sequence[KernelSwap]) -> fx.Graph:
     """The graph with calls of kernels; what nothing needs any more is gone. Values lie in memory as they did before."""
-    return _Rewriting(program, swaps).made()
+    return _GraphRewriting(program, swaps).made()
 
 
-class _Rewriting:
+class _GraphRewriting:
     """The new graph, made in the order of the old one; a kernel stands where the last of its nodes stood, or before
     what needs it earlier."""
 
-    def __init__(self, program: fx.Graph, swaps: Sequence[Swap]) -> None:
+    def __init__(self, program: fx.Graph, swaps: Sequence[KernelSwap]) -> None:
         self.program, self.graph = program, fx.Graph()
         self.by_name = {node.name: node for node in program.nodes}
         self.orders = {node.name: at for at, node in enumerate(program.nodes)}
@@ -138,7 +138,7 @@ class _Rewriting:
         _drop_unused(self.graph)
         return self.graph
 
-    def swap_behind(self, node: fx.Node) -> Swap | None:
+    def swap_behind(self, node: fx.Node) -> KernelSwap | None:
         """The kernel that makes what a node picks, where it picks a result of one that is replaced."""
         source = node.args[0] if node.target is operator.getitem else None
         return self.swap_of.get(source.name) if isinstance(source, fx.Node) else None
@@ -166,7 +166,7 @@ class _Rewriting:
     def copied(self, node: fx.Node) -> fx.Node:
         return self.graph.node_copy(node, lambda each: self.new[self.shown(node, each)])
 
-    def place(self, swap: Swap, wanted: fx.Node | None = None) -> None:
+    def place(self, swap: KernelSwap, wanted: fx.Node | None = None) -> None:
         """The call of a kernel, after what it reads."""
         if id(swap) in self.placed:
             assert wanted is None or wanted in self.new, f"{wanted} is made inside a kernel alone"

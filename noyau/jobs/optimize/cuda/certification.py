@@ -23,7 +23,7 @@ from noyau.jobs.optimize.cuda import parallel_compile
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.cuda.certificate import DeviceTrial
 from noyau.jobs.optimize.pipeline import Say
-from noyau.jobs.optimize.torch.certification import Memory
+from noyau.jobs.optimize.torch.certification import CertifiedKernels
 from noyau.kernels.result_cache import (
     certificate_key,
     keep_certificate,
@@ -42,7 +42,7 @@ def certify_all(
     device: torch.device,
     say: Say,
     effort: Effort = FULL,
-    memory: Memory | None = None,
+    memory: CertifiedKernels | None = None,
 ) -> list[Candidate]:
     """Each kernel compiled and certified on the device, several at once; one that is wrong has the reason. BuildError
     where there is no device that Triton compiles for, and it does not interpret."""
@@ -115,10 +115,10 @@ def machine_on(device: torch.device) -> str:
 
 
 @cache
-def memory_of(stamp: str) -> Memory:
+def memory_of(stamp: str) -> CertifiedKernels:
     """The candidates of this process on such a device: where there are several kinds, of each by itself."""
     del stamp
-    return Memory()
+    return CertifiedKernels()
 
 
 @cache

@@ -18,7 +18,7 @@ from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
 from noyau.hosts.torch.modules.device_simplification import updates
-from noyau.hosts.torch.modules.rewrite import Swap
+from noyau.hosts.torch.modules.rewrite import KernelSwap
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_in, sizes_of
 from noyau.ir.loops import Kernel, Role
 from noyau.jobs.optimize.candidate import Candidate
@@ -31,10 +31,10 @@ from noyau.jobs.optimize.cuda.certification import (
     on_device,
     require_device,
 )
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.torch.aot import AheadOfTime
-from noyau.jobs.optimize.torch.bench import Clock
+from noyau.jobs.optimize.torch.bench import Budget
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.jobs.optimize.torch.host import rounds_of, swaps_of
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
@@ -73,9 +73,9 @@ class CudaHost:
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> CudaBench:
         """The clock of the device, with the budget of the graph."""
-        return CudaBench(self.source, self.device, self.wishes.rival, Clock(self.wishes.budget_s))
+        return CudaBench(self.source, self.device, self.wishes.rival, Budget(self.wishes.budget_s))
 
-    def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Swap]]:
+    def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:
         """Each kept kernel in each of its places; numbers stand in its text."""
 
         def opening(candidate: Candidate, _: object) -> Callable[..., Any]:
@@ -91,17 +91,17 @@ class CudaBench:
     source: TracedGraph
     device: torch.device
     rival: str
-    clock: Clock
+    clock: Budget
     sizes: Sizes = field(default_factory=dict)  # of several rounds: torch has one
 
-    def timing(self, candidate: Candidate) -> Timing:
+    def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place against torch's own nodes there, by the device's clock."""
         try:
             return self._timing(candidate.planned)
         except Exception as error:  # of torch, or of Triton's compiler: its own share no other class
             raise CheckError(first_line(error)) from error
 
-    def _timing(self, kernel: Planned) -> Timing:
+    def _timing(self, kernel: Planned) -> BindingTiming:
         part, reads = isolate(self.source, kernel.groups[0])
         fakes = [each.meta["val"] for each in reads]
         shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]

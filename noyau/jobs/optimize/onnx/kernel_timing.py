@@ -24,7 +24,7 @@ from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.kernels.result_cache import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.bandwidth import floor_s, mistake
 from noyau.timing.comparison import DECIDED, NARROW, Comparison
@@ -101,7 +101,7 @@ class OnnxBench:
             with Workers() as workers:
                 yield workers
 
-    def timing(self, candidate: Candidate) -> Timing:
+    def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel in its first place, after, against the operators there, before. InputError where what it reads
         could not be captured, or where no time is left; else as `compare`."""
         if self.deadline.passed:
@@ -134,7 +134,7 @@ class OnnxBench:
         scenes: Sequence[BenchmarkCase],
         text: str,
         limit_s: float = math.inf,
-    ) -> list[Timing | None]:
+    ) -> list[BindingTiming | None]:
         """`after`, with the library, against `before`, each in a process of its own, in some scenes; or what an earlier
         run found, with the same `text` of the kernels. What is SLOWER by little is timed a second time, and only that
         counts. None for a scene, but the first, whose runs would not be done within `limit_s`. UnsupportedError for
@@ -160,7 +160,7 @@ class OnnxBench:
                 self.made.add(key)
         return known
 
-    def _recalled(self, scene: BenchmarkCase, keys: Sequence[str]) -> Timing | None:
+    def _recalled(self, scene: BenchmarkCase, keys: Sequence[str]) -> BindingTiming | None:
         """The timing of an earlier run, or of this one, where there is one at each temperature."""
         if self.fresh and not self.made.issuperset(keys):
             return None
@@ -169,15 +169,17 @@ class OnnxBench:
             return None
         hot, *cold = (each.comparison for each in results)
         day, earlier = min(each.timed_on for each in results), not self.made.issuperset(keys)
-        return Timing(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
+        return BindingTiming(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
     def _surely_measured(
         self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
-    ) -> list[Timing | float]:
+    ) -> list[BindingTiming | float]:
         """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
         that would take too long, its seconds."""
         result = self._measured(contents, scenes, limit_s)
-        near = [number for number, timing in enumerate(result) if isinstance(timing, Timing) and timing.is_borderline]
+        near = [
+            number for number, timing in enumerate(result) if isinstance(timing, BindingTiming) and timing.is_borderline
+        ]
         again = self._measured(contents, [scenes[number] for number in near], math.inf)
         for number, timing in zip(near, again, strict=True):
             result[number] = timing
@@ -185,7 +187,7 @@ class OnnxBench:
 
     def _measured(
         self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
-    ) -> list[Timing | float]:
+    ) -> list[BindingTiming | float]:
         if not scenes:
             return []
         first, *others = [feed for scene in scenes for feed in scene.feeds]
@@ -200,12 +202,12 @@ class OnnxBench:
         return [_timing(scene, [next(comparisons) for _ in scene.feeds]) for scene in scenes]
 
 
-def _timing(scene: BenchmarkCase, comparison: Sequence[Comparison | float]) -> Timing | float:
+def _timing(scene: BenchmarkCase, comparison: Sequence[Comparison | float]) -> BindingTiming | float:
     hot, *others = comparison
     if isinstance(hot, float):
         return hot
     cold = next((each for each in others if not isinstance(each, float)), None)
-    return Timing(scene.sizes, hot, cold, timed_on=today())
+    return BindingTiming(scene.sizes, hot, cold, timed_on=today())
 
 
 def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:

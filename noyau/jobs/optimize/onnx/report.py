@@ -9,10 +9,10 @@ from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing, decisive
+from noyau.jobs.optimize.decision import BindingTiming, decisive
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
-from noyau.jobs.optimize.pipeline import Outcome
+from noyau.jobs.optimize.pipeline import Optimization
 from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.jobs.optimize.record_builder import binding, left_alone, not_fused, record
 from noyau.text import printable
@@ -24,7 +24,7 @@ from noyau.toolchain.c import compiler as c_compiler
 
 
 def report_of(
-    outcome: Outcome[FinalModel],
+    outcome: Optimization[FinalModel],
     schedule: SizeSchedule,
     options: c_compiler.CompilerOptions,
     meanwhile: tuple[Conditions, Conditions],
@@ -97,7 +97,7 @@ def end_to_end(whole: Whole, candidates: Sequence[Candidate]) -> EndToEnd:
     )
 
 
-def ceiling(candidates: Iterable[Candidate], whole: Timing) -> float | None:
+def ceiling(candidates: Iterable[Candidate], whole: BindingTiming) -> float | None:
     """The most that fusing could gain at one binding (Amdahl): every place of every kernel at its floor. The time of a
     part that ran alone has in it what a run takes that does nothing; in the model that is there once."""
     gains_s = [

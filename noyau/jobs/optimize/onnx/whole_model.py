@@ -20,7 +20,7 @@ from noyau.hosts.onnxruntime.install import library, put_back
 from noyau.hosts.onnxruntime.size_bindings import spell
 from noyau.hosts.onnxruntime.source_model import foreign_operators
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing, decisive, overall
+from noyau.jobs.optimize.decision import BindingTiming, decisive, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
 from noyau.kernels.result_cache import timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
@@ -46,7 +46,7 @@ class Whole:
     differ, None where the model itself does not give the same twice, or its outputs are not at hand. `fault`: why the
     model does not run with its kernels."""
 
-    timings: tuple[Timing, ...] = ()
+    timings: tuple[BindingTiming, ...] = ()
     apart: float | None = None
     notes: tuple[str, ...] = ()
     fault: str = ""
@@ -156,7 +156,7 @@ def _timed_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
     before = ends_run(original.session(original.model, threads=bench.threads), arrays)
     after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
     moved, found = output_distance(before, after), compare(before, after, budget_s=bench.budget_s)
-    return Whole((Timing(scene.sizes, found, timed_on=today()),), moved)
+    return Whole((BindingTiming(scene.sizes, found, timed_on=today()),), moved)
 
 
 def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:

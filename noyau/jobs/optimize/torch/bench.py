@@ -19,7 +19,7 @@ from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, sizes_in, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.torch.candidates import ends_of, input_names, open_kernel
 from noyau.kernels.result_cache import keep_timing, recall_timing, timing_key
@@ -33,7 +33,7 @@ _GLANCE_S, _CLEARLY = 0.03, 1.15  # the first look, and the ratio with which it 
 
 
 @dataclass(slots=True)
-class Clock:
+class Budget:
     """The seconds that may go to timing, of all kernels of a graph."""
 
     left_s: float
@@ -42,18 +42,18 @@ class Clock:
         """The seconds that the next of so many kernels may take."""
         return min(_SHARE_S, self.left_s / max(kernels, 1))
 
-    def timing(self, key: str, sizes: Sizes, moved: Traffic, measure: Callable[[], Comparison]) -> Timing:
+    def timing(self, key: str, sizes: Sizes, moved: Traffic, measure: Callable[[], Comparison]) -> BindingTiming:
         """The timing that an earlier run has kept under `key`, or a new one. InputError where no time is left."""
         recalled = recall_timing(key)
         if recalled is not None:
-            return Timing(sizes, recalled.comparison, None, moved, timed_on=recalled.timed_on, recalled=True)
+            return BindingTiming(sizes, recalled.comparison, None, moved, timed_on=recalled.timed_on, recalled=True)
         if self.left_s <= 0:
             raise InputError("there is no time left; a larger budget_s would do")
         start_s = time.perf_counter()
         comparison = measure()
         self.left_s -= time.perf_counter() - start_s
         keep_timing(key, comparison)
-        return Timing(sizes, comparison, None, moved, timed_on=today())
+        return BindingTiming(sizes, comparison, None, moved, timed_on=today())
 
 
 @dataclass(slots=True)
@@ -62,11 +62,11 @@ class TorchBench:
 
     source: TracedGraph
     rival: str
-    clock: Clock
+    clock: Budget
     left: int
     sizes: Sizes = field(default_factory=dict)  # of several rounds: torch has one
 
-    def timing(self, candidate: Candidate) -> Timing:
+    def timing(self, candidate: Candidate) -> BindingTiming:
         """The kernel against torch's nodes. An error of noyau, also where torch's nodes do not run."""
         share_s = self.clock.share_s(self.left)
         self.left -= 1

@@ -26,7 +26,7 @@ _SEED = 0
 
 
 @dataclass(slots=True)
-class Memory:
+class CertifiedKernels:
     """The candidates of this process, by their names and by how much was tried: libraries and certificates, so that no
     graph asks again for what another one has."""
 
@@ -43,14 +43,14 @@ class Memory:
         self.candidates[candidate.planned.operator, effort] = bare
 
 
-MEMORY = Memory()
+MEMORY = CertifiedKernels()
 
 
 class Certification:
     """Kernels that are built and certified beside what else goes on here, several at once, the certificates in
     processes of their own. Use it in a `with`, which ends those."""
 
-    def __init__(self, effort: Effort = FULL, memory: Memory = MEMORY) -> None:
+    def __init__(self, effort: Effort = FULL, memory: CertifiedKernels = MEMORY) -> None:
         self.effort, self.memory = effort, memory
         self._stack = contextlib.ExitStack()
         self._certifiers: Certifiers | None = None

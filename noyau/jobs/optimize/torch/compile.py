@@ -19,7 +19,7 @@ from noyau.compiler.partition.cut import Partition
 from noyau.errors import BuildError, UnsupportedError
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules import sites as modules_sites
-from noyau.hosts.torch.modules.rewrite import Swap, rewrite
+from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.ir import ranges
 from noyau.jobs.optimize import pipeline
@@ -161,7 +161,7 @@ def runner(program: fx.Graph, wishes: CompileOptions) -> Callable[[fx.GraphModul
 
 def optimize_graph(
     program: fx.Graph, kind: str, wishes: CompileOptions, ahead: AheadOfTime, *, registered: bool
-) -> tuple[CompiledGraph, list[Swap]]:
+) -> tuple[CompiledGraph, list[KernelSwap]]:
     """The kernels of a graph, each with its evidence, and how those that are kept take the places of torch's nodes.
     UnsupportedError where an input is nothing that noyau knows."""
     host = host_of(program, wishes, ahead, registered)

@@ -31,7 +31,7 @@ _MOST = 4  # names after one reason
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Explanation(Staged, Record):
+class ModuleExplanation(Staged, Record):
     """View of a module, before anything is built; prints itself. `breaks`: why dynamo ended a graph, and
     where."""
 
@@ -59,7 +59,7 @@ class Explanation(Staged, Record):
             yield from hanging(f"graph break: {printable(reason)}", width, "", "  ")
 
 
-def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> Explanation:
+def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
     """The groups of a module on some inputs, why it is cut where it is, and where dynamo breaks it. The module runs
     once or twice on torch's kernels; nothing is built. InputError for inputs that are none."""
     given, found = as_inputs(inputs), list[CompiledGraph]()
@@ -75,7 +75,7 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
         told = torch._dynamo.explain(module)(*given)
     breaks = tuple(dict.fromkeys(str(each.reason) for each in told.break_reasons))
     name = type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
-    return Explanation(name, tuple(found), breaks)
+    return ModuleExplanation(name, tuple(found), breaks)
 
 
 def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:

@@ -8,12 +8,12 @@ from typing import Any
 
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Group, Partition
-from noyau.hosts.torch.modules.rewrite import Swap, operator_of
+from noyau.hosts.torch.modules.rewrite import KernelSwap, operator_of
 from noyau.hosts.torch.modules.sites import TracedGraph, plain
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.torch.aot import AheadOfTime, Sketch
-from noyau.jobs.optimize.torch.bench import Clock, TorchBench, kernel_of
+from noyau.jobs.optimize.torch.bench import Budget, TorchBench, kernel_of
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.jobs.optimize.torch.options import CompileOptions
 
@@ -47,9 +47,9 @@ class TorchHost:
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> TorchBench:
         """The clock of the graph, with its budget."""
-        return TorchBench(self.source, self.wishes.rival, Clock(self.wishes.budget_s), len(candidates))
+        return TorchBench(self.source, self.wishes.rival, Budget(self.wishes.budget_s), len(candidates))
 
-    def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Swap]]:
+    def install(self, candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[KernelSwap]]:
         """Each kept kernel in each of its places, with the numbers of that place."""
         return swaps_of(candidates, self.source, kernel_of, registered=self.registered)
 
@@ -65,7 +65,7 @@ def swaps_of(
     opening: Callable[[Candidate, Group], Callable[..., Any]],
     *,
     registered: bool,
-) -> tuple[list[Candidate], list[Swap]]:
+) -> tuple[list[Candidate], list[KernelSwap]]:
     """Each kept kernel in each of its places: as the function that `opening` makes of it, or as an operator that torch
     has registered. A kept kernel needs no reason, though it was not timed."""
     candidates = [replace(each, reason="") if each.kept else each for each in candidates]
@@ -73,9 +73,9 @@ def swaps_of(
     def giver(value: str) -> str:
         return str(source.givers[plain(value)].name)
 
-    def swap(candidate: Candidate, group: Group) -> Swap:
+    def swap(candidate: Candidate, group: Group) -> KernelSwap:
         kernel = opening(candidate, group)
-        return Swap(
+        return KernelSwap(
             operator_of(candidate.planned.operator, group, kernel) if registered else kernel,
             tuple(source.nodes[position].name for position in group.positions),
             tuple(map(giver, input_names(group))),

@@ -18,7 +18,7 @@ from noyau.frontends.onnx.function_bodies import canonical, opsets_of
 from noyau.frontends.onnx.tensors import array_of
 from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.torch.cuda.errors import missing_device
-from noyau.hosts.torch.modules.onnx_operators import Call, Value, run
+from noyau.hosts.torch.modules.onnx_operators import NodeCall, Value, run
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.optimize.keywords import ModuleKeywords
 from noyau.jobs.optimize.torch.run import OptimizedModule, optimize
@@ -143,7 +143,7 @@ class TorchModel:
             return on_host(node, inputs, self.opsets)
         if domain not in ("", "com.microsoft"):
             raise UnsupportedError(f"{printable(domain)}::{printable(node.op_type)} has no function of torch in noyau")
-        return run(Call(node.op_type, inputs, numbers, len(node.output), self.device))
+        return run(NodeCall(node.op_type, inputs, numbers, len(node.output), self.device))
 
 
 def attributes(node: Any) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from noyau.codegen.plan import no_such
 from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
-from noyau.hosts.torch.modules.rewrite import Swap, rewrite
+from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.cuda.saved_kernels import call_form
 from noyau.jobs.optimize.keywords import CompileKeywords
@@ -106,7 +106,7 @@ class OptimizedModule:
         saved_module.save(place, exported, program, pieces)
 
 
-def _piece(swap: Swap, candidate: Candidate, group: Group) -> saved_module.SavedKernel:
+def _piece(swap: KernelSwap, candidate: Candidate, group: Group) -> saved_module.SavedKernel:
     if isinstance(swap.target, DeviceCall):
         calling = call_form(candidate.planned, swap.target)
         return saved_module.SavedKernel(

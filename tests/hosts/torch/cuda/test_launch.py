@@ -15,7 +15,7 @@ from noyau.compiler.schedules.gpu import rows, shared_rows  # noqa: E402
 from noyau.dtypes import DType  # noqa: E402
 from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
 from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
-from noyau.hosts.torch.cuda.array_kernels import DeviceKernel, Room  # noqa: E402
+from noyau.hosts.torch.cuda.array_kernels import DeviceKernel, OutputRoom  # noqa: E402
 from noyau.hosts.torch.cuda.launch import CallRecord, Launcher, ReplayPlan, TextTorch, record_call  # noqa: E402
 from noyau.kernels.programs.run import build  # noqa: E402
 from noyau.ops.torch.cuda_fast_calls import DeviceDoor  # noqa: E402
@@ -127,7 +127,7 @@ def test_a_door_misses_what_its_certificate_is_not_of(monkeypatch):
 
 
 def test_what_is_written_beside_an_output_is_found():
-    room = Room("f", 0)
+    room = OutputRoom("f", 0)
     made = room.empty((3, 4), dtype=torch.float32, device=torch.device("cpu"))
     assert made.isnan().all()
     room.require_untouched()

@@ -63,7 +63,7 @@ def recorded(monkeypatch):
         found.append((moving, graph))
         return made
 
-    class Clock(cuda_graph.Clock):
+    class Clock(cuda_graph.LaunchClock):
         def timed(self, known, arguments):
             return known(arguments)
 
@@ -74,7 +74,7 @@ def recorded(monkeypatch):
             return [0.0]
 
     monkeypatch.setattr(cuda_graph, "record_graph", recording)
-    monkeypatch.setattr(cuda_graph, "Clock", Clock)
+    monkeypatch.setattr(cuda_graph, "LaunchClock", Clock)
     monkeypatch.setattr(cuda_graph, "is_capturing", lambda: False)
     monkeypatch.setattr(cuda_graph, "stream_now", lambda: (0, 7))
     return found
@@ -203,7 +203,7 @@ class Mark:
 
 
 def test_what_takes_the_time_is_decided_by_two_calls_that_the_gpu_has_ended():
-    clock = cuda_graph.Clock()
+    clock = cuda_graph.LaunchClock()
     clock.host_s = 0.001
     clock.marks = [(Mark(), Mark(9.0)), (Mark(), Mark(is_past=False))]
     assert not clock.is_decided()

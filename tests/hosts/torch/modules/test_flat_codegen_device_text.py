@@ -8,12 +8,12 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.hosts.torch.modules.flat_codegen import Text, ViewForm, as_view  # noqa: E402
+from noyau.hosts.torch.modules.flat_codegen import FlatText, ViewForm, as_view  # noqa: E402
 
 
 def test_what_begins_where_an_argument_does_is_asked_there():
     graph, x = torch.fx.Graph(), torch.zeros(64)
-    text = Text(["x"], [x])
+    text = FlatText(["x"], [x])
     node = graph.placeholder("x")
     updated = graph.call_function(torch.ops.aten.add_.Tensor, (node, 1))
     parts = graph.call_function(torch.ops.aten.split.Tensor, (node, 32))
@@ -29,14 +29,14 @@ def test_what_begins_where_an_argument_does_is_asked_there():
 
 
 def test_how_arguments_are_spelt():
-    text, reads = Text([], []), []
+    text, reads = FlatText([], []), []
     assert eval(text.spelt({"a": [1, slice(None, 2)]}, reads), dict(text.names)) == {"a": [1, slice(None, 2, None)]}
 
 
 def test_strides_are_asked_of_what_a_backward_is_given():
     given = [torch.zeros(2, 3), torch.zeros(2, 3).T]
-    assert Text(["saved", "other"], given).asked() == []
-    assert Text(["tangents_1", "other"], given).asked() == [
+    assert FlatText(["saved", "other"], given).asked() == []
+    assert FlatText(["tangents_1", "other"], given).asked() == [
         "if a0.stride() != (3, 1) or a1.stride() != (1, 3):",
         "    return slowly(arguments)",
     ]

@@ -11,7 +11,7 @@ onnx = pytest.importorskip("onnx")
 from onnx.reference import ReferenceEvaluator  # noqa: E402
 
 from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.hosts.torch.modules.onnx_operators import FUNCTIONS, Call, run  # noqa: E402
+from noyau.hosts.torch.modules.onnx_operators import FUNCTIONS, NodeCall, run  # noqa: E402
 from noyau.jobs.optimize.torch.onnx_model import attributes  # noqa: E402
 
 rng = np.random.default_rng(0)
@@ -110,7 +110,7 @@ def test_an_operator(operator, inputs, numbers):
     )
     first = 2 if operator == "Where" else 1
     tensors = [torch.from_numpy(np.asarray(each)) if at < first else np.asarray(each) for at, each in enumerate(inputs)]
-    made = run(Call(operator, tensors, attributes(node), len(outputs), torch.device("cpu")))
+    made = run(NodeCall(operator, tensors, attributes(node), len(outputs), torch.device("cpu")))
     for got, right in zip(made, want, strict=True):
         assert tuple(got.shape) == right.shape
         assert got.numpy().dtype == right.dtype
@@ -132,10 +132,10 @@ def test_what_torch_has_nothing_for_is_named():
         ("ArgMax", [x], {"select_last_index": 1}, "takes the last of several"),
     ):
         with pytest.raises(UnsupportedError, match=told):
-            run(Call(operator, inputs, numbers, 1, torch.device("cpu")))
+            run(NodeCall(operator, inputs, numbers, 1, torch.device("cpu")))
 
 
 def test_a_number_may_be_a_tensor_of_the_model():
     inputs = [torch.ones(2), ints(1, 0), torch.tensor([3.0])]
-    (made,) = run(Call("Pad", inputs, {}, 1, torch.device("cpu")))
+    (made,) = run(NodeCall("Pad", inputs, {}, 1, torch.device("cpu")))
     assert made.tolist() == [3, 1, 1]

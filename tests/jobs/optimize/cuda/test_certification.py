@@ -15,8 +15,8 @@ from noyau.jobs.optimize.cuda import host as cuda_host  # noqa: E402
 from noyau.jobs.optimize.cuda.host import CudaBench  # noqa: E402
 from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.bench import Clock  # noqa: E402
-from noyau.jobs.optimize.torch.certification import Memory  # noqa: E402
+from noyau.jobs.optimize.torch.bench import Budget  # noqa: E402
+from noyau.jobs.optimize.torch.certification import CertifiedKernels  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -36,11 +36,11 @@ def test_what_fails_is_a_reason(error, empty_cache, monkeypatch):
     monkeypatch.setattr(cuda_host, "kernel_of", fails)
     found = modules_sites.trace_graph(graph_of(lambda x: (x * 2.5).exp(), (torch.randn(4, 3),)))
     (planned,) = torch_candidates.plan(modules_sites.cut(found).groups, found.operators, c_compiler.level()).kernels
-    memory = Memory()
+    memory = CertifiedKernels()
     (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, FULL, memory)
     assert one.reason == f"does not run: {error}" and one.planned is planned
     assert bool(memory.candidates) == isinstance(error, CompilationError)  # there may be memory another time
-    bench = CudaBench(found, modules_sites.CPU, "eager", Clock(1.0))
+    bench = CudaBench(found, modules_sites.CPU, "eager", Budget(1.0))
     made = time_at(Candidate(planned), bench, "faster")
     assert made.reason == f"not timed: {error}" and not made.kept
 
@@ -54,7 +54,7 @@ def test_rows_that_programs_share_are_certified(monkeypatch):
     found = modules_sites.trace_graph(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
     (planned,) = cuda_candidates.plan(modules_sites.cut(found).groups, found).kernels
     assert "_of_piece" in planned.text
-    (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, SMOKE, Memory())
+    (one,) = cuda_certification.certify_all([planned], found, modules_sites.CPU, print, SMOKE, CertifiedKernels())
     assert not one.reason
 
 

@@ -8,7 +8,7 @@ import pytest
 from noyau.errors import BuildError
 from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.jobs.optimize.candidate import Candidate, right
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.onnx import candidates as onnx_candidates
 from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate, compile_kernels
 from noyau.toolchain.c import compiler as c_compiler
@@ -79,6 +79,6 @@ def test_captured_cases_are_bounded(scene, monkeypatch):
 
 
 def test_the_comparison_of_a_kernel_is_the_one_that_decides(scene):
-    fast, slow = (Timing({"rows": rows}, compared(ratio)) for rows, ratio in ((1, 2), (2, 0.5)))
+    fast, slow = (BindingTiming({"rows": rows}, compared(ratio)) for rows, ratio in ((1, 2), (2, 0.5)))
     assert Candidate(scene[1][0], timings=(fast, slow)).comparison is slow.hot
     assert Candidate(scene[1][0]).comparison is None

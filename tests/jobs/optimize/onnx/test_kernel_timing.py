@@ -13,7 +13,7 @@ from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, stamps
 from noyau.jobs.optimize.pipeline import decide_on, time_at
@@ -184,7 +184,7 @@ def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(scene, bench):
 
 
 def test_a_binding_that_cannot_be_timed_says_nothing_against_a_kernel(scene, bench):
-    before = Candidate(scene[1][0], timings=(Timing({"rows": 1}, compared(2)),))
+    before = Candidate(scene[1][0], timings=(BindingTiming({"rows": 1}, compared(2)),))
     assert time_at(before, bench(scene=(*scene[:2], Activations({}, {}, made_up=True))), "faster") is before
 
 
@@ -198,7 +198,7 @@ def test_a_binding_that_cannot_be_timed_says_nothing_against_a_kernel(scene, ben
 def test_a_kernel_that_crashes_or_hangs_while_it_is_timed_is_out(ending, reason, scene, bench, workers, empty_cache):
     """Isolated, reported, and the next one is timed as if nothing had been."""
     spoiled = spoilt(scene[1][0], ending)
-    before = Candidate(spoiled, timings=(Timing({"rows": 1}, compared(2)),))
+    before = Candidate(spoiled, timings=(BindingTiming({"rows": 1}, compared(2)),))
     usual_s = workers.workers[0].patience_s
     for worker in workers.workers:
         worker.start()
@@ -223,7 +223,7 @@ def test_a_kernel_that_is_wrong_only_when_it_is_timed_is_out(scene, bench, empty
 
 @pytest.mark.parametrize(("after_s", "caught"), [(8 * 54 / 1e9, False), (0.8 * 8 * 54 / 1e9, True)])
 def test_faster_than_the_machine_can_be_is_a_mistake(after_s, caught, scene, bench, machine, monkeypatch):
-    found = Timing(ROWS, Comparison((1.0,) * 10, (after_s,) * 10))
+    found = BindingTiming(ROWS, Comparison((1.0,) * 10, (after_s,) * 10))
     monkeypatch.setattr(OnnxBench, "compare", lambda *_: [found])
     one = decide_on(time_at(Candidate(scene[1][0]), bench(), "faster"), "faster")
     assert one.kept is not caught

@@ -10,12 +10,12 @@ from noyau.compiler.partition.costs import Traffic
 from noyau.hosts.onnxruntime.inputs import capture_twice, model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.jobs.optimize.onnx.report import ceiling, end_to_end, remarks, report_of
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.whole_model import FinalModel, Whole
-from noyau.jobs.optimize.pipeline import Outcome
+from noyau.jobs.optimize.pipeline import Optimization
 from noyau.jobs.optimize.record import EndToEnd
 from noyau.jobs.optimize.record_builder import left_alone, not_fused
 from noyau.text import as_json
@@ -28,10 +28,10 @@ CALM = Conditions(None, 1e-4, 0.1, None)
 FEW, MANY = {"rows": 1}, {"rows": 100}
 
 
-def timing(ratio: float, after_s: float = 1.0, **given: object) -> Timing:
+def timing(ratio: float, after_s: float = 1.0, **given: object) -> BindingTiming:
     """So many times as fast; a megabyte in each direction, of which the floor is a millisecond."""
     found = Comparison((ratio * after_s,) * 10, (after_s,) * 10)
-    return Timing(**{"sizes": MANY, "hot": found, "traffic": Traffic(10**6, 10**6), "floor_s": 1e-3, **given})
+    return BindingTiming(**{"sizes": MANY, "hot": found, "traffic": Traffic(10**6, 10**6), "floor_s": 1e-3, **given})
 
 
 def alone(original, cut, plan):
@@ -97,7 +97,7 @@ def test_the_whole_report(scene):
     settled = FinalModel(OnnxBench(original, original.model, None, seen), tuple(judged), Whole(notes=("whole: no",)))
     schedule = SizeSchedule(original, feeds, seen, {}, notes=["and more"])
     slower = dataclasses.replace(CALM, pulse_s=1.5e-4)
-    report = report_of(Outcome(cut, plan, tuple(judged), settled), schedule, c_compiler.DEFAULTS, (CALM, slower))
+    report = report_of(Optimization(cut, plan, tuple(judged), settled), schedule, c_compiler.DEFAULTS, (CALM, slower))
     assert (report.model, report.nodes_before, report.nodes_after, len(report.kept)) == ("model.onnx", 10, 10, 2)
     assert report.inputs == (
         "x f32[100, 6]: made up, standard normal",

@@ -13,7 +13,7 @@ from noyau.errors import InputError
 from noyau.hosts.onnxruntime import size_bindings
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.onnx import kernel_timing, size_schedule
 from noyau.jobs.optimize.onnx.host import OnnxHost
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, Deadline, OnnxBench
@@ -63,7 +63,7 @@ def asked(monkeypatch):
 
     def compare(bench, before, after, scenes, *_):
         found.append(dict(bench.sizes))
-        return [Timing(bench.sizes, compared(0.5 if bench.sizes["rows"] in slow else 2))]
+        return [BindingTiming(bench.sizes, compared(0.5 if bench.sizes["rows"] in slow else 2))]
 
     monkeypatch.setattr(OnnxBench, "compare", compare)
     return found, slow

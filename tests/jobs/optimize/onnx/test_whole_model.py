@@ -13,7 +13,7 @@ from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import capture_twice, model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import Timing
+from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.onnx import whole_model
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.whole_model import (
@@ -38,8 +38,8 @@ X = np.random.default_rng(0).standard_normal((9, 6)).astype(np.float32)
 SCENES = [BenchmarkCase({"rows": 9}, {"x": X}), BenchmarkCase({"rows": 3}, {"x": X[:3]})]
 
 
-def took(rows: int, before_s: float, after_s: float) -> Timing:
-    return Timing({"rows": rows}, Comparison((before_s,) * 10, (after_s,) * 10))
+def took(rows: int, before_s: float, after_s: float) -> BindingTiming:
+    return BindingTiming({"rows": rows}, Comparison((before_s,) * 10, (after_s,) * 10))
 
 
 def test_the_whole_model_is_timed_at_each_binding_and_its_outputs_are_compared(bench, empty_cache):
@@ -123,7 +123,9 @@ def clock(monkeypatch):
 
     def compare(bench, before, after, scenes, *_):
         ratio = said[len(after.graph.node)]
-        return [Timing(each.sizes, compared(2.0 if number == 0 else ratio)) for number, each in enumerate(scenes)]
+        return [
+            BindingTiming(each.sizes, compared(2.0 if number == 0 else ratio)) for number, each in enumerate(scenes)
+        ]
 
     monkeypatch.setattr(OnnxBench, "compare", compare)
     return said

@@ -9,7 +9,7 @@ from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.pipeline import decide_on, time_at  # noqa: E402
 from noyau.jobs.optimize.torch import bench as torch_bench  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.bench import Clock, TorchBench, kernel_of  # noqa: E402
+from noyau.jobs.optimize.torch.bench import Budget, TorchBench, kernel_of  # noqa: E402
 from noyau.kernels.result_cache import CachedTiming  # noqa: E402
 from noyau.timing.comparison import Comparison  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
@@ -35,7 +35,7 @@ def built(planned):
 
 def test_a_right_kernel_is_timed_against_torchs_nodes(found, planned):
     one = built(planned)
-    made = time_at(one, TorchBench(found, "eager", Clock(1.0), 1), "faster")
+    made = time_at(one, TorchBench(found, "eager", Budget(1.0), 1), "faster")
     (timing,) = made.timings
     assert timing.hot.pairs >= 6
     assert timing.traffic.bytes == 3 * 12 * 4
@@ -50,7 +50,7 @@ def test_a_right_kernel_is_timed_against_torchs_nodes(found, planned):
 
 def test_a_timing_that_is_remembered_needs_no_inputs(found, planned, monkeypatch):
     def once():
-        return time_at(one, TorchBench(found, "eager", Clock(1.0), 1), "faster")
+        return time_at(one, TorchBench(found, "eager", Budget(1.0), 1), "faster")
 
     one, keys = built(planned), []
     known = CachedTiming(Comparison((2.0,) * 9, (1.0,) * 9), "2026-11-01")
@@ -65,7 +65,7 @@ def test_a_timing_that_is_remembered_needs_no_inputs(found, planned, monkeypatch
 
 
 def test_without_time_nothing_is_timed(found, planned, empty_cache):
-    made = time_at(built(planned), TorchBench(found, "eager", Clock(0.0), 1), "faster")
+    made = time_at(built(planned), TorchBench(found, "eager", Budget(0.0), 1), "faster")
     assert made.reason == "not timed: there is no time left; a larger budget_s would do" and not made.kept
 
 
@@ -74,4 +74,4 @@ def test_torchs_nodes_that_do_not_run_are_a_reason(found, planned, empty_cache, 
         raise RuntimeError("no room")
 
     monkeypatch.setattr(torch_bench, "compare_briefly", fails)
-    assert time_at(built(planned), TorchBench(found, "eager", Clock(1.0), 1), "faster").reason == "not timed: no room"
+    assert time_at(built(planned), TorchBench(found, "eager", Budget(1.0), 1), "faster").reason == "not timed: no room"

@@ -10,7 +10,7 @@ from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.pipeline import decide_on  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.certification import Certification, Memory  # noqa: E402
+from noyau.jobs.optimize.torch.certification import Certification, CertifiedKernels  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -30,7 +30,7 @@ def planned(found):
 
 
 def certify(kernels, found, effort=FULL, memory=None):
-    with Certification(effort, memory or Memory()) as certification:
+    with Certification(effort, memory or CertifiedKernels()) as certification:
         return certification.candidates(kernels, found, print)
 
 
@@ -51,7 +51,7 @@ def test_a_kernel_that_does_not_build_has_the_reason(found, planned):
 
 
 def test_what_is_known_is_not_checked_again(found, planned):
-    memory = Memory({(planned.operator, FULL): Candidate(planned, reason="as it was")})
+    memory = CertifiedKernels({(planned.operator, FULL): Candidate(planned, reason="as it was")})
     for effort in (FULL, SMOKE):
         assert [one.reason for one in certify([planned], found, effort, memory)] == ["as it was"]
 
@@ -62,4 +62,4 @@ def test_a_smoke_certificate_tries_less(found, planned):
     few, all_runs = smoke.certificate.outcomes[0], full.certificate.outcomes[0]
     assert few == replace(all_runs, worst_ratio=few.worst_ratio)
     assert few.worst_ratio >= all_runs.worst_ratio  # fewer unfused runs allow less
-    assert Memory({(planned.operator, SMOKE): smoke}).of(planned, FULL) is None
+    assert CertifiedKernels({(planned.operator, SMOKE): smoke}).of(planned, FULL) is None
