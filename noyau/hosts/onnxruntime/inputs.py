@@ -6,21 +6,22 @@ What flows through a model that runs: what its kernels read, to check and to tim
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from noyau.codegen.plan import Planned
+from noyau.compiler.lowering.size_guards import guards
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.capture import ActivationCapture
-from noyau.hosts.onnxruntime.sizing_rules import fit_sizes
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
-from noyau.ir.dims import Shape
+from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Graph, names_of
 from noyau.text import printable
 from noyau.verify.inputs import Inputs, load_inputs, make_inputs
@@ -202,3 +203,58 @@ def _look(
     captured = capturing.capture(inputs.arrays, sorted(names))
     stored = {name: original.imported.load_initializer(name) for name in names if name in tensors}
     return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)
+
+
+if TYPE_CHECKING:
+    from noyau.frontends.onnx import Imported
+
+Bound = tuple[Dim, Dim]  # the first is at most the second
+_MOST_MOVES = 64
+
+
+def fit_sizes(sizes: Mapping[str, int], imported: Imported, fixed: Collection[str] = ()) -> dict[str, int]:
+    """The sizes, of which those that are not fixed are moved until no view of the model reads beyond what it views and
+    extents that must be equal are, as far as that can be."""
+    found, bounds = (
+        dict(sizes),
+        [bound for bound in _bounds(imported) if bound[0].names | bound[1].names <= sizes.keys()],
+    )
+    for _ in range(_MOST_MOVES):
+        broken = next((bound for bound in bounds if _excess(bound, found) > 0), None)
+        if broken is None:
+            return found
+        move = next(_moves(broken, found, fixed), None)
+        if move is None:
+            bounds.remove(broken)
+        else:
+            found.update([move])
+    return found
+
+
+def _bounds(imported: Imported) -> Iterator[Bound]:
+    for demand in chain.from_iterable(imported.demands.values()):
+        yield demand.left, demand.right
+        if demand.relation != "at most":
+            yield demand.right, demand.left
+    for guard in guards(replace(imported.graph, demands=())):
+        yield guard.left, guard.right
+
+
+def _excess(bound: Bound, sizes: Mapping[str, int]) -> int:
+    """By how much a bound does not hold; one that divides by zero says nothing."""
+    try:
+        return int(bound[0].evaluate(sizes) - bound[1].evaluate(sizes))
+    except ZeroDivisionError:
+        return 0
+
+
+def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> Iterator[tuple[str, int]]:
+    """Candidates for one size so that a bound holds, or nearly: a larger one before a smaller one, those that are large
+    first."""
+    excess, names = _excess(bound, sizes), (bound[0] - bound[1]).names - set(fixed)
+    for step in (1, -1):
+        for name in sorted(names, key=lambda name: (-sizes[name], name)):
+            gain = excess - _excess(bound, {**sizes, name: sizes[name] + step})
+            moved = max(sizes[name] + step * -(-excess // max(gain, 1)), 1)
+            if gain > 0 and moved != sizes[name]:
+                yield name, moved

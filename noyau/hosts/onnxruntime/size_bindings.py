@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.inputs import sizes_for
-from noyau.hosts.onnxruntime.sizing_rules import fit_sizes
+from noyau.hosts.onnxruntime.inputs import fit_sizes, sizes_for
 from noyau.ir.graph import Graph
 from noyau.text import printable
 from noyau.verify.inputs import Inputs, make_inputs

@@ -8,13 +8,15 @@ Models of many nodes that do next to nothing: what they take is what onnxruntime
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import onnx
+from onnx import TensorProto, helper
 
-from noyau.hosts.onnxruntime.chain_model import LENGTH, chain
 from noyau.jobs.profile.session_runs import Bench
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.comparison import Comparison
@@ -117,3 +119,18 @@ def fitted(chains: Sequence[Measured], one: Measured) -> Overhead:
     within_s = node_s + one.node.tensors * tensor_s + one.node.extents * extent_s
     run_s = max(one.traced_s - one.plain_s - within_s - after_s, 0.0)
     return Overhead(node_s, tensor_s, extent_s, after_s, run_s, max(one.plain_s - chains[0].plain_s, 0.0))
+
+
+LENGTH = 64  # nodes
+
+
+def chain(inputs: int, rank: int, length: int = LENGTH) -> onnx.ModelProto:
+    """A chain of nodes that each read so many values of one number, of so many dimensions: x: f32[1, ...] -> y."""
+    operator, names = ("Identity" if inputs == 1 else "Sum"), ["x", *(f"v{k}" for k in range(length - 1)), "y"]
+    nodes = [
+        helper.make_node(operator, [source, *["x"] * (inputs - 1)], [made])
+        for source, made in itertools.pairwise(names)
+    ]
+    ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1] * rank)] for name in ("x", "y")]
+    graph = helper.make_graph(nodes, "chain", *ends)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)

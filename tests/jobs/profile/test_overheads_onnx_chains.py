@@ -4,9 +4,8 @@ import numpy as np
 import onnx
 import pytest
 
-from noyau.hosts.onnxruntime.chain_model import LENGTH, chain
 from noyau.hosts.onnxruntime.custom_ops import open_session, run
-from noyau.jobs.profile.overheads import CHAINS
+from noyau.jobs.profile.overheads import CHAINS, LENGTH, chain
 
 
 @pytest.mark.parametrize(("inputs", "rank"), CHAINS)

@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.hosts.onnxruntime.chain_model import LENGTH
-from noyau.jobs.profile.overheads import CHAINS, Measured, Overhead, fitted, measured_overhead
+from noyau.jobs.profile.overheads import CHAINS, LENGTH, Measured, Overhead, fitted, measured_overhead
 from noyau.jobs.profile.session_runs import Bench
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.comparison import Comparison

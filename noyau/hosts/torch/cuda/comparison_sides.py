@@ -9,7 +9,6 @@ Tensors that are new each time: sets of them on a device, whose values change be
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -122,12 +121,6 @@ def shares_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
 def _span(tensor: torch.Tensor) -> tuple[int, int]:
     start = tensor.data_ptr()
     return start, start + len(flat_of(tensor)) * tensor.element_size()
-
-
-def bytes_of(tensors: Sequence[torch.Tensor]) -> int:
-    """Bytes that tensors hold, what is only repeated counted once."""
-    axes = [[1 if step == 0 else n for n, step in zip(t.shape, t.stride(), strict=True)] for t in tensors]
-    return sum(math.prod(shape) * t.element_size() for shape, t in zip(axes, tensors, strict=True))
 
 
 Run = Callable[..., object]

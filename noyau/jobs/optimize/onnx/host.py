@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.codegen import plan as codegen_plan
-from noyau.codegen.plan import Plan, Planned
-from noyau.compiler.partition.cut import Partition
+from noyau.codegen.plan import Plan, Planned, no_such, without
+from noyau.compiler.partition.cut import Group, Partition
 from noyau.hosts.onnxruntime.inputs import Activations, capture_of, capture_twice, model_inputs
 from noyau.hosts.onnxruntime.install import installable
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.size_bindings import first_of, model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.hosts.onnxruntime.subgraph import cut_of
+from noyau.hosts.onnxruntime.subgraph import closest, cut_of
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, Deadline, OnnxBench, with_idle
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
-from noyau.jobs.optimize.onnx.place_choice import choose_places
 from noyau.jobs.optimize.onnx.schedule_tuning import recall_options, tune
 from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
@@ -153,3 +152,30 @@ def _scene(original: SourceModel, activations: Activations, sizes: Sizes) -> lis
     if not activations.arrays.keys() >= set(names):
         return []
     return [BenchmarkCase(sizes, {name: activations.arrays[name] for name in names})]
+
+
+def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
+    """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
+
+    A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
+    left out is among the refused. InputError for a name that is neither."""
+    places = [group for kernel in plan.kernels for group in kernel.groups]
+    names = {group.positions for name in only for group in places_by_name(plan, name)} if only else _positions(places)
+    names -= {group.positions for name in drop for group in places_by_name(plan, name)}
+    return without(plan, [(group, "left out as asked") for group in places if group.positions not in names])
+
+
+def places_by_name(plan: Plan, name: str) -> list[Group]:
+    """The places of a kernel, or the one that writes a value. InputError where there is none of that name."""
+    for kernel in plan.kernels:
+        if kernel.operator == name:
+            return list(kernel.groups)
+    writers = [group for kernel in plan.kernels for group in kernel.groups if name in group.outputs]
+    if writers:
+        return writers
+    values = [output for kernel in plan.kernels for group in kernel.groups for output in group.outputs]
+    raise no_such(name, plan.kernels, closest(name, values, cutoff=0.75))
+
+
+def _positions(places: Iterable[Group]) -> set[tuple[int, ...]]:
+    return {group.positions for group in places}
