@@ -8,7 +8,7 @@ from noyau.codegen.c import expressions as c_expressions
 from noyau.codegen.expressions import is_variable
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.numba import expressions as numba_expressions
-from noyau.codegen.numba.tables import Variables
+from noyau.codegen.numba.tables import NumbaNames
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
@@ -24,9 +24,9 @@ X, F8 = load("x", ROW), DType.F8E4M3FN
 def said(request):
     """Expressions of a kernel in a loop over its one size."""
     made = (
-        c_expressions.Expressions(MADE, Scopes(MADE))
+        c_expressions.CExpressions(MADE, Scopes(MADE))
         if request.param == "c"
-        else numba_expressions.Expressions(MADE, Variables(MADE))
+        else numba_expressions.NumbaExpressions(MADE, NumbaNames(MADE))
     )
     assert made.language == request.param
     made.extents["#i"] = N

@@ -1,4 +1,4 @@
-"""Expressions of the loop IR as C text."""
+"""CExpressions of the loop IR as C text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from noyau.ir.loops import Buffer, Expr, InWholeLines, Kernel, Load
 from noyau.ir.ranges import at_least_one, lowest
 
 
-class Expressions(expressions.Expressions):
+class CExpressions(expressions.Expressions):
     """The expressions of one kernel in C."""
 
     language = "c"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from noyau.codegen.c.expressions import Expressions
+from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.identifiers import Scopes
 from noyau.ir.dims import Dim, maximum, product
 from noyau.ir.loops import (
@@ -32,7 +32,7 @@ USUAL = 1024  # what every size is taken to be, where flops are weighed against 
 FLOPS_A_BYTE = 3  # that a thread computes while it moves one
 
 
-def interface(kernel: Kernel, names: Scopes, expressions: Expressions) -> str:
+def interface(kernel: Kernel, names: Scopes, expressions: CExpressions) -> str:
     """The functions of the kernel's table, and the table."""
     scratch, extents = _scratch(kernel), [extent_of(launch) for launch in kernel.launches]
     moved = [item_bytes(kernel, launch) for launch in kernel.launches]
@@ -51,7 +51,7 @@ def interface(kernel: Kernel, names: Scopes, expressions: Expressions) -> str:
 
 
 class _Interface:
-    def __init__(self, kernel: Kernel, names: Scopes, expressions: Expressions) -> None:
+    def __init__(self, kernel: Kernel, names: Scopes, expressions: CExpressions) -> None:
         self.kernel, self.names, self.expressions = kernel, names, expressions
         expressions.absurd = True  # a runtime may ask before it looks
 

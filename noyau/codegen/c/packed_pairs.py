@@ -12,7 +12,7 @@ from noyau.ir.loops import Alloc, Axis, Buffer, Load, Loop, Store
 from noyau.ir.walk import every_expression
 
 if TYPE_CHECKING:
-    from noyau.codegen.c.expressions import Expressions
+    from noyau.codegen.c.expressions import CExpressions
 
 Place = tuple[str, Shape]
 PAIRS = """/* Two neighbours of 16 bits as one word, the first one in its lower half. */
@@ -82,7 +82,7 @@ def _is_float(store: Store) -> bool:
     return store.merge is None and [value.dtype for value in store.values] == [DType.F32]
 
 
-def open_pairs(loop: Loop, said: Expressions) -> Iterator[str]:
+def open_pairs(loop: Loop, said: CExpressions) -> Iterator[str]:
     """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
     found = pairs_of(loop, said.memory)
     said.pairs = Open(stored=frozenset(found.stored))
@@ -93,7 +93,7 @@ def open_pairs(loop: Loop, said: Expressions) -> Iterator[str]:
         yield f"    const uint32_t {word} = noyau_pair(&{said.cell(name, index)});"
 
 
-def in_pair(store: Store, said: Expressions) -> str | None:
+def in_pair(store: Store, said: CExpressions) -> str | None:
     """The Store of one of two neighbours: the first one waits for the second; None for any other Store."""
     place, pairs = (store.buffers[0], store.index), said.pairs
     if not pairs.stored:

@@ -1,6 +1,6 @@
 """Language `c`: C11 for gcc, clang and zig, against the ABI of noyau.h; the text compiles alone.
 
-Printed kernels of language `c` as one text: what they call stands there once, before them.
+KernelText kernels of language `c` as one text: what they call stands there once, before them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from noyau.codegen import cmath
-from noyau.codegen.c.expressions import Expressions
+from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.c.interface import interface
 from noyau.codegen.c.packed_pairs import PAIRS, Open, in_pair, open_pairs
 from noyau.codegen.c.tables import INCLUDES, LANES, PREFETCH, TYPES, WIDTH, comment_text, integer_function
@@ -47,7 +47,7 @@ from noyau.ir.walk import every_expression, every_statement, on_threads
 
 
 @dataclass(frozen=True, slots=True)
-class Printed:
+class KernelText:
     """The launches and the table of a kernel, and what they use: scalar functions, those of integers, preludes."""
 
     bodies: tuple[str, ...]
@@ -56,7 +56,7 @@ class Printed:
     preludes: frozenset[str]
 
 
-def text_of(parts: Sequence[Printed], comment: str = "") -> str:
+def text_of(parts: Sequence[KernelText], comment: str = "") -> str:
     """One text of kernels that are printed."""
     bodies = [body for part in parts for body in part.bodies]
     functions = frozenset[str]().union(*(part.functions for part in parts))
@@ -98,28 +98,28 @@ def together(kernels: Sequence[Kernel], comment: str = "", *, anonymous: bool = 
     return text_of([printed(kernel, anonymous=anonymous) for kernel in kernels], comment)
 
 
-def printed(kernel: Kernel, *, anonymous: bool = False) -> Printed:
+def printed(kernel: Kernel, *, anonymous: bool = False) -> KernelText:
     """A kernel's own part of a text. GraphError as in `together`, UnsupportedError for what C has no spelling of."""
     if not re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE):
         raise GraphError(f"{kernel.name!r} cannot be the name of a C function: give letters, digits and _")
-    printer = Printer(kernel, anonymous=anonymous)
+    printer = CPrinter(kernel, anonymous=anonymous)
     launches = [printer.launch(position, launch) for position, launch in enumerate(kernel.launches)]
     table = interface(kernel, printer.names, printer.expressions)
     called = printer.expressions
     functions, integers = frozenset(called.functions), frozenset(called.integers)
-    return Printed((*launches, table), functions, integers, frozenset(called.preludes))
+    return KernelText((*launches, table), functions, integers, frozenset(called.preludes))
 
 
-class Printer(Statements):
+class CPrinter(Statements):
     """One kernel being printed."""
 
     opens, turns, closes, ends, empty = "if ({}) {{", "} else {", ("}",), ";", ()
-    expressions: Expressions
+    expressions: CExpressions
 
     def __init__(self, kernel: Kernel, *, anonymous: bool = False) -> None:
         self.kernel = kernel
         self.names = Scopes(kernel, anonymous=anonymous)
-        self.expressions = Expressions(kernel, self.names)
+        self.expressions = CExpressions(kernel, self.names)
         self.rows: list[str] = []  # what the launch has taken
 
     def launch(self, position: int, launch: Launch) -> str:

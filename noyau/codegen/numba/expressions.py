@@ -1,11 +1,11 @@
-"""Expressions of the loop IR as Python text for Numba."""
+"""NumbaExpressions of the loop IR as Python text for Numba."""
 
 from __future__ import annotations
 
 from noyau.codegen import expressions
 from noyau.codegen.expressions import is_variable
 from noyau.codegen.numba.index_bounds import is_inside, out_of_tiles
-from noyau.codegen.numba.tables import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, Variables, const_text, narrow
+from noyau.codegen.numba.tables import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, NumbaNames, const_text, narrow
 from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -13,7 +13,7 @@ from noyau.ir.dims import Dim, Op, Shape, exact_part, strides_of
 from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
 
 
-class Expressions(expressions.Expressions):
+class NumbaExpressions(expressions.Expressions):
     """The expressions of one kernel in Python for Numba.
 
     `flat` are the packed buffers of the launch that are indexed by one offset, for some index into them is none along
@@ -21,9 +21,9 @@ class Expressions(expressions.Expressions):
 
     language = "numba"
     prefix, integer_functions = PREFIX, INTEGER_FUNCTIONS
-    names: Variables
+    names: NumbaNames
 
-    def __init__(self, kernel: Kernel, names: Variables) -> None:
+    def __init__(self, kernel: Kernel, names: NumbaNames) -> None:
         super().__init__(kernel, names)
         self.lengths: dict[str, tuple[Dim, Dim]] = {}  # what `tile_of` says of those that have a name
         self.tiles: dict[str, tuple[Dim, Dim]] = {}  # the same of the loops over them that are open

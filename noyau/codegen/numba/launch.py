@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from noyau.codegen.expressions import is_variable
 from noyau.codegen.identifiers import wish_of
-from noyau.codegen.numba.expressions import Expressions
+from noyau.codegen.numba.expressions import NumbaExpressions
 from noyau.codegen.numba.index_bounds import tile_of
 from noyau.codegen.numba.intrinsics import STACK_CELLS
 from noyau.codegen.numba.lane_merges import LEAST_LANES, merged_by
-from noyau.codegen.numba.tables import KINDS, NUMPY, Variables, const_text
+from noyau.codegen.numba.tables import KINDS, NUMPY, NumbaNames, const_text
 from noyau.codegen.statements import INDENT, Statements
 from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
@@ -38,17 +38,17 @@ from noyau.ir.walk import every_expression, every_statement, on_threads
 HALF = "#half"
 
 
-class Printer(Statements):
+class NumbaPrinter(Statements):
     """One launch being printed."""
 
     opens, turns, closes, ends, empty = "if {}:", "else:", (), "", ("pass",)
-    names: Variables
-    expressions: Expressions
+    names: NumbaNames
+    expressions: NumbaExpressions
 
-    def __init__(self, kernel: Kernel, shared: Expressions) -> None:
+    def __init__(self, kernel: Kernel, shared: NumbaExpressions) -> None:
         self.kernel = kernel
-        self.names = Variables(kernel)
-        self.expressions = Expressions(kernel, self.names)
+        self.names = NumbaNames(kernel)
+        self.expressions = NumbaExpressions(kernel, self.names)
         self.expressions.functions = shared.functions
         self.expressions.integers = shared.integers
         self.expressions.preludes = shared.preludes

@@ -11,9 +11,9 @@ from collections.abc import Iterator, Sequence
 
 from noyau.codegen.numba import intrinsics, lane_merges
 from noyau.codegen.numba import math as numba_math
-from noyau.codegen.numba.expressions import Expressions, is_number
-from noyau.codegen.numba.launch import Printer
-from noyau.codegen.numba.tables import KINDS, NUMPY, RESERVED, Variables, integer_function
+from noyau.codegen.numba.expressions import NumbaExpressions, is_number
+from noyau.codegen.numba.launch import NumbaPrinter
+from noyau.codegen.numba.tables import KINDS, NUMPY, RESERVED, NumbaNames, integer_function
 from noyau.codegen.statements import INDENT
 from noyau.codegen.tables import closed, opened
 from noyau.compiler.schedules.cpu.strategy_choice import Options
@@ -45,7 +45,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
                 f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
                 "give letters, digits and _"
             )
-        caller = Caller(kernel)
+        caller = NumbaCaller(kernel)
         bodies.append(caller.text())
         functions |= caller.expressions.functions
         integers |= caller.expressions.integers
@@ -83,13 +83,13 @@ def comment_text(text: str) -> str:
     return "\n".join(f"# {line}".rstrip() for line in lines)
 
 
-class Caller:
+class NumbaCaller:
     """The function that a kernel is for its callers: sizes, checks, launches in order."""
 
     def __init__(self, kernel: Kernel) -> None:
         self.kernel = kernel
-        self.names = Variables(kernel)
-        self.expressions = Expressions(kernel, self.names)
+        self.names = NumbaNames(kernel)
+        self.expressions = NumbaExpressions(kernel, self.names)
         self.ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
         self.given: dict[str, str] = {}  # what launches are given for an input, where it is not the array
 
@@ -98,7 +98,7 @@ class Caller:
         parts = list[str]()
         body = [*self.described(), *self.sizes(), *self.checks(), *self.numbers(), *self.scratch()]
         for position, launch in enumerate(self.kernel.launches):
-            printer = Printer(self.kernel, self.expressions)
+            printer = NumbaPrinter(self.kernel, self.expressions)
             parts.append(printer.function(position, launch))
             lines = list(self.call(position, launch, printer))
             if launch.when is not None:
@@ -153,7 +153,7 @@ class Caller:
             kind = NUMPY.get(KINDS[buffer.dtype], "np.bool_")
             yield f"{self.names.value(buffer.name)} = np.empty({self.shape(buffer)}, {kind})"
 
-    def call(self, position: int, launch: Launch, printer: Printer) -> Iterator[str]:
+    def call(self, position: int, launch: Launch, printer: NumbaPrinter) -> Iterator[str]:
         """A launch: on one thread, or its items in as many parts as there are threads."""
         given = ", ".join(self.given.get(name, name) for name in printer.given)
         call, checked = f"{self.kernel.name}_{position}({given}", printer.fails

@@ -128,7 +128,7 @@ RESERVED = frozenset(
 ) | frozenset(NUMPY)
 
 
-class Variables(Scopes):
+class NumbaNames(Scopes):
     """Names of a kernel to Python identifiers.
 
     A Python function has one scope: what a block names is free again after it only for variables of its own type.
@@ -142,7 +142,7 @@ class Variables(Scopes):
         super().__init__(kernel)
 
     @contextmanager
-    def of(self, kind: str) -> Iterator[Variables]:
+    def of(self, kind: str) -> Iterator[NumbaNames]:
         """What is bound within has this type."""
         before, self.kind = self.kind, kind
         yield self

@@ -1,4 +1,4 @@
-"""Expressions of the loop IR as text for Triton: tiles, masks, and the functions that the text turns out to need.
+"""TritonExpressions of the loop IR as text for Triton: tiles, masks, and the functions that the text turns out to need.
 
 Monoids in Triton: how a tile is reduced, and how two states are merged.
 """
@@ -26,8 +26,8 @@ from noyau.codegen.triton.tables import (
     OWN_INTEGERS,
     TYPES,
     UNSIGNED,
-    Sizes,
-    Variables,
+    SizeText,
+    TritonNames,
     const_text,
     own_name,
     typed,
@@ -71,12 +71,12 @@ class Used:
     host: set[str] = field(default_factory=set)  # functions that choose what a launch is given
 
 
-class Expressions(Sizes):
+class TritonExpressions(SizeText):
     """The expressions of one launch: what is in scope, and along which open tiles each name varies."""
 
     CDIV = "tl.cdiv"
 
-    def __init__(self, kernel: Kernel, names: Variables, used: Used) -> None:
+    def __init__(self, kernel: Kernel, names: TritonNames, used: Used) -> None:
         super().__init__(names)
         self.used = used
         self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
@@ -353,7 +353,7 @@ WORDS = {"max": "max", "min": "min", "any": "max", "all": "min"}  # of integers 
 
 
 def reduced(
-    monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, said: Expressions
+    monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, said: TritonExpressions
 ) -> str:
     """The states of a tile merged along an axis, which stays with one cell where there are others."""
     kept = f"axis={axis}, keep_dims=True" if rank > 1 else f"axis={axis}"
@@ -370,7 +370,9 @@ def reduced(
     )
 
 
-def merged(monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], said: Expressions) -> str:
+def merged(
+    monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Sequence[DType], said: TritonExpressions
+) -> str:
     """Two states, the earlier first, as one."""
     if monoid == "sum":
         return f"{left[0]} + {right[0]}"
@@ -378,7 +380,7 @@ def merged(monoid: str, left: Sequence[str], right: Sequence[str], dtypes: Seque
     return f"{name}({', '.join([*left, *right])})"
 
 
-def _loosely(monoid: str, dtype: DType, said: Expressions) -> bool:
+def _loosely(monoid: str, dtype: DType, said: TritonExpressions) -> bool:
     """Whether states are merged loosely; the merge is one that the text needs."""
     loose = said.hints.is_loose and monoid == "logsumexp" and dtype is DType.F32
     said.used.merges.add((monoid, dtype, loose))
@@ -395,8 +397,8 @@ def merge_function(monoid: str, dtype: DType, used: Used, loose: bool = False) -
     sides = [tuple(Var(f"{side}{part}", d) for part, d in enumerate(dtypes)) for side in "ab"]
     names = [var.name for side in sides for var in side]
     values: tuple[Expr, ...] = MONOIDS[monoid].merge(Symbolic(), *sides)
-    variables = Variables(Kernel(merge_name(monoid, dtype, loose), (), (), ()))
-    said = Expressions(Kernel("", (), (), ()), variables, used)
+    variables = TritonNames(Kernel(merge_name(monoid, dtype, loose), (), (), ()))
+    said = TritonExpressions(Kernel("", (), (), ()), variables, used)
     said.hints = Hints(is_loose=loose)
     for name in names:
         variables.alias(name, variables.fresh(name))

@@ -8,9 +8,9 @@ from typing import assert_never
 
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import Used
-from noyau.codegen.triton.launch import Printer
+from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import INDENT
-from noyau.codegen.triton.tables import INFIX, TORCH, Sizes, Variables, constant_in
+from noyau.codegen.triton.tables import INFIX, TORCH, SizeText, TritonNames, constant_in
 from noyau.codegen.triton.tiles import Even, covered_in, is_led, led_row, rounds_apart
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.dtypes import DType
@@ -67,13 +67,13 @@ HOST = {
 }
 
 
-class Caller(Sizes):
+class HostFunction(SizeText):
     """The Python function that launches a kernel on tensors."""
 
     CDIV = "triton.cdiv"
 
-    def __init__(self, kernel: Kernel, printers: Sequence[Printer], used: Used) -> None:
-        super().__init__(Variables(kernel))
+    def __init__(self, kernel: Kernel, printers: Sequence[TritonPrinter], used: Used) -> None:
+        super().__init__(TritonNames(kernel))
         self.kernel, self.printers, self.used = kernel, printers, used
         self.used.host |= {"index_type", "step_of", "warps_of"}
         self.ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
@@ -157,7 +157,7 @@ class Caller(Sizes):
 
     # Launches.
 
-    def started_together(self, printers: Sequence[Printer]) -> Iterator[str]:
+    def started_together(self, printers: Sequence[TritonPrinter]) -> Iterator[str]:
         """Launches that follow each other: what one has named already is not named again."""
         sized, named = dict[str, Tile](), dict[str, str]()
         for printer in printers:
@@ -189,7 +189,7 @@ class Caller(Sizes):
     def first(self) -> str:
         return self.value(self.kernel.of(Role.INPUT)[0])
 
-    def started(self, printer: Printer, tiles: Sequence[Tile]) -> Iterator[str]:
+    def started(self, printer: TritonPrinter, tiles: Sequence[Tile]) -> Iterator[str]:
         """A launch, for which sizes of some tiles are to be told."""
         launch = printer.launch
         for tile in tiles:
@@ -229,7 +229,7 @@ class Caller(Sizes):
         self.used.host.add(function)
         return function
 
-    def reloading(self, printer: Printer) -> Iterator[str]:
+    def reloading(self, printer: TritonPrinter) -> Iterator[str]:
         """Whether inputs are loaded again to write with."""
         again, reload = printer.again(), printer.launch.hints.reload
         if reload is not None and again:
@@ -295,7 +295,7 @@ class Caller(Sizes):
         led = "ALIGN == 1 and " if is_led(tiles) else ""
         return f" * (2 if {led}{self.dim(length_of(tile, launch))} >= {tile.doubled_from} else 1)"
 
-    def warps(self, printer: Printer) -> str:
+    def warps(self, printer: TritonPrinter) -> str:
         pieces = [tile for tile in printer.tiles if tile.policy is TilePolicy.OCCUPYING]
         alone = [tile for tile in pieces if any(covered_by(tile, printer.launch))]
         tiles = alone or [
@@ -320,7 +320,7 @@ class Caller(Sizes):
         more = max([1, *(tile.warp_factor for tile in printer.tiles)])
         return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
 
-    # Sizes.
+    # SizeText.
 
     def operate(self, op: Op, left: str, right: str) -> str:
         """Python divides downwards, as Dims do."""
@@ -355,7 +355,7 @@ def smaller(tile: Tile, tiles: Sequence[Tile], usual: str) -> str:
     return f"{usual} // (1 if ALIGN == 1 else {tile.lead_divisor})"
 
 
-def is_of_several(printer: Printer) -> bool:
+def is_of_several(printer: TritonPrinter) -> bool:
     """Whether a program passes over rows of several arrays at once."""
     return any(tile.policy is TilePolicy.GROWING and tile.number > MOST_AT_ONCE for tile in printer.tiles)
 

@@ -9,7 +9,7 @@ from typing import assert_never
 from noyau.codegen.identifiers import fitting, wish_of
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import EITHER, Lane, Used, merged
-from noyau.codegen.triton.memory import INDENT, Memory, read
+from noyau.codegen.triton.memory import INDENT, LaunchMemory, read
 from noyau.codegen.triton.row_alignment import Led, is_own
 from noyau.codegen.triton.tables import const_text
 from noyau.codegen.triton.tiles import (
@@ -54,7 +54,7 @@ from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.walk import every_statement, on_threads
 
 
-class Printer(Memory):
+class TritonPrinter(LaunchMemory):
     """One launch being printed."""
 
     def __init__(self, kernel: Kernel, position: int, launch: Launch, used: Used) -> None:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from noyau.codegen.identifiers import fitting
-from noyau.codegen.triton.expressions import Expressions, Lane, Used, merged, reduced
-from noyau.codegen.triton.tables import TYPES, Variables, const_text
+from noyau.codegen.triton.expressions import Lane, TritonExpressions, Used, merged, reduced
+from noyau.codegen.triton.tables import TYPES, TritonNames, const_text
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
@@ -19,13 +19,13 @@ from noyau.ir.monoids import MONOIDS
 INDENT = "    "
 
 
-class Lines:
-    """Lines under heads, and variables in them."""
+class LaunchText:
+    """LaunchText under heads, and variables in them."""
 
     def __init__(self, kernel: Kernel, used: Used) -> None:
         self.kernel, self.used = kernel, used
-        self.names = Variables(kernel)
-        self.said = Expressions(kernel, self.names, used)
+        self.names = TritonNames(kernel)
+        self.said = TritonExpressions(kernel, self.names, used)
         self.lines: list[str] = []
         self.depth = 1
         self.known: list[dict[str, str]] = [{}]  # texts that have a name, block by block
@@ -54,7 +54,7 @@ class Lines:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """Lines under a head; what they name is not known after them."""
+        """LaunchText under a head; what they name is not known after them."""
         self.write_waiting()
         self.write(head)
         self.depth += 1
@@ -75,8 +75,8 @@ def read(lines: Sequence[str]) -> list[str]:
     return kept if len(kept) == len(lines) else read(kept)
 
 
-class Memory(Lines):
-    """Memory is a variable: a block of values, one for each cell of the open tiles and of its own."""
+class LaunchMemory(LaunchText):
+    """LaunchMemory is a variable: a block of values, one for each cell of the open tiles and of its own."""
 
     def __init__(self, kernel: Kernel, used: Used, rank: int, tiles: Sequence[Tile]) -> None:
         super().__init__(kernel, used)
@@ -116,7 +116,7 @@ class Memory(Lines):
         self.changing.add(name)
 
     def begin(self, buffers: Sequence[str], values: Sequence[Expr]) -> None:
-        """Memory set to numbers."""
+        """LaunchMemory set to numbers."""
         for buffer, value in zip(buffers, values, strict=True):
             assert isinstance(value, Const)
             shape, kind = self.shapes[buffer], TYPES[self.said.memory[buffer].dtype]

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 from noyau.codegen.numba.printer import comment_text
 from noyau.codegen.triton.expressions import Used, merge_function
-from noyau.codegen.triton.host_function import HOST, Caller
-from noyau.codegen.triton.launch import Printer
+from noyau.codegen.triton.host_function import HOST, HostFunction
+from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.row_alignment import AGAIN, INSIDE, LED, OF_ROW
 from noyau.codegen.triton.tables import QUOTIENT, RESERVED, SCALE, own_function
 from noyau.errors import GraphError
@@ -35,9 +35,9 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
                 f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
                 "give letters, digits and _"
             )
-        printers = [Printer(kernel, position, launch, used) for position, launch in enumerate(kernel.launches)]
+        printers = [TritonPrinter(kernel, position, launch, used) for position, launch in enumerate(kernel.launches)]
         bodies += [printer.text() for printer in printers]
-        bodies.append(Caller(kernel, printers, used).text())
+        bodies.append(HostFunction(kernel, printers, used).text())
     merges = [merge_function(monoid, dtype, used, loose) for monoid, dtype, loose in sorted(used.merges, key=_named)]
     own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_named)]
     hosts = [text for name, text in HOST.items() if name in used.host]

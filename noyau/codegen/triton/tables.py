@@ -5,7 +5,7 @@ larger one, it is computed in float64 and rounded.
 
 The identifiers of a text of language `triton`: none is a word of Python, or a name that the text itself uses.
 
-Sizes and indices as text in language `triton`, in launches and in the function that launches them.
+SizeText and indices as text in language `triton`, in launches and in the function that launches them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RESERVED = frozenset(
 )
 
 
-class Variables(Scopes):
+class TritonNames(Scopes):
     """Names of a kernel to identifiers of one Python function: none is used twice in it."""
 
     def __init__(self, kernel: Kernel) -> None:
@@ -51,12 +51,12 @@ class Variables(Scopes):
         self.blocks[-1]["index" if name.startswith("#") else "value", name] = text
 
 
-class Sizes(ABC):
+class SizeText(ABC):
     """Dims as text: `words` has what stands for a name that has no variable; `CDIV` divides upwards."""
 
     CDIV: ClassVar[str]
 
-    def __init__(self, names: Variables) -> None:
+    def __init__(self, names: TritonNames) -> None:
         self.names = names
         self.words: dict[str, str] = {}
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.codegen.c.expressions import Expressions
+from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.c.interface import interface
 from noyau.codegen.c.tables import TYPES, const_text, integer_function
 from noyau.codegen.identifiers import Scopes
@@ -236,7 +236,7 @@ class _Wrapper:
         self.pairs = list(zip(call.prototype.parameters, _arguments(call), strict=True))
         self.kernel = c_kernel(call.instance, name, self.guards(), self.launches())
         self.scopes = Scopes(self.kernel)
-        self.expressions = Expressions(self.kernel, self.scopes)
+        self.expressions = CExpressions(self.kernel, self.scopes)
         self.ends = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
 
     @property

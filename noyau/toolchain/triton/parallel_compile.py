@@ -24,7 +24,7 @@ SEND_S = 5.0  # for a task to be taken; a channel holds dozens, and the process 
 _PROGRAM = "from noyau.toolchain.triton.compile_server import main; main(channel)"
 
 
-class Compiler:
+class ParallelCompiler:
     """A process that compiles. Where it is not there, or anything goes wrong with it, nothing is compiled in advance:
     Triton does it when a launch is first called."""
 
@@ -108,7 +108,7 @@ class Compiler:
                 event.set()
 
 
-COMPILER = Compiler()
+COMPILER = ParallelCompiler()
 
 
 def compiles() -> bool:

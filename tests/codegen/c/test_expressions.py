@@ -1,4 +1,4 @@
-"""Expressions as C text: what each node becomes, and that indices mean in C what they mean as Dims."""
+"""CExpressions as C text: what each node becomes, and that indices mean in C what they mean as Dims."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 import numpy as np
 import pytest
 
-from noyau.codegen.c.expressions import Expressions
+from noyau.codegen.c.expressions import CExpressions
 from noyau.codegen.identifiers import Scopes
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -25,9 +25,9 @@ X = load("x", ROW)
 
 @pytest.fixture
 def said():
-    """Expressions of a kernel in a loop over its one size."""
+    """CExpressions of a kernel in a loop over its one size."""
     names = Scopes(MADE)
-    made = Expressions(MADE, names)
+    made = CExpressions(MADE, names)
     made.extents["#i"] = N
     names.bind("#i", "i")
     names.bind("value", "value")

@@ -1,4 +1,4 @@
-"""Expressions as Python text for Numba: what each node becomes, and that indices mean what they mean as Dims."""
+"""NumbaExpressions as Python text for Numba: what each node becomes, and that indices mean what they mean as Dims."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from random import Random
 import numpy as np
 import pytest
 
-from noyau.codegen.numba.expressions import Expressions
-from noyau.codegen.numba.tables import Variables
+from noyau.codegen.numba.expressions import NumbaExpressions
+from noyau.codegen.numba.tables import NumbaNames
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import Alloc, Axis, Const, Fold, Index, Space, Var
@@ -25,9 +25,9 @@ X = load("x", ROW)
 
 @pytest.fixture
 def said():
-    """Expressions of a kernel in a loop over its one size."""
-    names = Variables(MADE)
-    made = Expressions(MADE, names)
+    """NumbaExpressions of a kernel in a loop over its one size."""
+    names = NumbaNames(MADE)
+    made = NumbaExpressions(MADE, names)
     made.extents |= {"#i": N, "#j": N}
     for name in ("#i", "#j", "value"):
         names.bind(name, name.removeprefix("#"))

@@ -1,4 +1,4 @@
-"""Variables of a Python text: none is a word, or of two types."""
+"""NumbaNames of a Python text: none is a word, or of two types."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.codegen.numba import printer as numba_printer
-from noyau.codegen.numba.tables import RESERVED, Variables
+from noyau.codegen.numba.tables import RESERVED, NumbaNames
 from tests.codegen.kernels import GOLDEN, MORE
 from tests.codegen.numba_kernels import kernel_of
 from tests.codegen.words import numbered, own_words
@@ -17,7 +17,7 @@ from tests.nodes import F32
 
 
 def test_a_name_is_free_again_for_variables_of_its_type():
-    names = Variables(kernel(COPY))
+    names = NumbaNames(kernel(COPY))
     with names.block(), names.of("f32"):
         assert names.bind("a", "v") == "v"
     with names.block(), names.of("f64"):
@@ -28,7 +28,7 @@ def test_a_name_is_free_again_for_variables_of_its_type():
 
 
 def test_what_is_forgotten_may_be_of_any_type():
-    names = Variables(kernel(COPY))
+    names = NumbaNames(kernel(COPY))
     with names.block(), names.of("f32"):
         names.bind("a", "v")
     names.forget()
@@ -38,22 +38,22 @@ def test_what_is_forgotten_may_be_of_any_type():
 
 @pytest.mark.parametrize("word", [*sorted(RESERVED), *keyword.kwlist])
 def test_no_word_of_the_text_is_a_variable(word):
-    names = Variables(kernel(COPY))
+    names = NumbaNames(kernel(COPY))
     assert names.bind(word, word) not in {*RESERVED, *keyword.kwlist}
 
 
 def test_no_variable_has_the_name_of_a_function_of_the_kernel():
     made = kernel(COPY, inputs=(("k", F32, ["k_0"]),), outputs=(("y", F32, ["k_0"]),))
-    names = Variables(made)
+    names = NumbaNames(made)
     assert [names.value("k"), names.atom("k_0")] == ["v_k", "v_k_0"]
 
 
 def test_no_variable_has_the_name_of_anything_else_in_a_text(monkeypatch):
     """Whatever the functions of a kernel name that is not a variable of it, is a name that no variable gets."""
-    monkeypatch.setattr(Variables, "fresh", numbered)
+    monkeypatch.setattr(NumbaNames, "fresh", numbered)
     texts = [numba_printer.source(replace(kernel_of(name), name="made")) for name in (*GOLDEN, *MORE)]
     monkeypatch.undo()
-    names = Variables(replace(kernel(COPY), name="made"))
+    names = NumbaNames(replace(kernel(COPY), name="made"))
     words = own_words(texts)
     assert {"np", "status", "begin"} <= words
     assert {word for word in words if names.bind(word, word) == word} == set()

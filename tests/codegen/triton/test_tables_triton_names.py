@@ -1,4 +1,4 @@
-"""Variables of a text in Triton: none is a word, or what the text or Triton itself calls something else."""
+"""TritonNames of a text in Triton: none is a word, or what the text or Triton itself calls something else."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from noyau.codegen.triton import printer as triton_printer
-from noyau.codegen.triton.tables import RESERVED, Variables
+from noyau.codegen.triton.tables import RESERVED, TritonNames
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu.strategies import on_gpu
@@ -26,17 +26,17 @@ ON_GPU = {name: graph for name, (graph, _) in GOLDEN.items() if not name.startsw
 
 @pytest.mark.parametrize("word", [*sorted(RESERVED), *keyword.kwlist])
 def test_no_word_of_the_text_is_a_variable(word):
-    names = Variables(kernel(COPY))
+    names = TritonNames(kernel(COPY))
     assert names.bind(word, word) not in {*RESERVED, *keyword.kwlist}
 
 
 def test_no_variable_has_the_name_of_anything_else_in_a_text(monkeypatch):
     """Whatever the functions of a kernel name that is not a variable of it, is a name that no variable gets."""
     kernels = [on_gpu(lower(normalise(graph), "made", LAYOUTS.get(name))) for name, graph in ON_GPU.items()]
-    monkeypatch.setattr(Variables, "fresh", numbered)
+    monkeypatch.setattr(TritonNames, "fresh", numbered)
     texts = [triton_printer.source(each) for each in kernels]
     monkeypatch.undo()
-    names = Variables(replace(kernel(COPY), name="made"))
+    names = TritonNames(replace(kernel(COPY), name="made"))
     words = own_words(texts)
     assert {"tl", "tuple", "INDEX", "x_STEP"} <= words
     assert {word for word in words if names.bind(word, word) == word} == set()

@@ -14,7 +14,7 @@ import pytest
 
 from noyau.toolchain.triton import parallel_compile
 from noyau.toolchain.triton.compile_server import CompileTask
-from noyau.toolchain.triton.parallel_compile import Compiler
+from noyau.toolchain.triton.parallel_compile import ParallelCompiler
 
 PROGRAM = """
 from noyau.toolchain.triton.compile_server import serve
@@ -41,7 +41,7 @@ def compiler(monkeypatch):
     monkeypatch.setattr(parallel_compile, "find_spec", lambda name: name)
     monkeypatch.setattr(parallel_compile, "_PROGRAM", PROGRAM)
     monkeypatch.setattr(parallel_compile, "task_of", lambda *_: task())
-    made = Compiler()
+    made = ParallelCompiler()
     yield made
     made.end()
 
@@ -177,7 +177,7 @@ from triton import knobs
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from noyau.toolchain.triton.parallel_compile import Compiler
+from noyau.toolchain.triton.parallel_compile import ParallelCompiler
 from noyau.ir.loops import Kernel, Launch
 from noyau.hosts.torch.cuda.launch import foretold, function_of
 
@@ -191,7 +191,7 @@ class Driver:
 driver.set_active(Driver())
 text = Path(sys.argv[1]).read_text("ascii")
 launches = foretold(function_of(text, Kernel("full_sum", (), (), (Launch(()), Launch(())))), [torch.empty(512, 256)])
-compiler = Compiler()
+compiler = ParallelCompiler()
 compiler.start()
 events = [compiler.begin(*launch) for launch in launches]
 assert None not in events, "not begun"

@@ -183,7 +183,7 @@ def further(index: Shape, cells: DimLike) -> Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class NextRow:
     """Where the next row of an input begins, and how long it is, in cells."""
 
     buffer: Buffer
@@ -191,7 +191,7 @@ class Row:
     length: Dim
 
 
-def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]:
+def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[NextRow, ...]:
     """The rows that the next round of the innermost loop on threads reads, of inputs whose rows follow one another.
     None where a row is passed over but once: what it reads next is what follows, which processors see (fetched by
     hints as well, rotary took 1.2 times as long)."""
@@ -200,7 +200,7 @@ def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]
         return ()
     fetched = {s.buffer for s in every_statement(inner) if isinstance(s, Prefetch)}
     loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, Loop)}
-    found: dict[str, Row] = {}
+    found: dict[str, NextRow] = {}
     for load in _loads(inner, inputs) if threads else ():
         buffer, start = inputs[load.buffer], replaced(load.index, loops)
         following = replaced(start, {threads[-1]: Dim.of(threads[-1]) + 1})
@@ -209,7 +209,7 @@ def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[Row, ...]
         known = all(name in threads for name in names if name.startswith("#"))
         if first and known and threads[-1] in names and load.buffer not in fetched:
             length = following[-1] - start[-1] if buffer.strides is None else buffer.shape[-1]
-            found[load.buffer] = Row(buffer, following, length)
+            found[load.buffer] = NextRow(buffer, following, length)
     return tuple(found.values())
 
 
@@ -222,7 +222,7 @@ def _loads(body: Statements, inputs: Mapping[str, Buffer]) -> Iterable[Load]:
     return (load for load in loads_of(body) if load.buffer in inputs and inputs[load.buffer].layout != "strided")
 
 
-def fetch(rows: Iterable[Row], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:
+def fetch(rows: Iterable[NextRow], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:
     """`cells` cells of the next rows, from `begin` on, line by line; of those rows that are as long as `loop` runs."""
     made: list[Statement] = []
     for row in rows:
@@ -272,7 +272,7 @@ class _Around:
 
     outputs: Mapping[str, Buffer]
     least_bytes: int
-    rows: tuple[Row, ...]
+    rows: tuple[NextRow, ...]
     lengths: Mapping[str, int]
     own: Mapping[str, DType]
 

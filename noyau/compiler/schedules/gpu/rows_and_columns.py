@@ -19,7 +19,7 @@ from noyau.compiler.schedules.gpu.rows import rows, whole
 from noyau.compiler.schedules.gpu.shared_rows import can_share
 from noyau.compiler.schedules.gpu.tiles import (
     ZERO,
-    Cells,
+    FoldCells,
     all_at_most,
     ceiling,
     cells_of,
@@ -355,7 +355,7 @@ def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tupl
     body = tuple(s for s in moved if not (isinstance(s, Store) and s.buffers in owns))
     loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
     taken = [
-        taken_in(Cells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
+        taken_in(FoldCells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
         for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
     ]
     inner = (*in_one_pass([(*one.before, one.passed) for one in taken]), *(s for one in taken for s in one.after))

@@ -166,7 +166,7 @@ def taken_of(
 ) -> tuple[Taken, State]:
     """The same, and how."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
-    cells = Cells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
+    cells = FoldCells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
     state = state_of(fold, name, wide=wide)
     return taken_in(cells, state, name, tile), state
 
@@ -188,12 +188,12 @@ def merged_in(
 ) -> Statements:
     """States that lie along a loop, merged in tiles into cell 0 of `state`; with `start`, those of one tile."""
     return taken_in(
-        Cells(((around.var, around.extent),), around.body, values, start=start), state, name, tile
+        FoldCells(((around.var, around.extent),), around.body, values, start=start), state, name, tile
     ).statements
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class FoldCells:
     """What a fold takes in: the loops, what each of their rounds computes, and the state that it gives."""
 
     loops: Sequence[tuple[str, Dim]]
@@ -217,7 +217,7 @@ class Taken:
         return (*self.before, self.passed, *self.after)
 
 
-def taken_in(cells: Cells, state: State, name: str, tile: Tile) -> Taken:
+def taken_in(cells: FoldCells, state: State, name: str, tile: Tile) -> Taken:
     lane, lanes = Dim.of(f"#lane_{name}"), State(state.monoid, tuple(f"{n}.lanes" for n in state.names), state.dtypes)
     variable, extent = cells.loops[-1]
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
@@ -261,7 +261,9 @@ def partial(
     assert isinstance(moved, Let) and isinstance(moved.value, Fold)
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), moved.value.value, Index(position(moved.value)))
     part = state_of(fold, name, wide=False)
-    whole = taken_in(Cells(placed.loops, expand_folds(moved.value.body, 1, wide=False), lifted), part, name, tiles[0])
+    whole = taken_in(
+        FoldCells(placed.loops, expand_folds(moved.value.body, 1, wide=False), lifted), part, name, tiles[0]
+    )
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
@@ -276,7 +278,7 @@ def merged_parts(fold: Fold, name: str, parts: tuple[Expr, ...], chunks: Loop, t
     """What merges the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
     total = state_of(fold, name, wide=True)
     casts = tuple(v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(parts, total.dtypes, strict=True))
-    merged = taken_in(Cells(((chunks.var, chunks.extent),), chunks.body, casts), total, name, tile)
+    merged = taken_in(FoldCells(((chunks.var, chunks.extent),), chunks.body, casts), total, name, tile)
     return replace(merged, after=(*merged.after, Let(name, total.result(ZERO, fold.dtype))))
 
 
