@@ -80,7 +80,7 @@ class PairwiseResult:
 
     @property
     def advice(self) -> str:
-        """What to do where the verdict is AMBIGUOUS."""
+        """Advice where the verdict is AMBIGUOUS."""
         return "; ".join(filter(None, [self.hot.advice, self.note])) if self.verdict is Verdict.AMBIGUOUS else ""
 
     def to_json(self) -> Any:

@@ -67,18 +67,18 @@ def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, 
     """This machine, as it was measured before; measured now where it never was or `refresh` asks for it.
 
     BuildError where there is no compiler; takes some seconds."""
-    found = None if refresh else recall_rates(options)
-    if found is None:
-        found = _measure(options)
-        _keep(found, options)
-    return found
+    rates = None if refresh else recall_rates(options)
+    if rates is None:
+        rates = _measure(options)
+        _keep(rates, options)
+    return rates
 
 
 def recall_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> MachineRates | None:
     """The recorded rates of this machine, or None."""
-    told = cached_records.recall(_key(options))
+    record = cached_records.recall(_key(options))
     try:
-        return None if told is None else _read(told)
+        return None if record is None else _read(record)
     except (ValueError, KeyError, TypeError):
         return None
 
@@ -86,18 +86,18 @@ def recall_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> M
 @cache
 def recall_curves() -> tuple[Curves, Curves] | None:
     """The copies and the reads of what is kept; looked up once a process."""
-    found = recall_rates()
-    return None if found is None else (found.copy, found.read)
+    rates = recall_rates()
+    return None if rates is None else (rates.copy, rates.read)
 
 
 def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, int], float]) -> float:
     """Bytes per second of one kind of traffic at one size, as it was measured before on this machine; measured now, and
     kept where the cache can be written, where it never was or is of more than 30 days ago."""
     key = toolchain_cache.digest("rate", _key(c_compiler.DEFAULTS), kind, str(moved_bytes), str(threads))
-    told = cached_records.recall(key)
+    record = cached_records.recall(key)
     try:
-        if told is not None and cached_records.is_recent(told["measured_on"]):
-            return float(told["bytes_per_s"])
+        if record is not None and cached_records.is_recent(record["measured_on"]):
+            return float(record["bytes_per_s"])
     except (KeyError, TypeError, ValueError):
         pass
     rate = measure(moved_bytes, threads)
@@ -107,49 +107,49 @@ def rate_of(kind: str, moved_bytes: int, threads: int, measure: Callable[[int, i
 
 
 def _measure(options: c_compiler.CompilerOptions) -> MachineRates:
-    start, built, cores = conditions(), loops(options), usable_cores()
+    start, library, cores = conditions(), loops(options), usable_cores()
     counts = sorted({1, cores})
-    copies = {threads: curve(built, _COPIES, threads) for threads in counts}
-    reads = {threads: curve(built, _READS, threads) for threads in counts}
-    one = scalar_rate(built, _SCALED)
+    copies = {threads: curve(library, _COPIES, threads) for threads in counts}
+    reads = {threads: curve(library, _READS, threads) for threads in counts}
+    one = scalar_rate(library, _SCALED)
     steps = [count for count in (1, 2, 4, 8, 16, 32, 64, 128) if count < cores] + [cores]
     scaling = {
         "memory": {count: copies[count][LARGEST] / copies[1][LARGEST] for count in counts},
-        "exp": {count: scalar_rate(built, _SCALED, count) / one for count in steps},
+        "exp": {count: scalar_rate(library, _SCALED, count) / one for count in steps},
     }
-    rates = scalar_rates(built)
+    rates = scalar_rates(library)
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     ladder = cache_ladder()
     return MachineRates(this_machine(options), ladder, copies, reads, rates, scaling, (start, conditions()), today)
 
 
-def _keep(found: MachineRates, options: c_compiler.CompilerOptions) -> None:
-    cached_records.keep(_key(options), found.to_json())
+def _keep(rates: MachineRates, options: c_compiler.CompilerOptions) -> None:
+    cached_records.keep(_key(options), rates.to_json())
     recall_curves.cache_clear()
 
 
 def _key(options: c_compiler.CompilerOptions) -> str:
     machine = this_machine(replace(options, target=c_compiler.resolve_target(options.target)))
-    told = (machine.cpu, str(machine.cores), machine.level, machine.compiler, machine.os, machine.versions["noyau"])
-    return toolchain_cache.digest("machine", str(FORMAT), *told, json.dumps(cache_ladder()))
+    parts = (machine.cpu, str(machine.cores), machine.level, machine.compiler, machine.os, machine.versions["noyau"])
+    return toolchain_cache.digest("machine", str(FORMAT), *parts, json.dumps(cache_ladder()))
 
 
-def _read(told: Mapping[str, Any]) -> MachineRates:
+def _read(record: Mapping[str, Any]) -> MachineRates:
     """A record as `to_json` wrote it; KeyError, TypeError or ValueError where it is none."""
-    copies, reads = (_size_keys(told[name]) for name in ("copy_bytes_per_s", "read_bytes_per_s"))
-    if told["format"] != FORMAT or any(set(each) != set(SIZES) for each in (*copies.values(), *reads.values())):
+    copies, reads = (_size_keys(record[name]) for name in ("copy_bytes_per_s", "read_bytes_per_s"))
+    if record["format"] != FORMAT or any(set(each) != set(SIZES) for each in (*copies.values(), *reads.values())):
         raise ValueError("another format")
     return MachineRates(
-        Machine(**told["machine"]),
-        told["caches_bytes"],
+        Machine(**record["machine"]),
+        record["caches_bytes"],
         copies,
         reads,
-        told["values_per_s"],
-        {name: {int(count): float(gain) for count, gain in each.items()} for name, each in told["scaling"].items()},
-        (Conditions(**told["conditions"][0]), Conditions(**told["conditions"][1])),
-        told["date"],
+        record["values_per_s"],
+        {name: {int(count): float(gain) for count, gain in each.items()} for name, each in record["scaling"].items()},
+        (Conditions(**record["conditions"][0]), Conditions(**record["conditions"][1])),
+        record["date"],
     )
 
 
-def _size_keys(told: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
-    return {int(threads): {int(size): float(rate) for size, rate in each.items()} for threads, each in told.items()}
+def _size_keys(curves: Mapping[str, Mapping[str, float]]) -> dict[int, dict[int, float]]:
+    return {int(threads): {int(size): float(rate) for size, rate in each.items()} for threads, each in curves.items()}

@@ -41,7 +41,7 @@ class Loops:
     def call(self, name: str) -> Callable[..., None]:
         function = getattr(self.library, name)
         function.restype, function.argtypes = None, None
-        return lambda *given: function(*(ctypes.c_int64(each) for each in given))
+        return lambda *numbers: function(*(ctypes.c_int64(each) for each in numbers))
 
 
 def loops(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Loops:
@@ -66,11 +66,11 @@ def _memory_text() -> str:
 def curve(loops: Loops, names: Iterable[str], threads: int, clock: Clock = seconds) -> dict[int, float]:
     """The bytes per second that so many threads move together, by how many bytes one round moves: the best of some
     loops. A copy moves what it reads and what it writes."""
-    found = dict.fromkeys(SIZES, 0.0)
+    rates = dict.fromkeys(SIZES, 0.0)
     for name in names:
         for size_bytes in SIZES:
-            found[size_bytes] = max(found[size_bytes], memory_rate(loops.call(name), name, size_bytes, threads, clock))
-    return found
+            rates[size_bytes] = max(rates[size_bytes], memory_rate(loops.call(name), name, size_bytes, threads, clock))
+    return rates
 
 
 def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: int, clock: Clock = seconds) -> float:
@@ -131,34 +131,34 @@ def scalar_rates(loops: Loops, threads: int = 1, clock: Clock = seconds) -> dict
 def scalar_rate(loops: Loops, name: str, threads: int = 1, clock: Clock = seconds) -> float:
     """Values per second of one scalar function: of numbers between 0.1 and 0.9, where all of them are defined."""
     result, operands = _signature(name)
-    held = [
+    argument_sets = [
         [*(_values(kind, number + k) for k, kind in enumerate(operands)), np.zeros(VALUES, _C_TYPES[result])]
         for number in range(threads)
     ]
     loop = loops.call(f"{name}_loop")
-    calls = [partial(loop, *(array.ctypes.data for array in arrays), VALUES) for arrays in held]
+    calls = [partial(loop, *(array.ctypes.data for array in arrays), VALUES) for arrays in argument_sets]
     return VALUES * threads * repeat(calls, clock)
 
 
 def _values(kind: str, seed: int) -> np.ndarray:
-    drawn = np.random.default_rng(seed).uniform(0.1, 0.9, VALUES)
+    uniform = np.random.default_rng(seed).uniform(0.1, 0.9, VALUES)
     match kind:
         case "uint32_t":  # two bfloat16
-            return np.repeat(drawn, 2).astype(ml_dtypes.bfloat16).view(np.uint32)
+            return np.repeat(uniform, 2).astype(ml_dtypes.bfloat16).view(np.uint32)
         case "uint16_t":
-            return drawn.astype(np.float16).view(np.uint16)
+            return uniform.astype(np.float16).view(np.uint16)
         case "uint8_t":
-            return drawn.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
+            return uniform.astype(ml_dtypes.float8_e4m3fn).view(np.uint8)
         case _:
-            return drawn.astype(_C_TYPES[kind])
+            return uniform.astype(_C_TYPES[kind])
 
 
 def _signature(name: str) -> tuple[str, tuple[str, ...]]:
     """The C types of a function's result and operands."""
-    found = re.search(_SIGNATURE.format(name), cmath.SNIPPETS[name].text, re.MULTILINE)
-    assert found is not None
-    kinds = tuple(re.sub(r"\b(const|\w+$)", "", each.strip()).strip() for each in found[2].split(","))
-    return found[1], kinds
+    match = re.search(_SIGNATURE.format(name), cmath.SNIPPETS[name].text, re.MULTILINE)
+    assert match is not None
+    kinds = tuple(re.sub(r"\b(const|\w+$)", "", each.strip()).strip() for each in match[2].split(","))
+    return match[1], kinds
 
 
 def _scalar_texts() -> list[str]:
@@ -172,10 +172,10 @@ def _scalar_texts() -> list[str]:
 
 def _loop_text(name: str) -> str:
     result, operands = _signature(name)
-    given = "".join(f"const {kind} *restrict x{k}, " for k, kind in enumerate(operands))
+    parameters = "".join(f"const {kind} *restrict x{k}, " for k, kind in enumerate(operands))
     arguments = ", ".join(f"x{k}[i]" for k in range(len(operands)))
     return f"""
-NOYAU_EXPORT void {name}_loop({given}{result} *restrict y, int64_t count, int64_t rounds) {{
+NOYAU_EXPORT void {name}_loop({parameters}{result} *restrict y, int64_t count, int64_t rounds) {{
     for (int64_t round = 0; round < rounds; round++) {{
         for (int64_t i = 0; i < count; i++) {{
             y[i] = {name}({arguments});

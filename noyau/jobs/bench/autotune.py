@@ -82,24 +82,26 @@ def tune(
     SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
     kernel."""
     signature = _signature_of(op)
-    told: Say = say or (lambda step: None)
+    report: Say = say or (lambda step: None)
     place = device_of(args, device)
     if place:
-        return _tune_on(op, args, sizes, place, TuningRace(budget_s, seed, told))
-    found: list[BenchRecord] = []
+        return _tune_on(op, args, sizes, place, TuningRace(budget_s, seed, report))
+    records: list[BenchRecord] = []
     winners: list[Winner] = []
     left_out: dict[str, str] = {}
-    for given, numbers in _wishes(op, args, sizes):
-        bound = _bind_arguments(op, given, numbers, seed)
-        tried, left = _with_variants(op, bound, told)
+    for arguments, numbers in _wishes(op, args, sizes):
+        bound = _bind_arguments(op, arguments, numbers, seed)
+        form, left = _with_variants(op, bound, report)
         left_out |= left
-        found.append(bench(tried, given or None, sizes=numbers, budget_s=budget_s, seed=seed, say=told, record=False))
-        wanted = specialization_of(signature, bound, op.description.reference.constants)
-        winner = winner_of(tried, found[-1].at[0], wanted, largest(bound))
-        record(op.description, wanted, [winner])
+        records.append(
+            bench(form, arguments or None, sizes=numbers, budget_s=budget_s, seed=seed, say=report, record=False)
+        )
+        request = specialization_of(signature, bound, op.description.reference.constants)
+        winner = winner_of(form, records[-1].at[0], request, largest(bound))
+        record(op.description, request, [winner])
         winners.append(winner)
     op.calls.forget()
-    return TuneRecord(tuple(found), tuple(winners), left_out)
+    return TuneRecord(tuple(records), tuple(winners), left_out)
 
 
 def _signature_of(op: object) -> Signature:
@@ -125,19 +127,19 @@ def _tune_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place
     from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
 
     require_free(op.name)
-    wishes, found, winners = DeviceBenchOptions(how.budget_s, None, None, how.seed, searches=True), [], []
+    wishes, records, winners = DeviceBenchOptions(how.budget_s, None, None, how.seed, searches=True), [], []
     left_out: dict[str, str] = {}
-    for given, numbers in _wishes(op, args, sizes):
-        tried, left = _with_variants(op, _bind_arguments(op, given, numbers, how.seed), how.say, place)
+    for arguments, numbers in _wishes(op, args, sizes):
+        form, left = _with_variants(op, _bind_arguments(op, arguments, numbers, how.seed), how.say, place)
         left_out |= left
-        timed = bench_on_device(tried, given or None, place, wishes, peers={}, sizes=[numbers], say=how.say)
-        found.append(timed.benched)
-        remember(tried, timed)
-        (wanted, cells), own = timed.wanted[0], timed.benched.at[0]
-        if any(is_able(row.name, tried, wanted) for row in own.ranked):
-            winners.append(winner_of(tried, own, wanted, cells))
+        result = bench_on_device(form, arguments or None, place, wishes, peers={}, sizes=[numbers], say=how.say)
+        records.append(result.benched)
+        remember(form, result)
+        (request, cells), own = result.wanted[0], result.benched.at[0]
+        if any(is_able(row.name, form, request) for row in own.ranked):
+            winners.append(winner_of(form, own, request, cells))
     op.calls.forget()
-    return TuneRecord(tuple(found), tuple(winners), left_out)
+    return TuneRecord(tuple(records), tuple(winners), left_out)
 
 
 def _wishes(
@@ -152,23 +154,23 @@ def _wishes(
         yield from (((), numbers) for numbers in combinations(sizes or {}))
     else:
         assert op.signature is not None
-        known = op.known(op.description.reference.constants)
-        yield from (((), usual_numbers(op.signature, known, {}, cells)) for cells in _CELLS)
+        constants = op.known(op.description.reference.constants)
+        yield from (((), usual_numbers(op.signature, constants, {}, cells)) for cells in _CELLS)
 
 
-def _bind_arguments(op: Op[..., Any], given: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
+def _bind_arguments(op: Op[..., Any], inputs: Sequence[Any], numbers: Mapping[str, int], seed: int) -> Bound:
     assert op.signature is not None
-    arguments = [on_host(each) for each in given] if given else op.make(seed, **numbers)
+    arguments = [on_host(each) for each in inputs] if inputs else op.make(seed, **numbers)
     return bind(op.signature, arguments, op.known(op.description.reference.constants), op.name)
 
 
-def on_host(given: Any) -> Any:
+def on_host(arguments: Any) -> Any:
     """A tensor on a GPU as an array; all else as it is."""
-    if not getattr(given, "is_cuda", False):
-        return given
+    if not getattr(arguments, "is_cuda", False):
+        return arguments
     from noyau.jobs.bench.torch_candidates import on_host as copied
 
-    return copied(given)
+    return copied(arguments)
 
 
 def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str = CPU) -> tuple[Op[..., Any], dict[str, str]]:

@@ -62,8 +62,8 @@ class CandidateCall:
 
     def plain(self, arrays: Arrays) -> tuple[Any, ...]:
         """The arguments as users give them."""
-        given = self.views.arguments(arrays)
-        return tuple(g[()] if s and isinstance(g, Array) else g for g, s in zip(given, self.scalars, strict=True))
+        arguments = self.views.arguments(arrays)
+        return tuple(g[()] if s and isinstance(g, Array) else g for g, s in zip(arguments, self.scalars, strict=True))
 
     def gives(self, result: object) -> object:
         """Results as arrays: numbers and arrays of other packages become such; all else stays what it is."""
@@ -87,21 +87,21 @@ def of_op(op: Op[..., Any], bound: Bound, constants: Mapping[str, Any], calling:
     """An op's reference as it is written, then each attached kernel, then each generated one."""
     assert op.signature is not None
     yield _reference(op, bound.instance, constants, calling)
-    wanted = specialization_of(op.signature, bound, constants)
+    request = specialization_of(op.signature, bound, constants)
     for kernel in op.kernels.values():
         try:
-            yield _attached_entry(op, kernel, wanted, bound, calling)
+            yield _attached_entry(op, kernel, request, bound, calling)
         except SignatureError as error:
             yield Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
         except NoyauError as error:
             yield Entry(kernel.name, kernel.language, fault=str(error))
     choosing = Selector(op.description)
-    for language in wanted.languages:
-        name, made = f"generated {language}", choosing.program(wanted, key_of(wanted), language)
-        if isinstance(made, str):
-            yield Entry(name, language, skipped=made)
+    for language in request.languages:
+        name, program = f"generated {language}", choosing.program(request, key_of(request), language)
+        if isinstance(program, str):
+            yield Entry(name, language, skipped=program)
         else:
-            yield _through_door(op, name, Choice(language, language, "", made), wanted, calling)
+            yield _through_door(op, name, Choice(language, language, "", program), request, calling)
 
 
 def _entry(name: str, function: Function, calling: CandidateCall, *, tensors: bool = False) -> Entry:
@@ -133,9 +133,9 @@ def _reference(op: Op[..., Any], instance: Instance, constants: Mapping[str, Any
     def returning(*arguments: Any) -> object:
         if not fills:
             return _own(function(*arguments, **constants), arguments)
-        made = empty_outputs(instance, [np.asarray(each) for each in arguments])
-        function(*arguments, *made, **constants)
-        return made
+        targets = empty_outputs(instance, [np.asarray(each) for each in arguments])
+        function(*arguments, *targets, **constants)
+        return targets
 
     def filling(*arguments: Any, out: Arrays) -> object:
         return function(*arguments, *out, **constants)
@@ -155,10 +155,12 @@ def _own(result: Any, arguments: Sequence[Any]) -> Any:
     return result.copy() if is_view else result
 
 
-def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specialization, calling: CandidateCall) -> Entry:
+def _through_door(
+    op: Op[..., Any], name: str, choice: Choice, request: Specialization, calling: CandidateCall
+) -> Entry:
     """A kernel as a call of the op runs it."""
     assert op.signature is not None
-    door = entry(op.name, op.signature, Selection(wanted, ((choice, math.inf),), ()))
+    door = entry(op.name, op.signature, Selection(request, ((choice, math.inf),), ()))
     assert door is not None
 
     def returning(*arguments: Any) -> object:
@@ -173,25 +175,25 @@ def _through_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specializ
 
 
 def _attached_entry(
-    op: Op[..., Any], kernel: UserKernel, wanted: Specialization, bound: Bound, calling: CandidateCall
+    op: Op[..., Any], kernel: UserKernel, request: Specialization, bound: Bound, calling: CandidateCall
 ) -> Entry:
     """An attached kernel: in C as a call of the op runs it, in Python as it is called itself. BuildError and
     SignatureError as it is built."""
     if caller_of(kernel) is None:
         return Entry(kernel.name, kernel.language, skipped=f"it is in {kernel.language}, which needs a GPU")
     if LANGUAGES[kernel.language].is_native:
-        return _through_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), wanted, calling)
-    call_once = FunctionKernel(kernel, wanted.instance, wanted.constants)
+        return _through_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request, calling)
+    call_once = FunctionKernel(kernel, request.instance, request.constants)
     takes = calling.views.memory_as_given
     if kernel.usage.returns or kernel.usage.updates:
         return Entry(kernel.name, kernel.language, Contender(kernel.name, call_once, takes=takes))
     likes = [(shape, value.dtype.numpy) for shape, value in zip(bound.shapes, bound.instance.outputs, strict=True)]
-    filling = _direct(call_once) or (lambda *given, out: call_once.run(given, out))
+    filling = _direct(call_once) or (lambda *inputs, out: call_once.run(inputs, out))
 
-    def returning(*given: Array) -> object:
-        made = [np.empty(*like) for like in likes]
-        filling(*given, out=made)
-        return made
+    def returning(*inputs: Array) -> object:
+        targets = [np.empty(*like) for like in likes]
+        filling(*inputs, out=targets)
+        return targets
 
     usual = Contender(kernel.name, returning, takes=takes)
     return Entry(kernel.name, kernel.language, usual, Contender(kernel.name, filling, True, takes))
@@ -208,7 +210,7 @@ def _direct(call_once: FunctionKernel) -> Function | None:
     if function is None or usage.args is not None or usage.init or scalars or call_once.named_constants():
         return None
     plain = function
-    return lambda *given, out: plain(*given, *out)
+    return lambda *inputs, out: plain(*inputs, *out)
 
 
 def _as_array(part: object, dtype: np.dtype[Any] | None) -> object:

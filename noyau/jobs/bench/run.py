@@ -59,13 +59,13 @@ def bench(
     numbers, place = _requests(sizes, budget_s, peers), device_of(args := as_arguments(args), device)
     if place:
         return _there(what, args, place, peers or {}, numbers, (budget_s, cold, flops, seed), say, record)
-    cores, found = usable_cores(), []
-    with _progress(say) as told:
+    cores, points = usable_cores(), []
+    with _progress(say) as report:
         for task in _tasks(what, args, peers or {}, numbers, flops, seed):
             track = NumpyTrack(task, cold, seed, cores)
-            found.append(race(track, task.entries, budget_s=budget_s, cores=cores, say=told))
-            _remember(what, task, found[-1], record)
-    return BenchRecord(_device_named(what), this_machine(), {"cores": cores, **pools()}, tuple(found))
+            points.append(race(track, task.entries, budget_s=budget_s, cores=cores, say=report))
+            _remember(what, task, points[-1], record)
+    return BenchRecord(_device_named(what), this_machine(), {"cores": cores, **pools()}, tuple(points))
 
 
 def _there(
@@ -81,11 +81,11 @@ def _there(
     """The same on a GPU."""
     from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
 
-    with _progress(say) as told:
-        timed = bench_on_device(what, args, place, DeviceBenchOptions(*wishes), peers=peers, sizes=numbers, say=told)
+    with _progress(say) as report:
+        result = bench_on_device(what, args, place, DeviceBenchOptions(*wishes), peers=peers, sizes=numbers, say=report)
     if record:
-        remember(what, timed)
-    return timed.benched
+        remember(what, result)
+    return result.benched
 
 
 def _tasks(
@@ -99,8 +99,8 @@ def _tasks(
     if isinstance(what, Op):
         return op_tasks(what, args, peers, numbers, seed)
     if not isinstance(what, Mapping):
-        told = f"and this is of the type {type(what).__name__}"
-        raise InputError(f"noyau.bench takes an op, or functions by name, {told}: bench({{'a': f, 'b': g}}, args)")
+        problem = f"and this is of the type {type(what).__name__}"
+        raise InputError(f"noyau.bench takes an op, or functions by name, {problem}: bench({{'a': f, 'b': g}}, args)")
     return function_tasks({**what, **peers}, args, numbers, flops, seed)
 
 
@@ -108,10 +108,10 @@ def _each(numbers: object) -> Iterable[object]:
     return numbers if isinstance(numbers, Iterable) and not isinstance(numbers, str) else (numbers,)
 
 
-def _size(name: str, given: object) -> int:
-    if isinstance(given, bool) or not isinstance(given, SupportsIndex) or operator.index(given) < 0:
-        raise InputError(f"{name} is {given!r}, and a size is an integer from 0")
-    return operator.index(given)
+def _size(name: str, value: object) -> int:
+    if isinstance(value, bool) or not isinstance(value, SupportsIndex) or operator.index(value) < 0:
+        raise InputError(f"{name} is {value!r}, and a size is an integer from 0")
+    return operator.index(value)
 
 
 def _requests(sizes: Numbers | None, budget_s: object, peers: object) -> list[dict[str, int]]:
@@ -127,15 +127,15 @@ def device_of(args: Arguments | None, device: str) -> str:
     """The GPU to time on, or nothing. InputError for a device that there is not."""
     if device not in ("", "cpu") and not re.fullmatch(r"cuda(:\d{1,3})?", device):
         raise InputError(f"device={device!r}: what can be timed on is cpu, cuda, or cuda:1 and the like")
-    given = args if isinstance(args, list | tuple) else ()
-    if device.startswith("cuda") or any(hasattr(each, "is_cuda") and each.is_cuda for each in given):
+    arguments = args if isinstance(args, list | tuple) else ()
+    if device.startswith("cuda") or any(hasattr(each, "is_cuda") and each.is_cuda for each in arguments):
         from noyau.hosts.torch.cuda.errors import absence
 
         if lacks := absence(int(device.partition(":")[2] or 0)):
             raise BuildError(lacks)
         from noyau.jobs.bench.torch_candidates import device_name
 
-        return device or device_name(given)
+        return device or device_name(arguments)
     return ""
 
 
@@ -161,7 +161,7 @@ def combinations(sizes: Numbers) -> list[dict[str, int]]:
     if not isinstance(sizes, Mapping):
         raise InputError(f"sizes={sizes!r} names no size: give {{'n': 1024}}, or several numbers of each")
     several = [[_size(name, each) for each in _each(numbers)] for name, numbers in sizes.items()]
-    found = [dict(zip(sizes, numbers, strict=True)) for numbers in itertools.product(*several)]
-    if not found or len(found) > MOST_SIZES:
-        raise InputError(f"{len(found)} sets of sizes are asked for; give from 1 to {MOST_SIZES}")
-    return found
+    combined = [dict(zip(sizes, numbers, strict=True)) for numbers in itertools.product(*several)]
+    if not combined or len(combined) > MOST_SIZES:
+        raise InputError(f"{len(combined)} sets of sizes are asked for; give from 1 to {MOST_SIZES}")
+    return combined

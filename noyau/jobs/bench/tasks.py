@@ -55,16 +55,16 @@ def op_tasks(
         raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
     constants = op.description.reference.constants
     for numbers in sizes:
-        drawn, bound = _op_inputs(op, args, numbers, seed)
+        inputs, bound = _op_inputs(op, args, numbers, seed)
         scalars = tuple(value.scalar for value in bound.instance.inputs)
-        calling = CandidateCall(drawn.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
+        calling = CandidateCall(inputs.views, scalars, tuple(value.dtype.numpy for value in bound.instance.outputs))
         others = (replace(entry, is_peer=True) for entry in of_functions(peers, calling))
         own = of_op(op, bound, constants, calling)
         entries = (next(own),) if judge_alone else (*own, *others)
-        wanted = specialization_of(op.signature, bound, constants)
-        check = _op_check(op, entries[0], bound, wanted, calling)
-        work = _op_work(op, wanted, bound)
-        yield BenchTask(bound.sizes, drawn, _apart(entries), check, work, wanted=wanted, cells=largest(bound))
+        request = specialization_of(op.signature, bound, constants)
+        check = _op_check(op, entries[0], bound, request, calling)
+        work = _op_work(op, request, bound)
+        yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, wanted=request, cells=largest(bound))
 
 
 def largest(bound: Bound) -> int:
@@ -81,50 +81,50 @@ def _apart(entries: Sequence[Entry]) -> tuple[Entry, ...]:
     return tuple(entries)
 
 
-def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, wanted: Specialization, calling: CandidateCall) -> Check:
+def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specialization, calling: CandidateCall) -> Check:
     """By the certificate; in float64, where the reference itself would be the truth, against a longer one."""
     assert judge.returning is not None
     if any(value.dtype is DType.F64 for value in bound.instance.inputs):
         return by_function(judge.returning, calling.dtypes)
     reference = op.description.reference
     graph = graph_of(reference, bound.instance, reference.constants)
-    spelt = lazy_graph(reference, wanted)
-    return by_op(graph, calling.views, calling.dtypes, spelt)
+    form = lazy_graph(reference, request)
+    return by_op(graph, calling.views, calling.dtypes, form)
 
 
 def _op_inputs(
     op: Op[..., Any], args: Arguments | None, numbers: dict[str, int], seed: int
 ) -> tuple[InputMaker, Bound]:
     """Draws for an op, and what they bind."""
-    signature, known = op.signature, op.known(op.description.reference.constants)
+    signature, constants = op.signature, op.known(op.description.reference.constants)
     assert signature is not None
     if args is not None and not callable(args):
         if numbers:
             raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
-        drawn = vary(bind(signature, op.arguments(args, {})[0], known, op.name).arrays, seed)
-        return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
+        inputs = vary(bind(signature, op.arguments(args, {})[0], constants, op.name).arrays, seed)
+        return inputs, bind(signature, inputs.views.memory_as_given(inputs.draws[0]), constants, op.name)
     if callable(args):
         maker = args
 
         def make(number: int) -> Sequence[Any]:
             return tuple(maker(np.random.default_rng(number), **numbers))
     else:
-        usual = numbers if op.inputs is not None else usual_numbers(signature, known, numbers)
+        usual = numbers if op.inputs is not None else usual_numbers(signature, constants, numbers)
 
         def make(number: int) -> Sequence[Any]:
             return op.make(number, **usual)
 
     def bound_arrays(number: int) -> Sequence[Any]:
-        return bind(signature, make(seed + number), known, op.name).arrays
+        return bind(signature, make(seed + number), constants, op.name).arrays
 
-    drawn = draw_by(bound_arrays)
-    return drawn, bind(signature, drawn.views.memory_as_given(drawn.draws[0]), known, op.name)
+    inputs = draw_by(bound_arrays)
+    return inputs, bind(signature, inputs.views.memory_as_given(inputs.draws[0]), constants, op.name)
 
 
-def _op_work(op: Op[..., Any], wanted: Specialization, bound: Bound) -> Workload:
+def _op_work(op: Op[..., Any], request: Specialization, bound: Bound) -> Workload:
     """From the traced graph; where it cannot be traced, all inputs and outputs of the signature."""
     try:
-        return work_of_graph(trace_reference(op.description.reference, wanted), bound.sizes)
+        return work_of_graph(trace_reference(op.description.reference, request), bound.sizes)
     except NoyauError:
         outputs = [
             np.broadcast_to(np.empty((), value.dtype.numpy), shape)
@@ -144,13 +144,13 @@ def function_tasks(
     if not functions:
         raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
     for numbers in sizes:
-        drawn = _function_inputs(args, numbers, seed)
-        calling = CandidateCall(drawn.views, (False,) * len(drawn.views.views))
-        judge, outputs = _judge(next(of_functions(functions, calling)), drawn.draws[0])
+        inputs = _function_inputs(args, numbers, seed)
+        calling = CandidateCall(inputs.views, (False,) * len(inputs.views.views))
+        judge, outputs = _judge(next(of_functions(functions, calling)), inputs.draws[0])
         calling = replace(calling, dtypes=tuple(array.dtype for array in outputs))
         check = by_function(judge, calling.dtypes)
         first, *others = of_functions(functions, calling)
-        yield BenchTask(numbers, drawn, (replace(first, is_judge=True), *others), check, flops=flops)
+        yield BenchTask(numbers, inputs, (replace(first, is_judge=True), *others), check, flops=flops)
 
 
 def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int) -> InputMaker:
@@ -167,16 +167,16 @@ def _judge(entry: Entry, inputs: Arrays) -> tuple[Contender, list[np.ndarray]]:
     candidate = entry.returning
     assert candidate is not None
     try:
-        made = candidate.gives(candidate.run(*candidate.takes(inputs)))
+        result = candidate.gives(candidate.run(*candidate.takes(inputs)))
     except Exception as fault:
         if entry.other is not None and isinstance(fault, TypeError | AttributeError):
             return _judge(entry.other, inputs)
         raise InputError(
             f"{entry.name} fails with {type(fault).__name__}: {fault}; the others are judged by it"
         ) from fault
-    parts = made if isinstance(made, tuple) else ()
+    parts = result if isinstance(result, tuple) else ()
     wrong = [type(part).__name__ for part in parts if not isinstance(part, np.ndarray)]
     if wrong or not parts:
-        told = f"{entry.name} returns {wrong[0] if wrong else 'nothing'}, not arrays or numbers"
-        raise InputError(f"{told}; the others are judged by it")
+        problem = f"{entry.name} returns {wrong[0] if wrong else 'nothing'}, not arrays or numbers"
+        raise InputError(f"{problem}; the others are judged by it")
     return candidate, [np.asarray(part) for part in parts]

@@ -26,9 +26,9 @@ def tilings(generated: GeneratedProgram, cells: int, sm_count: int) -> list[tupl
     """Sizes of tiles and numbers of warps for the kernels of a program, by name, each with its reason; `cells` of the
     largest array. Those that leave multiprocessors idle come only where all do; none where nothing can be chosen."""
     tiles = chosen_tiles(generated)
-    found = sorted(_candidates(tiles, cells, sm_count), key=lambda each: each[0])
-    busy = [each for each in found if each[2] >= LEAST_BLOCKS] or found
-    return [(sizes, told) for _, told, _, sizes in busy[:MOST]]
+    candidates = sorted(_candidates(tiles, cells, sm_count), key=lambda each: each[0])
+    busy = [each for each in candidates if each[2] >= LEAST_BLOCKS] or candidates
+    return [(sizes, name) for _, name, _, sizes in busy[:MOST]]
 
 
 def chosen_tiles(generated: GeneratedProgram) -> list[Tile]:
@@ -49,12 +49,12 @@ def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[
             threads = warps * WARP
             blocks = cells / max(program, 1) / sm_count
             if CELLS_A_THREAD[0] <= program / threads <= CELLS_A_THREAD[1] and min(sizes.values()) >= 1:
-                told = (
+                name = (
                     f"{threads} threads, a multiple of {WARP} from 128 to 512, of {program / threads:g} cells each; "
                     f"{blocks:.3g} blocks a multiprocessor"
                 )
                 far = sum(abs(math.log2(factor)) for factor in factors) + abs(math.log2(warps / 8))
-                yield far, told, blocks, {**sizes, "num_warps": warps}
+                yield far, name, blocks, {**sizes, "num_warps": warps}
 
 
 def read_tiles(named: str) -> Mapping[str, int]:

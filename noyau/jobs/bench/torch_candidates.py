@@ -57,20 +57,20 @@ class DeviceCandidate:
 
     def arguments(self, tensors: Sequence[torch.Tensor]) -> tuple[Any, ...]:
         """All arguments, in order, for the tensors of one set."""
-        given, held = iter(tensors), iter(self.drawn.draws[0])
-        found: list[Any] = []
+        tensors_left, memories = iter(tensors), iter(self.drawn.draws[0])
+        results: list[Any] = []
         for view, fixed in zip(self.drawn.views.views, self.drawn.views.fixed, strict=True):
             if view is None:
-                found.append(fixed.item() if isinstance(fixed, np.generic) else fixed)
+                results.append(fixed.item() if isinstance(fixed, np.generic) else fixed)
                 continue
-            memory = next(held)
-            found.append(viewed(view, next(given)) if memory.ndim else memory.item())
-        return tuple(found)
+            memory = next(memories)
+            results.append(viewed(view, next(tensors_left)) if memory.ndim else memory.item())
+        return tuple(results)
 
     def arrays(self, tensors: Sequence[Array]) -> tuple[Array, ...]:
         """The arrays of a draw in memory, of those of one set: what is judged."""
-        given = iter(tensors)
-        return tuple(next(given) if memory.ndim else memory for memory in self.drawn.draws[0])
+        tensors_left = iter(tensors)
+        return tuple(next(tensors_left) if memory.ndim else memory for memory in self.drawn.draws[0])
 
 
 def viewed(view: InputView, memory: torch.Tensor) -> torch.Tensor:
@@ -79,17 +79,17 @@ def viewed(view: InputView, memory: torch.Tensor) -> torch.Tensor:
     return turned if tuple(turned.shape) == view.shape else turned.expand(view.shape)
 
 
-def on_host(given: Any) -> Any:
+def on_host(argument: Any) -> Any:
     """A tensor as an array of the same strides, as far as it is dense; all else as it is."""
-    return array_of(given.detach().resolve_neg().cpu()) if isinstance(given, torch.Tensor) else given
+    return array_of(argument.detach().resolve_neg().cpu()) if isinstance(argument, torch.Tensor) else argument
 
 
 def device_name(args: Any) -> str:
     """The CUDA device that some arguments lie on, or nothing. InputError where they lie on several."""
-    found = {str(each.device) for each in args if isinstance(each, torch.Tensor) and each.is_cuda}
-    if len(found) > 1:
-        raise InputError(f"the inputs lie on {', '.join(sorted(found))}; put them on one device")
-    return found.pop() if found else ""
+    devices = {str(each.device) for each in args if isinstance(each, torch.Tensor) and each.is_cuda}
+    if len(devices) > 1:
+        raise InputError(f"the inputs lie on {', '.join(sorted(devices))}; put them on one device")
+    return devices.pop() if devices else ""
 
 
 def of_op(op: Op[..., Any], task: BenchTask, device: str, *, searches: bool) -> Iterator[DeviceEntry]:
@@ -98,47 +98,47 @@ def of_op(op: Op[..., Any], task: BenchTask, device: str, *, searches: bool) -> 
     assert op.signature is not None and task.wanted is not None
     yield DeviceEntry("reference", skipped=REFERENCE_STAYS)
     sm_count = torch.cuda.get_device_properties(device).multi_processor_count
-    wanted = replace(task.wanted, device=device)
+    request = replace(task.wanted, device=device)
     choosing = Selector(op.description)
-    for language in wanted.languages:
-        made = choosing.program(wanted, key_of(wanted), language)
-        if isinstance(made, str):
-            yield DeviceEntry(f"generated {language}", language, skipped=made)
+    for language in request.languages:
+        program = choosing.program(request, key_of(request), language)
+        if isinstance(program, str):
+            yield DeviceEntry(f"generated {language}", language, skipped=program)
             continue
-        others = tilings(made.generated, task.cells, sm_count) if searches else []
+        others = tilings(program.generated, task.cells, sm_count) if searches else []
         for tiles, reason in (({}, ""), *others):
-            choice = Choice(language, language, "", made, tiles=tiles)
+            choice = Choice(language, language, "", program, tiles=tiles)
             named = f"generated {language}{tile_text(tiles)}"
             note = f"{tile_text(tiles).strip(' ()')}: {reason}" if tiles else ""
-            yield replace(_by_door(op, named, choice, wanted), note=note)
+            yield replace(_by_door(op, named, choice, request), note=note)
     for kernel in op.kernels.values():
-        yield _attached_entry(op, kernel, wanted)
+        yield _attached_entry(op, kernel, request)
 
 
 def tile_text(tiles: Mapping[str, int]) -> str:
     return f" ({', '.join(f'{name}={size}' for name, size in tiles.items())})" if tiles else ""
 
 
-def _attached_entry(op: Op[..., Any], kernel: UserKernel, wanted: Specialization) -> DeviceEntry:
+def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specialization) -> DeviceEntry:
     if caller_of(kernel, gpu=True) is None:
-        told = f"it is in {kernel.language}, and the tensors lie on {wanted.device}"
-        return DeviceEntry(kernel.name, kernel.language, skipped=told)
+        reason = f"it is in {kernel.language}, and the tensors lie on {request.device}"
+        return DeviceEntry(kernel.name, kernel.language, skipped=reason)
     try:
-        return _by_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), wanted)
+        return _by_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request)
     except SignatureError as error:
         return DeviceEntry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
     except NoyauError as error:
         return DeviceEntry(kernel.name, kernel.language, fault=str(error))
 
 
-def _by_door(op: Op[..., Any], name: str, choice: Choice, wanted: Specialization) -> DeviceEntry:
+def _by_door(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> DeviceEntry:
     """A kernel as a call of the op runs it."""
     assert op.signature is not None
-    door = entry(op.name, op.signature, Selection(wanted, ((choice, math.inf),), ()))
+    door = entry(op.name, op.signature, Selection(request, ((choice, math.inf),), ()))
     assert door is not None
 
     def run(*arguments: Any) -> object:
-        made = door(arguments)
-        return door.insist(arguments) if made is MISS and hasattr(door, "insist") else made
+        result = door(arguments)
+        return door.insist(arguments) if result is MISS and hasattr(door, "insist") else result
 
     return DeviceEntry(name, choice.language, run)

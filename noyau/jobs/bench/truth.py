@@ -16,10 +16,10 @@ from noyau.timing.pairwise import Contender, call_once
 from noyau.verify.values import Spelt
 
 
-def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelt: Spelt | None = None) -> Check:
+def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelling: Spelt | None = None) -> Check:
     """By the certificate against an op's reference, of which `graph` is made, and `spelt` traced. Results of other
     widths are narrowed."""
-    judged = by_graph(graph, spelt)
+    judged = by_graph(graph, spelling)
 
     def check(inputs: Arrays, outputs: Arrays) -> str:
         misfit = _count(outputs, len(dtypes))
@@ -62,12 +62,12 @@ def narrowed(outputs: Arrays, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarra
 
 
 def _is_float(dtype: np.dtype[Any]) -> bool:
-    known = from_numpy(dtype)
-    return known is not None and known.is_float
+    dtype_known = from_numpy(dtype)
+    return dtype_known is not None and dtype_known.is_float
 
 
-def _count(outputs: Arrays, wanted: int) -> str:
-    return "" if len(outputs) == wanted else f"gave {len(outputs)} results, and {wanted} are wanted"
+def _count(outputs: Arrays, expected: int) -> str:
+    return "" if len(outputs) == expected else f"gave {len(outputs)} results, and {expected} are wanted"
 
 
 def _short(summary: str) -> str:
