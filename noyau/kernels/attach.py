@@ -39,77 +39,77 @@ class KernelText:
     entry: str | None = None
 
 
-def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, called: str) -> KernelText:
+def read_text(what: str | Path, language: str | None, entry: str | None, folder: Path, label: str) -> KernelText:
     """A file, by its path from `folder`, or with a language a text. InputError where the file cannot be read."""
     if language is not None:
-        if not language_named(language, called).is_text:
+        if not language_named(language, label).is_text:
             texts = ", ".join(name for name, each in LANGUAGES.items() if each.is_text)
-            raise SignatureError(f"{called}: a text is in {texts}; a {language} kernel is attached as a function")
+            raise SignatureError(f"{label}: a text is in {texts}; a {language} kernel is attached as a function")
         if isinstance(what, str) and ("{" in what or "\n" in what or not what.strip()):
             return KernelText(what, language, "a text", entry)
     elif isinstance(what, str) and ("{" in what or "\n" in what):
-        raise SignatureError(f'{called}: this is a text; say in which language: kernel(text, language="c", entry=...)')
+        raise SignatureError(f'{label}: this is a text; say in which language: kernel(text, language="c", entry=...)')
     path = folder / what
     if language is None and path.suffix not in BY_SUFFIX:
-        raise SignatureError(f"{called}: {path.name!r} is no .c, .cpp or .cu; say language=")
+        raise SignatureError(f"{label}: {path.name!r} is no .c, .cpp or .cu; say language=")
     found = language or BY_SUFFIX[path.suffix].name
     try:
         data = path.read_bytes()
     except OSError as error:
         raise InputError(
-            f"{called}: {path} cannot be read: {error.strerror}; paths are from the op's own file"
+            f"{label}: {path} cannot be read: {error.strerror}; paths are from the op's own file"
         ) from error
     if len(data) > _LARGEST_TEXT:
-        raise InputError(f"{called}: {path} has {len(data)} bytes; a kernel has at most {_LARGEST_TEXT}")
+        raise InputError(f"{label}: {path} has {len(data)} bytes; a kernel has at most {_LARGEST_TEXT}")
     try:
         return KernelText(data.decode("utf-8"), found, str(path), entry)
     except UnicodeDecodeError as error:
-        raise InputError(f"{called}: {path} is not UTF-8 (byte {error.start}); save it so") from error
+        raise InputError(f"{label}: {path} is not UTF-8 (byte {error.start}); save it so") from error
 
 
 def attach_text(
-    written: KernelText, usage: Usage, target: Target, name: str | None, taken: Iterable[str]
+    written: KernelText, usage: Usage, target: Target, name: str | None, names: Iterable[str]
 ) -> UserKernel:
     """A kernel by its text. SignatureError where its function, or what is said of it, does not fit the op."""
     _require_signature(target)
     entry = written.entry or _only_function(written, target)
-    made = name or entry
-    called = f"{target.op}[{made}]"
-    _require_free(made, taken, target)
-    validate(usage, target, called)
+    kernel_name = name or entry
+    label = f"{target.op}[{kernel_name}]"
+    _require_free(kernel_name, names, target)
+    validate(usage, target, label)
     prototype = None
     if LANGUAGES[written.language].is_native:
-        _check_options(usage, called)
-        prototype = prototype_of(written.text, entry, called)
-        roles_of(prototype, usage, target, called)
+        _check_options(usage, label)
+        prototype = prototype_of(written.text, entry, label)
+        roles_of(prototype, usage, target, label)
     place = written.place
-    return UserKernel(made, written.language, written.text, entry, place, target, usage, prototype=prototype)
+    return UserKernel(kernel_name, written.language, written.text, entry, place, target, usage, prototype=prototype)
 
 
 def attach_function(
-    function: Callable[..., Any], usage: Usage, target: Target, name: str | None, taken: Iterable[str]
+    function: Callable[..., Any], usage: Usage, target: Target, name: str | None, names: Iterable[str]
 ) -> UserKernel:
     """A kernel that Python calls. SignatureError where what is said of it does not fit the op."""
     plain, language = python_function(function), language_of(function)
     entry = getattr(plain, "__name__", type(plain).__name__)
-    made = name or entry
-    called = f"{target.op}[{made}]"
-    _require_free(made, taken, target)
+    kernel_name = name or entry
+    label = f"{target.op}[{kernel_name}]"
+    _require_free(kernel_name, names, target)
     if inspect.isclass(function):
-        raise SignatureError(f"{called} is a class; a kernel is a function: give one that makes what it needs of it")
+        raise SignatureError(f"{label} is a class; a kernel is a function: give one that makes what it needs of it")
     has_programs = LANGUAGES[language].grid is Grid.PROGRAMS
-    validate(usage, target, called, meta_names(function) if has_programs else ())
+    validate(usage, target, label, meta_names(function) if has_programs else ())
     if has_programs:
         _require_signature(target)
-        bind_parameters(function, usage, target, called)
+        bind_parameters(function, usage, target, label)
         usage = replace(usage, returns=False)
     else:
-        _require_of_use(usage, language, called)
+        _require_of_use(usage, language, label)
     if usage.returns is None:
-        usage = replace(usage, returns=_returns(plain, usage, target, called))
+        usage = replace(usage, returns=_returns(plain, usage, target, label))
     if not usage.returns or usage.updates:
         _require_signature(target)
-    kernel = UserKernel(made, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
+    kernel = UserKernel(kernel_name, language, _source_of(plain), entry, _place_of(plain), target, usage, function)
     return kernel if has_programs else _with_parameters(kernel, plain)
 
 
@@ -125,8 +125,8 @@ def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKerne
     lacking = [p for p in parameters if p.default is inspect.Parameter.empty and p.kind is not p.VAR_POSITIONAL]
     unknown = next((p.name for p in lacking if p.kind is p.KEYWORD_ONLY and p.name not in named), None)
     if unknown is not None:
-        told = f"takes {unknown} by name, and nothing gives it"
-        raise SignatureError(f"{kernel.called} {told}; say constants={{{unknown!r}: ...}}, or give it a default")
+        message = f"takes {unknown} by name, and nothing gives it"
+        raise SignatureError(f"{kernel.called} {message}; say constants={{{unknown!r}: ...}}, or give it a default")
     required = tuple(p.name for p in lacking if p.name in named and p.kind is not p.POSITIONAL_ONLY)
     made = replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
     _require_taken(made)
@@ -135,14 +135,12 @@ def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKerne
 
 def _require_taken(kernel: UserKernel) -> None:
     """SignatureError for a constant of its own that nobody asks for."""
-    usage, called = kernel.usage, kernel.called
+    usage, label = kernel.usage, kernel.called
     functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
-    asked = {name for function in functions for name in parameters_of(function, called)}
+    asked = {name for function in functions for name in parameters_of(function, label)}
     idle = next((name for name in usage.constants if not kernel.takes(name) and name not in asked), None)
     if idle is not None:
-        raise SignatureError(
-            f"constants= of {called} names {idle}, and it takes no {idle}; let a parameter be named so"
-        )
+        raise SignatureError(f"constants= of {label} names {idle}, and it takes no {idle}; let a parameter be named so")
 
 
 def _only_function(written: KernelText, target: Target) -> str:
@@ -151,56 +149,54 @@ def _only_function(written: KernelText, target: Target) -> str:
     if target.op in found:
         return target.op
     if len(found) != 1:
-        told = f"{written.place} defines {', '.join(found) or 'no function'}"
-        raise SignatureError(f"{target.op}: {told}; say which is the kernel with entry=")
+        message = f"{written.place} defines {', '.join(found) or 'no function'}"
+        raise SignatureError(f"{target.op}: {message}; say which is the kernel with entry=")
     return found[0]
 
 
 def _require_signature(target: Target) -> None:
     if target.signature is None:
-        told = "its outputs cannot be allocated without a signature"
-        raise SignatureError(f"{target.op}: {told}; give it one: @noyau.op('f32[n] -> f32[n]')")
+        message = "its outputs cannot be allocated without a signature"
+        raise SignatureError(f"{target.op}: {message}; give it one: @noyau.op('f32[n] -> f32[n]')")
 
 
-def _require_free(name: str, taken: Iterable[str], target: Target) -> None:
+def _require_free(name: str, names: Iterable[str], target: Target) -> None:
     require_name(name, f"a kernel of {target.op}")
-    if name in taken:
+    if name in names:
         raise SignatureError(f"{target.op} has a kernel {name} already; give another one with name=")
 
 
-def _check_options(usage: Usage, called: str) -> None:
+def _check_options(usage: Usage, label: str) -> None:
     """Require that the options of a kernel in C are flags for the compiler."""
     unknown = next((name for name in usage.options if name != "flags"), None)
     if unknown is not None:
         raise SignatureError(
-            f"options= of {called} has {unknown!r}; a kernel in C has flags, such as ['-funroll-loops']"
+            f"options= of {label} has {unknown!r}; a kernel in C has flags, such as ['-funroll-loops']"
         )
     flags = usage.options.get("flags", ())
     words = isinstance(flags, list | tuple) and all(isinstance(f, str) and f.startswith("-") for f in flags)
     if not words:
-        raise SignatureError(f"options= of {called}: flags is {flags!r}; give a list of words that begin with -")
+        raise SignatureError(f"options= of {label}: flags is {flags!r}; give a list of words that begin with -")
 
 
-def _require_of_use(usage: Usage, language: str, called: str) -> None:
+def _require_of_use(usage: Usage, language: str, label: str) -> None:
     """SignatureError for what would be said of a function in vain."""
     if usage.launch is not None and not LANGUAGES[language].on_gpu:
         raise SignatureError(
-            f"launch= of {called}: it is called as any function of Python is, without a grid; leave it out"
+            f"launch= of {label}: it is called as any function of Python is, without a grid; leave it out"
         )
     if usage.options:
-        raise SignatureError(
-            f"options= of {called}: only kernels in C and Triton have some; give them to its decorator"
-        )
+        raise SignatureError(f"options= of {label}: only kernels in C and Triton have some; give them to its decorator")
 
 
-def _returns(plain: Callable[..., Any], usage: Usage, target: Target, called: str) -> bool:
+def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str) -> bool:
     """Whether it returns its results, told by the number of its parameters."""
     if target.signature is None:
         return True
     if usage.args is not None or usage.updates:
         return False
     try:
-        parameters = parameters_of(plain, called).values()
+        parameters = parameters_of(plain, label).values()
     except SignatureError:
         return False
     required = [p for p in parameters if p.kind in _POSITIONAL and p.default is inspect.Parameter.empty]
@@ -209,10 +205,10 @@ def _returns(plain: Callable[..., Any], usage: Usage, target: Target, called: st
     given = len(required) - len(numbers)
     if given not in counts:
         fills = f"{len(target.inputs) + len(target.outputs)} with its outputs"
-        told = (
+        message = (
             f"takes {given} arrays ({', '.join(p.name for p in required)}), and the op has {len(target.inputs)} inputs"
         )
-        raise SignatureError(f"{called} {told}, {fills}; say with args= what it is called with")
+        raise SignatureError(f"{label} {message}, {fills}; say with args= what it is called with")
     return counts[given]
 
 

@@ -19,31 +19,31 @@ from noyau.errors import SignatureError
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
-def requested_names(function: Callable[..., Any], offered: Iterable[str], called: str) -> tuple[str, ...]:
+def requested_names(function: Callable[..., Any], offered: Iterable[str], label: str) -> tuple[str, ...]:
     """The names that a function asks for. SignatureError for one that is not offered and has no default."""
     known, found = list(offered), []
-    for name, parameter in parameters_of(function, called).items():
+    for name, parameter in parameters_of(function, label).items():
         if parameter.kind not in _NAMED:
-            raise SignatureError(f"{called} takes {parameter}; it gets what it asks for by the name of each parameter")
+            raise SignatureError(f"{label} takes {parameter}; it gets what it asks for by the name of each parameter")
         if name in known:
             found.append(name)
         elif parameter.default is inspect.Parameter.empty:
-            raise SignatureError(f"{called} asks for {name}; there are {', '.join(known)}")
+            raise SignatureError(f"{label} asks for {name}; there are {', '.join(known)}")
     return tuple(found)
 
 
-def ask(function: Callable[..., Any], offered: Mapping[str, Any], called: str) -> Any:
+def ask(function: Callable[..., Any], offered: Mapping[str, Any], label: str) -> Any:
     """Call a function with what it asks for by name."""
-    return function(**{name: offered[name] for name in requested_names(function, offered, called)})
+    return function(**{name: offered[name] for name in requested_names(function, offered, label)})
 
 
-def parameters_of(function: Callable[..., Any], called: str) -> Mapping[str, inspect.Parameter]:
+def parameters_of(function: Callable[..., Any], label: str) -> Mapping[str, inspect.Parameter]:
     """The parameters of a function. SignatureError where Python cannot tell."""
     try:
         return inspect.signature(function).parameters
     except (TypeError, ValueError):
         raise SignatureError(
-            f"{called} is {function!r}, of which the parameters cannot be told; wrap it in a def"
+            f"{label} is {function!r}, of which the parameters cannot be told; wrap it in a def"
         ) from None
 
 

@@ -104,8 +104,8 @@ class FunctionKernel:
         values = self.instance.outputs
         parts = list(returned) if isinstance(returned, tuple | list) and len(values) > 1 else [returned]
         if len(parts) != len(values) or any(part is None for part in parts):
-            wanted = "an array is" if len(values) == 1 else f"{len(values)} arrays are"
-            raise CheckError(f"{self.kernel.called} returned {type(returned).__name__}, and {wanted} wanted")
+            expected = "an array is" if len(values) == 1 else f"{len(values)} arrays are"
+            raise CheckError(f"{self.kernel.called} returned {type(returned).__name__}, and {expected} wanted")
         return [_as_array(part, value) for part, value in zip(parts, values, strict=True)]
 
     def results(self, prepared: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
@@ -202,8 +202,8 @@ def _told(fault: BaseException) -> str:
     """The error of a kernel in a line, and where it came from if it says nothing: what Numba cannot compile it says in
     dozens, what and where in the first of them."""
     lines = [" ".join(line.split()) for line in str(fault).splitlines() if line.strip()]
-    told = " | ".join([*lines[:_LINES], "..."] if len(lines) > _LINES else lines)
-    return f"{type(fault).__name__}: {told}" if told else f"{type(fault).__name__} in {_place(fault)}"
+    message = " | ".join([*lines[:_LINES], "..."] if len(lines) > _LINES else lines)
+    return f"{type(fault).__name__}: {message}" if message else f"{type(fault).__name__} in {_place(fault)}"
 
 
 def _place(fault: BaseException) -> str:

@@ -21,14 +21,14 @@ Layout = Callable[..., tuple[GuardedArray, Array]]
 
 def contiguous(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Packed, in C order."""
-    made = GuardedArray.holding(label, array, dtype, poison)
-    return made, made.array
+    guarded = GuardedArray.holding(label, array, dtype, poison)
+    return guarded, guarded.array
 
 
 def transpose(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """The axes in the other order: the first has neighbouring cells."""
-    made = GuardedArray.holding(label, array.T, dtype, poison)
-    return made, made.array.T
+    guarded = GuardedArray.holding(label, array.T, dtype, poison)
+    return guarded, guarded.array.T
 
 
 def slice_cells(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
@@ -51,8 +51,8 @@ def flip(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Guard
     if not array.ndim:
         return contiguous(label, array, dtype, poison)
     back = (slice(None, None, -1),) * array.ndim
-    made = GuardedArray.holding(label, array[back], dtype, poison)
-    return made, made.array[back]
+    guarded = GuardedArray.holding(label, array[back], dtype, poison)
+    return guarded, guarded.array[back]
 
 
 def expand(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
@@ -60,8 +60,8 @@ def expand(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[Gua
     flat = array.reshape(-1)
     if flat.size < 2 or any(cell.tobytes() != flat[0].tobytes() for cell in flat[1:]):
         return contiguous(label, array, dtype, poison)
-    made = GuardedArray.holding(label, flat[:1], dtype, poison)
-    return made, np.broadcast_to(made.array[0], array.shape)
+    guarded = GuardedArray.holding(label, flat[:1], dtype, poison)
+    return guarded, np.broadcast_to(guarded.array[0], array.shape)
 
 
 LAYOUTS: dict[str, Layout] = {

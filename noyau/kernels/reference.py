@@ -117,18 +117,22 @@ class Reference:
         return zip(parts, instance.outputs, shapes, strict=True)
 
     def _filled(
-        self, instance: Instance, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], constants: Mapping[str, Any]
+        self,
+        instance: Instance,
+        arguments: Sequence[Any],
+        shapes: Sequence[tuple[int, ...]],
+        constants: Mapping[str, Any],
     ) -> list[Array]:
         """The outputs that it wrote to, poisoned before."""
-        wide = _are_wide(instance, given)
+        wide = _are_wide(instance, arguments)
         made = [_poisoned(value, shape, wide) for value, shape in zip(instance.outputs, shapes, strict=True)]
         before = [array.tobytes() for array in made]
         with widened(wide):
-            returned = self.function(*given, *made, **constants)
+            returned = self.function(*arguments, *made, **constants)
         for value, array, bits in zip(instance.outputs, made, before, strict=True):
             if array.size and array.tobytes() == bits:
-                told = "returns None and " if returned is None else ""
-                raise SignatureError(f"the reference {self.name} {told}fills nothing of {value.name}")
+                message = "returns None and " if returned is None else ""
+                raise SignatureError(f"the reference {self.name} {message}fills nothing of {value.name}")
         return made
 
 
@@ -147,12 +151,12 @@ def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str
                 defaults[name] = parameter.default
         elif parameter.kind is inspect.Parameter.KEYWORD_ONLY:
             if parameter.default is inspect.Parameter.empty:
-                told = f"the keyword-only parameter {name} is a constant and needs a default"
-                raise SignatureError(f"the reference {function.__name__} cannot be an op: {told}")
+                message = f"the keyword-only parameter {name} is a constant and needs a default"
+                raise SignatureError(f"the reference {function.__name__} cannot be an op: {message}")
             constants[name] = parameter.default
         else:
-            told = f"{parameter} takes what no signature can name"
-            raise SignatureError(f"the reference {function.__name__} cannot be an op: {told}")
+            message = f"{parameter} takes what no signature can name"
+            raise SignatureError(f"the reference {function.__name__} cannot be an op: {message}")
     if signature is None:
         return Reference(function, tuple(positional), constants, (), defaults)
     outputs = _filled_names(positional, signature)
@@ -213,8 +217,8 @@ def as_signed(result: Array, value: Value, name: str) -> Array:
     if result.dtype != value.dtype.numpy:
         dtype = from_numpy(result.dtype)
         found = dtype.value if dtype else str(result.dtype)
-        told = f"gives {value.name} as {found}, and it is signed {value.dtype.value}"
-        raise SignatureError(f"the reference {name} {told}; cast it there, or sign it so")
+        message = f"gives {value.name} as {found}, and it is signed {value.dtype.value}"
+        raise SignatureError(f"the reference {name} {message}; cast it there, or sign it so")
     return result
 
 
@@ -223,19 +227,19 @@ def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> A
     array = np.asarray(returned)
     dtype = None if returned is None else from_numpy(array.dtype)
     if dtype is None or dtype is DType.OTHER:
-        told = "None" if returned is None else f"a {type(returned).__name__} ({array.dtype})"
-        raise SignatureError(f"the reference {name} returns {told} as {value.name}, which is signed {brief(value)}")
+        message = "None" if returned is None else f"a {type(returned).__name__} ({array.dtype})"
+        raise SignatureError(f"the reference {name} returns {message} as {value.name}, which is signed {brief(value)}")
     alike = dtype.is_float and value.dtype.is_float
     if array.shape != shape or not (alike or dtype is value.dtype):
         found = f"{dtype.value}{list(array.shape)}"
-        wanted = f"{brief(value)}, here {value.dtype.value}{list(shape)}; sign it {found} if it always is that"
-        raise SignatureError(f"the reference {name} returns {found} as {value.name}, which is signed {wanted}")
+        expected = f"{brief(value)}, here {value.dtype.value}{list(shape)}; sign it {found} if it always is that"
+        raise SignatureError(f"the reference {name} returns {found} as {value.name}, which is signed {expected}")
     return array
 
 
-def _are_wide(instance: Instance, given: Sequence[Any]) -> bool:
+def _are_wide(instance: Instance, arguments: Sequence[Any]) -> bool:
     """Whether the inputs are those of a run in float64."""
-    pairs = zip(instance.inputs, given, strict=True)
+    pairs = zip(instance.inputs, arguments, strict=True)
     return any(value.dtype.is_float and np.asarray(array).dtype != value.dtype.numpy for value, array in pairs)
 
 

@@ -110,8 +110,8 @@ def _unchecked(kernel: UserKernel, reference: Reference, instance: Instance) -> 
     missing = [fact for fact in _facts(kernel, instance) if not _is_known(kernel, reference, fact)]
     if not missing or not missing[0]:
         return "it has not been checked yet as it is: noyau.check(op) does that, or attach it with trust=True"
-    told = " and ".join(missing)
-    return f"noyau.check has not found it right with {told}: it says why, or wants more time, as budget_s="
+    message = " and ".join(missing)
+    return f"noyau.check has not found it right with {message}: it says why, or wants more time, as budget_s="
 
 
 def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:

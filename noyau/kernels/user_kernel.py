@@ -46,11 +46,11 @@ class Usage:
     trust: bool = False
 
 
-def usage_of(said: Mapping[str, Any], called: str) -> Usage:
+def usage_of(said: Mapping[str, Any], label: str) -> Usage:
     """The usage of a kernel's author. SignatureError for one that there is not."""
     unknown = next((name for name in said if name not in Usage.__dataclass_fields__), None)
     if unknown is not None:
-        raise SignatureError(f"{called}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
+        raise SignatureError(f"{label}: a kernel has no {unknown}=; there are {', '.join(Usage.__dataclass_fields__)}")
     updates = said.get("updates", ())
     names = updates if isinstance(updates, list | tuple) else (updates,)
     return Usage(**{**said, "updates": tuple(names)})
@@ -118,10 +118,10 @@ class UserKernel:
         return {**self.target.constants, **(constants or {}), **own}
 
 
-def require_name(name: object, called: str) -> None:
+def require_name(name: object, label: str) -> None:
     """SignatureError for what is no name: it stands in messages, in comments of texts and on a line of a record."""
     if not isinstance(name, str) or not name.isprintable() or not name.strip():
-        raise SignatureError(f"{called} is named {name!r}; a name is a text of letters that print, on one line")
+        raise SignatureError(f"{label} is named {name!r}; a name is a text of letters that print, on one line")
 
 
 def choose_constants(kernel: UserKernel, constants: Sequence[tuple[str, Any]]) -> UserKernel:
@@ -130,26 +130,26 @@ def choose_constants(kernel: UserKernel, constants: Sequence[tuple[str, Any]]) -
     return replace(kernel, usage=replace(kernel.usage, constants=chosen)) if constants else kernel
 
 
-def validate(usage: Usage, target: Target, called: str, extra: Iterable[str] = ()) -> None:
+def validate(usage: Usage, target: Target, label: str, extra: Iterable[str] = ()) -> None:
     """SignatureError where what an author says names what the op does not have; `extra` are further names."""
-    _check_kinds(usage, called)
+    _check_kinds(usage, label)
     offered = tuple(dict.fromkeys((*target.names, *usage.constants, *extra, "device")))
     functions = {"launch": usage.launch, "args": usage.args, "init": usage.init}
     for what, function in functions.items():
         if callable(function):
-            requested_names(function, offered, f"{what}= of {called}")
-    _check_constants(usage, target, called)
+            requested_names(function, offered, f"{what}= of {label}")
+    _check_constants(usage, target, label)
     if isinstance(usage.init, Mapping):
-        check_init(usage.init, target, called)
-    _check_updates(usage, target, called)
-    _check_launch(usage, target, called)
+        check_init(usage.init, target, label)
+    _check_updates(usage, target, label)
+    _check_launch(usage, target, label)
 
 
-def _check_kinds(usage: Usage, called: str) -> None:
+def _check_kinds(usage: Usage, label: str) -> None:
     """SignatureError where what is said is no such thing at all."""
     for what, (wanted, is_such) in _KINDS.items():
         if not is_such(value := getattr(usage, what)):
-            raise SignatureError(f"{what}= of {called} is {value!r}; give {wanted}")
+            raise SignatureError(f"{what}= of {label} is {value!r}; give {wanted}")
 
 
 # What an author says of a kernel, in words, and whether a value is such a thing.
@@ -164,62 +164,62 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 }
 
 
-def _check_launch(usage: Usage, target: Target, called: str) -> None:
+def _check_launch(usage: Usage, target: Target, label: str) -> None:
     if usage.launch is None or callable(usage.launch) or isinstance(usage.launch, tuple):
         return
     sizes = target.signature.sizes if target.signature else ()
     if usage.launch not in sizes:
-        told = f"for begin and end in C a size ({_list(sizes)}) or a function"
+        message = f"for begin and end in C a size ({_list(sizes)}) or a function"
         raise SignatureError(
-            f"launch= of {called} is {usage.launch!r}; give (grid, block), or a function that does; {told}"
+            f"launch= of {label} is {usage.launch!r}; give (grid, block), or a function that does; {message}"
         )
 
 
-def check_init(init: Mapping[str, Any], target: Target, called: str) -> None:
+def check_init(init: Mapping[str, Any], target: Target, label: str) -> None:
     """SignatureError where `init` names no output, or gives it what it cannot hold."""
     outputs = {term.name: term for term in target.outputs}
     inputs = {term.name: term for term in target.inputs}
     for name, value in init.items():
         if name not in outputs:
-            raise SignatureError(f"init= of {called} names {name!r}; the outputs are {_list(outputs)}")
+            raise SignatureError(f"init= of {label} names {name!r}; the outputs are {_list(outputs)}")
         if isinstance(value, str):
             if value not in inputs:
-                raise SignatureError(f"init= of {called} copies {value!r} to {name}; the inputs are {_list(inputs)}")
-            _require_alike(inputs[value], outputs[name], f"init= of {called}")
+                raise SignatureError(f"init= of {label} copies {value!r} to {name}; the inputs are {_list(inputs)}")
+            _require_alike(inputs[value], outputs[name], f"init= of {label}")
         elif not isinstance(value, Number | np.number):
-            raise SignatureError(f"init= of {called} gives {name} {value!r}; give a number, or the name of an input")
+            raise SignatureError(f"init= of {label} gives {name} {value!r}; give a number, or the name of an input")
 
 
-def _check_constants(usage: Usage, target: Target, called: str) -> None:
+def _check_constants(usage: Usage, target: Target, label: str) -> None:
     for name, value in usage.constants.items():
         if not isinstance(name, str) or not name.isidentifier() or not name.isascii():
-            raise SignatureError(f"constants= of {called} names {name!r}, which is no identifier")
+            raise SignatureError(f"constants= of {label} names {name!r}, which is no identifier")
         if name in target.names and name not in target.constants:
-            raise SignatureError(f"constants= of {called} names {name}, which is an input, an output or a size")
+            raise SignatureError(f"constants= of {label} names {name}, which is an input, an output or a size")
         values = value if isinstance(value, list) else [value]
         if not values:
-            raise SignatureError(f"constants= of {called} has an empty list for {name}; give at least one value")
+            raise SignatureError(f"constants= of {label} has an empty list for {name}; give at least one value")
 
 
-def _check_updates(usage: Usage, target: Target, called: str) -> None:
+def _check_updates(usage: Usage, target: Target, label: str) -> None:
     if not usage.updates:
         return
     inputs = {term.name: term for term in target.inputs}
     unknown = next((name for name in usage.updates if name not in inputs), None)
     if unknown is not None:
-        raise SignatureError(f"updates= of {called} names {unknown!r}; the inputs are {_list(inputs)}")
+        raise SignatureError(f"updates= of {label} names {unknown!r}; the inputs are {_list(inputs)}")
     if len(usage.updates) != len(target.outputs):
         count = f"{len(usage.updates)} inputs for {len(target.outputs)} outputs"
-        raise SignatureError(f"updates= of {called} names {count}; each output is written over one input")
+        raise SignatureError(f"updates= of {label} names {count}; each output is written over one input")
     for name, output in zip(usage.updates, target.outputs, strict=True):
-        _require_alike(inputs[name], output, f"updates= of {called}")
+        _require_alike(inputs[name], output, f"updates= of {label}")
     if usage.init:
-        raise SignatureError(f"{called} has updates= and init=; what it updates holds the input already")
+        raise SignatureError(f"{label} has updates= and init=; what it updates holds the input already")
 
 
-def _require_alike(source: Term, output: Term, called: str) -> None:
+def _require_alike(source: Term, output: Term, label: str) -> None:
     if (source.element, source.dims or ()) != (output.element, output.dims or ()):
-        raise SignatureError(f"{called}: {source.name} is {source}, and {output.name} is {output}; they must be alike")
+        raise SignatureError(f"{label}: {source.name} is {source}, and {output.name} is {output}; they must be alike")
 
 
 # Where a decorator keeps the function that it was given: njit and jit, Triton's, vectorize, guvectorize, stencil.
@@ -249,10 +249,10 @@ def _attribute(value: Any, path: str) -> Any:
     return value
 
 
-def language_named(language: str, called: str) -> Language:
+def language_named(language: str, label: str) -> Language:
     """The language of a name. UnsupportedError where there is none of it."""
     if language not in LANGUAGES:
-        raise UnsupportedError(f"{called}: there is no language {language!r}; there are {', '.join(LANGUAGES)}")
+        raise UnsupportedError(f"{label}: there is no language {language!r}; there are {', '.join(LANGUAGES)}")
     return LANGUAGES[language]
 
 

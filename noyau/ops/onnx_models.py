@@ -109,8 +109,8 @@ def to_onnx(
     description = op.description
     wanted = _wanted(description, dtypes, dims, axes, constants)
     if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
-        told = f"opsets {OLDEST} to {onnx.defs.onnx_opset_version()} are written"
-        raise UnsupportedError(f"{op.name} does not become a model of opset {opset}: {told}")
+        message = f"opsets {OLDEST} to {onnx.defs.onnx_opset_version()} are written"
+        raise UnsupportedError(f"{op.name} does not become a model of opset {opset}: {message}")
     graph = _without_integers(trace_reference(description.reference, wanted), wanted)
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(target), export=True)
     maker = _Maker(description, wanted, graph, options.target)
@@ -169,8 +169,8 @@ def _instance(
 def _dtype(text: str, family: Family) -> DType:
     found = ELEMENTS.get(text)
     if not isinstance(found, DType) or found not in family.members:
-        known = ", ".join(member.value for member in family.members)
-        raise SignatureError(f"dtypes= has {text!r} for {family.value}, which is one of {known}")
+        names = ", ".join(member.value for member in family.members)
+        raise SignatureError(f"dtypes= has {text!r} for {family.value}, which is one of {names}")
     return found
 
 
@@ -195,8 +195,8 @@ def _integers(signature: Signature, dims: Mapping[str, int], name: str) -> dict[
     return {each: dims[each] for each in wanted}
 
 
-def _without_integers(graph: Graph, wanted: Specialization) -> Graph:
-    kept = [node for node in graph.nodes if node.output not in wanted.integers]
+def _without_integers(graph: Graph, specialization: Specialization) -> Graph:
+    kept = [node for node in graph.nodes if node.output not in specialization.integers]
     return replace(graph, nodes=tuple(kept))
 
 
@@ -239,32 +239,32 @@ class _Maker:
             return [self.by_hand(hand)]
         native = [name for name in GENERATIONS if LANGUAGES[name].is_native]
         if kernel not in native:
-            known = ", ".join([*native, *(each.name for each in self.description.kernels)])
-            raise SignatureError(f"{self.description.name} has no kernel {kernel!r} for a model; there are: {known}")
+            names = ", ".join([*native, *(each.name for each in self.description.kernels)])
+            raise SignatureError(f"{self.description.name} has no kernel {kernel!r} for a model; there are: {names}")
         return self.generated()
 
     def by_hand(self, kernel: UserKernel) -> ModelKernel:
         """A kernel in C of the op's own, for the whole of it."""
-        wanted = self.wanted
+        specialization = self.wanted
         if not LANGUAGES[kernel.language].is_native:
             raise InputError(f"{kernel.called} is in {kernel.language}; a model takes kernels in C alone")
         if kernel.usage.options.get("flags"):
             raise InputError(f"{kernel.called} asks for flags, and kernels of a model are built alike: leave them out")
-        reason = ineligible(kernel, self.description.reference, wanted.instance, wanted.constants)
+        reason = ineligible(kernel, self.description.reference, specialization.instance, specialization.constants)
         if reason:
             raise InputError(f"{kernel.called} does not go into a model: {reason}")
-        plain = c_source(kernel, wanted.instance, "kernel", wanted.constants)
+        plain = c_source(kernel, specialization.instance, "kernel", specialization.constants)
         told = hashlib.sha256(f"{self.target}\n{plain}".encode()).hexdigest()
         operator = f"{self.stem}_{told[:8]}"
         positions = spell(self.graph, self.writer, self.called)
         inputs = [
-            self.writer.constant(np.array(wanted.integers[v.name], v.dtype.numpy))
-            if v.name in wanted.integers
+            self.writer.constant(np.array(specialization.integers[v.name], v.dtype.numpy))
+            if v.name in specialization.integers
             else v.name
-            for v in wanted.instance.inputs
+            for v in specialization.instance.inputs
         ]
         fused = self.fused(operator, positions, inputs, self.graph)
-        return ModelKernel(fused, c_source(kernel, wanted.instance, operator, wanted.constants))
+        return ModelKernel(fused, c_source(kernel, specialization.instance, operator, specialization.constants))
 
     def generated(self) -> list[ModelKernel]:
         """The kernels of the reference: one kernel for all of it, or kernels and library calls in turn."""

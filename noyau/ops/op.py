@@ -139,8 +139,8 @@ class Op(OnTensors, Generic[P, R]):
         if name in self.kernels:
             return self.kernels[name].text
         if name not in LANGUAGES:
-            known = ", ".join((*self.kernels, *GENERATIONS))
-            raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {known}")
+            names = ", ".join((*self.kernels, *GENERATIONS))
+            raise SignatureError(f"{self.name} has no kernel {name!r}; there are: {names}")
         return self.generated(name).text
 
     def generated(
@@ -223,8 +223,8 @@ class Op(OnTensors, Generic[P, R]):
         every = {**reference.defaults, **given}
         if len(args) > len(names) or any(name not in every for name in names):
             count, inputs = len(args) + len(kwargs), "input" if len(names) == 1 else "inputs"
-            told = f"{count} {'is' if count == 1 else 'are'} given"
-            raise SignatureError(f"{self.name} takes {len(names)} {inputs} ({', '.join(names)}), and {told}")
+            message = f"{count} {'is' if count == 1 else 'are'} given"
+            raise SignatureError(f"{self.name} takes {len(names)} {inputs} ({', '.join(names)}), and {message}")
         return [every[name] for name in names], constants
 
     def known(self, constants: Mapping[str, Any]) -> dict[str, int]:
@@ -275,8 +275,8 @@ class Op(OnTensors, Generic[P, R]):
         numbers = usual_sizes(instance, sizes)
         unknown = next((name for name in sizes if name not in {**numbers, **known}), None)
         if unknown is not None:
-            told = ", ".join({**numbers, **dict.fromkeys(self.signature.integers)}) or "none"
-            raise SignatureError(f"{self.name} has no size {unknown}; its sizes are: {told}")
+            message = ", ".join({**numbers, **dict.fromkeys(self.signature.integers)}) or "none"
+            raise SignatureError(f"{self.name} has no size {unknown}; its sizes are: {message}")
         return tuple(a[()] if not a.shape else a for a in make(instance, numbers, {**known, **numbers}, rng))
 
     @overload
@@ -384,9 +384,9 @@ def _require_bound(signature: Signature, description: Description) -> None:
     given = {*description.sizes, *description.reference.constants}
     unbound = unbound_names(signature, given)
     if unbound:
-        told = f"nothing gives the size {unbound[0]}"
+        message = f"nothing gives the size {unbound[0]}"
         remedy = f"say sizes={{{unbound[0]!r}: ...}}, or let an integer parameter be named so"
-        raise SignatureError(f'{description.name}: {told} of "{brief(signature)}"; {remedy}')
+        raise SignatureError(f'{description.name}: {message} of "{brief(signature)}"; {remedy}')
     unused = next((name for name in description.sizes if name not in signature.sizes), None)
     if unused is not None:
         raise SignatureError(f'{description.name}: sizes= names {unused}, and "{brief(signature)}" has no such dim')
@@ -400,11 +400,11 @@ def _require_maker(inputs: Inputs, title: str) -> None:
         raise SignatureError(f"inputs= of {title} is a function of rng, then of sizes with usual values: rng, n=500")
 
 
-def _whole(value: Any, called: str) -> int:
+def _whole(value: Any, label: str) -> int:
     try:
         size = operator.index(value)
     except TypeError:
-        raise SignatureError(f"{called} is {value!r}, and a size is an integer") from None
+        raise SignatureError(f"{label} is {value!r}, and a size is an integer") from None
     if isinstance(value, bool) or size < 0:
-        raise SignatureError(f"{called} is {value!r}, and a size is never negative or a bool")
+        raise SignatureError(f"{label} is {value!r}, and a size is never negative or a bool")
     return size

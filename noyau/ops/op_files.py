@@ -31,13 +31,13 @@ def load_op(target: str) -> Op[Any, Any]:
 def _op_of(values: Mapping[str, Any], place: str, wanted: str) -> Op[Any, Any]:
     """The op that a file defines, by its name or as the only one."""
     found = {name: value for name, value in values.items() if isinstance(value, Op)}
-    known = ", ".join(found)
+    names = ", ".join(found)
     if not found:
         raise InputError(f"{place} has no op{f' {wanted!r}' if wanted else ''}; {_OPS}")
     if wanted and wanted not in found:
-        raise InputError(f"{place} has no op {wanted!r}; its ops are: {known}")
+        raise InputError(f"{place} has no op {wanted!r}; its ops are: {names}")
     if not wanted and len(found) != 1:
-        raise InputError(f"{place} has {len(found)} ops ({known}); say which: {place}::NAME")
+        raise InputError(f"{place} has {len(found)} ops ({names}); say which: {place}::NAME")
     return found[wanted] if wanted else next(iter(found.values()))
 
 
@@ -137,8 +137,8 @@ def _run(path: Path) -> dict[str, Any]:
     except Exception as fault:
         missing = (fault.name or "").partition(".")[0] if isinstance(fault, ModuleNotFoundError) else ""
         if missing in _EXTRAS:
-            told = f"{path} needs {missing}, which is not installed; run: pip install 'noyau[{_EXTRAS[missing]}]'"
-            raise MissingExtraError(told) from fault
+            message = f"{path} needs {missing}, which is not installed; run: pip install 'noyau[{_EXTRAS[missing]}]'"
+            raise MissingExtraError(message) from fault
         raise InputError(f"{path} fails with {type(fault).__name__}: {fault}") from fault
     finally:
         sys.path.remove(str(path.absolute().parent))

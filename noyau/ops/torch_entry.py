@@ -79,8 +79,8 @@ class OnTensors:
 
     def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
         """Explain what a call with tensors would run."""
-        made: Explanation = tensor_calls(self.calls).explain(arguments, constants)
-        return made
+        explanation: Explanation = tensor_calls(self.calls).explain(arguments, constants)
+        return explanation
 
     # Dynamo calls these as it traces, and takes what they give as constants (torch.compiler.assume_constant_result). Of
     # the op itself it guards nothing then; but the token, a text, it does, since that is an argument.

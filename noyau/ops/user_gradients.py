@@ -67,17 +67,17 @@ def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[s
 
 def _known(graph: Graph) -> dict[str, Node]:
     """The values that a gradient may be computed of, by the names of parameters."""
-    known = {node.output: node for node in graph.inputs}
+    nodes = {node.output: node for node in graph.inputs}
     ends = [graph[name] for name in dict.fromkeys(graph.outputs)]
     for node in ends:
-        known.setdefault(node.output, replace(node, kind=Input(), inputs=()))
+        nodes.setdefault(node.output, replace(node, kind=Input(), inputs=()))
     for node in ends:
         if node.dtype.is_float:
             made = Node(gradient_name(node.output), Input(), (), node.dtype, node.shape)
-            known.setdefault(made.output, made)
+            nodes.setdefault(made.output, made)
             if len(ends) == 1:
-                known.setdefault(ALONE, made)
-    return known
+                nodes.setdefault(ALONE, made)
+    return nodes
 
 
 def _wanted(
@@ -93,8 +93,8 @@ def _wanted(
     follow(_gradients(function, [node.output for node in inputs], there), inputs, None, constants, sizes)
     if len(there) != len(floats):
         names = ", ".join(node.output for node in floats)
-        told = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
-        raise SignatureError(f"{_called(function)} {told}; None stands for none")
+        message = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
+        raise SignatureError(f"{_called(function)} {message}; None stands for none")
     return [node for node, given in zip(floats, there, strict=True) if given]
 
 

@@ -74,8 +74,8 @@ def file_of(text: str, *made_for: str) -> Path:
         except OSError as error:
             with contextlib.suppress(OSError):
                 fresh.unlink()
-            told = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
-            raise OutputError(told) from error
+            message = f"the cache folder {home} cannot be written: {error.strerror}; make room there"
+            raise OutputError(message) from error
         _shrink(home.parent, home)
     return path
 

@@ -29,66 +29,66 @@ class Roles:
     in_pieces: bool = False
 
 
-def roles_of(prototype: Prototype, usage: Usage, target: Target, called: str) -> Roles:
+def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> Roles:
     """The roles of a C function's parameters. SignatureError where one does not fit, with its name.
 
     Where each parameter bears the name of an input, an output, a size or a constant, that is what it stands for, in any
     order, and sizes and constants may be left out. Else they are the inputs, the outputs, the sizes in the order of the
     signature, and the constants. `int64_t begin` and `int64_t end`, wherever they stand, are the range that a call is
     for, unless the op has these names; `args=` leaves them out."""
-    in_pieces = _in_pieces(prototype, usage, target, called)
+    in_pieces = _in_pieces(prototype, usage, target, label)
     whole, prototype = prototype, _without_range(prototype) if in_pieces else prototype
-    returned = _returned(prototype, usage, target, called)
+    returned = _returned(prototype, usage, target, label)
     if returned is not None and in_pieces:
-        raise SignatureError(
-            f"{called} is called for pieces of its work, and returns {returned}: write it by a pointer"
-        )
+        raise SignatureError(f"{label} is called for pieces of its work, and returns {returned}: write it by a pointer")
     if usage.args is not None:
-        return Roles(None, returned, _is_status(prototype, returned, called), in_pieces)
+        return Roles(None, returned, _is_status(prototype, returned, label), in_pieces)
     written = [] if usage.updates else [term.name for term in target.outputs if term.name != returned]
     ends = [*(term.name for term in target.inputs), *written]
     constants = dict.fromkeys((*target.constants, *usage.constants))
     expected = [*ends, *(name for name in _sizes(target) if name not in ends), *target.constants]
     given = [parameter.name for parameter in prototype.parameters]
     if set(given) <= {*expected, *constants}:
-        names = _by_name(given, ends, called)
+        names = _by_name(given, ends, label)
     else:
-        names = _by_position(given, expected, called)
+        names = _by_position(given, expected, label)
     for parameter, name in zip(prototype.parameters, names, strict=True):
-        _check(parameter, name, target, usage, called)
+        _check(parameter, name, target, usage, label)
     if in_pieces:
         left = iter(names)
         names = [each.name if each.name in RANGE else next(left) for each in whole.parameters]
-    return Roles(tuple(names), returned, _is_status(prototype, returned, called), in_pieces)
+    return Roles(tuple(names), returned, _is_status(prototype, returned, label), in_pieces)
 
 
-def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, called: str) -> str:
+def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, label: str) -> str:
     """The reason why a function does not take arrays of the instance's dtypes, or nothing."""
     values = {value.name: value for value in (*instance.inputs, *instance.outputs)}
     for parameter, name in zip(prototype.parameters, names, strict=True):
         value = values.get(name)
         if value is not None and parameter.is_known and not _takes(parameter, value.dtype):
-            return f"{called}: the parameter {str(parameter)!r} cannot hold {name}: {value}"
+            return f"{label}: the parameter {str(parameter)!r} cannot hold {name}: {value}"
     return ""
 
 
-def _in_pieces(prototype: Prototype, usage: Usage, target: Target, called: str) -> bool:
+def _in_pieces(prototype: Prototype, usage: Usage, target: Target, label: str) -> bool:
     """Whether the function takes a range. SignatureError where it takes half of one, or one that is no int64_t."""
     known = {*target.names, *usage.constants}
     found = [each for each in prototype.parameters if each.name in RANGE and each.name not in known]
     if known & {*RANGE} or not found:
         if usage.launch is not None:
-            told = f"{prototype.entry} takes no int64_t begin and end, and is called once: take both, or leave it out"
-            raise SignatureError(f"launch= of {called} says how far pieces go, and {told}")
+            message = (
+                f"{prototype.entry} takes no int64_t begin and end, and is called once: take both, or leave it out"
+            )
+            raise SignatureError(f"launch= of {label} says how far pieces go, and {message}")
         return False
     if sorted(each.name for each in found) != sorted(RANGE):
-        told = " and ".join(each.name for each in found)
+        message = " and ".join(each.name for each in found)
         raise SignatureError(
-            f"{called} takes {told} alone; one that is called for pieces takes begin and end, once each"
+            f"{label} takes {message} alone; one that is called for pieces takes begin and end, once each"
         )
     for each in found:
         if each.is_pointer or each.dtypes != (DType.I64,):
-            raise SignatureError(f"{called}: the parameter {str(each)!r} is a place in a range: int64_t {each.name}")
+            raise SignatureError(f"{label}: the parameter {str(each)!r} is a place in a range: int64_t {each.name}")
     return True
 
 
@@ -100,32 +100,32 @@ def _sizes(target: Target) -> tuple[str, ...]:
     return target.signature.sizes if target.signature else ()
 
 
-def _by_name(given: Sequence[str], ends: Sequence[str], called: str) -> list[str]:
+def _by_name(given: Sequence[str], ends: Sequence[str], label: str) -> list[str]:
     missing = next((name for name in ends if name not in given), None)
     if missing is not None:
-        raise SignatureError(f"{called}: no parameter is named {missing}; say with args= what it is called with")
+        raise SignatureError(f"{label}: no parameter is named {missing}; say with args= what it is called with")
     twice = next((name for name in given if list(given).count(name) > 1), None)
     if twice is not None:
-        raise SignatureError(f"{called}: two parameters are named {twice}")
+        raise SignatureError(f"{label}: two parameters are named {twice}")
     return list(given)
 
 
-def _by_position(given: Sequence[str], expected: Sequence[str], called: str) -> list[str]:
+def _by_position(given: Sequence[str], expected: Sequence[str], label: str) -> list[str]:
     if len(given) != len(expected):
-        told = f"{called} has {len(given)} parameters ({', '.join(given)})"
+        message = f"{label} has {len(given)} parameters ({', '.join(given)})"
         strange = next(name for name in given if name not in expected)
         wanted = f"{len(expected)} are expected by position ({', '.join(expected)})"
-        raise SignatureError(f"{told}; {strange} is no name of the op, and {wanted}; rename them, or say args=")
+        raise SignatureError(f"{message}; {strange} is no name of the op, and {wanted}; rename them, or say args=")
     for name, stands_for in zip(given, expected, strict=True):
         if name != stands_for and name in expected:
-            told = f"the parameter {name} stands where {stands_for} is expected by position"
+            message = f"the parameter {name} stands where {stands_for} is expected by position"
             raise SignatureError(
-                f"{called}: {told}; name all of them as the op does ({', '.join(expected)}), or say args="
+                f"{label}: {message}; name all of them as the op does ({', '.join(expected)}), or say args="
             )
     return list(expected)
 
 
-def _returned(prototype: Prototype, usage: Usage, target: Target, called: str) -> str | None:
+def _returned(prototype: Prototype, usage: Usage, target: Target, label: str) -> str | None:
     """The output that the function returns, if it does."""
     scalar = len(target.outputs) == 1 and not target.outputs[0].dims and not usage.updates
     if usage.returns is None:
@@ -139,19 +139,19 @@ def _returned(prototype: Prototype, usage: Usage, target: Target, called: str) -
     if not wanted:
         return None
     if not scalar:
-        raise SignatureError(f"{called}: a C function returns a scalar result alone; write the others through pointers")
+        raise SignatureError(f"{label}: a C function returns a scalar result alone; write the others through pointers")
     output = target.outputs[0]
     if prototype.returns == "void" or (prototype.result and not _holds(prototype.result, output)):
-        raise SignatureError(f"{called} returns {prototype.returns}, and the result {output.name} is {output}")
+        raise SignatureError(f"{label} returns {prototype.returns}, and the result {output.name} is {output}")
     return output.name
 
 
-def _is_status(prototype: Prototype, returned: str | None, called: str) -> bool:
+def _is_status(prototype: Prototype, returned: str | None, label: str) -> bool:
     if returned is not None or prototype.returns == "void":
         return False
     if prototype.returns not in STATUS:
         what = "void, or int32_t for a status, 0 where all went well"
-        raise SignatureError(f"{called} returns {prototype.returns}; a kernel that fills its outputs returns {what}")
+        raise SignatureError(f"{label} returns {prototype.returns}; a kernel that fills its outputs returns {what}")
     return True
 
 
@@ -164,11 +164,11 @@ def members(element: Element) -> tuple[DType, ...]:
     return element.members if isinstance(element, Family) else (element,)
 
 
-def _check(parameter: Parameter, name: str, target: Target, usage: Usage, called: str) -> None:
+def _check(parameter: Parameter, name: str, target: Target, usage: Usage, label: str) -> None:
     """SignatureError where a parameter cannot be what it stands for."""
     terms = {term.name: term for term in (*target.inputs, *target.outputs)}
     term, is_output = terms.get(name), any(term.name == name for term in target.outputs)
-    where = f"{called}: the parameter {str(parameter)!r}"
+    where = f"{label}: the parameter {str(parameter)!r}"
     if term is None:
         if parameter.is_pointer:
             raise SignatureError(f"{where} is a pointer, and {name} is a number")
@@ -177,8 +177,8 @@ def _check(parameter: Parameter, name: str, target: Target, usage: Usage, called
         return
     by_value = term.dims is None and not is_output
     if by_value == parameter.is_pointer:
-        wanted = "comes by value" if by_value else "comes as a pointer to its first cell"
-        raise SignatureError(f"{where} does not fit: {name}: {term} {wanted}")
+        expected = "comes by value" if by_value else "comes as a pointer to its first cell"
+        raise SignatureError(f"{where} does not fit: {name}: {term} {expected}")
     if parameter.is_const and (is_output or name in usage.updates):
         raise SignatureError(f"{where} is const, and {name} is written")
     if parameter.is_known and not any(_takes(parameter, dtype) for dtype in members(term.element)):

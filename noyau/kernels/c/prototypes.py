@@ -80,20 +80,18 @@ class Prototype:
         return _TYPES.get(self.returns, ())
 
 
-def prototype_of(text: str, entry: str, called: str, language: str = "c") -> Prototype:
+def prototype_of(text: str, entry: str, label: str, language: str = "c") -> Prototype:
     """Read the prototype of a function that a text defines. SignatureError where it does not, or cannot be read."""
     defined = _defined(text, language)
     function = next((each for each in defined if each.name == entry), None)
     if function is None:
-        known = ", ".join(each.name for each in defined) or "none"
-        raise SignatureError(f"{called} defines no function {entry}; those it defines: {known}")
+        names = ", ".join(each.name for each in defined) or "none"
+        raise SignatureError(f"{label} defines no function {entry}; those it defines: {names}")
     if "*" in function.head:
-        raise SignatureError(
-            f"{called}: {entry} returns a pointer; it may return nothing, a status, or a scalar result"
-        )
+        raise SignatureError(f"{label}: {entry} returns a pointer; it may return nothing, a status, or a scalar result")
     groups = [(_words(group), _plain(text, group)) for group in _groups(function.parameters)]
     parameters = [
-        _parameter(group, f"{called}: the parameter {plain!r}", number)
+        _parameter(group, f"{label}: the parameter {plain!r}", number)
         for number, (group, plain) in enumerate(groups, 1)
         if plain != "void"
     ]

@@ -180,8 +180,8 @@ def _followed(function: Callable[..., Any] | None, call: NativeCall, where: str)
     except (TypeError, ValueError, AttributeError) as fault:
         if isinstance(fault, NoyauError):
             raise
-        told = f"{where} cannot be followed where sizes are names: {fault}"
-        raise SignatureError(f"{told}; it may use + - * // % over sizes, shape, stride(i) and numel()") from None
+        message = f"{where} cannot be followed where sizes are names: {fault}"
+        raise SignatureError(f"{message}; it may use + - * // % over sizes, shape, stride(i) and numel()") from None
 
 
 def _extent(call: NativeCall) -> Dim:
@@ -189,8 +189,8 @@ def _extent(call: NativeCall) -> Dim:
     launch, first, where = call.kernel.usage.launch, call.instance.outputs[0], f"launch= of {call.kernel.called}"
     if launch is None:
         if not first.shape:
-            told = f"begin and end go over the first dim of the first output, and {first.name} has none"
-            raise SignatureError(f"{call.kernel.called}: {told}; say with launch= how far they go")
+            message = f"begin and end go over the first dim of the first output, and {first.name} has none"
+            raise SignatureError(f"{call.kernel.called}: {message}; say with launch= how far they go")
         return first.shape[0]
     if isinstance(launch, str):
         return dict(call.instance.sizes)[launch]
@@ -201,8 +201,8 @@ def _extent(call: NativeCall) -> Dim:
         case int() if not isinstance(given, bool) and given >= 0:
             return Dim.of(given)
         case _:
-            told = "give the name of a size, or a function that gives a number or arithmetic over sizes"
-            raise SignatureError(f"{where} gives {given!r} for how far begin and end go; {told}")
+            message = "give the name of a size, or a function that gives a number or arithmetic over sizes"
+            raise SignatureError(f"{where} gives {given!r} for how far begin and end go; {message}")
 
 
 def _argument(given: Any, call: NativeCall, parameter: Parameter, where: str) -> CallArgument:

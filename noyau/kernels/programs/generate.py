@@ -102,7 +102,7 @@ class GeneratedProgram:
 
 
 def generate(
-    description: Description, wanted: Specialization, language: str = "c", options: Options | None = None
+    description: Description, specialization: Specialization, language: str = "c", options: Options | None = None
 ) -> GeneratedProgram:
     """The kernels of an op's reference in a language, by its own schedule unless `options` say otherwise.
 
@@ -111,18 +111,18 @@ def generate(
     generation = GENERATIONS.get(language)
     if generation is None:
         *others, last = GENERATIONS
-        known = f"{', '.join(others)} and {last}"
-        raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {known} are")
-    graph, specialised = trace_with_sizes(description.reference, wanted)
+        names = f"{', '.join(others)} and {last}"
+        raise UnsupportedError(f"{description.name}: no kernels are generated in {language!r} yet; {names} are")
+    graph, specialised = trace_with_sizes(description.reference, specialization)
     if not generation.has_float8 and any(node.dtype.is_float8 for node in graph.nodes):
         raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
-    layouts = [wanted.layout(at) for at in range(len(wanted.instance.inputs))]
+    layouts = [specialization.layout(at) for at in range(len(specialization.instance.inputs))]
     try:
         made = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
-    text = print_program(made, language, f"{description.name}: {wanted.instance}")
-    return GeneratedProgram(description.name, language, wanted, graph, specialised, made, text)
+    text = print_program(made, language, f"{description.name}: {specialization.instance}")
+    return GeneratedProgram(description.name, language, specialization, graph, specialised, made, text)
 
 
 def _called(name: str, language: str) -> str:
@@ -134,11 +134,11 @@ def _called(name: str, language: str) -> str:
 def generate_usual(description: Description, instance: Instance, language: str) -> GeneratedProgram:
     """As `generate`, for the constants at their defaults; of a reference that asks a size for its number, for usual
     sizes."""
-    wanted = Specialization(instance, description.reference.constants)
+    specialization = Specialization(instance, description.reference.constants)
     try:
-        return generate(description, wanted, language)
+        return generate(description, specialization, language)
     except UnsupportedError:
-        return generate(description, replace(wanted, sizes=usual_sizes(instance, {})), language)
+        return generate(description, replace(specialization, sizes=usual_sizes(instance, {})), language)
 
 
 def program_in(
@@ -176,41 +176,41 @@ def _is_torch_s(graph: Graph) -> bool:
     )
 
 
-def print_program(made: Program, language: str, comment: str) -> str:
+def print_program(program: Program, language: str, comment: str) -> str:
     """The text of all kernels of a program; none gives the comment alone."""
-    return GENERATIONS[language].printer(made.kernels, comment)
+    return GENERATIONS[language].printer(program.kernels, comment)
 
 
-def trace_reference(reference: Reference, wanted: Specialization) -> Graph:
+def trace_reference(reference: Reference, specialization: Specialization) -> Graph:
     """The graph of a reference, with every input of the instance, in order. UnsupportedError with the line of what
     cannot be traced."""
-    return trace_with_sizes(reference, wanted)[0]
+    return trace_with_sizes(reference, specialization)[0]
 
 
-def lazy_graph(reference: Reference, wanted: Specialization) -> Callable[[], Graph | None]:
+def lazy_graph(reference: Reference, specialization: Specialization) -> Callable[[], Graph | None]:
     """The graph of a reference, traced when it is first asked for; None where it cannot be."""
 
     @cache
     def spelt() -> Graph | None:
         try:
-            return trace_reference(reference, wanted)
+            return trace_reference(reference, specialization)
         except NoyauError:
             return None
 
     return spelt
 
 
-def trace_with_sizes(reference: Reference, wanted: Specialization) -> tuple[Graph, Mapping[str, int]]:
+def trace_with_sizes(reference: Reference, specialization: Specialization) -> tuple[Graph, Mapping[str, int]]:
     """As `trace_reference`, and the sizes that the reference asked for as numbers."""
     if reference.outputs:
-        told = "it fills its outputs, so it is evaluated and not traced"
-        raise UnsupportedError(f"the reference {reference.name} has no graph: {told}; let it return them")
-    instance = wanted.instance
-    inputs = [_input(value, wanted.integers) for value in instance.inputs]
+        message = "it fills its outputs, so it is evaluated and not traced"
+        raise UnsupportedError(f"the reference {reference.name} has no graph: {message}; let it return them")
+    instance = specialization.instance
+    inputs = [_input(value, specialization.integers) for value in instance.inputs]
     results = [Node(v.name, Input(), (), v.dtype, v.shape) for v in instance.outputs]
-    found = follow(reference.function, inputs, results, wanted.constants, wanted.sizes or None)
-    known = {node.output: node for node in found.inputs}
-    given = [known.get(v.name, Node(v.name, Input(), (), v.dtype, v.shape)) for v in instance.inputs]
+    found = follow(reference.function, inputs, results, specialization.constants, specialization.sizes or None)
+    nodes = {node.output: node for node in found.inputs}
+    given = [nodes.get(v.name, Node(v.name, Input(), (), v.dtype, v.shape)) for v in instance.inputs]
     made = [node for node in found.graph.nodes if not isinstance(node.kind, Input)]
     return replace(found.graph, nodes=(*given, *made)), found.specialised
 
@@ -238,14 +238,14 @@ def specialization_of(
     return Specialization(bound.instance, constants, integers, layouts, bound.sizes, device)
 
 
-def key_of(wanted: Specialization) -> Key:
+def key_of(specialization: Specialization) -> Key:
     """The key that tells calls apart."""
     return (
-        wanted.instance,
-        constants_key(wanted.constants),
-        constants_key(wanted.integers),
-        wanted.layouts,
-        wanted.device,
+        specialization.instance,
+        constants_key(specialization.constants),
+        constants_key(specialization.integers),
+        specialization.layouts,
+        specialization.device,
     )
 
 

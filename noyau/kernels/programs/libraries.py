@@ -21,9 +21,9 @@ Permute: TypeAlias = Callable[[Any, tuple[int, ...]], Any]
 Step: TypeAlias = Callable[[Sequence[Array], Sizes], Array]
 
 
-def call(graph: Graph, given: Sequence[Array], sizes: Mapping[str, int]) -> Array:
+def call(graph: Graph, arrays: Sequence[Array], sizes: Mapping[str, int]) -> Array:
     """The one output of a graph of views, constants and one value, for its inputs in order."""
-    return prepare(graph)(given, sizes)
+    return prepare(graph)(arrays, sizes)
 
 
 def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
@@ -164,8 +164,8 @@ def product(equation: str) -> Product:
     return Product((alone[0], alone[1]), orders, len(batch), sides, turned)
 
 
-def _order(term: str, wanted: Sequence[str]) -> tuple[int, ...] | None:
-    order = tuple(term.index(letter) for letter in wanted)
+def _order(term: str, names: Sequence[str]) -> tuple[int, ...] | None:
+    order = tuple(term.index(letter) for letter in names)
     return None if order == tuple(range(len(order))) else order
 
 

@@ -52,8 +52,8 @@ class BuiltProgram:
 
     def in_memory(self, arrays: Sequence[Array]) -> list[Array]:
         """The arrays as kernels take them."""
-        wanted = self.generated.wanted
-        return [wanted.layout(at).in_memory(np.asarray(array)) for at, array in enumerate(arrays)]
+        specialization = self.generated.wanted
+        return [specialization.layout(at).in_memory(np.asarray(array)) for at, array in enumerate(arrays)]
 
     def run(self, arrays: Sequence[Array], call: Call) -> list[Array]:
         """Every step in order."""
@@ -108,13 +108,13 @@ def _native(library: Path, kernel: Kernel) -> Native:
 
 
 def _results(
-    step: Step, given: Sequence[Array], sizes: Mapping[str, int], kernels: Iterator[BuiltKernel], call: Call
+    step: Step, arrays: Sequence[Array], sizes: Mapping[str, int], kernels: Iterator[BuiltKernel], call: Call
 ) -> list[Array]:
     match step:
         case KernelStep():
-            return call(next(kernels), given)
+            return call(next(kernels), arrays)
         case LibraryStep(graph):
-            return [libraries.call(graph, given, sizes)]
+            return [libraries.call(graph, arrays, sizes)]
         case _:
             assert_never(step)
 

@@ -46,11 +46,11 @@ def open_kernel(kernel: UserKernel, instance: Instance, constants: Mapping[str, 
     """The kernel for an instance. SignatureError where it does not take it; where there is no GPU, UnsupportedError for
     what Triton's interpreter does not calculate in: it takes bfloat16 for integers."""
     if not torch.cuda.is_available() and any(value.dtype is DType.BF16 for value in instance.inputs):
-        told = "Triton's interpreter takes bfloat16 for integers: a check of that needs a GPU"
+        message = "Triton's interpreter takes bfloat16 for integers: a check of that needs a GPU"
         terms = kernel.target.signature.inputs if kernel.target.signature else ()
         if any(term.element is DType.BF16 for term in terms):
-            raise UnsupportedError(told)
-        raise SignatureError(f"{kernel.called}: {told}")
+            raise UnsupportedError(message)
+        raise SignatureError(f"{kernel.called}: {message}")
     return TritonKernel(kernel, instance, constants)
 
 

@@ -95,12 +95,12 @@ class TritonKernel:
             ]
             return self.fill(plan, inputs, outputs)
 
-    def into(self, given: Sequence[Any], outputs: Sequence[torch.Tensor]) -> None:
+    def into(self, arguments: Sequence[Any], outputs: Sequence[torch.Tensor]) -> None:
         """One launch on arrays that are prepared: what is updated was copied, outputs hold what they should."""
-        device = self.device_of(given)
-        plan = self.plan(given, device)
+        device = self.device_of(arguments)
+        plan = self.plan(arguments, device)
         with guard(device):
-            self.launch(plan, (*given, *outputs))
+            self.launch(plan, (*arguments, *outputs))
 
     def fill(self, plan: LaunchPlan, inputs: list[Any], outputs: list[torch.Tensor]) -> list[torch.Tensor]:
         """The results, once what they hold before is there."""
@@ -130,19 +130,19 @@ class TritonKernel:
             raise
         except Exception as fault:
             if type(fault).__module__.startswith("triton.compiler"):
-                told = " ".join(str(fault).split())[:400]
-                raise CheckError(f"{self.kernel.called} does not compile: {type(fault).__name__}: {told}") from fault
+                message = " ".join(str(fault).split())[:400]
+                raise CheckError(f"{self.kernel.called} does not compile: {type(fault).__name__}: {message}") from fault
             raise
 
     # ---- what is found out once for calls that are alike
 
-    def plan(self, given: Sequence[Any], device: torch.device) -> LaunchPlan:
+    def plan(self, arguments: Sequence[Any], device: torch.device) -> LaunchPlan:
         """The plan of a call with these shapes, made once."""
-        key = (device, *map(_told, given), *self.asked_numbers(given).items())
+        key = (device, *map(_told, arguments), *self.asked_numbers(arguments).items())
         found = self.plans.get(key)
         if found is None:
             require_free(self.kernel.called)
-            found = self.planned(given, device)
+            found = self.planned(arguments, device)
             self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: found}
         return found
 
@@ -160,17 +160,17 @@ class TritonKernel:
         arguments = self.arguments(offers)
         return LaunchPlan(tuple(shapes), self.init(offers), arguments, self.by_name(named, arguments), grid, offers)
 
-    def asked_numbers(self, given: Sequence[Any]) -> dict[str, Any]:
+    def asked_numbers(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """The run-time scalars that the author's functions ask for, by name."""
-        pairs = zip(self.instance.inputs, given, strict=True)
+        pairs = zip(self.instance.inputs, arguments, strict=True)
         return {v.name: _number(v, each) for v, each in pairs if v.scalar and v.name in self.asked}
 
     def buffers(
-        self, given: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: DeviceProperties
+        self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: DeviceProperties
     ) -> dict[str, Buffer]:
         """The inputs and the outputs as the author's functions see them."""
         found = {}
-        for value, each in zip(self.instance.inputs, given, strict=True):
+        for value, each in zip(self.instance.inputs, arguments, strict=True):
             shape, strides = (tuple(each.shape), tuple(each.stride())) if isinstance(each, torch.Tensor) else ((), ())
             found[value.name] = Buffer(value.name, shape, strides, value.dtype.numpy, device)
         for value, shape in zip(self.instance.outputs, shapes, strict=True):
@@ -234,10 +234,10 @@ class TritonKernel:
             if self.constants.get(name, value) != value and name not in self.taken.named and name not in asked:
                 raise SignatureError(f"{called} does not take the constant {name}, which is not its default")
 
-    def device_of(self, given: Sequence[Any]) -> torch.device:
+    def device_of(self, arguments: Sequence[Any]) -> torch.device:
         """The device of the tensors. UnsupportedError where it cannot run there."""
         found: torch.device = next(
-            (each.device for each in given if isinstance(each, torch.Tensor)), torch.device("cpu")
+            (each.device for each in arguments if isinstance(each, torch.Tensor)), torch.device("cpu")
         )
         if found.type == "cpu" and not is_interpreted(self.kernel.function):
             raise UnsupportedError(
@@ -246,22 +246,22 @@ class TritonKernel:
             )
         return found
 
-    def laid(self, given: Sequence[Any]) -> list[Any]:
+    def laid(self, arguments: Sequence[Any]) -> list[Any]:
         """The inputs as it takes them: packed, unless what its author says asks for strides."""
         strided = asks_strides(self.kernel)
-        values = zip(self.instance.inputs, given, strict=True)
+        values = zip(self.instance.inputs, arguments, strict=True)
         return [_number(v, each) if v.scalar else each if strided else each.contiguous() for v, each in values]
 
 
-def as_grid(given: Any, called: str) -> tuple[int, ...]:
+def as_grid(given: Any, label: str) -> tuple[int, ...]:
     """Programs along each axis. SignatureError for what is none, DeviceError for more than CUDA takes."""
     grid = given if isinstance(given, tuple | list) else (given,)
     whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) and each >= 0 for each in grid)
     if not whole or not 1 <= len(grid) <= _AXES:
         raise SignatureError(
-            f"launch= of {called} gives {given!r}; in triton it gives programs along one to three axes: (n // 128,)"
+            f"launch= of {label} gives {given!r}; in triton it gives programs along one to three axes: (n // 128,)"
         )
-    require_grid(called, grid)
+    require_grid(label, grid)
     return tuple(int(each) for each in grid)
 
 
@@ -324,9 +324,9 @@ def _shaped(each: Any) -> np.ndarray:
     return np.broadcast_to(np.int8(0), tuple(each.shape) if isinstance(each, torch.Tensor) else ())
 
 
-def _integers(instance: Instance, given: Sequence[Any]) -> dict[str, int]:
+def _integers(instance: Instance, arguments: Sequence[Any]) -> dict[str, int]:
     """Integer parameters, which may be sizes."""
-    pairs = zip(instance.inputs, given, strict=True)
+    pairs = zip(instance.inputs, arguments, strict=True)
     return {v.name: int(each) for v, each in pairs if v.scalar and isinstance(each, int) and not isinstance(each, bool)}
 
 

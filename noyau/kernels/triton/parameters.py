@@ -74,15 +74,15 @@ def without_tuner(function: Any) -> Any:
     return made
 
 
-def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, called: str) -> ParameterBinding:
+def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, label: str) -> ParameterBinding:
     """Bind each parameter: by its name; else the first ones are the inputs, then the outputs.
 
     SignatureError where one is nothing that is known, where an output is not taken, or where `usage` says what a kernel
     in Triton does not have."""
-    _check_usage(usage, called)
-    names = list(parameters_of(python_function(function), called))
+    _check_usage(usage, label)
+    names = list(parameters_of(python_function(function), label))
     meta, own = meta_names(function), usage.constants
-    _check_constants(usage, names, meta, called)
+    _check_constants(usage, names, meta, label)
     named = [name for name in names if name in own or name in target.constants]
     arrays = [name for name in names if name not in named and name not in meta]
     if usage.args is not None:
@@ -93,15 +93,15 @@ def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, 
     if all(name in known for name in arrays):
         missed = next((term.name for term in outputs if term.name not in arrays), None)
         if missed is not None:
-            raise SignatureError(f"{called} does not take the output {missed}; say with args= what it is called with")
+            raise SignatureError(f"{label} does not take the output {missed}; say with args= what it is called with")
         return ParameterBinding(tuple((name, name) for name in arrays), tuple(named))
     by_place = list(zip(arrays, ends, strict=False))
     rest = arrays[len(ends) :]
     strange = next((name for name in rest if name not in known), None)
     if len(arrays) < len(ends) or strange is not None:
         what = f"takes {strange}" if strange else f"takes {', '.join(arrays) or 'nothing'}"
-        told = f"by position {', '.join(ends)}, by name sizes and constants"
-        raise SignatureError(f"{called} {what}, and there are {told}; say with args= what it is called with")
+        message = f"by position {', '.join(ends)}, by name sizes and constants"
+        raise SignatureError(f"{label} {what}, and there are {message}; say with args= what it is called with")
     return ParameterBinding((*by_place, *((name, name) for name in rest)), tuple(named))
 
 
@@ -117,21 +117,21 @@ def options_of(usage: Usage) -> dict[str, Any]:
     return {**usage.options, **{name: value for name, value in own.items() if name in OPTIONS}}
 
 
-def _check_usage(usage: Usage, called: str) -> None:
+def _check_usage(usage: Usage, label: str) -> None:
     if usage.launch is None:
-        raise SignatureError(f"{called} is in triton, and nothing says how many programs it has: give launch=")
+        raise SignatureError(f"{label} is in triton, and nothing says how many programs it has: give launch=")
     if usage.returns:
-        raise SignatureError(f"{called} has returns=True, and a kernel in triton returns nothing: it fills its outputs")
+        raise SignatureError(f"{label} has returns=True, and a kernel in triton returns nothing: it fills its outputs")
     unknown = next((name for name in usage.options if name not in OPTIONS), None)
     if unknown is not None:
-        raise SignatureError(f"options= of {called} has {unknown!r}; of triton there are {', '.join(OPTIONS)}")
+        raise SignatureError(f"options= of {label} has {unknown!r}; of triton there are {', '.join(OPTIONS)}")
 
 
-def _check_constants(usage: Usage, names: Sequence[str], meta: Sequence[str], called: str) -> None:
+def _check_constants(usage: Usage, names: Sequence[str], meta: Sequence[str], label: str) -> None:
     for name in usage.constants:
         if name in meta:
-            raise SignatureError(f"constants= of {called} gives {name}, which its tuner or its heuristics give")
+            raise SignatureError(f"constants= of {label} gives {name}, which its tuner or its heuristics give")
         if name not in names and name not in OPTIONS:
             raise SignatureError(
-                f"constants= of {called} gives {name}; it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
+                f"constants= of {label} gives {name}; it takes {', '.join(names)}, and a launch {', '.join(OPTIONS)}"
             )

@@ -112,9 +112,9 @@ def unpatch(model: Module) -> None:
             module.__class__ = type(module).__mro__[1]
 
 
-def _require_module(model: Any, called: str) -> None:
+def _require_module(model: Any, label: str) -> None:
     if not isinstance(model, Module):
-        raise InputError(f"noyau.{called} takes a torch.nn.Module, not a {type(model).__name__}")
+        raise InputError(f"noyau.{label} takes a torch.nn.Module, not a {type(model).__name__}")
 
 
 @cache

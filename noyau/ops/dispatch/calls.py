@@ -83,14 +83,14 @@ class Calls:
         chosen = self.choosing.choose(specialization_of(self.signature, bound, self.all(constants)))
         return explained(self.choosing, chosen, _largest(bound))
 
-    def anew(self, given: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+    def anew(self, arguments: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
         """The results for NumPy's arrays and numbers, of which nothing is known yet."""
-        bound, known = bind(self.signature, given, sizes, self.description.name), self.all(constants)
+        bound, known = bind(self.signature, arguments, sizes, self.description.name), self.all(constants)
         if runs_as_written():
             return self.finished(self.written(bound, known), bound, out)
         wanted, kept = specialization_of(self.signature, bound, known), self.made
         chosen = self.choosing.choose(wanted)
-        made = self.through_door(chosen, kept, constants, tuple(given), out)
+        made = self.through_door(chosen, kept, constants, tuple(arguments), out)
         if made is not MISS:
             return made
         choice = chosen.at(_largest(bound))
@@ -105,12 +105,12 @@ class Calls:
         return {**self.description.reference.constants, **constants}
 
     def through_door(
-        self, chosen: Selection, kept: Entries, constants: Mapping[str, Any], given: tuple[Any, ...], out: Any
+        self, chosen: Selection, kept: Entries, constants: Mapping[str, Any], arguments: tuple[Any, ...], out: Any
     ) -> Any:
         """The results by a door that is kept from now on, or MISS. `kept`: the doors that there were when it was
         chosen; where they were forgotten meanwhile, so is this one."""
         door = self.door(chosen, kept)
-        made = MISS if door is None else door(given, out)
+        made = MISS if door is None else door(arguments, out)
         if made is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.made:
             return made
         if constants:
@@ -158,8 +158,8 @@ def _first(door: Entry | None, doors: tuple[Entry, ...]) -> tuple[Entry, ...]:
 
 def warn(description: Description, reasons: Sequence[str], level: int = 6) -> None:
     """Say that the reference runs, and why, at the line of the call: so many frames up."""
-    told = f"{description.name} ({description.place}) runs as its reference: {'; '.join(reasons)}"
-    warnings.warn(told, ReferenceWarning, stacklevel=level)
+    message = f"{description.name} ({description.place}) runs as its reference: {'; '.join(reasons)}"
+    warnings.warn(message, ReferenceWarning, stacklevel=level)
 
 
 def _largest(bound: Bound) -> int:

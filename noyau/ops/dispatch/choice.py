@@ -97,16 +97,16 @@ class Selector:
     asked: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     once: Once = field(default_factory=Once)
 
-    def choose(self, wanted: Specialization) -> Selection:
+    def choose(self, specialization: Specialization) -> Selection:
         """Choose what runs for a key, and where the reference asked for sizes, for these."""
-        key = key_of(wanted)
-        return self.once.made(key, lambda: self.known(key, wanted), lambda: self.anew(key, wanted))
+        key = key_of(specialization)
+        return self.once.made(key, lambda: self.known(key, specialization), lambda: self.anew(key, specialization))
 
-    def anew(self, key: Key, wanted: Specialization) -> Selection:
+    def anew(self, key: Key, specialization: Specialization) -> Selection:
         """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
         chosen = self.chosen
         with aloud(self.description, lambda: self.asked.get(key, ())):
-            found = self.decided(wanted, key)
+            found = self.decided(specialization, key)
         now = monotonic()
         chosen[key] = [*(each for each in chosen.get(key, ()) if each.until > now), found]
         return found
@@ -119,43 +119,46 @@ class Selector:
         """Whether a choice was not forgotten since it was made."""
         return any(each is chosen for kept in list(self.chosen.values()) for each in kept)
 
-    def known(self, key: Key, wanted: Specialization) -> Selection | None:
+    def known(self, key: Key, specialization: Specialization) -> Selection | None:
         """The earlier selection that holds for these sizes."""
         now = monotonic()
-        return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, wanted)), None)
+        return next((c for c in self.chosen.get(key, ()) if c.until > now and self.holds(c, key, specialization)), None)
 
-    def holds(self, chosen: Selection, key: Key, wanted: Specialization) -> bool:
+    def holds(self, chosen: Selection, key: Key, specialization: Specialization) -> bool:
         """Whether what was found for other sizes, a program or why there is none, is so at these."""
-        tried = [self.found(chosen.wanted, key, language) for language in wanted.languages]
-        return all(at(wanted.sizes) for at, _ in filter(None, tried))
+        tried = [self.found(chosen.wanted, key, language) for language in specialization.languages]
+        return all(at(specialization.sizes) for at, _ in filter(None, tried))
 
-    def decided(self, wanted: Specialization, key: Key) -> Selection:
+    def decided(self, specialization: Specialization, key: Key) -> Selection:
         """The choice for a key, from what is recorded and what can run."""
         rejected: dict[str, str] = {}
-        choices = list(self.won(wanted, key, rejected))
+        choices = list(self.won(specialization, key, rejected))
         if not choices:
-            candidates = self.candidates(wanted, key, rejected)
+            candidates = self.candidates(specialization, key, rejected)
             choices = [(next(candidates), inf)]
         missed = next((item for item in rejected.items() if isinstance(item[1], NoRoom)), None)
         if missed is None:
-            return Selection(wanted, tuple(choices), tuple(rejected.items()))
-        told = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
+            return Selection(specialization, tuple(choices), tuple(rejected.items()))
+        message = f"{self.description.name}: {missed[0]} cannot be built now: {missed[1]}"
         again = f"{choices[0][0].kernel} runs instead, and after {AGAIN_S:g} s a call tries again"
-        warnings.warn(f"{told}; {again}", RuntimeWarning, stacklevel=9)
-        return Selection(wanted, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
+        warnings.warn(f"{message}; {again}", RuntimeWarning, stacklevel=9)
+        return Selection(specialization, tuple(choices), tuple(rejected.items()), monotonic() + AGAIN_S)
 
-    def won(self, wanted: Specialization, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
+    def won(self, specialization: Specialization, key: Key, rejected: dict[str, str]) -> Iterator[tuple[Choice, float]]:
         """The recorded winners that still are what they were and may run."""
         pairs = [
-            (winner, self.winner(winner, wanted, key, rejected)) for winner in recall_winners(self.description, wanted)
+            (winner, self.winner(winner, specialization, key, rejected))
+            for winner in recall_winners(self.description, specialization)
         ]
         known = {winner: choice for winner, choice in pairs if choice is not None}
         yield from ((known[winner], most) for winner, most in bounds(list(known)))
 
-    def winner(self, winner: Winner, wanted: Specialization, key: Key, rejected: dict[str, str]) -> Choice | None:
+    def winner(
+        self, winner: Winner, specialization: Specialization, key: Key, rejected: dict[str, str]
+    ) -> Choice | None:
         """The kernel that won, where it is still the same; else why not goes to `rejected`."""
         reason = f"the fastest at {winner.cells} cells ({spell_s(winner.median_s)}), timed on {winner.when}"
-        made = self.maker_of(winner, wanted, key)
+        made = self.maker_of(winner, specialization, key)
         if isinstance(made, str):
             rejected[winner.kernel] = made
             return None
@@ -163,34 +166,36 @@ class Selector:
         tiles = dict(winner.constants) if isinstance(made, BuiltProgram) else USUAL
         return Choice(winner.kernel, language, reason, made, winner.when, tiles)
 
-    def maker_of(self, winner: Winner, wanted: Specialization, key: Key) -> BuiltProgram | UserKernel | str | None:
+    def maker_of(
+        self, winner: Winner, specialization: Specialization, key: Key
+    ) -> BuiltProgram | UserKernel | str | None:
         """The winning kernel, None for the reference; or why it may not run now."""
         if winner.kernel == REFERENCE:
-            stale = winner.text != usual_text(self.description, wanted)
+            stale = winner.text != usual_text(self.description, specialization)
             return "what it was faster than has changed since it was timed" if stale else None
         attached = next((each for each in self.description.kernels if each.name == winner.kernel), None)
         if attached is not None:
             attached, stale = choose_constants(attached, winner.constants), text_digest(attached.text) != winner.text
-            return "it has changed since it was timed" if stale else self.barred(attached, wanted) or attached
-        if winner.kernel not in wanted.languages:
+            return "it has changed since it was timed" if stale else self.barred(attached, specialization) or attached
+        if winner.kernel not in specialization.languages:
             return "it won before, and is no kernel of the op any more"
-        made = self.program(wanted, key, winner.kernel)
+        made = self.program(specialization, key, winner.kernel)
         stale = isinstance(made, BuiltProgram) and text_digest(made.generated.text) != winner.text
         return "its text has changed since it was timed" if stale else made
 
     def candidates(
-        self, wanted: Specialization, key: Key, rejected: dict[str, str], *, tried: bool = False
+        self, specialization: Specialization, key: Key, rejected: dict[str, str], *, tried: bool = False
     ) -> Iterator[Choice]:
         """The kernels that may run, the first choice first, when nothing was timed; the reference is the last. `tried`:
         of the generated kernels those alone that were built already."""
-        bars = {kernel.name: self.barred(kernel, wanted) for kernel in self.description.kernels}
+        bars = {kernel.name: self.barred(kernel, specialization) for kernel in self.description.kernels}
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
         yield from (self.by_hand(each, "it is trusted") for each in free if each.usage.trust)
-        for language in wanted.languages:
-            if tried and self.found(wanted, key, language) is None:
+        for language in specialization.languages:
+            if tried and self.found(specialization, key, language) is None:
                 continue
-            made = self.program(wanted, key, language)
+            made = self.program(specialization, key, language)
             if isinstance(made, BuiltProgram):
                 yield Choice(language, language, "generated; it passed its smoke certificate", made)
             else:
@@ -201,57 +206,61 @@ class Selector:
     def by_hand(self, kernel: UserKernel, reason: str, since: str | None = None) -> Choice:
         return Choice(kernel.name, kernel.language, reason, kernel, since or today())
 
-    def barred(self, kernel: UserKernel, wanted: Specialization) -> str:
+    def barred(self, kernel: UserKernel, specialization: Specialization) -> str:
         """The reason why an attached kernel may not run, or nothing."""
-        return ineligible(kernel, self.description.reference, wanted.instance, wanted.constants, wanted.device)
+        return ineligible(
+            kernel, self.description.reference, specialization.instance, specialization.constants, specialization.device
+        )
 
-    def program(self, wanted: Specialization, key: Key, language: str) -> BuiltProgram | str:
+    def program(self, specialization: Specialization, key: Key, language: str) -> BuiltProgram | str:
         """The generated program in a language, built and certified; or why there is none. Tried once, unless there was
         no room."""
-        found = self.found(wanted, key, language)
+        found = self.found(specialization, key, language)
         if found is None:
-            found = self.tried(wanted, key, language)
+            found = self.tried(specialization, key, language)
             if not isinstance(found[1], NoRoom):
                 self.programs.setdefault((key, language), []).append(found)
         return found[1]
 
-    def found(self, wanted: Specialization, key: Key, language: str) -> tuple[AtSizes, BuiltProgram | str] | None:
+    def found(
+        self, specialization: Specialization, key: Key, language: str
+    ) -> tuple[AtSizes, BuiltProgram | str] | None:
         """The program that was made before and holds at these sizes, or why there was none at them."""
-        return next((each for each in self.programs.get((key, language), ()) if each[0](wanted.sizes)), None)
+        return next((each for each in self.programs.get((key, language), ()) if each[0](specialization.sizes)), None)
 
-    def tried(self, wanted: Specialization, key: Key, language: str) -> tuple[AtSizes, BuiltProgram | str]:
+    def tried(self, specialization: Specialization, key: Key, language: str) -> tuple[AtSizes, BuiltProgram | str]:
         """A program and where it holds, or why there is none and where; after some failures, at all sizes."""
         failed = sum(isinstance(made, str) for _, made in self.programs.get((key, language), ()))
         at: AtSizes = _everywhere
         try:
-            made = self.generated(wanted, language)
+            made = self.generated(specialization, language)
             self.asked[key] = tuple(made.specialised)
             at = made.certified_at
             built = build(made)
             fault = smoke_fault(self.description, built)
         except UnsupportedError as error:
-            at, told = error.at or at, str(error)
+            at, message = error.at or at, str(error)
         except (BuildError, MissingExtraError) as error:
-            told = str(error)
+            message = str(error)
         except OutputError as error:
-            told = NoRoom(error) if error.lacks_room else str(error)
+            message = NoRoom(error) if error.lacks_room else str(error)
         except NoyauError as error:
-            told = f"its smoke certificate could not be made: {error}"
+            message = f"its smoke certificate could not be made: {error}"
         else:
             if not fault:
                 return at, built
-            told = f"its smoke certificate failed: {fault}"
-        return at if failed + 1 < TRIES else _everywhere, told
+            message = f"its smoke certificate failed: {fault}"
+        return at if failed + 1 < TRIES else _everywhere, message
 
-    def generated(self, wanted: Specialization, language: str) -> GeneratedProgram:
+    def generated(self, specialization: Specialization, language: str) -> GeneratedProgram:
         """The program in a language. Where no compiler would build it, that is told before it is printed in vain, and
         what keeps the reference from being traced before that."""
         try:
             LANGUAGES[language].require_compiler()
         except BuildError:
-            trace_reference(self.description.reference, wanted)
+            trace_reference(self.description.reference, specialization)
             raise
-        return generate(self.description, wanted, language)
+        return generate(self.description, specialization, language)
 
 
 def _everywhere(sizes: Mapping[str, int]) -> bool:
@@ -262,12 +271,14 @@ def _everywhere(sizes: Mapping[str, int]) -> bool:
 def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Iterator[None]:
     """Says so on stderr, once, where what is done within takes long. `asked`: for which sizes the reference was seen to
     ask by then."""
-    told = f"noyau: the first call of {description.name} ({description.place}) is making kernels for {ALOUD_S:g} s now"
+    message = (
+        f"noyau: the first call of {description.name} ({description.place}) is making kernels for {ALOUD_S:g} s now"
+    )
 
     def say() -> None:
         names = ", ".join(asked())
         why = f"; its reference asks for the number of {names}: each step of a loop over it is built" if names else ""
-        sys.stderr.write(f"{told}{why}\n")
+        sys.stderr.write(f"{message}{why}\n")
 
     timer = Timer(ALOUD_S, say)
     timer.daemon = True
@@ -279,11 +290,11 @@ def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Ite
         timer.cancel()
 
 
-def smoke_fault(description: Description, built: BuiltProgram) -> str:
+def smoke_fault(description: Description, program: BuiltProgram) -> str:
     """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong."""
-    key = smoke_key(description, built.generated)
+    key = smoke_key(description, program.generated)
     if cached_records.recall(key) is None:
-        certificate = smoke(description, built)
+        certificate = smoke(description, program)
         if not certificate.ok:
             return certificate.summary()
         with contextlib.suppress(OutputError):  # then the next process makes it again

@@ -77,13 +77,13 @@ def explained_without_signature(description: Description, trusted: UserKernel | 
 
 def _told(chosen: Selection) -> str:
     """The key in words: `x: f32[rows, n], packed; eps=1e-05`."""
-    wanted = chosen.wanted
-    values = [f"{v.name}: {v}{_lies(wanted, at)}" for at, v in enumerate(wanted.instance.inputs)]
-    return "; ".join([", ".join(values), *_constants(wanted.constants, wanted.integers)])
+    specialization = chosen.wanted
+    values = [f"{v.name}: {v}{_lies(specialization, at)}" for at, v in enumerate(specialization.instance.inputs)]
+    return "; ".join([", ".join(values), *_constants(specialization.constants, specialization.integers)])
 
 
-def _lies(wanted: Specialization, at: int) -> str:
-    return f" {wanted.layout(at)}" if wanted.instance.inputs[at].shape else ""
+def _lies(specialization: Specialization, at: int) -> str:
+    return f" {specialization.layout(at)}" if specialization.instance.inputs[at].shape else ""
 
 
 def _constants(*known: Mapping[str, Any]) -> Sequence[str]:

@@ -99,15 +99,15 @@ def _name_or_number(dim: Dim) -> str | int | None:
     return name if dim == Dim.of(name) else None
 
 
-def _made(built: BuiltProgram) -> list[str]:
-    return [name for step in built.generated.program.steps for name in step.graph.outputs]
+def _made(program: BuiltProgram) -> list[str]:
+    return [name for step in program.generated.program.steps for name in step.graph.outputs]
 
 
-def _calls(built: BuiltProgram) -> list[Step]:
-    kernels = iter(built.kernels)
+def _calls(program: BuiltProgram) -> list[Step]:
+    kernels = iter(program.kernels)
     return [
-        _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else _library(step)
-        for step in built.generated.program.steps
+        _kernel(program, step, next(kernels)) if isinstance(step, KernelStep) else _library(step)
+        for step in program.generated.program.steps
     ]
 
 
@@ -122,18 +122,18 @@ def _library(step: LibraryStep) -> Step:
             return lambda given, sizes: [run(given, sizes)]
 
 
-def _kernel(built: BuiltProgram, step: KernelStep, native: BuiltKernel) -> Step:
+def _kernel(program: BuiltProgram, step: KernelStep, native: BuiltKernel) -> Step:
     """A kernel by its door; by its slow way where there is no door, or what a library made is not packed."""
-    if built.library is None or any(buffer.strides for buffer in step.kernel.buffers):
+    if program.library is None or any(buffer.strides for buffer in step.kernel.buffers):
         return lambda given, sizes: native(*given, threads=threads(), empty=empty)
     ends = [Argument(node.dtype, len(node.shape), PACKED) for node in step.graph.inputs]
-    return partial(_through, Door(built.library, f"{step.kernel.name}_kernel", ends).call, native)
+    return partial(_through, Door(program.library, f"{step.kernel.name}_kernel", ends).call, native)
 
 
-def _through(door: Callable[..., Any], native: BuiltKernel, given: list[Array], sizes: Sizes) -> Sequence[Array]:
-    made = door(tuple(given), None)
+def _through(door: Callable[..., Any], native: BuiltKernel, arrays: list[Array], sizes: Sizes) -> Sequence[Array]:
+    made = door(tuple(arrays), None)
     if made is MISS:
-        return native(*map(np.ascontiguousarray, given), threads=threads(), empty=empty)
+        return native(*map(np.ascontiguousarray, arrays), threads=threads(), empty=empty)
     return made if isinstance(made, tuple) else [made]
 
 
@@ -143,38 +143,42 @@ Entry: TypeAlias = Callable[[tuple[Any, ...], Any], Any]  # arguments, out -> re
 _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number that no array stands beside
 
 
-def entry(called: str, signature: Signature, chosen: Selection) -> Entry | None:
+def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the arguments of a call as they are, and misses where they are of another key. None where
     the reference runs."""
-    doors = [(_door(called, signature, choice, chosen.wanted), most) for choice, most in chosen.choices]
+    doors = [(_door(label, signature, choice, chosen.wanted), most) for choice, most in chosen.choices]
     if any(door is None for door, _ in doors):
         return None
     only = doors[0][0] if chosen.only else None
     return only or partial(_by_size, [(door, most) for door, most in doors if door is not None])
 
 
-def run(choice: Choice, wanted: Specialization, arrays: Sequence[Array]) -> list[Array]:
+def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array]) -> list[Array]:
     """Run a kernel on arrays of its key. UnsupportedError for the reference, which is none."""
     match choice.made:
         case BuiltProgram():
             return choice.made(*arrays, threads=threads())
         case UserKernel():
-            return call_kernel(choice.made, wanted.instance, arrays, wanted.constants)
+            return call_kernel(choice.made, specialization.instance, arrays, specialization.constants)
         case None:
             raise UnsupportedError("the reference is no kernel")
 
 
-def arguments_of(signature: Signature, wanted: Specialization, *, packed: bool = False) -> list[Argument]:
+def arguments_of(signature: Signature, specialization: Specialization, *, packed: bool = False) -> list[Argument]:
     """The arguments that an entry takes, by place; with `packed`, arrays in C order alone."""
     return [
-        _argument(signature, term, value, wanted, PACKED if packed else wanted.layout(at))
-        for at, (term, value) in enumerate(zip(signature.inputs, wanted.instance.inputs, strict=True))
+        _argument(signature, term, value, specialization, PACKED if packed else specialization.layout(at))
+        for at, (term, value) in enumerate(zip(signature.inputs, specialization.instance.inputs, strict=True))
     ]
 
 
-def _argument(signature: Signature, term: Term, value: Value, wanted: Specialization, layout: Layout) -> Argument:
+def _argument(
+    signature: Signature, term: Term, value: Value, specialization: Specialization, layout: Layout
+) -> Argument:
     numbers = TAKES[value.dtype.kind] if _takes_numbers(signature, term, value) else ()
-    return Argument(value.dtype, len(value.shape), layout, numbers=numbers, equals=wanted.integers.get(value.name))
+    return Argument(
+        value.dtype, len(value.shape), layout, numbers=numbers, equals=specialization.integers.get(value.name)
+    )
 
 
 def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
@@ -186,47 +190,49 @@ def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
     return settled or (term.element is not Family.ANY and value.dtype is _ALONE.get(term.element))
 
 
-def _door(called: str, signature: Signature, choice: Choice, wanted: Specialization) -> Entry | None:
-    scalars = [value.scalar for value in wanted.instance.outputs]
+def _door(label: str, signature: Signature, choice: Choice, specialization: Specialization) -> Entry | None:
+    scalars = [value.scalar for value in specialization.instance.outputs]
     match choice.made:
         case None:
             return None
         case BuiltProgram(library=path) if path is not None and choice.made.generated.program.single is not None:
             symbol = f"{choice.made.generated.program.kernels[0].name}_kernel"
-            found: Entry = Door(path, symbol, arguments_of(signature, wanted), scalars, called).call
+            found: Entry = Door(path, symbol, arguments_of(signature, specialization), scalars, label).call
             return found
         case UserKernel(language=language) if LANGUAGES[language].is_native:
-            made = library_of(choice.made, wanted.instance, wanted.constants)
-            by_hand: Entry = Door(*made, arguments_of(signature, wanted, packed=True), scalars, called).call
+            made = library_of(choice.made, specialization.instance, specialization.constants)
+            by_hand: Entry = Door(*made, arguments_of(signature, specialization, packed=True), scalars, label).call
             return by_hand
         case BuiltProgram():
-            ends, program = arguments_of(signature, wanted), choice.made
-            return partial(_plainly, called, ends, scalars, in_memory(program), into=into(program))
+            ends, program = arguments_of(signature, specialization), choice.made
+            return partial(_plainly, label, ends, scalars, in_memory(program), into=into(program))
         case UserKernel():
-            by_python = FunctionKernel(choice.made, wanted.instance, wanted.constants)
-            return partial(_plainly, called, arguments_of(signature, wanted), scalars, as_called(by_python, wanted))
+            by_python = FunctionKernel(choice.made, specialization.instance, specialization.constants)
+            return partial(
+                _plainly, label, arguments_of(signature, specialization), scalars, as_called(by_python, specialization)
+            )
         case _:
             assert_never(choice.made)
 
 
-def in_memory(made: BuiltProgram) -> Run:
+def in_memory(program: BuiltProgram) -> Run:
     """A program on arrays whose axes are in the order of memory, as doors read them."""
-    if made.generated.program.single is None:
-        return ProgramRunner(made)
-    return lambda *arrays: made.kernels[0](*arrays, threads=threads(), empty=empty)
+    if program.generated.program.single is None:
+        return ProgramRunner(program)
+    return lambda *arrays: program.kernels[0](*arrays, threads=threads(), empty=empty)
 
 
-def into(made: BuiltProgram) -> Into | None:
+def into(program: BuiltProgram) -> Into | None:
     """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them as
     they are."""
-    if made.generated.program.single is None:
+    if program.generated.program.single is None:
         return None
 
     def write_into(arrays: Sequence[Array], out: Sequence[Array]) -> bool:
         if not all(isinstance(target, np.ndarray) for target in out):
             return False
         try:
-            made.kernels[0](*arrays, out=out, threads=threads())
+            program.kernels[0](*arrays, out=out, threads=threads())
         except InputError:
             return False
         return True
@@ -234,15 +240,15 @@ def into(made: BuiltProgram) -> Into | None:
     return write_into
 
 
-def as_called(run: Run, wanted: Specialization) -> Run:
+def as_called(run: Run, specialization: Specialization) -> Run:
     """A kernel that takes arrays as the caller sees them, on such as doors read them."""
-    if not any(layout.axes for layout in wanted.layouts):
+    if not any(layout.axes for layout in specialization.layouts):
         return run
-    return lambda *arrays: run(*(wanted.layout(at).as_called(array) for at, array in enumerate(arrays)))
+    return lambda *arrays: run(*(specialization.layout(at).as_called(array) for at, array in enumerate(arrays)))
 
 
 def _plainly(
-    called: str,
+    label: str,
     ends: Sequence[Argument],
     scalars: Sequence[bool],
     run: Run,
@@ -265,7 +271,7 @@ def _plainly(
     except InputError:
         return MISS
     whole = in_caller_form(results, scalars)
-    return whole if out is None else write(called, whole, out, arguments)
+    return whole if out is None else write(label, whole, out, arguments)
 
 
 def _by_size(doors: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...], out: Any = None) -> Any:

@@ -47,10 +47,10 @@ NO_SIZES: Sizes = MappingProxyType({})
 EDGES = (33, 1, 16, 5)  # of all sizes: beyond a block of lanes, one, a whole block, a few
 
 
-def smoke(description: Description, built: BuiltProgram, seed: int = 0) -> Certificate:
+def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Certificate:
     """The certificate of a built program against the op's reference in float64, on a few small inputs that lie in
     memory as it takes them; first on those of sizes at which launches run that do not run at the first ones."""
-    generated, wanted = built.generated, built.generated.wanted
+    generated, wanted = program.generated, program.generated.wanted
     judged_by = graph_of(description.reference, wanted.instance, wanted.constants)
     small = _cases(description, generated, seed)
     with np.errstate(all="ignore"):
@@ -60,7 +60,7 @@ def smoke(description: Description, built: BuiltProgram, seed: int = 0) -> Certi
         )
         longer = _of_launches(description, generated, seed, missed)
         cases = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
-        return certify_native(judged_by, built, cases, name=generated.called, spelt=lambda: generated.graph)
+        return certify_native(judged_by, program, cases, name=generated.called, spelt=lambda: generated.graph)
 
 
 def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
@@ -106,7 +106,7 @@ def _of_launches(
 
 def maker_inputs_at(
     description: Description,
-    wanted: Specialization,
+    specialization: Specialization,
     graph: Graph,
     sizes: Sizes,
     seed: int = 0,
@@ -119,7 +119,9 @@ def maker_inputs_at(
     renamed = (dict(zip(names, others, strict=False)) for names in permutations(free, min(len(others), len(free))))
     for more in [*(islice(renamed, RENAMED) if others else ()), None]:
         with contextlib.suppress(Exception):  # of a user's function
-            for label, arrays in islice(maker_inputs(description, wanted, seed, of, {**sizes, **(more or {})}), 1):
+            for label, arrays in islice(
+                maker_inputs(description, specialization, seed, of, {**sizes, **(more or {})}), 1
+            ):
                 if more is None or sizes.items() <= graph.bind([array.shape for array in arrays]).items():
                     yield label, arrays
                     return
@@ -162,7 +164,7 @@ def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[d
 
 def maker_inputs(
     description: Description,
-    wanted: Specialization,
+    specialization: Specialization,
     seed: int,
     of: GeneratedProgram | None = None,
     sizes: Mapping[str, int] = NO_SIZES,
@@ -173,7 +175,7 @@ def maker_inputs(
     maker, signature = description.inputs, description.signature
     if maker is None or signature is None:
         return
-    known = {**description.sizes, **wanted.integers}
+    known = {**description.sizes, **specialization.integers}
     asked = {} if of is None else maker_sizes(maker, of.specialised)
     if math.prod(asked.values()) > MADE:
         return
@@ -181,9 +183,9 @@ def maker_inputs(
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
         given = draw_inputs(maker, rng, asked, description.reference.parameters, description.name)
-        given = in_dtypes(given, signature, wanted.instance.dtypes)
+        given = in_dtypes(given, signature, specialization.instance.dtypes)
         bound = bind(signature, given, known, f"inputs= of {description.name}")
-        if bound.instance == wanted.instance and (of is None or of.holds(bound.sizes)):
+        if bound.instance == specialization.instance and (of is None or of.holds(bound.sizes)):
             yield f"inputs(rng), seed {number}", list(bound.arrays)
 
 

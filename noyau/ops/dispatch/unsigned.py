@@ -133,8 +133,8 @@ class UnsignedCalls:
         for name, each in zip(self.description.reference.parameters, args, strict=True):
             array = as_given(each, name)
             if not isinstance(array, np.ndarray | np.generic) or isinstance(array, np.ma.MaskedArray):
-                told = f"{name} is {kind_of(each)}, and without a signature it has no dtype"
-                raise UnsupportedError(f"{told}; sign it: @noyau.op('f32[n], f32 -> f32[n]')")
+                message = f"{name} is {kind_of(each)}, and without a signature it has no dtype"
+                raise UnsupportedError(f"{message}; sign it: @noyau.op('f32[n], f32 -> f32[n]')")
             found[name] = np.asarray(array)
         return found
 
@@ -151,8 +151,8 @@ class UnsignedCalls:
     def warn(self, reason: str) -> None:
         """Once: that the reference runs."""
         if self.unwarned.acquire(blocking=False):
-            told = "without a signature it cannot be checked: give it one, or attach it with trust=True"
-            warn(self.description, [reason, *(f"{kernel.name}: {told}" for kernel in self.description.kernels)], 5)
+            message = "without a signature it cannot be checked: give it one, or attach it with trust=True"
+            warn(self.description, [reason, *(f"{kernel.name}: {message}" for kernel in self.description.kernels)], 5)
 
 
 def signature_of(trace: Trace) -> Signature:

@@ -36,28 +36,28 @@ class Winner:
     @property
     def called(self) -> str:
         """Its name, with the constants."""
-        told = ", ".join(f"{name}={value}" for name, value in self.constants)
-        return f"{self.kernel} ({told})" if told else self.kernel
+        message = ", ".join(f"{name}={value}" for name, value in self.constants)
+        return f"{self.kernel} ({message})" if message else self.kernel
 
     def distance(self, cells: int) -> float:
         """The distance of a call from it: of sizes, what counts is their ratio."""
         return abs(math.log((cells + 1) / (self.cells + 1)))
 
 
-def recall_winners(description: Description, wanted: Specialization) -> tuple[Winner, ...]:
+def recall_winners(description: Description, specialization: Specialization) -> tuple[Winner, ...]:
     """The winners of a key on this machine, the smallest first; none where nothing was recorded, or it cannot be
     read."""
-    found = cached_records.recall(_key(description, wanted))
+    found = cached_records.recall(_key(description, specialization))
     try:
         return tuple(sorted(map(_read, found or ()), key=lambda winner: winner.cells))
     except (TypeError, ValueError):
         return ()
 
 
-def record(description: Description, wanted: Specialization, winners: Sequence[Winner]) -> None:
+def record(description: Description, specialization: Specialization, winners: Sequence[Winner]) -> None:
     """Keep winners, in place of those of the same numbers of cells. OutputError where the cache cannot be written."""
-    kept = {winner.cells: winner for winner in (*recall_winners(description, wanted), *winners)}
-    cached_records.keep(_key(description, wanted), [asdict(kept[cells]) for cells in sorted(kept)])
+    kept = {winner.cells: winner for winner in (*recall_winners(description, specialization), *winners)}
+    cached_records.keep(_key(description, specialization), [asdict(kept[cells]) for cells in sorted(kept)])
 
 
 def _read(told: Mapping[str, Any]) -> Winner:
@@ -81,15 +81,17 @@ def text_digest(text: str) -> str:
     return digest("kernel", text)
 
 
-def usual_text(description: Description, wanted: Specialization) -> str:
+def usual_text(description: Description, specialization: Specialization) -> str:
     """The digest of the text of the kernel that runs by default, a trusted one, else the generated one: a reference
     that was faster may be slower than another one. Of a key without such a kernel nothing does."""
-    asked = (description.reference, wanted.instance, wanted.constants, wanted.device)
+    asked = (description.reference, specialization.instance, specialization.constants, specialization.device)
     for kernel in description.kernels:
         if kernel.usage.trust and not ineligible(kernel, *asked):
             return text_digest(kernel.text)
     try:
-        return text_digest(generate(description, wanted, wanted.languages[0]).text if wanted.languages else "")
+        return text_digest(
+            generate(description, specialization, specialization.languages[0]).text if specialization.languages else ""
+        )
     except NoyauError:
         return text_digest("")
 
@@ -103,13 +105,13 @@ def smoke_key(description: Description, generated: GeneratedProgram) -> str:
     )
 
 
-def _key(description: Description, wanted: Specialization) -> str:
-    return digest("winners", *_told(description, wanted))
+def _key(description: Description, specialization: Specialization) -> str:
+    return digest("winners", *_told(description, specialization))
 
 
-def _told(description: Description, wanted: Specialization) -> list[str]:
+def _told(description: Description, specialization: Specialization) -> list[str]:
     """The reference, the signature, the key, the machine."""
-    instance, constants, integers, layouts, device = key_of(wanted)
+    instance, constants, integers, layouts, device = key_of(specialization)
     told = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
     return [source_of(description.reference.function), str(description.signature), *told, *machine_of(device)]
 

@@ -47,26 +47,26 @@ class ReductionPlan:
         return _JOINS[self.monoid](start, merged)
 
 
-def way_of(step: Step, start: float, given: np.dtype, called: str) -> ReductionPlan:
+def way_of(step: Step, start: float, given: np.dtype, label: str) -> ReductionPlan:
     """Plan the reduction of numbers of a dtype by `step(state, number)` from `start` on.
 
     UnsupportedError where the step cannot be traced or its dtype never settles; SignatureError where the start is no
     number of that dtype."""
-    state = _joined(given, start, called)
+    state = _joined(given, start, label)
     for _ in range(_ROUNDS):
         graph = _traced(step, state, given)
         made = graph[graph.outputs[0]].dtype
         monoid = _monoid(graph, step)
         if made is state:
             break
-        state = made if monoid is not None else _wider(state, made, called)
+        state = made if monoid is not None else _wider(state, made, label)
     else:
-        raise UnsupportedError(f"{called}: the state is {state.value}, then {made.value}; cast what the function gives")
+        raise UnsupportedError(f"{label}: the state is {state.value}, then {made.value}; cast what the function gives")
     if monoid is not None:
         return _of_table(monoid, graph, state, start, step)
     graph = _traced(step, state.compute, state.compute.numpy)
     if graph[graph.outputs[0]].dtype is not state.compute:
-        raise UnsupportedError(f"{called}: a state of {state.value} does not stay one; cast what the function gives")
+        raise UnsupportedError(f"{label}: a state of {state.value} does not stay one; cast what the function gives")
     return ReductionPlan(left_fold(graph, start), state.numpy)
 
 
@@ -160,22 +160,22 @@ def _is_plain(graph: Graph) -> bool:
     return set(last.inputs) == names and last.kind != Map("subtract")
 
 
-def _joined(given: np.dtype, start: float, called: str) -> DType:
+def _joined(given: np.dtype, start: float, label: str) -> DType:
     """The dtype of a state that begins with a number and takes in numbers of a dtype: NumPy's."""
     dtype = from_numpy(given)
     if isinstance(start, bool | np.bool_):
         return DType.BOOL  # a function of numbers widens it
     if dtype is not None and dtype.is_float and not isinstance(start, np.generic):
         return dtype  # beside a bfloat16 NumPy takes a number of Python for a float64
-    return _known(np.result_type(given, start), called)
+    return _known(np.result_type(given, start), label)
 
 
-def _wider(state: DType, made: DType, called: str) -> DType:
-    return _known(np.promote_types(state.numpy, made.numpy), called)
+def _wider(state: DType, made: DType, label: str) -> DType:
+    return _known(np.promote_types(state.numpy, made.numpy), label)
 
 
-def _known(dtype: np.dtype, called: str) -> DType:
+def _known(dtype: np.dtype, label: str) -> DType:
     found = from_numpy(dtype)
     if found is None or found is DType.OTHER:
-        raise SignatureError(f"{called}: a state of {dtype} is none of noyau's dtypes")
+        raise SignatureError(f"{label}: a state of {dtype} is none of noyau's dtypes")
     return found

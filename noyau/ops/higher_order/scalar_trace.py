@@ -84,7 +84,7 @@ def _of_math(name: str) -> Any:
     raise UnsupportedError(f"math.{name} is not traced; write it with functions of NumPy")
 
 
-def over_arrays(function: Any, inputs: int, called: str) -> FunctionType:
+def over_arrays(function: Any, inputs: int, label: str) -> FunctionType:
     """A function of `inputs` numbers as one of arrays, cell by cell: a def, a lambda, one of math or operator, a ufunc,
     an op. Its further parameters are constants of the kernel, and need defaults.
 
@@ -94,11 +94,11 @@ def over_arrays(function: Any, inputs: int, called: str) -> FunctionType:
         function = reference
     function = getattr(function, "py_func", function)
     if not callable(function):
-        raise SignatureError(f"{called} takes a function of numbers, not {function!r}")
+        raise SignatureError(f"{label} takes a function of numbers, not {function!r}")
     surroundings = ClosureValues()
     if not isinstance(function, FunctionType) or (function.__module__ or "").startswith("numpy"):
-        return _wrapped(surroundings.replaced(function), function, inputs, called)
-    return _counted(surroundings.rebuilt(function), inputs, called)
+        return _wrapped(surroundings.replaced(function), function, inputs, label)
+    return _counted(surroundings.rebuilt(function), inputs, label)
 
 
 def name_of(function: Any) -> str:
@@ -157,10 +157,10 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*builtins.map(_names, inner))
 
 
-def _wrapped(inner: Scalar, function: Any, inputs: int, called: str) -> FunctionType:
+def _wrapped(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionType:
     """A plain function around what is none. SignatureError where it surely takes another number of arguments."""
     if inputs > 3 or not _takes(function, inputs):
-        raise SignatureError(f"{called} takes a function of {_count(inputs)}; {name_of(function)} is none")
+        raise SignatureError(f"{label} takes a function of {_count(inputs)}; {name_of(function)} is none")
 
     def of_one(x: Any) -> Any:
         return inner(x)
@@ -199,14 +199,14 @@ def inputs_of(function: Any) -> int:
     return int(getattr(function, "nin", 2))
 
 
-def _counted(function: FunctionType, inputs: int, called: str) -> FunctionType:
+def _counted(function: FunctionType, inputs: int, label: str) -> FunctionType:
     """The function with so many inputs: parameters with defaults beyond them become keyword-only, as constants are."""
     code, defaults = function.__code__, function.__defaults__ or ()
     beyond = code.co_argcount - inputs
     starred = code.co_flags & (inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
     if starred or beyond < 0 or beyond > len(defaults):
-        told = "* or **" if starred else ", ".join(code.co_varnames[: code.co_argcount]) or "none"
-        raise SignatureError(f"{called} takes a function of {_count(inputs)}; {function.__name__} takes {told}")
+        message = "* or **" if starred else ", ".join(code.co_varnames[: code.co_argcount]) or "none"
+        raise SignatureError(f"{label} takes a function of {_count(inputs)}; {function.__name__} takes {message}")
     if not beyond:
         function.__defaults__ = None
         return function
@@ -244,8 +244,8 @@ def graph_over(
     for node in graph.nodes:
         if not _is_of_numbers(graph, node):
             kind = type(node.kind).__name__
-            told = f"it takes cells together ({kind})" if kind != "Constant" else "it has an array in it"
-            raise UnsupportedError(f"{function.__name__} is no function of numbers: {told}; write it for one cell")
+            message = f"it takes cells together ({kind})" if kind != "Constant" else "it has an array in it"
+            raise UnsupportedError(f"{function.__name__} is no function of numbers: {message}; write it for one cell")
     used = {node.output for node in graph.inputs}
     unused = (node for node in inputs if node.output not in used)
     given = sorted((*graph.inputs, *unused), key=lambda node: list(names).index(node.output))

@@ -112,18 +112,18 @@ class AutogradCall(torch.autograd.Function):  # type: ignore[misc]
         return None, None, *(found.get(node.output) for node in plan.inputs)
 
 
-def record_call(plan: AutogradPlan, given: Sequence[Any]) -> Any:
+def record_call(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
     """The results of a call that autograd records where something else of torch may look on: a transform of torch.func
     takes it as it takes torch's own operators."""
     if not torch._C._are_functorch_transforms_active():
-        return _apply(plan, False, *given)
+        return _apply(plan, False, *arguments)
     with enable_single_level_autograd_function():
-        return _apply(plan, False, *given)
+        return _apply(plan, False, *arguments)
 
 
-def recorded_directly(plan: AutogradPlan, given: Sequence[Any]) -> Any:
+def recorded_directly(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
     """The same where nothing but autograd does."""
-    return _apply(plan, True, *given)
+    return _apply(plan, True, *arguments)
 
 
 _apply = super(torch.autograd.Function, AutogradCall).apply
@@ -141,11 +141,11 @@ def scalar(number: Any, dtype: DType) -> torch.Tensor:
     return torch.full((), number, dtype=TO_TORCH[dtype], device="cpu")
 
 
-def refuse_tangents(called: str, given: Sequence[Any]) -> None:
+def refuse_tangents(label: str, arguments: Sequence[Any]) -> None:
     """UnsupportedError where forward-mode derivatives are asked for."""
-    if has_tangent(given):
-        told = "noyau derives gradients in reverse mode alone; use torch.func.vjp, jacrev or grad"
-        raise UnsupportedError(f"{called} has no forward-mode derivative (jvp, jacfwd): {told}")
+    if has_tangent(arguments):
+        message = "noyau derives gradients in reverse mode alone; use torch.func.vjp, jacrev or grad"
+        raise UnsupportedError(f"{label} has no forward-mode derivative (jvp, jacfwd): {message}")
 
 
 class GraphOperator:
@@ -213,7 +213,7 @@ class GraphOperator:
 def plan_of(
     graph: Graph,
     wanted: Sequence[str],
-    called: str,
+    label: str,
     draw: Draw,
     direct: Call,
     forward: Call,
@@ -224,17 +224,17 @@ def plan_of(
     try:
         derived = how(graph, wanted)
     except UnsupportedError as error:
-        told = f"call it under torch.no_grad() or on {wanted[0]}.detach(), or give a gradient by @{called}.gradient"
-        raise UnsupportedError(f"{called} has no gradient by {', '.join(wanted)}: {error}; {told}") from error
+        message = f"call it under torch.no_grad() or on {wanted[0]}.detach(), or give a gradient by @{label}.gradient"
+        raise UnsupportedError(f"{label} has no gradient by {', '.join(wanted)}: {error}; {message}") from error
     count = len(graph.outputs)
     names, kept = derived.forward.outputs[:count], derived.forward.outputs[count:]
     draw_again = partial(draw_back, derived.forward, names, draw)
     if kept:
-        saving = GraphOperator(derived.forward, f"{called}_saving", draw)
+        saving = GraphOperator(derived.forward, f"{label}_saving", draw)
         direct, forward = (partial(_with_numbers, each, graph.inputs) for each in (saving.direct, saving.forward))
         saving.register()
-    backward = GraphOperator(derived.backward, f"{called}_backward", draw_again)
-    again = GraphOperator(derived.gradient, f"{called}_gradient", draw_again)
+    backward = GraphOperator(derived.backward, f"{label}_backward", draw_again)
+    again = GraphOperator(derived.gradient, f"{label}_gradient", draw_again)
     backward.register()
     again.register()
     outputs = tuple(derived.forward[name] for name in names)
@@ -249,9 +249,9 @@ def _saved(read: Sequence[str], graph: Graph, made: Sequence[str]) -> tuple[tupl
     return tuple((name, places[name]) for name in dict.fromkeys(read) if name in places)
 
 
-def _with_numbers(run: Call, inputs: Sequence[Node], given: Sequence[Any]) -> Any:
+def _with_numbers(run: Call, inputs: Sequence[Node], arguments: Sequence[Any]) -> Any:
     """A graph that takes tensors alone, on numbers too."""
-    if all(isinstance(each, torch.Tensor) for each in given):
-        return run(given)
-    pairs = zip(inputs, given, strict=True)
+    if all(isinstance(each, torch.Tensor) for each in arguments):
+        return run(arguments)
+    pairs = zip(inputs, arguments, strict=True)
     return run([each if isinstance(each, torch.Tensor) else scalar(each, node.dtype) for node, each in pairs])

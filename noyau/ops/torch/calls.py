@@ -79,11 +79,15 @@ class Variant:
     specialised: Mapping[str, int]
     plans: dict[Asked, AutogradPlan] = field(default_factory=dict)
 
-    def holds(self, wanted: Specialization) -> bool:
+    def holds(self, specialization: Specialization) -> bool:
         """Whether it is right for other sizes too."""
-        sizes = wanted.sizes
+        sizes = specialization.sizes
         alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
-        return alike and wanted.integers == self.wanted.integers and all(d.holds(sizes) for d in self.graph.demands)
+        return (
+            alike
+            and specialization.integers == self.wanted.integers
+            and all(d.holds(sizes) for d in self.graph.demands)
+        )
 
 
 class TensorCalls:
@@ -107,24 +111,26 @@ class TensorCalls:
         self.recent: dict[Any, AutogradPlan] = {}
         self.plans: dict[Any, list[Variant]] = {}
 
-    def __call__(self, given: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any = None) -> Any:
+    def __call__(
+        self, arguments: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any = None
+    ) -> Any:
         """The results for tensors, and numbers where the signature has scalars. `constants`: those that are given.
 
         SignatureError where an argument does not fit, UnsupportedError where no kernel takes one or what is asked for
         has no gradient, InputError where an index is out of bounds."""
         if out is not None:
-            return self.into(given, constants, sizes, out)
-        if not is_unwatched(given):
-            return self.as_operator(given, constants)
-        return self.recorded(given, constants) if is_recorded(given) else self.run(given, constants)
+            return self.into(arguments, constants, sizes, out)
+        if not is_unwatched(arguments):
+            return self.as_operator(arguments, constants)
+        return self.recorded(arguments, constants) if is_recorded(arguments) else self.run(arguments, constants)
 
-    def into(self, given: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any) -> Any:
+    def into(self, arguments: tuple[Any, ...], constants: Constants, sizes: Mapping[str, int], out: Any) -> Any:
         """The same, copied to `out`."""
         targets = out if isinstance(out, tuple) else (out,)
-        if is_recorded((*given, *targets)):
-            told = "out= leaves nothing to record a gradient by; leave it out, or call it under torch.no_grad()"
-            raise UnsupportedError(f"{self.called}: {told}")
-        made = self(given, constants, sizes)
+        if is_recorded((*arguments, *targets)):
+            message = "out= leaves nothing to record a gradient by; leave it out, or call it under torch.no_grad()"
+            raise UnsupportedError(f"{self.called}: {message}")
+        made = self(arguments, constants, sizes)
         results = made if isinstance(made, tuple) else (made,)
         if len(targets) != len(results):
             raise InputError(f"{self.called} has {len(results)} results, and out= has {len(targets)}")
@@ -136,32 +142,32 @@ class TensorCalls:
             target.copy_(result)
         return out
 
-    def run(self, given: tuple[Any, ...], constants: Constants) -> Any:
+    def run(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
         """The results on plain tensors, of which nothing is recorded: by the way of an earlier call, else the whole."""
-        if is_negated(given):
-            given = tuple(map(in_memory, given))
+        if is_negated(arguments):
+            arguments = tuple(map(in_memory, arguments))
         if not runs_as_written():
             for door in self.others.get(constants_key(constants), ()) if constants else self.plain:
-                made = door(given)
+                made = door(arguments)
                 if made is not MISS:
                     return made
-        given = self.promoted(self.admitted(given))
-        if any(each.device.type == "meta" for each in given if isinstance(each, torch.Tensor)):
-            return self.fake(given, constants)
-        return self.anew(given, constants)
+        arguments = self.promoted(self.admitted(arguments))
+        if any(each.device.type == "meta" for each in arguments if isinstance(each, torch.Tensor)):
+            return self.fake(arguments, constants)
+        return self.anew(arguments, constants)
 
-    def anew(self, given: tuple[Any, ...], constants: Constants) -> Any:
+    def anew(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
         """The whole way, by the signature."""
-        calls, known, device = self.calls, self.calls.all(constants), device_of(given)
+        calls, known, device = self.calls, self.calls.all(constants), device_of(arguments)
         if runs_as_written():
-            return _packed(calls.written(self.bound(arrays_of(given), constants), known), device)
+            return _packed(calls.written(self.bound(arrays_of(arguments), constants), known), device)
         if device != CPU:
-            return self.on_device(given, constants, device)
-        bound = self.bound(arrays_of(given), constants)
+            return self.on_device(arguments, constants, device)
+        bound = self.bound(arrays_of(arguments), constants)
         wanted = specialization_of(self.signature, bound, known)
         chosen = calls.choosing.choose(wanted)
         door = self.door(chosen, constants)
-        made = MISS if door is None else door(given)
+        made = MISS if door is None else door(arguments)
         if made is not MISS:
             return made
         choice = chosen.at(max((array.size for array in bound.arrays), default=0))
@@ -170,19 +176,19 @@ class TensorCalls:
             return _packed(calls.written(bound, known))
         return _packed(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)))
 
-    def on_device(self, given: tuple[Any, ...], constants: Constants, device: str) -> Any:
+    def on_device(self, arguments: tuple[Any, ...], constants: Constants, device: str) -> Any:
         """The whole way on a GPU, where the reference never runs: UnsupportedError where nothing else may, or while a
         CUDA graph is captured."""
         from noyau.hosts.torch.cuda.errors import device_errors, require_free
 
         with device_errors(self.called, device):
             require_free(self.called)
-            chosen, cells = self.chosen(given, constants, device)
+            chosen, cells = self.chosen(arguments, constants, device)
             door, choice = self.door(chosen, constants), chosen.at(cells)
             if door is None or choice.made is None:
                 raise UnsupportedError(refusal(self.called, device, chosen))
-            made = door(given)
-            return call_or_refuse(door, given) if made is MISS else made
+            made = door(arguments)
+            return call_or_refuse(door, arguments) if made is MISS else made
 
     def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Selection, int]:
         """The selection for tensors on a device, and how many cells the largest of them has."""
@@ -222,12 +228,12 @@ class TensorCalls:
         named = {name: value for name, value in known.items() if name in self.signature.sizes}
         return {**self.calls.description.sizes, **named}
 
-    def admitted(self, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    def admitted(self, arguments: tuple[Any, ...]) -> tuple[Any, ...]:
         """The arguments, other packages' arrays on a GPU as tensors. UnsupportedError where no kernel takes one."""
-        if any(map(lies_on_gpu, given)):
-            given = tuple(require_torch(self.called).tensors_of(self.names, given))
-        require_taken(self.called, self.names, given)
-        return tuple(map(in_memory, given))
+        if any(map(lies_on_gpu, arguments)):
+            arguments = tuple(require_torch(self.called).tensors_of(self.names, arguments))
+        require_taken(self.called, self.names, arguments)
+        return tuple(map(in_memory, arguments))
 
     def promoted(self, given: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""
@@ -237,17 +243,17 @@ class TensorCalls:
 
     # ---- gradients
 
-    def recorded(self, given: tuple[Any, ...], constants: Constants) -> Any:
+    def recorded(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
         """The results where nothing but autograd looks on."""
-        key = (tuple(map(_told, given)), constants_key(constants) if constants else ())
+        key = (tuple(map(_told, arguments)), constants_key(constants) if constants else ())
         plan = self.recent.get(key)
         if plan is None:
-            alike = self.promoted(self.admitted(given))
+            alike = self.promoted(self.admitted(arguments))
             plan = self.plan(alike, constants)
-            if all(one is other for one, other in zip(given, alike, strict=True)):
+            if all(one is other for one, other in zip(arguments, alike, strict=True)):
                 self.recent = {**(self.recent if len(self.recent) < RECENT else {}), key: plan}
-            given = alike
-        return recorded_directly(plan, given)
+            arguments = alike
+        return recorded_directly(plan, arguments)
 
     def plan(self, given: Given, constants: Constants) -> AutogradPlan:
         """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
@@ -268,17 +274,17 @@ class TensorCalls:
             variants.append(found)
         return self.made(found, asked, constants)
 
-    def traced(self, wanted: Specialization) -> tuple[Graph, Mapping[str, int]]:
+    def traced(self, specialization: Specialization) -> tuple[Graph, Mapping[str, int]]:
         """The graph of the reference; where it cannot be traced and its gradient is given, it is one value.
         UnsupportedError where it has no gradient."""
         description = self.calls.description
         try:
-            return trace_with_sizes(description.reference, wanted)
+            return trace_with_sizes(description.reference, specialization)
         except UnsupportedError as error:
             if description.gradient is not None:
-                return graph_of(description.reference, wanted.instance, wanted.constants), {}
-            told = f"give one by @{self.called}.gradient, or call it under torch.no_grad()"
-            raise UnsupportedError(f"{self.called} has no gradient, for {error}; {told}") from error
+                return graph_of(description.reference, specialization.instance, specialization.constants), {}
+            message = f"give one by @{self.called}.gradient, or call it under torch.no_grad()"
+            raise UnsupportedError(f"{self.called} has no gradient, for {error}; {message}") from error
 
     def made(self, variant: Variant, asked: Asked, constants: Constants) -> AutogradPlan:
         """The plan for what requires a gradient, made once."""
@@ -289,12 +295,12 @@ class TensorCalls:
             variant.plans[asked] = plan_of(variant.graph, names, self.called, draw, *runs, self.how(variant.wanted))
         return variant.plans[asked]
 
-    def how(self, wanted: Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
+    def how(self, specialization: Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
         """The source of gradients: the author's function, else derivation."""
         gradient = self.calls.description.gradient
         if gradient is None:
             return derive
-        return lambda graph, _: derived_by(gradient, graph, wanted.constants, wanted.sizes)
+        return lambda graph, _: derived_by(gradient, graph, specialization.constants, specialization.sizes)
 
     def direct(self, constants: Constants, given: Given) -> Any:
         return self.run(tuple(given), constants)

@@ -20,12 +20,12 @@ from noyau.signatures.types import Signature, Value
 _UNKNOWN = 7  # stands for a size that only the data will tell
 
 
-def bound_of(signature: Signature, given: Sequence[Any], known: Mapping[str, int], called: str) -> Bound:
+def bound_of(signature: Signature, arguments: Sequence[Any], known: Mapping[str, int], label: str) -> Bound:
     """Bind tensors, whether they have cells or not; sizes that have no number yet count by those that they were
     traced with. SignatureError as for arrays."""
     sizing = sizing_integers(signature)
-    pairs = zip(signature.inputs, given, strict=True)
-    return bind(signature, [stand_in(each, exact=term.name in sizing) for term, each in pairs], known, called)
+    pairs = zip(signature.inputs, arguments, strict=True)
+    return bind(signature, [stand_in(each, exact=term.name in sizing) for term, each in pairs], known, label)
 
 
 def stand_in(given: Any, *, exact: bool = False) -> Any:
@@ -49,23 +49,23 @@ def number(extent: Any) -> int:
     return int(extent)
 
 
-def results_of(bound: Bound, given: Sequence[Any]) -> list[torch.Tensor]:
+def results_of(bound: Bound, arguments: Sequence[Any]) -> list[torch.Tensor]:
     """Tensors without values as an op with these arguments gives them."""
     inputs, outputs = bound.instance.inputs, bound.instance.outputs
-    sizes = solve_sizes([value.shape for value in inputs], given)
-    return [_empty(value, sizes, given) for value in outputs]
+    sizes = solve_sizes([value.shape for value in inputs], arguments)
+    return [_empty(value, sizes, arguments) for value in outputs]
 
 
-def results_of_graph(graph: Graph, given: Sequence[Any]) -> list[torch.Tensor]:
+def results_of_graph(graph: Graph, arguments: Sequence[Any]) -> list[torch.Tensor]:
     """Tensors without values as a graph gives them."""
-    sizes = solve_sizes([node.shape for node in graph.inputs], given)
+    sizes = solve_sizes([node.shape for node in graph.inputs], arguments)
     nodes = [graph[name] for name in graph.outputs]
-    return [_empty(Value(node.output, node.dtype, node.shape), sizes, given) for node in nodes]
+    return [_empty(Value(node.output, node.dtype, node.shape), sizes, arguments) for node in nodes]
 
 
-def solve_sizes(shapes: Sequence[Shape], given: Sequence[Any]) -> dict[str, Any]:
+def solve_sizes(shapes: Sequence[Shape], arguments: Sequence[Any]) -> dict[str, Any]:
     """The sizes, as they are: symbolic ones stay so, and what must be equal is asked of them."""
-    extents = [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in given]
+    extents = [tuple(each.shape) if isinstance(each, torch.Tensor) else () for each in arguments]
     sizes: dict[str, Any] = {}
     for binding in plan(shapes):
         extent = extents[binding.input][binding.axis] - binding.offset.evaluate(sizes)
@@ -77,6 +77,6 @@ def solve_sizes(shapes: Sequence[Shape], given: Sequence[Any]) -> dict[str, Any]
     return sizes
 
 
-def _empty(value: Value, sizes: Mapping[str, Any], given: Sequence[Any]) -> torch.Tensor:
+def _empty(value: Value, sizes: Mapping[str, Any], arguments: Sequence[Any]) -> torch.Tensor:
     shape = [dim.evaluate(sizes) for dim in value.shape]
-    return torch.empty(shape, dtype=TO_TORCH[value.dtype], device=device_of(given))
+    return torch.empty(shape, dtype=TO_TORCH[value.dtype], device=device_of(arguments))

@@ -28,59 +28,59 @@ from noyau.signatures.types import Signature
 Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
 
 
-def entry(called: str, signature: Signature, chosen: Selection) -> Entry | None:
+def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
     """The entry that takes the tensors and numbers of a call as they are, and gives new tensors; MISS where they are of
     another key. None where the reference runs."""
-    doors = [(_door(called, signature, choice, chosen), most) for choice, most in chosen.choices]
+    doors = [(_door(label, signature, choice, chosen), most) for choice, most in chosen.choices]
     if any(door is None for door, _ in doors):
         return None
     only = doors[0][0] if chosen.only else None
     return only or partial(_by_size, [(door, most) for door, most in doors if door is not None])
 
 
-def _door(called: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:
-    wanted = chosen.wanted
+def _door(label: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:
+    specialization = chosen.wanted
     match choice.made:
         case None:
             return None
         case UserKernel(language=language) if LANGUAGES[language].is_native:
-            made = library_of(choice.made, wanted.instance, wanted.constants)
-            return TensorDoor(*made, arguments_of(signature, wanted, packed=True), called).call
+            made = library_of(choice.made, specialization.instance, specialization.constants)
+            return TensorDoor(*made, arguments_of(signature, specialization, packed=True), label).call
         case UserKernel() if caller_of(choice.made, gpu=True) is not None:
             from noyau.ops.torch.triton_fast_calls import HandDoor
 
-            return HandDoor(choice.made, wanted, arguments_of(signature, wanted), called)
-        case BuiltProgram() if choice.made.library is not None or wanted.device != CPU:
-            return through_program(choice.made, arguments_of(signature, wanted), called, choice.tiles)
+            return HandDoor(choice.made, specialization, arguments_of(signature, specialization), label)
+        case BuiltProgram() if choice.made.library is not None or specialization.device != CPU:
+            return through_program(choice.made, arguments_of(signature, specialization), label, choice.tiles)
         case _:
-            alone = fast_entries.entry(called, signature, replace(chosen, choices=((choice, float("inf")),)))
+            alone = fast_entries.entry(label, signature, replace(chosen, choices=((choice, float("inf")),)))
             return None if alone is None else partial(through_arrays, alone)
 
 
-def refusal(called: str, device: str, chosen: Selection) -> str:
+def refusal(label: str, device: str, chosen: Selection) -> str:
     """The message where no kernel may run on a GPU."""
-    told = "; ".join(f"{kernel}: {reason}" for kernel, reason in chosen.rejected) or "nothing is generated"
-    return f"{called}: no kernel may run on {device} ({told}); copy the tensors to the CPU, or use noyau.reference()"
+    message = "; ".join(f"{kernel}: {reason}" for kernel, reason in chosen.rejected) or "nothing is generated"
+    return f"{label}: no kernel may run on {device} ({message}); copy the tensors to the CPU, or use noyau.reference()"
 
 
-def call_or_refuse(door: Entry, given: tuple[Any, ...]) -> Any:
+def call_or_refuse(door: Entry, arguments: tuple[Any, ...]) -> Any:
     """Call an entry with what it has missed, and say why where it gives nothing. UnsupportedError where it has
     none."""
     if isinstance(door, DeviceDoor):
-        return door.insist(given)
+        return door.insist(arguments)
     raise UnsupportedError("no kernel takes these tensors as they lie; give packed ones: x.contiguous()")
 
 
 def through_program(
-    made: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Mapping[str, int] = USUAL
+    program: BuiltProgram, ends: Sequence[Argument], label: str, tiles: Mapping[str, int] = USUAL
 ) -> Entry:
     """The door of a built program, in C or on a GPU."""
-    if LANGUAGES[made.generated.language].on_gpu:
-        return DeviceDoor(made, ends, called, tiles)
-    kernel = made.generated.program.single
-    if kernel is not None and made.library is not None:
-        return TensorDoor(made.library, f"{kernel.name}_kernel", ends, called).call
-    return partial(_hosted, ends, host(made))
+    if LANGUAGES[program.generated.language].on_gpu:
+        return DeviceDoor(program, ends, label, tiles)
+    kernel = program.generated.program.single
+    if kernel is not None and program.library is not None:
+        return TensorDoor(program.library, f"{kernel.name}_kernel", ends, label).call
+    return partial(_hosted, ends, host(program))
 
 
 def _hosted(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor]], arguments: tuple[Any, ...]) -> Any:

@@ -56,14 +56,16 @@ CELLS = 1 << 12  # of the largest array
 NOTHING: Sizes = MappingProxyType({})
 
 
-def draw_op(description: Description, wanted: Specialization, graph: Graph, asked: Sequence[Sizes] = ()) -> Drawn:
+def draw_op(
+    description: Description, specialization: Specialization, graph: Graph, asked: Sequence[Sizes] = ()
+) -> Drawn:
     """Inputs of an op: by its maker where that gives some of these dtypes and ranks, else such as its graph takes."""
-    usual = maker_inputs(description, wanted, 0)
+    usual = maker_inputs(description, specialization, 0)
     first = next(usual, None)
     if first is None:
-        yield from draw_graph(graph, wanted.integers, wanted.sizes, asked)
+        yield from draw_graph(graph, specialization.integers, specialization.sizes, asked)
         return
-    found = (maker_inputs_at(description, wanted, graph, sizes) for sizes in asked)
+    found = (maker_inputs_at(description, specialization, graph, sizes) for sizes in asked)
     for _, arrays in chain.from_iterable(found) if asked else chain([first], usual):
         yield dict(zip((node.output for node in graph.inputs), arrays, strict=True))
 
@@ -172,43 +174,49 @@ class GraphKernels:
                 return build(generated_of(self.graph, self.called, layouts, language, device, sizes))
             except (UnsupportedError, BuildError, MissingExtraError) as error:
                 faults.append(error)
-        told = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))
+        message = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))
         kind = UnsupportedError if isinstance(faults[0], UnsupportedError) else BuildError
-        raise kind(f"{self.called} cannot be built ({told})") from faults[0]
+        raise kind(f"{self.called} cannot be built ({message})") from faults[0]
 
 
 def generated_of(
-    graph: Graph, called: str, layouts: tuple[Layout, ...], language: str, device: str, sizes: Sizes
+    graph: Graph, label: str, layouts: tuple[Layout, ...], language: str, device: str, sizes: Sizes
 ) -> GeneratedProgram:
     """The kernels of a graph in a language, for inputs that lie so on a device and a call of these sizes.
     UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    wanted = Specialization(Instance(values, results, ()), layouts=layouts, sizes=sizes, device=device)
+    specialization = Specialization(Instance(values, results, ()), layouts=layouts, sizes=sizes, device=device)
     memory = laid_out(graph, layouts)
-    made = program_in(memory, identifier(called), layouts, language)
+    made = program_in(memory, identifier(label), layouts, language)
     return GeneratedProgram(
-        called, language, wanted, graph, {}, made, print_program(made, language, f"{called}: {wanted.instance}")
+        label,
+        language,
+        specialization,
+        graph,
+        {},
+        made,
+        print_program(made, language, f"{label}: {specialization.instance}"),
     )
 
 
-def certify(built: BuiltProgram, draw: Draw) -> BuiltProgram:
+def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:
     """The same, once it has passed its smoke certificate on this machine. CheckError where it does not."""
-    generated = built.generated
+    generated = program.generated
     device = generated.wanted.device
     launches = str(generated.launches(generated.wanted.sizes))
     told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), launches, *machine_of(device)]
     key = digest("smoke of a graph", __version__, generated.language, generated.text, *told)
     if cached_records.recall(key) is not None:
-        return built
+        return program
     with np.errstate(all="ignore"):
         cases = _cases(generated, draw, MOST if device == CPU else FEW)
-        certificate = certify_native(generated.graph, built, cases, name=generated.called)
+        certificate = certify_native(generated.graph, program, cases, name=generated.called)
     if not certificate.ok:
         raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
     with contextlib.suppress(OutputError):
         cached_records.keep(key, {"graph": generated.name, "summary": certificate.summary(), "when": today()})
-    return built
+    return program
 
 
 def _cases(generated: GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]:

@@ -34,14 +34,14 @@ Step = Callable[[list[Tensor], Sizes], Sequence[Tensor]]
 _LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
 
 
-def host(built: BuiltProgram, tiles: Mapping[str, int] = USUAL) -> TensorProgram:
+def host(program: BuiltProgram, tiles: Mapping[str, int] = USUAL) -> TensorProgram:
     """A built program as a function of tensors of the device that it was made for, in the order of its inputs, that
     gives a list of new ones; no result shares memory with an input. `tiles`: as kernels on a GPU take them.
 
     What does not lie as the kernels want it is copied. Gradients are the caller's business: call it where none are
     recorded. The function raises InputError where shapes do not fit or an index is out of bounds; on a GPU, where
     indices are not looked at, what `triton_launching.Launcher` raises."""
-    return TensorProgram(built, tiles)
+    return TensorProgram(program, tiles)
 
 
 class TensorProgram:
@@ -100,18 +100,18 @@ def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
             return tensor
 
 
-def _calls(built: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:
-    kernels, device = iter(built.kernels), torch.device(built.generated.wanted.device)
-    if LANGUAGES[built.generated.language].on_gpu:
+def _calls(program: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:
+    kernels, device = iter(program.kernels), torch.device(program.generated.wanted.device)
+    if LANGUAGES[program.generated.language].on_gpu:
         return [
-            DeviceStep(built, step.kernel, tiles)
+            DeviceStep(program, step.kernel, tiles)
             if isinstance(step, KernelStep)
             else partial(_library, step.graph, device)
-            for step in built.generated.program.steps
+            for step in program.generated.program.steps
         ]
     return [
-        _kernel(built, step, next(kernels)) if isinstance(step, KernelStep) else partial(_library, step.graph, device)
-        for step in built.generated.program.steps
+        _kernel(program, step, next(kernels)) if isinstance(step, KernelStep) else partial(_library, step.graph, device)
+        for step in program.generated.program.steps
     ]
 
 
@@ -124,12 +124,12 @@ class DeviceStep:
         self.launcher = Launcher(built.generated.text, kernel, built.generated.called, tiles)
         self.layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
 
-    def __call__(self, given: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
-        return self.launcher([_as_wanted(each, layout) for each, layout in zip(given, self.layouts, strict=True)])
+    def __call__(self, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
+        return self.launcher([_as_wanted(each, layout) for each, layout in zip(tensors, self.layouts, strict=True)])
 
-    def again(self, given: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]] | None:
+    def again(self, tensors: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]] | None:
         """Launch again for such tensors."""
-        return self.launcher.known(given)
+        return self.launcher.known(tensors)
 
 
 def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
@@ -137,32 +137,32 @@ def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
     return tensor if fits else tensor.contiguous()
 
 
-def _kernel(built: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Step:
-    if built.library is None:
+def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Step:
+    if program.library is None:
         return lambda given, sizes: _through_arrays(kernel, given)
     layouts = [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)]
     pairs = zip(step.graph.inputs, layouts, strict=True)
     ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
-    return partial(_through, TensorDoor(built.library, f"{step.kernel.name}_kernel", ends).call, kernel)
+    return partial(_through, TensorDoor(program.library, f"{step.kernel.name}_kernel", ends).call, kernel)
 
 
-def _through(door: Callable[..., Any], kernel: BuiltKernel, given: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
+def _through(door: Callable[..., Any], kernel: BuiltKernel, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
     """By the door; packed where a library left it otherwise; as arrays where no door takes it, which tells why not."""
-    made = door(tuple(given))
+    made = door(tuple(tensors))
     if made is MISS:
-        made = door(tuple(tensor.contiguous() for tensor in given))
+        made = door(tuple(tensor.contiguous() for tensor in tensors))
     if made is MISS:
-        return _through_arrays(kernel, given)
+        return _through_arrays(kernel, tensors)
     return made if isinstance(made, tuple) else [made]
 
 
-def _through_arrays(kernel: BuiltKernel, given: Sequence[Tensor]) -> list[Tensor]:
-    return [tensor_of(array) for array in kernel(*map(array_of, given), threads=threads())]
+def _through_arrays(kernel: BuiltKernel, tensors: Sequence[Tensor]) -> list[Tensor]:
+    return [tensor_of(array) for array in kernel(*map(array_of, tensors), threads=threads())]
 
 
-def _library(graph: Graph, device: torch.device, given: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
+def _library(graph: Graph, device: torch.device, tensors: Sequence[Tensor], sizes: Sizes) -> list[Tensor]:
     """A library call by torch: one value of a graph of views and constants."""
-    values = dict(zip((node.output for node in graph.inputs), given, strict=True))
+    values = dict(zip((node.output for node in graph.inputs), tensors, strict=True))
     evaluator = Evaluator(False, sizes)
     for node in graph.nodes:
         if not isinstance(node.kind, Input):

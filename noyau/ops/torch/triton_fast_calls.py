@@ -35,10 +35,10 @@ class HandDoor(DeviceDoor):
             raise InputError(f"{self.called}: these tensors are not as its kernel takes them")
         return self.launched(given)
 
-    def launched(self, given: Sequence[Any]) -> Any:
+    def launched(self, arguments: Sequence[Any]) -> Any:
         """The results, in new tensors."""
         with device_errors(self.called, self.device):
-            results = self.kernel(*given)
+            results = self.kernel(*arguments)
         return results[0] if len(results) == 1 else tuple(results)
 
     def tensor(self, end: Argument, each: Any) -> Any:

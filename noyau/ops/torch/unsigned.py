@@ -40,33 +40,33 @@ class UnsignedTensors:
         """Nothing is kept here."""
 
     def __call__(
-        self, given: tuple[Any, ...], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any = None
+        self, arguments: tuple[Any, ...], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any = None
     ) -> Any:
         """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
         description = self.calls.description
-        require_taken(description.name, description.reference.parameters, given)
+        require_taken(description.name, description.reference.parameters, arguments)
         try:
-            calls = self.calls.signed([stand_in(each) for each in given], constants)
+            calls = self.calls.signed([stand_in(each) for each in arguments], constants)
         except UnsupportedError as error:
-            if not is_unwatched(given) or is_recorded(given) or out is not None or device_of(given) != CPU:
-                told = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
-                raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {told}") from error
-            return self.written(given, constants)
-        return tensor_calls(calls)(given, constants, sizes, out)
+            if not is_unwatched(arguments) or is_recorded(arguments) or out is not None or device_of(arguments) != CPU:
+                message = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
+                raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {message}") from error
+            return self.written(arguments, constants)
+        return tensor_calls(calls)(arguments, constants, sizes, out)
 
-    def explain(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
+    def explain(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
         """Explain what a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
-        made: Explanation = tensor_calls(self.calls.signed([stand_in(each) for each in given], constants)).explain(
-            given, constants
-        )
-        return made
+        explanation: Explanation = tensor_calls(
+            self.calls.signed([stand_in(each) for each in arguments], constants)
+        ).explain(arguments, constants)
+        return explanation
 
-    def written(self, given: Sequence[Any], constants: Mapping[str, Any]) -> Any:
+    def written(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Any:
         """The results of the reference, or of a trusted kernel, for arrays of the same memory."""
         if runs_as_written():
-            made = self.calls.description.reference.function(*arrays_of(given), **constants)
+            made = self.calls.description.reference.function(*arrays_of(arguments), **constants)
         else:
-            made = self.calls.whole(arrays_of(given), constants, {}, None)
+            made = self.calls.whole(arrays_of(arguments), constants, {}, None)
         return tuple(map(_tensor, made)) if isinstance(made, tuple) else _tensor(made)
 
 

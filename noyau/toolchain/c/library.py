@@ -157,8 +157,8 @@ class Native:
         array = np.asarray(array)
         dtype, rank = self.dtypes[number], self.ranks[number]
         if array.dtype != dtype.numpy or array.ndim != rank:
-            wanted = f"{dtype.numpy} of rank {rank}"
-            raise InputError(f"{self.name} wants {wanted} as input {number}, got {array.dtype} of rank {array.ndim}")
+            expected = f"{dtype.numpy} of rank {rank}"
+            raise InputError(f"{self.name} wants {expected} as input {number}, got {array.dtype} of rank {array.ndim}")
         return array if has_layout(array, self.layouts[number]) else np.require(array, requirements=["C", "A"])
 
     def _bind(self, inputs: Sequence[np.ndarray]) -> ctypes.Array[_I64]:
@@ -168,8 +168,8 @@ class Native:
         sizes = _integers([0] * self._kernel.sizes)
         wrong = self._kernel.bind(pointers, sizes)
         if wrong:
-            told = ", ".join(str(array.shape) for array in inputs)
-            raise InputError(f"{self.name}: the shape of input {wrong - 1} does not fit, of the shapes {told}")
+            message = ", ".join(str(array.shape) for array in inputs)
+            raise InputError(f"{self.name}: the shape of input {wrong - 1} does not fit, of the shapes {message}")
         return sizes
 
     def _shapes(self, sizes: ctypes.Array[_I64]) -> list[tuple[int, ...]]:
@@ -284,8 +284,8 @@ class _Watch:
             now, self.before[number] = bits != self.before[number], bits
             if (now & changed).any():
                 where = [int(index) for index in np.unravel_index(np.argmax(now & changed), output.shape)]
-                told = f"two pieces of its work change output {number} at {where}"
-                raise CheckError(f"{self.name}: {told}: on two threads they would race", FindingKind.RACE)
+                message = f"two pieces of its work change output {number} at {where}"
+                raise CheckError(f"{self.name}: {message}: on two threads they would race", FindingKind.RACE)
             changed |= now
 
 

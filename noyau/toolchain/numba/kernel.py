@@ -398,13 +398,13 @@ def _share_scalars(text: str, names: dict[str, Any]) -> None:
     module: what Numba keeps of a launch that calls it asks for its module, and the first text's may be gone by then."""
     known: dict[str, str] = {}
     for part in text.split("\n\n\n"):
-        found = _SCALAR.search(part)
-        if found is not None:
-            called = [known[name] for name in re.findall(r"\w+(?=\()", part[found.end() :]) if name in known]
-            known[found[1]] = "\n".join([part, *dict.fromkeys(called)])
-            names[found[1]].py_func.__module__ = __name__
-            shorten(names[found[1]])
-            names[found[1]] = _SCALARS.setdefault(known[found[1]], names[found[1]])
+        match = _SCALAR.search(part)
+        if match is not None:
+            called = [known[name] for name in re.findall(r"\w+(?=\()", part[match.end() :]) if name in known]
+            known[match[1]] = "\n".join([part, *dict.fromkeys(called)])
+            names[match[1]].py_func.__module__ = __name__
+            shorten(names[match[1]])
+            names[match[1]] = _SCALARS.setdefault(known[match[1]], names[match[1]])
 
 
 def path_of(text: str) -> Path:
