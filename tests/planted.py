@@ -12,7 +12,7 @@ from noyau.compiler.passes import cleanup
 from noyau.compiler.passes import cleanup as passes_cleanup
 from noyau.compiler.schedules import primitives
 from noyau.compiler.schedules.cpu import folds, strategies
-from noyau.ir.dims import Dim, Op, indices, strides_of
+from noyau.ir.dims import Dim, DimOp, indices, strides_of
 from noyau.ir.graph import Map, Select, View
 from noyau.ir.loops import Fold, Loop
 from noyau.ir.monoids import MONOIDS
@@ -82,7 +82,7 @@ def a_missing_tail(patch: pytest.MonkeyPatch) -> None:
 
 
 def _is_tail(extent: Dim) -> bool:
-    return any(isinstance(atom, Op) and atom.kind == "mod" for monomial, _ in extent.terms for atom in monomial)
+    return any(isinstance(atom, DimOp) and atom.kind == "mod" for monomial, _ in extent.terms for atom in monomial)
 
 
 def a_tile_without_an_end(patch: pytest.MonkeyPatch) -> None:
@@ -136,7 +136,7 @@ def a_wrong_broadcast(patch: pytest.MonkeyPatch) -> None:
     """What is expanded only where it has one cell is taken to be never expanded."""
 
     def never(dim, extents):
-        kept = [(m, f) for m, f in dim.terms if not any(isinstance(atom, Op) and atom.kind == "max" for atom in m)]
+        kept = [(m, f) for m, f in dim.terms if not any(isinstance(atom, DimOp) and atom.kind == "max" for atom in m)]
         return simplify(Dim(tuple(kept)) if len(kept) < len(dim.terms) and len(dim.terms) == 2 else dim, extents)
 
     patch.setattr(values, "simplify", never)

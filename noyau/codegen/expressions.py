@@ -12,7 +12,7 @@ from noyau.codegen.identifiers import Scopes
 from noyau.codegen.tables import FLAT, INFIX, SCALARS, closed, dim_text, opened
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, Shape
+from noyau.ir.dims import Dim, DimOp, Shape
 from noyau.ir.loops import (
     Alloc,
     Assumption,
@@ -70,7 +70,7 @@ class Expressions(ABC):
         """A cast of what has another dtype; neither is a float8."""
 
     @abstractmethod
-    def operate(self, op: Op, left: str, right: str) -> str:
+    def operate(self, op: DimOp, left: str, right: str) -> str:
         """What an index is a quotient, a rest, a maximum or a minimum of."""
 
     def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:

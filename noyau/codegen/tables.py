@@ -6,12 +6,12 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from noyau.ir.dims import Atom, Dim, Monomial, Op
+from noyau.ir.dims import Atom, Dim, DimOp, Monomial
 from noyau.ir.operators import OPERATORS
 
 Term = tuple[Monomial, int]
 Name = Callable[[str], str]
-Operate = Callable[[Op, str, str], str]  # the text of a floordiv, mod, max or min of two texts
+Operate = Callable[[DimOp, str, str], str]  # the text of a floordiv, mod, max or min of two texts
 
 
 # Scalar functions that the C family and Python write between their operands.
@@ -116,8 +116,8 @@ def _without(monomial: Monomial, atom: Atom) -> Monomial:
 def _term(monomial: Monomial, factor: int, name: Name, operate: Operate) -> tuple[bool, str]:
     """Whether a term is subtracted, and the text of its magnitude; -max(-a, -b) is added as min(a, b)."""
     match monomial:
-        case (Op(kind="max") as op,) if factor < 0:
-            monomial, factor = (Op("min", -op.left, -op.right),), -factor
+        case (DimOp(kind="max") as op,) if factor < 0:
+            monomial, factor = (DimOp("min", -op.left, -op.right),), -factor
         case _:
             pass
     parts = sorted((_atom(atom, name, operate) for atom in monomial), key=lambda text: (text[0] == "(", text))

@@ -14,13 +14,13 @@ from typing import Any, TypeAlias, Union
 
 import numpy as np
 
-Atom: TypeAlias = Union[str, "Op"]
+Atom: TypeAlias = Union[str, "DimOp"]
 Monomial: TypeAlias = tuple[Atom, ...]
 _NO_NAMES: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class Op:
+class DimOp:
     """One of floordiv, mod and max of two Dims, where the polynomial stops."""
 
     kind: str
@@ -165,7 +165,7 @@ def maximum(left: DimLike, right: DimLike) -> Dim:
     if never_negative(right - left):
         return right
     left, right = sorted((left, right), key=str)
-    return _atom(Op("max", left, right))
+    return _atom(DimOp("max", left, right))
 
 
 def product(dims: Iterable[DimLike]) -> Dim:
@@ -239,10 +239,12 @@ def _rejoin(dim: Dim) -> Dim:
     factors = dict(dim.terms)
     for monomial, factor in dim.terms:
         for atom in monomial:
-            if isinstance(atom, Op) and atom.kind == "mod":
+            if isinstance(atom, DimOp) and atom.kind == "mod":
                 rest = _without(monomial, atom)
                 whole = Dim(((rest, factor),)) if rest else Dim.of(factor)
-                partner = _raw_multiply(whole, _raw_multiply(_atom(Op("floordiv", atom.left, atom.right)), atom.right))
+                partner = _raw_multiply(
+                    whole, _raw_multiply(_atom(DimOp("floordiv", atom.left, atom.right)), atom.right)
+                )
                 if all(factors.get(m) == f for m, f in partner.terms):
                     return dim - partner - Dim(((monomial, factor),)) + whole * atom.left
     return dim
@@ -272,14 +274,14 @@ def _divide(left: Dim, right: Dim) -> tuple[Dim, Dim]:
     if not rest.terms:
         return quotient, rest
     if right.constant is not None and (inner := _nested(rest)) is not None:
-        return quotient + inner.left // (inner.right * right), _atom(Op("mod", rest, right))
-    return quotient + _atom(Op("floordiv", rest, right)), _atom(Op("mod", rest, right))
+        return quotient + inner.left // (inner.right * right), _atom(DimOp("mod", rest, right))
+    return quotient + _atom(DimOp("floordiv", rest, right)), _atom(DimOp("mod", rest, right))
 
 
-def _nested(dim: Dim) -> Op | None:
+def _nested(dim: Dim) -> DimOp | None:
     """The division that a Dim is, by a positive constant."""
     match dim.terms:
-        case (((Op(kind="floordiv") as inner,), 1),) if (inner.right.constant or 0) > 0:
+        case (((DimOp(kind="floordiv") as inner,), 1),) if (inner.right.constant or 0) > 0:
             return inner
         case _:
             return None
@@ -364,11 +366,11 @@ def _replace(dim: Dim, values: Mapping[str, Dim]) -> Dim:
     return total
 
 
-def _replace_in(op: Op, values: Mapping[str, Dim]) -> Dim:
+def _replace_in(op: DimOp, values: Mapping[str, Dim]) -> Dim:
     return again(op, _replace(op.left, values), _replace(op.right, values))
 
 
-def again(op: Op, left: Dim, right: Dim) -> Dim:
+def again(op: DimOp, left: Dim, right: Dim) -> Dim:
     """The same operation of other operands."""
     match op.kind:
         case "floordiv":
@@ -379,7 +381,7 @@ def again(op: Op, left: Dim, right: Dim) -> Dim:
             return maximum(left, right)
 
 
-def _evaluate(op: Op, values: Mapping[str, Any]) -> Any:
+def _evaluate(op: DimOp, values: Mapping[str, Any]) -> Any:
     left, right = op.left.evaluate(values), op.right.evaluate(values)
     match op.kind:
         case "floordiv":

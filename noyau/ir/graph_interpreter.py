@@ -55,7 +55,7 @@ def evaluate(
     return Evaluator(wide, bound).run(graph, inputs)
 
 
-def rearranged(value: Array, index: Sequence[Dim], shape: tuple[int, ...]) -> Array | None:
+def rearrange(value: Array, index: Sequence[Dim], shape: tuple[int, ...]) -> Array | None:
     """A view that puts axes into another order, repeats along others, and reads along one at a fixed place; None for
     any other, and where an axis is not as long as it is read."""
     places: list[Any] = []
@@ -140,11 +140,11 @@ class Evaluator:
             case Scan():
                 return self.scan(node.kind, node, operands[0])
             case View(index):
-                return self.viewed(operands[0], index, node)
+                return self.view(operands[0], index, node)
             case Select(axis, _):
                 return np.concatenate(operands, axis)
             case Gather(index):
-                return operands[0][self.gathered(index, node.shape, operands)]
+                return operands[0][self.positions_of(index, node.shape, operands)]
             case Scatter():
                 return self.scatter(node.kind, node, operands)
             case Contract(equation):
@@ -156,15 +156,15 @@ class Evaluator:
             case _:
                 assert_never(node.kind)
 
-    def viewed(self, value: Array, index: Sequence[Dim], node: Node) -> Any:
+    def view(self, value: Array, index: Sequence[Dim], node: Node) -> Any:
         shape = self.shape(node)
-        spread = rearranged(value, index, shape)
+        spread = rearrange(value, index, shape)
         if spread is not None:
             return spread
         axes = self.axes(node.shape)
-        return self.looked_at(value, tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index), node)
+        return self.read_at(value, tuple(np.broadcast_to(dim.evaluate(axes), shape) for dim in index), node)
 
-    def looked_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Any:
+    def read_at(self, value: Array, where: tuple[Array, ...], node: Node) -> Any:
         try:
             return value[where]
         except IndexError as fault:
@@ -199,7 +199,7 @@ class Evaluator:
                 return np.not_equal(value, 0)
             return value.astype(self.dtype(node.dtype))
 
-    def gathered(
+    def positions_of(
         self, index: Sequence[Dim | Lookup], shape: tuple[Dim, ...], operands: Sequence[Array]
     ) -> tuple[Array, ...]:
         """Index arrays into operand 0; GraphError where a looked-up index is outside."""
@@ -288,7 +288,7 @@ class Evaluator:
     def scatter(self, kind: Scatter, node: Node, operands: Sequence[Array]) -> Array:
         result, updates = operands[0].copy(), operands[2]
         shape = tuple(Dim.of(extent) for extent in updates.shape)
-        where = self.gathered(kind.index, shape, [operands[0], operands[1]])
+        where = self.positions_of(kind.index, shape, [operands[0], operands[1]])
         if kind.monoid is None:
             result[where] = updates
         else:

@@ -35,7 +35,7 @@ def run(
     the kernel reads a cell that is not set, goes outside a buffer, or leaves a cell of an output unwritten."""
     bound = bind_sizes(kernel, inputs, sizes or {})
     running = KernelRun(kernel, inputs, bound, seed)
-    text, objects = translated(kernel)
+    text, objects = translate_kernel(kernel)
     scope: dict[str, Any] = {"R": running, "K": objects}
     with np.errstate(all="ignore"):
         try:
@@ -49,7 +49,7 @@ def run(
 
 
 @lru_cache(maxsize=64)
-def translated(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
+def translate_kernel(kernel: Kernel) -> tuple[Any, tuple[Any, ...]]:
     """The code of a kernel, and the objects that it refers to."""
     translator = Translator(kernel)
     text = translator.text()
@@ -86,7 +86,7 @@ def _spell(sizes: Mapping[str, int]) -> str:
     return ", ".join(f"{size}={value}" for size, value in sizes.items())
 
 
-class GuardedArray:
+class CheckedArray:
     """A buffer, or what an Alloc gives: cells of the type that is computed in, None where nothing is set."""
 
     def __init__(self, name: str, dtype: DType, shape: Sequence[int], array: Array | None = None) -> None:
@@ -97,9 +97,9 @@ class GuardedArray:
         if array is not None:
             self.cells = list(np.ravel(array).astype(dtype.compute.numpy))
 
-    def unset(self) -> GuardedArray:
+    def unset(self) -> CheckedArray:
         """Another memory like this one."""
-        return GuardedArray(self.name, self.dtype, self.shape)
+        return CheckedArray(self.name, self.dtype, self.shape)
 
     def load(self, *index: int) -> Any:
         value = self.cells[self.offset(index)]
@@ -141,21 +141,21 @@ class RaceDetector:
         self.writers: Touched = {}
         self.mergers: Touched = {}
 
-    def loads(self, who: int, memory: GuardedArray, *index: int) -> None:
+    def loads(self, who: int, memory: CheckedArray, *index: int) -> None:
         key = self.meet(who, memory, index, self.writers, self.mergers)
         self.readers[key] = who if self.readers.get(key, who) == who else -1
 
-    def stores(self, who: int, memory: GuardedArray, *index: int) -> None:
+    def stores(self, who: int, memory: CheckedArray, *index: int) -> None:
         key = self.meet(who, memory, index, self.readers, self.writers, self.mergers)
         self.writers[key] = who
 
-    def merges(self, who: int, memory: GuardedArray, *index: int) -> None:
+    def merges(self, who: int, memory: CheckedArray, *index: int) -> None:
         """Threads may merge into one cell; lanes do it side by side, and all but one would be lost."""
         others = (self.mergers,) if self.lanes else ()
         key = self.meet(who, memory, index, self.readers, self.writers, *others)
         self.mergers[key] = who if self.mergers.get(key, who) == who else -1
 
-    def meet(self, who: int, memory: GuardedArray, index: tuple[int, ...], *others: Touched) -> tuple[int, int]:
+    def meet(self, who: int, memory: CheckedArray, index: tuple[int, ...], *others: Touched) -> tuple[int, int]:
         key = id(memory), memory.offset(index)
         for touched in others:
             if touched.get(key, who) != who:
@@ -174,7 +174,7 @@ class KernelRun:
         self.shift = self.random.randrange(2)  # cells from the begin of a line to that of each buffer
         arrays = iter(inputs)
         self.memories = [
-            GuardedArray(b.name, b.dtype, self.extents(b.shape), next(arrays) if b.role is Role.INPUT else None)
+            CheckedArray(b.name, b.dtype, self.extents(b.shape), next(arrays) if b.role is Role.INPUT else None)
             for b in kernel.buffers
         ]
 
@@ -188,16 +188,16 @@ class KernelRun:
             raise InputError(f"{self.kernel.name}: the size {name} does not follow from the inputs; give it in `sizes`")
         return self.sizes[name]
 
-    def memory(self, alloc: Alloc, extents: Sequence[int]) -> GuardedArray:
-        return GuardedArray(alloc.name, alloc.dtype, extents)
+    def memory(self, alloc: Alloc, extents: Sequence[int]) -> CheckedArray:
+        return CheckedArray(alloc.name, alloc.dtype, extents)
 
-    def shuffled(self, count: int) -> list[int]:
+    def shuffle(self, count: int) -> list[int]:
         return self.random.sample(range(count), max(0, count))
 
     def race_detector(self, lanes: bool) -> RaceDetector:
         return RaceDetector(lanes)
 
-    def in_whole_lines(self, *places: tuple[GuardedArray, int]) -> np.bool_:
+    def in_whole_lines(self, *places: tuple[CheckedArray, int]) -> np.bool_:
         """Whether cells begin with a line of memory, where memory begins with one, or a cell after one."""
         begins = ((memory, memory.offset(tuple(index)) + self.shift) for memory, *index in places)
         return np.bool_(all(at * memory.dtype.bytes % LINE_BYTES == 0 for memory, at in begins))

@@ -179,7 +179,7 @@ class Translator:
 
     def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
         count, name = self.dim(extent), self.fresh()
-        head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffled'}({count}):"
+        head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffle'}({count}):"
         if axis is not Axis.SERIAL:
             self.loops.append((self.let(f"R.race_detector({axis is Axis.LANES})"), name))
         with self.block(head):

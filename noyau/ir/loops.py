@@ -28,7 +28,7 @@ class Axis(Enum):
 
 
 class TilePolicy(Enum):
-    """How the size of a tile, a power of two, follows from the sizes of a call, in the order in which it can."""
+    """Rule for the size of a tile, a power of two, from the sizes of a call, in the order in which it is applied."""
 
     ALIGNMENT = "alignment"  # `number` cells fill 16 bytes; 1 where each row begins at a multiple of these anyway
     OCCUPYING = "occupying"  # at most `number` cells, and so few that programs occupy the GPU

@@ -10,7 +10,7 @@ from functools import lru_cache
 from math import gcd
 
 from noyau.ir import dims
-from noyau.ir.dims import Atom, Dim, Monomial, Op, exact_part, maximum, never_negative
+from noyau.ir.dims import Atom, Dim, DimOp, Monomial, exact_part, maximum, never_negative
 
 Extents = Mapping[str, Dim]
 
@@ -44,7 +44,7 @@ def _simplify_name(name: str, extents: Extents) -> Dim:
     return Dim.of(0) if name in extents and extents[name] == Dim.of(1) else Dim.of(name)
 
 
-def _simplify_op(op: Op, extents: Extents) -> Dim:
+def _simplify_op(op: DimOp, extents: Extents) -> Dim:
     left, right = simplify(op.left, extents), simplify(op.right, extents)
     if op.kind == "max":
         return maximum(left, right)
@@ -56,8 +56,8 @@ def _simplify_op(op: Op, extents: Extents) -> Dim:
             return simplify(whole // share if op.kind == "floordiv" else (whole % share) * common + part, extents)
     quotient, rest = left // right, left % right
     match rest.terms:
-        case (((Op(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents, positive):
-            quotient, rest = quotient - Dim((((Op("floordiv", inner.left, inner.right),), 1),)), inner.left
+        case (((DimOp(kind="mod") as inner,), 1),) if within(inner.left, inner.right, extents, positive):
+            quotient, rest = quotient - Dim((((DimOp("floordiv", inner.left, inner.right),), 1),)), inner.left
         case _:
             pass
     return quotient if op.kind == "floordiv" else rest

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from noyau.codegen.tables import closed, dim_text, opened
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Op, Shape
+from noyau.ir.dims import Dim, DimOp, Shape
 
 ELLIPSIS = "..."
 OUT = "out"  # the name of a result that bears none
@@ -153,7 +153,7 @@ def spell_dim(dim: Dim | Rest) -> str:
     return str(dim) if isinstance(dim, Rest) else opened(dim_text(dim, str, _operate))
 
 
-def _operate(op: Op, left: str, right: str) -> str:
+def _operate(op: DimOp, left: str, right: str) -> str:
     if op.kind == "max":
         return f"max({left}, {right})"
     return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"

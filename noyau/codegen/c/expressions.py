@@ -10,7 +10,7 @@ from noyau.codegen.identifiers import Scopes
 from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, Shape, never_negative
+from noyau.ir.dims import Dim, DimOp, Shape, never_negative
 from noyau.ir.loops import Buffer, Expr, InWholeLines, Kernel, Load
 from noyau.ir.ranges import at_least_one, lowest
 
@@ -74,7 +74,7 @@ class CExpressions(expressions.Expressions):
         text = self.expr(operand)
         return f"({text} != 0)" if dtype is DType.BOOL else f"(({TYPES[dtype]}){text})"
 
-    def operate(self, op: Op, left: str, right: str) -> str:
+    def operate(self, op: DimOp, left: str, right: str) -> str:
         """C divides towards zero, Dims downwards: one stands for the other only where nothing can be negative. A size
         that divides may be 0 where nothing makes sure that its loop runs."""
         if op.kind == "max":
@@ -88,7 +88,7 @@ class CExpressions(expressions.Expressions):
 
     def is_positive(self, dim: Dim) -> bool:
         match dim.terms:
-            case (((Op(kind="max") as op,), 1),):
+            case (((DimOp(kind="max") as op,), 1),):
                 return self.is_positive(op.left) or self.is_positive(op.right)
             case _:
                 return (dim.constant or 0) > 0 if self.absurd else self.is_natural(dim - 1)
@@ -96,7 +96,7 @@ class CExpressions(expressions.Expressions):
     def is_natural(self, dim: Dim) -> bool:
         """Whether it is surely >= 0 here, where every open loop runs."""
         match dim.terms:
-            case (((Op(kind="max") as op,), -1),):
+            case (((DimOp(kind="max") as op,), -1),):
                 return self.is_natural(-op.left) and self.is_natural(-op.right)
             case _:
                 pass

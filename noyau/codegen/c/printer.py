@@ -21,7 +21,7 @@ from noyau.codegen.statements import INDENT, Statements
 from noyau.codegen.tables import closed, dim_text, opened
 from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.ir.dims import Dim, Op, product
+from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.loops import (
     LINE_BYTES,
     Alloc,
@@ -348,6 +348,6 @@ def indented(lines: Iterable[str], depth: int = 1) -> Iterator[str]:
     return (f"{INDENT * depth}{line}" for line in lines)
 
 
-def _tell(op: Op, left: str, right: str) -> str:
+def _tell(op: DimOp, left: str, right: str) -> str:
     signs = {"floordiv": "/", "mod": "%"}
     return f"({closed(left)} {signs[op.kind]} {closed(right)})" if op.kind in signs else f"{op.kind}({left}, {right})"

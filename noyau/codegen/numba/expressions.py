@@ -9,7 +9,7 @@ from noyau.codegen.numba.tables import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFI
 from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, Shape, exact_part, strides_of
+from noyau.ir.dims import Dim, DimOp, Shape, exact_part, strides_of
 from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
 
 
@@ -117,7 +117,7 @@ class NumbaExpressions(expressions.Expressions):
             return f"({text} != {const_text(0, operand.dtype)})"
         return f"{KINDS[dtype]}({opened(text)})"
 
-    def operate(self, op: Op, left: str, right: str) -> str:
+    def operate(self, op: DimOp, left: str, right: str) -> str:
         """Python divides downwards, as Dims do."""
         if op.kind in ("max", "min"):
             return f"{op.kind}({opened(left)}, {opened(right)})"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 
-from noyau.ir.dims import Atom, Dim, Op, never_negative
+from noyau.ir.dims import Atom, Dim, DimOp, never_negative
 from noyau.ir.ranges import at_least_one, highest, lowest
 
 
@@ -28,7 +28,7 @@ def tile_of(length: Dim, lengths: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, D
     """Of the length of a tile, min(size, extent - begin): where it begins, and the extent that it is a part of;
     `lengths` has this for the lengths of tiles that it may lie in."""
     match length.terms:
-        case (((Op("max", left, right),), -1),):
+        case (((DimOp("max", left, right),), -1),):
             for left_over in (-left, -right):
                 begin = Dim(tuple((atoms, -factor) for atoms, factor in left_over.terms if _moves(atoms, lengths)))
                 if begin.terms and never_negative(begin):
@@ -63,7 +63,7 @@ def _plain(dim: Dim, known: dict[str, Dim]) -> Dim:
         part = Dim.of(factor)
         for atom in atoms:
             whole = Dim((((atom,), 1),))
-            if isinstance(atom, Op) and never_negative(whole) and not any(n.startswith("#") for n in whole.names):
+            if isinstance(atom, DimOp) and never_negative(whole) and not any(n.startswith("#") for n in whole.names):
                 name = f"natural {whole}"
                 known[name], whole = whole, Dim.of(name)
             part = part * whole
@@ -76,15 +76,15 @@ def _least(dim: Dim) -> Dim:
     total = Dim.of(0)
     for atoms, factor in dim.terms:
         match atoms:
-            case (Op("mod", left, right),) if right.constant:
-                total = total + (left - Dim((((Op("floordiv", left, right),), 1),)) * right) * factor
+            case (DimOp("mod", left, right),) if right.constant:
+                total = total + (left - Dim((((DimOp("floordiv", left, right),), 1),)) * right) * factor
             case _:
                 total = total + Dim(((atoms, factor),))
     if total != dim:
         return _least(total)
     for atoms, factor in sorted(dim.terms, key=lambda term: -len(str(term[0]))):  # what others stand in comes later
         match atoms:
-            case (Op("floordiv", left, right),) if factor < 0 and right.constant and factor % right.constant == 0:
+            case (DimOp("floordiv", left, right),) if factor < 0 and right.constant and factor % right.constant == 0:
                 return _least(dim - Dim(((atoms, factor),)) + left * (factor // right.constant))
             case _:
                 pass

@@ -10,7 +10,7 @@ import numpy as np
 
 from noyau.codegen.tables import closed, dim_text, opened
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Op, Shape
+from noyau.ir.dims import Dim, DimOp, Shape
 
 OR, XOR, AND, PLUS, TIMES, UNARY, POWER, ATOM = range(1, 9)  # how tightly Python binds an expression
 COMPARE = 0
@@ -69,13 +69,13 @@ class Extents:
         )
 
 
-def _operate(op: Op, left: str, right: str) -> str:
+def _operate(op: DimOp, left: str, right: str) -> str:
     if op.kind in ("max", "min"):
         return f"{op.kind}({left}, {right})"
     return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
 
 
-def _array_operate(op: Op, left: str, right: str) -> str:
+def _array_operate(op: DimOp, left: str, right: str) -> str:
     if op.kind in ("max", "min"):
         return f"np.{op.kind}imum({left}, {right})"
     return _operate(op, left, right)

@@ -12,7 +12,7 @@ from onnx import helper, numpy_helper
 
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Atom, Dim, Monomial, Op, Shape, index_name, never_negative
+from noyau.ir.dims import Atom, Dim, DimOp, Monomial, Shape, index_name, never_negative
 from noyau.ir.graph import Node
 from noyau.ir.sizes import Binding, plan
 
@@ -185,7 +185,7 @@ class Sizes:
         return total
 
     def _operation(self, op: Atom, atom: Callable[[str], str]) -> str:
-        assert isinstance(op, Op)
+        assert isinstance(op, DimOp)
         left, right = self.calculated(op.left, atom), self.calculated(op.right, atom)
         if op.kind == "max":
             return self.writer.emit("Max", left, right)

@@ -36,7 +36,7 @@ from noyau.compiler.schedules.gpu.hints import FOLDED, WRITTEN
 from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, Shape, never_negative, product
+from noyau.ir.dims import Dim, DimOp, Shape, never_negative, product
 from noyau.ir.loops import Alloc, Buffer, Call, Const, Expr, Fold, Hints, Index, InWholeLines, Kernel, Load, Role, Var
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
@@ -307,7 +307,7 @@ class TritonExpressions(SizeText):
         text = typed(dim.constant, DType.I64)
         return text if dtype is DType.I64 else f"{text}.to({TYPES[dtype]})"
 
-    def operate(self, op: Op, left: str, right: str) -> str:
+    def operate(self, op: DimOp, left: str, right: str) -> str:
         """Triton divides towards zero, Dims downwards."""
         if op.kind in ("max", "min"):
             word = "maximum" if op.kind == "max" else "minimum"

@@ -15,7 +15,7 @@ from noyau.codegen.triton.tiles import Even, covered_in, is_led, led_row, rounds
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, product
+from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.loops import Buffer, Call, Const, Expr, Index, Kernel, Launch, Let, Role, Tile, TilePolicy
 from noyau.ir.walk import every_statement, on_threads
 
@@ -322,7 +322,7 @@ class HostFunction(SizeText):
 
     # SizeText.
 
-    def operate(self, op: Op, left: str, right: str) -> str:
+    def operate(self, op: DimOp, left: str, right: str) -> str:
         """Python divides downwards, as Dims do."""
         if op.kind in ("max", "min"):
             return f"{op.kind}({opened(left)}, {opened(right)})"

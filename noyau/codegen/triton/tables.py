@@ -20,7 +20,7 @@ from noyau.codegen import tables as codegen_tables
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.tables import dim_text, opened
 from noyau.dtypes import CELLS, DType
-from noyau.ir.dims import Dim, Op
+from noyau.ir.dims import Dim, DimOp
 from noyau.ir.loops import Kernel
 
 # Beyond those that fitting() knows: what the text calls, what it calls its own names, and, in the last two lines, what
@@ -68,7 +68,7 @@ class SizeText(ABC):
         """The Dim with a word for each (n - 1) // step + 1."""
         for atoms, factor in dim.terms:
             match atoms:
-                case (Op("floordiv", left, right),) if factor == 1 and _rounds_up(left):
+                case (DimOp("floordiv", left, right),) if factor == 1 and _rounds_up(left):
                     name = f"#ceiling {left} / {right}"
                     self.words[name] = f"{self.CDIV}({self.dim(left + 1)}, {self.dim(right)})"
                     return dim - Dim(((atoms, factor),)) - 1 + Dim.of(name)
@@ -80,7 +80,7 @@ class SizeText(ABC):
         return self.words[name] if name in self.words else self.names.atom(name)
 
     @abstractmethod
-    def operate(self, op: Op, left: str, right: str) -> str:
+    def operate(self, op: DimOp, left: str, right: str) -> str:
         """The text of a floordiv, mod, max or min of two texts."""
 
 

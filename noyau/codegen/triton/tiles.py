@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
 from noyau.compiler.schedules.gpu.tiles import ONE
-from noyau.ir.dims import Dim, Op, product
+from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.loops import (
     Axis,
     Call,
@@ -44,7 +44,7 @@ def merged_memory(body: Iterable[Statement]) -> frozenset[str]:
 def led_row(index: Index) -> Dim | None:
     """Where a row begins, of the number of cells before it at which 16 bytes do; None of other indices."""
     match index:
-        case Index(Dim((((Op("mod", row),), 1),)), alignment=Tile()):
+        case Index(Dim((((DimOp("mod", row),), 1),)), alignment=Tile()):
             return row
         case _:
             return None

@@ -39,7 +39,7 @@ class Irregular(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class AxisGroup:
     """Axes of the source, the entries that tell their indices, and the axes of the result that these name."""
 
     source: tuple[int, ...]
@@ -164,7 +164,7 @@ def _regular(builder: GradientBuilder, index: Shape, source: Shape, gradient: No
     return work.value
 
 
-def _parts(index: Shape) -> list[Part]:
+def _parts(index: Shape) -> list[AxisGroup]:
     """The groups of axes that hang together."""
     groups: list[tuple[list[int], set[int]]] = []
     for axis, entry in enumerate(index):
@@ -173,12 +173,12 @@ def _parts(index: Shape) -> list[Part]:
         groups = [group for group in groups if group not in near]
         groups.append(([*(each for group in near for each in group[0]), axis], names.union(*(g[1] for g in near))))
     return [
-        Part(tuple(sorted(axes)), tuple(index[axis] for axis in sorted(axes)), tuple(sorted(names)))
+        AxisGroup(tuple(sorted(axes)), tuple(index[axis] for axis in sorted(axes)), tuple(sorted(names)))
         for axes, names in groups
     ]
 
 
-def _invert(work: _Inverting, part: Part) -> None:
+def _invert(work: _Inverting, part: AxisGroup) -> None:
     match len(part.source), len(part.result):
         case 1, 0:
             _place(work, part.source[0], part.entries[0])
@@ -192,7 +192,7 @@ def _invert(work: _Inverting, part: Part) -> None:
             _merged(work, part)
 
 
-def _is_one_or_all(part: Part, step: Dim) -> bool:
+def _is_one_or_all(part: AxisGroup, step: Dim) -> bool:
     """Whether an axis is only known when it runs to be 1, so that its one cell is read everywhere, or not to be."""
     return step.constant is None and part.entries[0] == Dim.of(index_name(part.result[0])) * step
 
@@ -233,7 +233,7 @@ def _narrow(work: _Inverting, axis: int, result: int) -> None:
     work.axes[at] = -1 - axis
 
 
-def _slice(work: _Inverting, part: Part) -> None:
+def _slice(work: _Inverting, part: AxisGroup) -> None:
     """One entry that is linear in its axes: these become one, which is spread out by its step and padded."""
     (axis,), (entry,) = part.source, part.entries
     steps = {result: _slope(entry, index_name(result)) for result in part.result}
@@ -293,7 +293,7 @@ def _spread(work: _Inverting, axis: int, step: Dim) -> None:
     work.value = builder.call("where", there, cells, builder.like(0.0, cells))
 
 
-def _diagonal(work: _Inverting, part: Part) -> None:
+def _diagonal(work: _Inverting, part: AxisGroup) -> None:
     """Cells whose indices were alike: zeros beside them."""
     (result,), builder = part.result, work.builder
     if any(equal(work.source[axis], work.extent(result)) is not True for axis in part.source):
@@ -309,7 +309,7 @@ def _diagonal(work: _Inverting, part: Part) -> None:
     work.value, work.axes = cells, [*rest, *(-1 - axis for axis in part.source)]
 
 
-def _merged(work: _Inverting, part: Part) -> None:
+def _merged(work: _Inverting, part: AxisGroup) -> None:
     """Axes of the source that were merged, or split otherwise, in C order."""
     shape = tuple(work.source[axis] for axis in part.source)
     before = tuple(work.extent(result) for result in part.result)

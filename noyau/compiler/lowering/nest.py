@@ -19,7 +19,7 @@ from noyau.compiler.lowering.names import Names
 from noyau.compiler.lowering.size_guards import guards
 from noyau.compiler.lowering.values import CutNeeded, LoopScope, Lowering
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, Shape, equal, index_name, never_negative, product
+from noyau.ir.dims import Dim, DimOp, Shape, equal, index_name, never_negative, product
 from noyau.ir.graph import Graph, Lookup, Node, Scatter, dims_of
 from noyau.ir.loops import Axis, Buffer, Kernel, Launch, Loop, Role, Statement, Store
 from noyau.ir.ranges import simplify
@@ -30,7 +30,7 @@ ONE = Dim.of(1)
 NestAxis = tuple[Dim, Dim]  # of the nest: its index, and its extent
 
 
-def merged(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
+def merge_axes(shape: Shape, axes: Sequence[NestAxis]) -> Shape | None:
     """The index of a value in a nest of these axes, where each axis of it is one of them or several neighbours as one;
     None where that is not so, or where the nest's innermost axis is not the value's: its cells would be stored one far
     from the other."""
@@ -96,7 +96,7 @@ class LoopNest:
             variables = iter(outer)
             index = tuple(Dim.of(next(variables)[0]) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
             return index, len(axes)
-        elsewhere = merged(node.shape, list(zip(own, extents, strict=True)))
+        elsewhere = merge_axes(node.shape, list(zip(own, extents, strict=True)))
         if elsewhere is not None:
             return elsewhere, len(self.loops)
         own_shape, loops = (", ".join(map(str, dims)) for dims in (node.shape, dict(self.loops).values()))
@@ -279,21 +279,21 @@ def split_divided(space: LoopNest, statements: Sequence[Statement]) -> LoopNest:
             parts = {variable: Dim.of(high) * step + Dim.of(low)}
             at = [name for name, _ in space.loops].index(variable)
             loops = (*space.loops[:at], (high, extents[variable] // step), (low, step), *space.loops[at + 1 :])
-            inner = at == len(space.loops) - 1 and Op("mod", op.left, step) not in divisions(statements)
+            inner = at == len(space.loops) - 1 and DimOp("mod", op.left, step) not in divisions(statements)
             few = {low} if inner and 0 < (step.constant or 0) <= FEW else set[str]()
             index = tuple(dim.replace(parts) for dim in space.index)
             return replace(space, loops=loops, index=index, written_out=space.written_out | few)
     return space
 
 
-def divisions(statements: Sequence[Statement]) -> list[Op]:
+def divisions(statements: Sequence[Statement]) -> list[DimOp]:
     """Every division and modulo in the indices of statements."""
-    divided: list[Op] = []
+    divided: list[DimOp] = []
     waiting = list(dims_in(statements))
     while waiting:
         for monomial, _ in waiting.pop().terms:
             for atom in monomial:
-                if isinstance(atom, Op):
+                if isinstance(atom, DimOp):
                     divided.append(atom)
                     waiting += [atom.left, atom.right]
     return [op for op in divided if op.kind in ("floordiv", "mod")]

@@ -15,7 +15,7 @@ import numpy as np
 
 from noyau.compiler.lowering.nest import lower, unbound
 from noyau.compiler.partition.costs import check_depth, check_recompute
-from noyau.compiler.partition.sites import DefUse, Model, Place, Positions
+from noyau.compiler.partition.sites import DefUse, Model, ModelOperator, Positions
 from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys, with_names
 from noyau.compiler.passes.cleanup import judge_copies
 from noyau.compiler.passes.normal_form import normalise
@@ -25,7 +25,7 @@ from noyau.ir.dims import Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Map, Node, Opaque, Part, Reduce, Scan, Scatter, View
 from noyau.ir.loops import Kernel
 
-__all__ = ["Cut", "Group", "Model", "Partition", "Place", "group_of", "partition"]
+__all__ = ["Cut", "Group", "Model", "ModelOperator", "Partition", "group_of", "partition"]
 
 BUFFERS = 16  # inputs and outputs of one kernel
 LARGEST = 96  # operators of one group

@@ -16,7 +16,7 @@ Positions = frozenset[int]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ModelOperator:
     """An operator of the user's model: its position, and the values that it reads (also in its subgraphs) and makes."""
 
     position: int
@@ -30,7 +30,7 @@ class Model:
     """Subject of a partition: the graph of a whole model, and its operators."""
 
     graph: Graph
-    places: Sequence[Place]
+    places: Sequence[ModelOperator]
     made_at: Mapping[str, int]  # value of the graph -> position of the operator that makes it
     arithmetic: frozenset[int]
     opaque: Mapping[int, str]

@@ -23,7 +23,7 @@ from noyau.compiler.passes.cleanup import (
 from noyau.compiler.passes.fp_contraction import round_before_differences
 from noyau.compiler.passes.rewrite import through_views, with_dims
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, Monomial, Op, again
+from noyau.ir.dims import Dim, DimOp, Monomial, again
 from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.ir.sizes import Demand, plan
 
@@ -190,5 +190,5 @@ def _swapped(dim: Dim, unit: Monomial, value: Dim) -> Dim:
     return total
 
 
-def _swapped_in(op: Op, unit: Monomial, value: Dim) -> Dim:
+def _swapped_in(op: DimOp, unit: Monomial, value: Dim) -> Dim:
     return again(op, _swapped(op.left, unit, value), _swapped(op.right, unit, value))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, Op, Shape, maximum, strides_of
+from noyau.ir.dims import Dim, DimOp, Shape, maximum, strides_of
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -35,7 +35,7 @@ Statements = tuple[Statement, ...]
 def most_of(value: Expr) -> int:
     """The number in min(a number, what is left); 0 for all else."""
     match value:
-        case Index(Dim((((Op("max", left, right),), -1),))):
+        case Index(Dim((((DimOp("max", left, right),), -1),))):
             return -min(each.constant or 0 for each in (left, right))
         case _:
             return 0
@@ -145,7 +145,7 @@ def all_dims(statements: Statements) -> list[Dim]:
 def divides(dim: Dim, variable: str) -> bool:
     """Whether a division or modulo of the variable is left in an index."""
     atoms = [atom for monomial, _ in dim.terms for atom in monomial]
-    return any(isinstance(atom, Op) and _uses(Dim((((atom,), 1),)), variable) for atom in atoms)
+    return any(isinstance(atom, DimOp) and _uses(Dim((((atom,), 1),)), variable) for atom in atoms)
 
 
 def sink(statements: Statements) -> Statements:

@@ -11,7 +11,7 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.size_names import Sizes
 from noyau.ir.builder import GraphBuilder
-from noyau.ir.dims import Dim, DimLike, Op, Shape, flat_index, index_name, maximum, product, shape_of
+from noyau.ir.dims import Dim, DimLike, DimOp, Shape, flat_index, index_name, maximum, product, shape_of
 from noyau.ir.graph import Iota, Kind, Node, Select, View, constant
 from noyau.ir.ranges import simplify
 from noyau.ir.sizes import Demand
@@ -59,7 +59,7 @@ def weight(dim: Dim) -> int:
     while waiting and total <= _HEAVIEST:
         for monomial, _ in waiting.pop().terms:
             total += 1 + len(monomial)
-            waiting.extend(part for atom in monomial if isinstance(atom, Op) for part in (atom.left, atom.right))
+            waiting.extend(part for atom in monomial if isinstance(atom, DimOp) for part in (atom.left, atom.right))
     return total
 
 
@@ -163,8 +163,8 @@ def is_capped(dim: Dim, whole: Dim) -> bool:
     return any((cap.constant or 0) > 1 and dim == whole + cap - maximum(cap, whole) for cap in caps)
 
 
-def _maxima(dim: Dim) -> list[Op]:
-    return [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, Op) and atom.kind == "max"]
+def _maxima(dim: Dim) -> list[DimOp]:
+    return [atom for monomial, _ in dim.terms for atom in monomial if isinstance(atom, DimOp) and atom.kind == "max"]
 
 
 class Emitter(GraphBuilder):

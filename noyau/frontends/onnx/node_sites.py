@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from noyau.compiler.partition.cut import Model, Place
+from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.frontends.onnx.importer import Imported
 from noyau.frontends.onnx.opaque import captured
 
@@ -12,7 +12,7 @@ from noyau.frontends.onnx.opaque import captured
 def wired(model: onnx.ModelProto, imported: Imported) -> Model:
     """A model and its graph, ready to be cut into groups."""
     places = [
-        Place(position, node.op_type, (*node.input, *captured(node)), tuple(filter(None, node.output)))
+        ModelOperator(position, node.op_type, (*node.input, *captured(node)), tuple(filter(None, node.output)))
         for position, node in enumerate(model.graph.node)
     ]
     left = {**imported.opaque, **imported.folded}

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from noyau.codegen.language import Schedule
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.partition.cut import Group, Model, Place, Spelt, partition
+from noyau.compiler.partition.cut import Group, Model, ModelOperator, Spelt, partition
 from noyau.compiler.partition.rematerialization import repeat_cheap
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
 from noyau.compiler.passes.normal_form import own_sizes
@@ -182,7 +182,7 @@ def _live(graph: Graph) -> Graph:
 def _as_model(graph: Graph) -> Model:
     """The graph as the partition takes it: each node an operator of its own."""
     made = _made(graph)
-    places = [Place(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(made)]
+    places = [ModelOperator(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(made)]
     return Model(graph, places, {node.output: at for at, node in enumerate(made)}, frozenset(), {})
 
 

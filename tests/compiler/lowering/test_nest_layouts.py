@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.compiler.lowering.nest import lower, merged
+from noyau.compiler.lowering.nest import lower, merge_axes
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Map, Reduce
@@ -28,7 +28,7 @@ SIZE = {name: Dim.of(name) for name in "bhs"}
     ],
 )
 def test_axes_may_be_merged_or_in_another_order(shape, index):
-    assert merged(shape_of(shape), AXES) == index
+    assert merge_axes(shape_of(shape), AXES) == index
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_axes_may_be_merged_or_in_another_order(shape, index):
     ],
 )
 def test_what_does_not_fit_is_none(shape):
-    assert merged(shape_of(shape), AXES) is None
+    assert merge_axes(shape_of(shape), AXES) is None
 
 
 def split_in_heads():

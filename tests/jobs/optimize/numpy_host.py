@@ -13,7 +13,7 @@ import numpy as np
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.costs import traffic
-from noyau.compiler.partition.cut import Group, Model, Partition, Place, partition, scalars_of
+from noyau.compiler.partition.cut import Group, Model, ModelOperator, Partition, partition, scalars_of
 from noyau.dtypes import from_numpy
 from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import Dim
@@ -136,7 +136,7 @@ class NumpyHost:
 
     def plan(self) -> tuple[Partition, Plan]:
         nodes = computed(self.graph)
-        places = [Place(at, self.operators[at], node.inputs, (node.output,)) for at, node in enumerate(nodes)]
+        places = [ModelOperator(at, self.operators[at], node.inputs, (node.output,)) for at, node in enumerate(nodes)]
         model = Model(self.graph, places, {node.output: at for at, node in enumerate(nodes)}, frozenset(), {})
         cut = partition(model)
         plan = codegen_plan.plan(cut.groups, self.operators, c_compiler.level())

@@ -17,8 +17,8 @@ from noyau.compiler.partition.cut import (
     Cut,
     Group,
     Model,
+    ModelOperator,
     Partition,
-    Place,
     Spelt,
     group_of,
     partition,
@@ -64,7 +64,7 @@ def trace_graph(program: fx.Graph) -> TracedGraph:
     imported, device = import_graph(program), device_of(program)
     nodes = tuple(node for node in program.nodes if _is_place(node))
     places = [
-        Place(at, operator_name(node), tuple(_read(node, imported)), _made(node, imported))
+        ModelOperator(at, operator_name(node), tuple(_read(node, imported)), _made(node, imported))
         for at, node in enumerate(nodes)
     ]
     at = {node.name: position for position, node in enumerate(nodes) if node.op == "call_function"}
