@@ -15,7 +15,7 @@ import numpy as np
 
 import noyau
 from noyau.errors import UnsupportedError
-from noyau.hosts.numpy.dlpack import as_array, given_back
+from noyau.hosts.numpy.dlpack import as_array, return_like
 
 
 @noyau.op("float[m, n] -> float[m, n]")
@@ -67,7 +67,7 @@ def main() -> None:
     assert torch.equal(y, x.T - x.T.mean(0))
 
     short = as_array(x.to(torch.bfloat16))
-    print(short.dtype, given_back(short, x).dtype)
+    print(short.dtype, return_like(short, x).dtype)
 
     # %%
     # The broken twin: `numpy()` of a tensor that requires a gradient is refused by torch; so is its memory as an array
