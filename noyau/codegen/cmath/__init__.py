@@ -59,15 +59,15 @@ ULP: Mapping[str, float] = MappingProxyType({s.name: s.ulp for s in SNIPPETS.val
 NAMES: frozenset[str] = frozenset(ULP)
 
 
-def _in_order(name: str, done: dict[str, Snippet]) -> None:
+def _in_order(name: str, order: dict[str, Snippet]) -> None:
     """Add a snippet to `done`, after all that it calls."""
-    if name in done:
+    if name in order:
         return
     if name not in SNIPPETS:
         raise UnsupportedError(f"c has no function {name}; noyau.codegen.cmath.NAMES lists those it has")
-    for called in SNIPPETS[name].calls:
-        _in_order(called, done)
-    done[name] = SNIPPETS[name]
+    for callee in SNIPPETS[name].calls:
+        _in_order(callee, order)
+    order[name] = SNIPPETS[name]
 
 
 def text(names: Iterable[str]) -> str:
@@ -76,7 +76,7 @@ def text(names: Iterable[str]) -> str:
     The same set of names gives the same bytes, in whichever order they come; no names give no text. The text opens
     with the #include and the macro that it needs. Raises UnsupportedError for a name that no snippet has.
     """
-    done: dict[str, Snippet] = {}
+    order: dict[str, Snippet] = {}
     for name in sorted(set(names)):
-        _in_order(name, done)
-    return "\n".join([_HEAD, *(snippet.text + "\n" for snippet in done.values())]) if done else ""
+        _in_order(name, order)
+    return "\n".join([_HEAD, *(snippet.text + "\n" for snippet in order.values())]) if order else ""

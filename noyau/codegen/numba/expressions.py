@@ -56,24 +56,24 @@ class NumbaExpressions(expressions.Expressions):
             )
         if not buffer.shape:
             return () if buffer.role is Role.OUTPUT else index
-        found = None if buffer.name in self.flat else self.unflattened(index[0], buffer.shape)
-        if found is None:
+        indices = None if buffer.name in self.flat else self.unflattened(index[0], buffer.shape)
+        if indices is None:
             self.flat.add(buffer.name)
             return index
-        return found
+        return indices
 
     def unflattened(self, offset: Dim, shape: Shape) -> Shape | None:
         """The index along each axis, where it is certain that each but the first is inside."""
-        found = []
+        indices = []
         for stride in strides_of(shape)[:-1]:
             whole, offset = exact_part(offset, stride)
-            tried = ((whole, offset), (whole - 1, offset + stride))  # the latter where the axis is flipped
-            inside = [pair for pair in tried if self.is_inside(pair[1], stride)]
+            candidates = ((whole, offset), (whole - 1, offset + stride))  # the latter where the axis is flipped
+            inside = [pair for pair in candidates if self.is_inside(pair[1], stride)]
             if not inside:
                 return None
             whole, offset = inside[0]
-            found.append(whole)
-        return (*found, offset)
+            indices.append(whole)
+        return (*indices, offset)
 
     def is_inside(self, index: Dim, extent: Dim) -> bool:
         index, extents = out_of_tiles(index, self.tiles, self.required | self.extents)

@@ -13,20 +13,21 @@ def is_inside(index: Dim, extent: Dim, extents: Mapping[str, Dim]) -> bool:
 
     What divides sizes alone, such as the tiles n // 64 and the rest n % 64 of a length n, is taken as a size; of such
     it is known that n // 64 * 64 + n % 64 is n."""
-    known: dict[str, Dim] = {}
-    plain = {name: _plain(of, known) for name, of in extents.items()}
-    index, extent = _plain(index, known), _plain(extent, known)
+    values: dict[str, Dim] = {}
+    plain = {name: _plain(of, values) for name, of in extents.items()}
+    index, extent = _plain(index, values), _plain(extent, values)
     low, high = lowest(index, plain), highest(index, plain)
     if low is None or high is None:
         return False
     running = frozenset[str]().union(*(at_least_one(of) for of in extents.values()))
-    left = _least((extent - 1 - high).replace(known))
-    return never_negative(low.replace(known), running) and never_negative(left, running)
+    left = _least((extent - 1 - high).replace(values))
+    return never_negative(low.replace(values), running) and never_negative(left, running)
 
 
 def tile_of(length: Dim, lengths: Mapping[str, tuple[Dim, Dim]]) -> tuple[Dim, Dim] | None:
-    """Of the length of a tile, min(size, extent - begin): where it begins, and the extent that it is a part of;
-    `lengths` has this for the lengths of tiles that it may lie in."""
+    """The begin and the extent in the length of a tile, min(size, extent - begin).
+
+    `lengths` has them for the tiles that it may lie in."""
     match length.terms:
         case (((DimOp("max", left, right),), -1),):
             for left_over in (-left, -right):
@@ -56,7 +57,7 @@ def out_of_tiles(
     return index, extents
 
 
-def _plain(dim: Dim, known: dict[str, Dim]) -> Dim:
+def _plain(dim: Dim, values: dict[str, Dim]) -> Dim:
     """The Dim with a name for each natural operation on sizes alone; `known` has what each name stands for."""
     total = Dim.of(0)
     for atoms, factor in dim.terms:
@@ -65,14 +66,14 @@ def _plain(dim: Dim, known: dict[str, Dim]) -> Dim:
             whole = Dim((((atom,), 1),))
             if isinstance(atom, DimOp) and never_negative(whole) and not any(n.startswith("#") for n in whole.names):
                 name = f"natural {whole}"
-                known[name], whole = whole, Dim.of(name)
+                values[name], whole = whole, Dim.of(name)
             part = part * whole
         total = total + part
     return total
 
 
 def _least(dim: Dim) -> Dim:
-    """What a Dim of sizes is at least, with n % c as n - n // c * c, and n // c * c, where it is subtracted, as n."""
+    """The least value of a Dim of sizes, with n % c as n - n // c * c, and n // c * c, where it is subtracted, as n."""
     total = Dim.of(0)
     for atoms, factor in dim.terms:
         match atoms:

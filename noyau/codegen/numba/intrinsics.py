@@ -1,5 +1,4 @@
-"""What Python has no word for, as the intrinsics of a text: arrays on the stack, hints for the caches, and stores
-around them. Each stands in a text that uses it, and is LLVM's own word for the thing."""
+"""Intrinsics of LLVM that a text defines where it uses them: arrays on the stack, prefetches, non-temporal stores."""
 
 from __future__ import annotations
 
@@ -171,5 +170,5 @@ STACK_CELLS = 1024  # the most of one array that goes to the stack
 def words(names: Container[str]) -> str:
     """The text of the named intrinsics; no text for none of them."""
     places = HEAD if any(name in names for name in ("noyau_fetch", "noyau_write_around", "noyau_turn")) else ""
-    used = [text for name, text in WORDS.items() if name in names]
-    return "\n\n\n".join(part for part in [places, *used] if part)
+    texts = [text for name, text in WORDS.items() if name in names]
+    return "\n\n\n".join(part for part in [places, *texts] if part)

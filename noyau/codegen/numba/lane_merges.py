@@ -63,7 +63,7 @@ def merged_by(merge: MergeLanes) -> dict[str, str] | None:
 
 
 def _word(value: Expr, lower: Load, upper: Load) -> str | None:
-    """What makes this value of two lanes."""
+    """The word that merges two lanes into this value."""
     call: Callable[..., Expr] = Symbolic().call
     for word, kinds, function, _ in _MERGES:
         kind = KINDS[lower.dtype]

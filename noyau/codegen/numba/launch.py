@@ -99,7 +99,7 @@ class NumbaPrinter(Statements):
                 yield f"{cells} = {self.prelude('noyau_flat')}({whole})"
 
     def threads(self, body: tuple[Statement, ...]) -> Iterator[str]:
-        """What stands before the loops on threads, then these as one counted loop over the call's items."""
+        """The statements before the loops on threads, then these loops as one over the items of the call."""
         before, loops, inner = on_threads(body)
         self.parallel = bool(loops)
         yield from self.memory(body)

@@ -63,6 +63,6 @@ def _add(name: str, order: dict[str, None]) -> None:
     if name not in BIT_CASTS:
         if name not in functions():
             raise UnsupportedError(f"numba has no function {name}; noyau.codegen.cmath.NAMES lists those it has")
-        for called in sorted({*_CALLED.findall(functions()[name])} - {name}):
-            _add(called, order)
+        for callee in sorted({*_CALLED.findall(functions()[name])} - {name}):
+            _add(callee, order)
     order[name] = None

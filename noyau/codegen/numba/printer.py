@@ -72,8 +72,8 @@ def _imports(text: str) -> str:
 
 def _kinds(text: str) -> str:
     """Short names for the types of NumPy that the text uses."""
-    used = [f"{name} = {kind}" for name, kind in NUMPY.items() if re.search(rf"\b{name}\b", text)]
-    return "\n".join(used)
+    lines = [f"{name} = {kind}" for name, kind in NUMPY.items() if re.search(rf"\b{name}\b", text)]
+    return "\n".join(lines)
 
 
 def comment_text(text: str) -> str:
@@ -130,9 +130,9 @@ class NumbaCaller:
 
     def checks(self) -> Iterator[str]:
         """Shapes that the sizes do not fit end the kernel."""
-        taken = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
+        bound = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
         for number, buffer in enumerate(self.ends):
-            if any((number, axis) not in taken for axis in range(len(buffer.shape))):
+            if any((number, axis) not in bound for axis in range(len(buffer.shape))):
                 yield f"if {self.names.value(buffer.name)}.shape != {self.shape(buffer)}:"
                 yield f"{INDENT}return 2"
 
@@ -155,8 +155,8 @@ class NumbaCaller:
 
     def call(self, position: int, launch: Launch, printer: NumbaPrinter) -> Iterator[str]:
         """A launch: on one thread, or its items in as many parts as there are threads."""
-        given = ", ".join(self.given.get(name, name) for name in printer.given)
-        call, checked = f"{self.kernel.name}_{position}({given}", printer.fails
+        arguments = ", ".join(self.given.get(name, name) for name in printer.given)
+        call, checked = f"{self.kernel.name}_{position}({arguments}", printer.fails
         if not printer.parallel:
             yield f"status = {call})" if checked else f"{call})"
         else:
@@ -165,7 +165,7 @@ class NumbaCaller:
             yield from ["status = 0"] if checked else []
             yield "for part in prange(parts):"
             span = "i64(part) * items // parts, (i64(part) + 1) * items // parts)"
-            call = f"{call}, {span}" if given else f"{call}{span}"
+            call = f"{call}, {span}" if arguments else f"{call}{span}"
             yield f"{INDENT}status = max(status, {call})" if checked else f"{INDENT}{call}"
         if checked:
             yield "if status != 0:"

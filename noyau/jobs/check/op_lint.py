@@ -22,10 +22,10 @@ from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.ops.op import Op
 from noyau.sanitizer.lint import launches
-from noyau.sanitizer.lint.arithmetic import remarks
-from noyau.sanitizer.lint.diagnostics import Remark
-from noyau.sanitizer.lint.false_sharing import shared
-from noyau.sanitizer.lint.kernel_sizes import Situation, count, tried
+from noyau.sanitizer.lint.arithmetic import diagnose_arithmetic
+from noyau.sanitizer.lint.diagnostics import Diagnostic
+from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
+from noyau.sanitizer.lint.kernel_sizes import Situation, count, situation_or_none
 from noyau.sanitizer.scripts.lint import uncalled
 from noyau.signatures.types import Instance
 from noyau.verify.findings import Finding, KernelCheck
@@ -65,13 +65,13 @@ def advised(
     sizes = bind_sizes(instance, given)
     meant = {**sizes, **{name: size for name, size in declared.items() if name in _names(instance, sizes)}}
     fixed = not any(dim.names for value in instance.inputs for dim in value.shape)
-    found: list[Remark] = []
+    found: list[Diagnostic] = []
     if is_usual or declared or fixed:
         found += _at(kernel, instance, meant, given, is_meant=True)
     if not (declared or fixed):
         found += _at(kernel, instance, _grown(instance, sizes), given, is_meant=False)
-    kept: dict[tuple[int, str], Remark] = {}
-    for each in [*_methods(kernel), *found, *shared(kernel)]:
+    kept: dict[tuple[int, str], Diagnostic] = {}
+    for each in [*_methods(kernel), *found, *diagnose_false_sharing(kernel)]:
         kept.setdefault((each.line, each.mend), each)
     return [
         each.finding(kernel.target.op, kernel.name, kernel.language) for each in kept.values() if not each.is_allowed
@@ -101,24 +101,24 @@ def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:
 
 def _at(
     kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[np.ndarray], *, is_meant: bool
-) -> list[Remark]:
+) -> list[Diagnostic]:
     def again(other: Mapping[str, int]) -> Situation | None:
-        return tried(kernel, instance, other, given)
+        return situation_or_none(kernel, instance, other, given)
 
     made = again(sizes)
     if made is None:
         return []
     is_launched = LANGUAGES[kernel.language].on_gpu and kernel.usage.launch is not None
     found = _launch(made, is_meant=is_meant) if is_launched else []
-    return found + (remarks(made, again) if is_meant else [])
+    return found + (diagnose_arithmetic(made, again) if is_meant else [])
 
 
-def _launch(made: Situation, *, is_meant: bool) -> list[Remark]:
+def _launch(made: Situation, *, is_meant: bool) -> list[Diagnostic]:
     """What is said of the launch; of the machine only at sizes that are meant."""
     arrays = [each for each in made.arguments.values() if isinstance(each, np.ndarray)]
     shape = max((each.shape for each in arrays), key=lambda each: int(np.prod(each, dtype=object)), default=())
     text = made.kernel.text if made.kernel.function is None else _source(made.kernel)
-    launch = launches.Launch(
+    launch = launches.LaunchFacts(
         made.grid,
         made.block,
         shape,
@@ -130,7 +130,8 @@ def _launch(made: Situation, *, is_meant: bool) -> list[Remark]:
         return []
     place = place_of(made.kernel)
     return [
-        Remark(FindingKind.LAUNCH, *place, f"{told}, for {made.told}", mend) for told, mend in launches.advise(launch)
+        Diagnostic(FindingKind.LAUNCH, *place, f"{told}, for {made.told}", mend)
+        for told, mend in launches.advise(launch)
     ]
 
 
@@ -149,7 +150,7 @@ def _source(kernel: UserKernel) -> str:
     return ""
 
 
-def _methods(kernel: UserKernel) -> list[Remark]:
+def _methods(kernel: UserKernel) -> list[Diagnostic]:
     """Methods that the kernel's own text names and does not call."""
     text = _source(kernel)
     with suppress(SyntaxError, OSError, TypeError):

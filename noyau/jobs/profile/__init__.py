@@ -1,1 +1,1 @@
-"""Where the time of a model goes in onnxruntime, and what fusing it could gain at most, before anything is compiled."""
+"""The profile of a model in onnxruntime, and the most that fusing could gain, before anything is compiled."""

@@ -1,4 +1,4 @@
-"""What was measured, sorted: by node, by operator type, by fusable path."""
+"""The measured time by node, by operator type and by fusable path."""
 
 from __future__ import annotations
 
@@ -59,14 +59,14 @@ class BrokenDown:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """What is profiled: a model, and its kernels as `noyau optimize` would make them."""
+    """A model to profile, and its kernels as `noyau optimize` would make them."""
 
     original: SourceModel
     plan: Plan
     free: Positions  # shape arithmetic
 
     def spots(self) -> dict[int, Spot]:
-        """Where each position is that a kernel would cover."""
+        """The spot of each node position that a kernel would cover."""
         return {
             position: (number, place)
             for number, kernel in enumerate(self.plan.kernels)
@@ -77,10 +77,10 @@ class Subject:
     def spot_of(self, positions: Positions, spots: Mapping[int, Spot]) -> Spot | None:
         """The place of a kernel that holds most of some nodes; none where one of them is in no path, for a node that
         onnxruntime runs for both stays."""
-        found = [spots.get(position) for position in sorted(positions - self.free)]
-        if not found or None in found:
+        places = [spots.get(position) for position in sorted(positions - self.free)]
+        if not places or None in places:
             return None
-        return Counter(found).most_common(1)[0][0]
+        return Counter(places).most_common(1)[0][0]
 
 
 def broken_down(subject: Subject, inputs: Inputs, ran: Running, overhead: Overhead, threads: int) -> BrokenDown:
@@ -90,13 +90,15 @@ def broken_down(subject: Subject, inputs: Inputs, ran: Running, overhead: Overhe
     spots = subject.spots()
     nodes = []
     for node, time_s in zip(runs, own_s, strict=True):
-        known = standing.get(node.within or node.name, Standing(frozenset(), (), made=True))
-        spot = subject.spot_of(known.positions, spots)
+        attribution = standing.get(node.within or node.name, Standing(frozenset(), (), made=True))
+        spot = subject.spot_of(attribution.positions, spots)
         kernel = "" if spot is None else subject.plan.kernels[spot[0]].operator
-        stands_for = tuple(f"{subject.original.operators[k]}#{k}" for k in sorted(known.positions))
-        made = known.made if node.within is None else False
+        stands_for = tuple(f"{subject.original.operators[k]}#{k}" for k in sorted(attribution.positions))
+        is_made = attribution.made if node.within is None else False
         nodes.append(
-            Timed(NodeTime(node.operator, stands_for, made, node.calls, time_s * scaled, kernel), known.positions)
+            Timed(
+                NodeTime(node.operator, stands_for, is_made, node.calls, time_s * scaled, kernel), attribution.positions
+            )
         )
     shapes = known_shapes(subject.original, inputs) | made_shapes(runs, standing)
     return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled)
@@ -122,31 +124,31 @@ def shared_out(ran: Running, runs: Sequence[NodeRuns], overhead: Overhead) -> tu
     return own_s, between_s if nodes_s > 0 else run_s, (run_s - between_s) / nodes_s if nodes_s > 0 else 1.0
 
 
-def by_operator(nodes: Iterable[NodeTime], known: Iterable[str]) -> tuple[OperatorTime, ...]:
+def by_operator(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[OperatorTime, ...]:
     """Operator types, the one that takes longest first; `known` are those of the file."""
     times: dict[str, list[float]] = defaultdict(list)
     for node in nodes:
         times[node.operator].append(node.time_s)
-    own = set(known)
+    own = set(operators)
     rows = [OperatorTime(name, len(s), sum(s), statistics.median(s), name in own) for name, s in times.items()]
     return tuple(sorted(rows, key=lambda row: -row.time_s))
 
 
 def paths(subject: Subject, nodes: Sequence[Timed], inputs: Inputs, shapes: Shapes, threads: int) -> Iterator[PathTime]:
-    """What each kernel of the plan would stand for, in the order of what it can gain."""
+    """The fusable paths of the planned kernels, in the order of their possible gain."""
     spots, at = subject.spots(), defaultdict[Spot, list[NodeTime]](list)
     for node in nodes:
         spot = subject.spot_of(node.positions, spots)
         if spot is not None:
             at[spot].append(node.record)
-    found = []
+    gains = []
     for number, kernel in enumerate(subject.plan.kernels):
         places = [at[number, place] for place in range(len(kernel.groups))]
         times_s = [sum(node.time_s for node in place) for place in places]
         moved = [traffic_of(group, inputs.sizes, shapes) for group in kernel.groups]
         floors_s = [None if each is None else least_s(each, threads) for each in moved]
         whole = None not in moved
-        found.append(
+        gains.append(
             PathTime(
                 kernel.operator,
                 len(places),
@@ -159,7 +161,7 @@ def paths(subject: Subject, nodes: Sequence[Timed], inputs: Inputs, shapes: Shap
                 sum(gain_s(time_s, each) for time_s, each in zip(times_s, floors_s, strict=True) if each is not None),
             )
         )
-    yield from sorted(found, key=lambda path: (-path.gain_s, -path.time_s))
+    yield from sorted(gains, key=lambda path: (-path.gain_s, -path.time_s))
 
 
 def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffic | None:
@@ -167,8 +169,8 @@ def traffic_of(group: Group, sizes: Mapping[str, int], shapes: Shapes) -> Traffi
     read = [node for node in group.original.inputs if node.output in shapes]
     names, actual = [node.output for node in read], [shapes[node.output] for node in read]
     try:
-        found = {**sizes, **bind([node.shape for node in read], actual, names)}
-        return traffic(group.graph, found) if names_of(group.graph) <= found.keys() else None
+        numbers = {**sizes, **bind([node.shape for node in read], actual, names)}
+        return traffic(group.graph, numbers) if names_of(group.graph) <= numbers.keys() else None
     except (InputError, ZeroDivisionError):
         return None
 
@@ -184,14 +186,14 @@ def least_s(moved: Traffic, threads: int) -> float:
 
 def known_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:
     """The shapes of the values that the sizes of the inputs are enough for."""
-    found: dict[str, Sequence[int]] = {}
+    shapes: dict[str, Sequence[int]] = {}
     for node in original.imported.graph.nodes:
         if all(dim.names <= inputs.sizes.keys() for dim in node.shape):
             try:
-                found[node.output] = [int(dim.evaluate(inputs.sizes)) for dim in node.shape]
+                shapes[node.output] = [int(dim.evaluate(inputs.sizes)) for dim in node.shape]
             except ZeroDivisionError:  # such a size makes no sense of this value
                 continue
-    return found
+    return shapes
 
 
 def made_values(
@@ -210,10 +212,10 @@ def made_shapes(runs: Iterable[NodeRuns], standing: Mapping[str, Standing]) -> d
 
 def largest_values(ran: Running) -> tuple[Value, ...]:
     """The largest tensors that onnxruntime made, with the name that the model has for them, if any."""
-    known = {name for node in ran.numbered.graph.node for name in node.output}
+    names = {name for node in ran.numbered.graph.node for name in node.output}
     standing = standings(ran.numbered, ran.optimized)
     values = [
-        Value(name if name in known else "", dtype, shape, math.prod(shape) * _ELEMENTS[dtype])
+        Value(name if name in names else "", dtype, shape, math.prod(shape) * _ELEMENTS[dtype])
         for name, dtype, shape in made_values(ran.nodes(), standing)
         if dtype in _ELEMENTS
     ]
@@ -221,6 +223,6 @@ def largest_values(ran: Running) -> tuple[Value, ...]:
 
 
 def removed(nodes: Iterable[Timed], original: SourceModel) -> int:
-    """How many nodes of the file no node that ran stands for."""
+    """The number of nodes of the file that no executed node stands for."""
     left = set(range(len(original.operators))).difference(*(node.positions for node in nodes))
     return len(left)

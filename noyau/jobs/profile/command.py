@@ -37,10 +37,10 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.json is not None:
         require_place(arguments.json, arguments.model)
     with progress() as say:
-        found = profile(arguments.model, wishes, say)
+        result = profile(arguments.model, wishes, say)
     if arguments.json is not None:
-        found.write(arguments.json)
-    Console().print(found)
+        result.write(arguments.json)
+    Console().print(result)
     return 0
 
 

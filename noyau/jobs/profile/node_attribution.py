@@ -1,4 +1,4 @@
-"""Which nodes of a file a node stands for that onnxruntime runs.
+"""Attribution of the nodes that onnxruntime runs to the nodes of a file.
 
 Before onnxruntime sees the model, each node is named after its position. What its optimizer keeps, keeps that name.
 What it makes of several nodes still makes a value of the model: it stands for all nodes between that value and those
@@ -52,16 +52,16 @@ class Standing:
 def standings(original: onnx.ModelProto, optimized: onnx.ModelProto) -> dict[str, Standing]:
     """Each node of the optimized model, by its name, but those of subgraphs; `original` is `numbered`."""
     walk = _Walk(original.graph, optimized.graph)
-    found: dict[str, Standing] = {}
+    attributions: dict[str, Standing] = {}
     by_value: dict[str, set[int]] = {}  # what the readers of a value stand for
     for node in reversed(optimized.graph.node):  # readers come first
         positions, outputs = walk.stands_for(node), tuple(node.output)
         if not positions:
             positions = frozenset[int]().union(*(by_value.get(name, ()) for name in outputs))
-        found[node.name] = Standing(positions, outputs, node.name not in walk.names)
+        attributions[node.name] = Standing(positions, outputs, node.name not in walk.names)
         for name in reads(node):
             by_value.setdefault(name, set()).update(positions)
-    return dict(reversed(found.items()))
+    return dict(reversed(attributions.items()))
 
 
 def with_subgraphs(graph: onnx.GraphProto) -> Iterator[str]:
@@ -108,14 +108,14 @@ class _Walk:
 
     def behind(self, values: Iterable[str]) -> Positions:
         """The nodes that make some values, back to values that the optimized model has."""
-        waiting, found = [self.makers[name] for name in values], set[int]()
+        waiting, positions = [self.makers[name] for name in values], set[int]()
         while waiting:
             position = waiting.pop()
-            if position not in found and position not in self.fixed:
-                found.add(position)
+            if position not in positions and position not in self.fixed:
+                positions.add(position)
                 absent = reads(self.original.node[position]) - self.there
                 waiting += [self.makers[name] for name in absent if name in self.makers]
-        return frozenset(found)
+        return frozenset(positions)
 
 
 def _tensors(graph: onnx.GraphProto) -> set[str]:

@@ -1,5 +1,6 @@
-"""What onnxruntime's profiler adds to the time of a node: it spells out shapes and counts memory while its clock runs.
+"""The overhead of onnxruntime's profiler on the time of a node.
 
+It writes out shapes and counts memory while its clock runs.
 That is some microseconds a node, more than a small node takes. How it goes by inputs, outputs and dimensions is
 measured on chains of nodes that do nothing; how much it is in all, on the model too.
 
@@ -71,12 +72,12 @@ class Overhead:
         return self.times((low + high) / 2)
 
     def times(self, factor: float) -> Overhead:
-        """What the profiler adds multiplied; what a run takes without it stays."""
+        """The overhead multiplied; the time of a run without it stays."""
         added = ("node_s", "tensor_s", "extent_s", "after_s", "run_s")
         return replace(self, **{name: factor * getattr(self, name) for name in added})
 
     def _factor(self, model: Comparison, nodes: Sequence[NodeRuns]) -> float:
-        """What the profiler adds to a run of the model over what it would add to a chain; 1 where noise hides it."""
+        """The ratio of the overhead on a run of the model to that on a chain; 1 where noise hides it."""
         known_s = sum(map(self.told_s, nodes)) + self.outside_s(nodes)
         added_s = np.subtract(model.after_s, model.before_s)
         noise_s = float(np.subtract(*np.quantile(added_s, (0.75, 0.25)))) / math.sqrt(model.pairs)
@@ -97,7 +98,7 @@ class Measured:
 
 
 def measured_overhead(bench: Bench) -> Overhead:
-    """What the profiler adds on this machine, with the threads of the bench."""
+    """Measure the profiler's overhead on this machine, with the threads of the bench."""
     return fitted([_measured(bench, *each, LENGTH) for each in CHAINS], _measured(bench, *CHAINS[0], 1))
 
 

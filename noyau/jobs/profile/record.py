@@ -129,15 +129,15 @@ class At:
     @property
     def outside(self) -> dict[str, float]:
         """The seconds of each operator type outside of all paths, the longest first."""
-        found: dict[str, float] = {}
+        shares: dict[str, float] = {}
         for node in self.nodes:
             if not node.kernel:
-                found[node.operator] = found.get(node.operator, 0.0) + node.time_s
-        return dict(sorted(found.items(), key=lambda item: -item[1]))
+                shares[node.operator] = shares.get(node.operator, 0.0) + node.time_s
+        return dict(sorted(shares.items(), key=lambda item: -item[1]))
 
     @property
     def ceiling(self) -> float | None:
-        """How many times as fast the whole is at most with every path at its floor; None above 20 times."""
+        """The greatest speed-up of the whole, with every path at its floor; None above 20 times."""
         return ceiling(self.run_s, (path.gain_s for path in self.paths))
 
     def to_json(self) -> Any:
@@ -164,7 +164,7 @@ class At:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Profile(Record):
-    """Where the time of a model goes; prints itself. `nodes`: of the file; `top`: rows of a table that are shown."""
+    """The profile of a model; prints itself. `nodes`: of the file; `top`: rows of a table that are shown."""
 
     machine: Machine
     model: str

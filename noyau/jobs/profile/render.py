@@ -77,9 +77,9 @@ def _run(at: At, show: Show) -> str:
     sizes = f" with {label(at, show)}" if at.sizes else ""
     spread = f"[{spell_s(at.low_s)}, {spell_s(at.high_s)}]"
     share = at.between_s / at.run_s if at.run_s else 0.0
-    told = f"A run{sizes} takes {spell_s(at.run_s)} {spread}, {share:.0%} of it in no node. "
-    told += f"With the profiler on it takes {spell_s(at.traced_s)}; what that adds is taken off below."
-    return told + (f" All is scaled by {at.scaled:.2f}, to add up to a run." if abs(at.scaled - 1) > _DRIFT else "")
+    text = f"A run{sizes} takes {spell_s(at.run_s)} {spread}, {share:.0%} of it in no node. "
+    text += f"With the profiler on it takes {spell_s(at.traced_s)}; what that adds is taken off below."
+    return text + (f" All is scaled by {at.scaled:.2f}, to add up to a run." if abs(at.scaled - 1) > _DRIFT else "")
 
 
 def _share(time_s: float, whole_s: float) -> str:
@@ -90,23 +90,23 @@ def _operators(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     """Rows of operator types; with one column of sizes, also the median of a node."""
     alone = len(profile.at) == 1
     most = _ranked((row.operator, row.time_s / at.run_s) for at in profile.at for row in at.operators)
-    made = any(not row.in_file for at in profile.at for row in at.operators)
+    has_made = any(not row.in_file for at in profile.at for row in at.operators)
     rows = [_operator(name, profile.at, show, alone=alone) for name in most[: profile.top]]
     rows += _rest(most[profile.top :], profile.at, alone=alone)
     between = [f"{spell_s(at.between_s)} {_share(at.between_s, at.run_s):>4}" for at in profile.at]
     rows.append(TableRow(BETWEEN, ("", *between, *[""] * alone)))
     yield from table("Operator", ("nodes", *labels(profile, show), *["a node"] * alone), rows, width)
-    if made:
+    if has_made:
         yield from hanging("* made by onnxruntime's optimizer of other nodes", width, rest="  ", style="dim")
 
 
 def _operator(name: str, every: Sequence[At], show: Show, *, alone: bool) -> TableRow:
     rows = [next((row for row in at.operators if row.operator == name), None) for at in every]
-    known = next(row for row in rows if row is not None)
+    first = next(row for row in rows if row is not None)
     cells = [_time(row, at) for row, at in zip(rows, every, strict=True)]
     nodes = "-".join(map(str, sorted({row.nodes for row in rows if row is not None})))
-    median = [spell_s(known.median_s)] * alone
-    return TableRow(show(name) + ("" if known.in_file else " *"), (nodes, *cells, *median))
+    median = [spell_s(first.median_s)] * alone
+    return TableRow(show(name) + ("" if first.in_file else " *"), (nodes, *cells, *median))
 
 
 def _time(row: OperatorTime | PathTime | None, at: At) -> str:
@@ -148,20 +148,20 @@ def _paths(profile: Profile, width: int, show: Show) -> Iterator[Text]:
 def _path(name: str, every: Sequence[At], show: Show, *, alone: bool) -> TableRow:
     paths = [next(path for path in at.paths if path.kernel == name) for at in every]
     first = max(paths, key=lambda path: path.time_s)
-    told = f"for {_few(first.replaces, show)}"
+    label = f"for {_few(first.replaces, show)}"
     if sorted(first.runs_as) != sorted(first.replaces):
-        told += f"; onnxruntime runs {_few(first.runs_as, show) or 'none of them'}"
+        label += f"; onnxruntime runs {_few(first.runs_as, show) or 'none of them'}"
     if alone:
         at, path = every[0], paths[0]
         floor = "-" if path.floor_s is None else spell_s(path.floor_s)
         moves = "-" if path.bytes is None else spell_bytes(path.bytes)
         return TableRow(
-            show(name), (str(path.places), _time(path, at), moves, floor, _share(path.gain_s, at.run_s)), told
+            show(name), (str(path.places), _time(path, at), moves, floor, _share(path.gain_s, at.run_s)), label
         )
     cells = [
         f"{spell_s(path.time_s)} {_share(path.gain_s, at.run_s):>4}" for path, at in zip(paths, every, strict=True)
     ]
-    return TableRow(show(name), (str(first.places), *cells), told)
+    return TableRow(show(name), (str(first.places), *cells), label)
 
 
 def _few(operators: Sequence[str], show: Show) -> str:
@@ -172,15 +172,15 @@ def _few(operators: Sequence[str], show: Show) -> str:
 
 
 def _ceiling(at: At, where: str, show: Show) -> Text:
-    """What fusing can gain at most, and what keeps it from more."""
+    """The most that fusing can gain, and the reason that it is no more."""
     if not at.paths:
         return Text(f"Fusing could gain nothing {where}.")
     most = "more than 20x" if at.ceiling is None else f"at most {at.ceiling:.2f}x"
     told_of = [(name, time_s) for name, time_s in at.outside.items() if time_s > 0.005 * at.run_s]
     rest = [f"{show(name)} {_share(time_s, at.run_s)}" for name, time_s in told_of[:_OUTSIDE]]
-    told = f": {_share(at.paths_s, at.run_s)} of the run is in fusable paths"
-    told += f"; outside of them are {', '.join(rest)}" if rest else ""
-    return Text.assemble((f"Fusing could gain {most} {where}", "bold"), f"{told}.")
+    share = f": {_share(at.paths_s, at.run_s)} of the run is in fusable paths"
+    share += f"; outside of them are {', '.join(rest)}" if rest else ""
+    return Text.assemble((f"Fusing could gain {most} {where}", "bold"), f"{share}.")
 
 
 def _memory(at: At, where: str, width: int, show: Show) -> Iterator[Text]:

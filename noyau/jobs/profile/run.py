@@ -40,7 +40,7 @@ Dims = Mapping[str, int | Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What is asked of `profile`. `dims` are sizes, each a number or several: the model then runs with the first of
+    """The options of `profile`. `dims` are sizes, each a number or several: the model then runs with the first of
     each, with the second of each, and so on; `inputs` an .npz file of arrays instead; `threads` of onnxruntime, 0:
     as many as it likes; `between` the ends of the only path to look at; `budget_s` for the clock, each of the sizes;
     `top` rows of a table are shown."""
@@ -80,17 +80,17 @@ def profile(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) ->
             f"{original.name} cannot be profiled: {printable(operator)} is no operator of plain onnxruntime"
         )
     subject = subject_of(original, wishes.between)
-    asked = [inputs_for(original, dims, wishes) for dims in bindings(wishes.dims)]
+    requests = [inputs_for(original, dims, wishes) for dims in bindings(wishes.dims)]
     machine = this_machine()
     with Bench(wishes.threads) as bench:
         say("measuring what onnxruntime's profiler adds to each node")
         overhead = measured_overhead(bench)
-        found = []
-        for inputs in asked:
+        profiles = []
+        for inputs in requests:
             sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
             say(f"running the model{f' with {sizes}' if sizes else ''}")
-            found.append(profiled(subject, inputs, overhead, bench, wishes))
-    return Profile(machine, original.name, len(original.operators), wishes.threads, tuple(found), wishes.top)
+            profiles.append(profiled(subject, inputs, overhead, bench, wishes))
+    return Profile(machine, original.name, len(original.operators), wishes.threads, tuple(profiles), wishes.top)
 
 
 def check(wishes: Wishes) -> None:
@@ -104,8 +104,8 @@ def check(wishes: Wishes) -> None:
 
 def subject_of(original: SourceModel, between: Between | None) -> Subject:
     """The model with its kernels, as `noyau optimize` would make them, by the names that it would give them."""
-    planned = plan(cut_of(original, between).groups, original.operators, c_compiler.resolve_target("native"))
-    fitted = installable(planned, original.model, original.folder)
+    kernels = plan(cut_of(original, between).groups, original.operators, c_compiler.resolve_target("native"))
+    fitted = installable(kernels, original.model, original.folder)
     return Subject(original, fitted, original.imported.arithmetic)
 
 
@@ -115,21 +115,21 @@ def bindings(dims: Dims) -> list[dict[str, int]]:
     lists = {name: [value] if isinstance(value, int) else list(value) for name, value in dims.items()}
     counts = {name: len(values) for name, values in lists.items() if len(values) != 1}
     if len(set(counts.values())) > 1 or 0 in counts.values():
-        told = ", ".join(f"{printable(name)} has {count}" for name, count in counts.items())
-        raise InputError(f"sizes need one value each, or as many as each other: {told}")
+        sizes = ", ".join(f"{printable(name)} has {count}" for name, count in counts.items())
+        raise InputError(f"sizes need one value each, or as many as each other: {sizes}")
     runs = max(counts.values(), default=1)
     return [{name: values[k if len(values) > 1 else 0] for name, values in lists.items()} for k in range(runs)]
 
 
 def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: Wishes) -> Inputs:
     """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
-    imported, given = original.imported, frozenset(original.imported.initializers)
+    imported, names = original.imported, frozenset(original.imported.initializers)
     if wishes.inputs is None:
         sizes = sizes_for(imported, dims)
-        return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), given=given)
+        return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), given=names)
     if dims:
         raise InputError(f"{wishes.inputs} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-    return load_inputs(Path(wishes.inputs), imported.graph, given=given)
+    return load_inputs(Path(wishes.inputs), imported.graph, given=names)
 
 
 def named(original: SourceModel, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -150,8 +150,8 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
     doubt = unsteady(before, conditions(), usable_cores())
-    found = broken_down(subject, inputs, ran, overhead, wishes.threads)
-    records, unrun = tuple(node.record for node in found.nodes), removed(found.nodes, original)
+    result = broken_down(subject, inputs, ran, overhead, wishes.threads)
+    records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
     low_s, high_s = ran.comparison.quantiles_s(0.1, 0.9)[0]
     return At(
         named(original, inputs.sizes),
@@ -159,20 +159,20 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
         low_s,
         high_s,
         ran.comparison.after_median_s,
-        found.between_s,
+        result.between_s,
         len(ran.runs),
         records,
         by_operator(records, every_operator(original.model.graph, *original.model.functions)),
-        found.paths,
+        result.paths,
         Memory(weights_bytes(original), **steps, largest=largest_values(ran)),
-        found.scaled,
+        result.scaled,
         unrun,
         (*inputs.notes, *history(original), *remarks(records, unrun, doubt)),
     )
 
 
 def history(original: SourceModel) -> Iterator[str]:
-    """What there is to say of where the model comes from."""
+    """Notes on the origin of the model."""
     if original.written is not None:
         yield "noyau has fused this model: it is profiled as it was before, and as it runs without its library"
 
@@ -185,7 +185,7 @@ def every_operator(*graphs: onnx.GraphProto | onnx.FunctionProto) -> Iterator[st
 
 
 def remarks(nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:
-    """What else a reader has to know."""
+    """Notes for the reader of the profile."""
     lost = [node for node in nodes if not node.stands_for]
     if lost:
         kinds = ", ".join(dict.fromkeys(printable(node.operator) for node in lost))
@@ -197,7 +197,7 @@ def remarks(nodes: Sequence[NodeTime], unrun: int, doubt: str) -> Iterator[str]:
 
 
 def weights_bytes(original: SourceModel) -> int:
-    """What the tensors of the file take, those in other files too."""
+    """The bytes of the tensors of the model, those in other files too."""
     total = 0
     for tensor in original.model.graph.initializer:
         dtype = from_onnx(tensor.data_type)

@@ -52,7 +52,7 @@ class Running:
 
 
 class Bench:
-    """Where models run, with so many threads of onnxruntime (0: as many as it likes). Use it in a `with`."""
+    """A bench for models, with so many threads of onnxruntime (0: as many as it likes). Use it in a `with`."""
 
     def __init__(self, threads: int) -> None:
         self.threads = threads
@@ -84,11 +84,11 @@ class Bench:
         """Run a model with and without the profiler, in turn, for about so long; `data` is where its tensors lie that
         are not in it. ModelError or InputError where onnxruntime refuses it, CheckError where it crashes or hangs,
         OutputError where there is no room."""
-        given = numbered(model)
+        numbered_model = numbered(model)
         pin(self.sides, self.threads)
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discarded(Path(name) / WEIGHTS):
             folder = Path(name)
-            (folder / "model.onnx").write_bytes(given.SerializeToString())
+            (folder / "model.onnx").write_bytes(numbered_model.SerializeToString())
             inputs = write_arrays(arrays, folder)
             for side, trace in zip(self.sides, (None, folder), strict=True):
                 side.open(
@@ -104,8 +104,8 @@ class Bench:
             before, after = map(WorkerSide, self.sides)
             comparison = compare(before, after, budget_s=budget_s)
             runs = read_trace(Path(after.tell()["trace"]))
-            made = parsed(type(model), folder / OPTIMIZED)
-        return Running(comparison, timed_runs(runs, comparison), given, made)
+            graph = parsed(type(model), folder / OPTIMIZED)
+        return Running(comparison, timed_runs(runs, comparison), numbered_model, graph)
 
     def weigh(self, path: Path, arrays: Arrays, prepacked: bool) -> dict[str, int | None]:
         """The bytes of memory at each step of `weighed`, in a process that does nothing else."""
@@ -129,8 +129,8 @@ def parsed(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
 def timed_runs(runs: list[list[Event]], comparison: Comparison) -> list[list[Event]]:
     """The runs that were timed, of all that the profiler has seen: the last ones. Where it was full before the end, for
     it keeps a million events, the later half of what it has."""
-    timed = comparison.pairs * comparison.calls
-    return runs[-timed:] if len(runs) >= timed else runs[len(runs) // 2 :]
+    calls = comparison.pairs * comparison.calls
+    return runs[-calls:] if len(runs) >= calls else runs[len(runs) // 2 :]
 
 
 @contextlib.contextmanager
@@ -154,19 +154,19 @@ def discarded(path: Path) -> Iterator[None]:
         yield
         return
     os.mkfifo(path)
-    done, source = Signal(), os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    thread = Thread(target=_drain, args=(source, done), daemon=True)
+    end, source = Signal(), os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    thread = Thread(target=_drain, args=(source, end), daemon=True)
     thread.start()
     try:
         yield
     finally:
-        done.set()
+        end.set()
         thread.join()
         os.close(source)
         path.unlink(missing_ok=True)
 
 
-def _drain(source: int, done: Signal) -> None:
-    while not done.is_set():
+def _drain(source: int, end: Signal) -> None:
+    while not end.is_set():
         if select.select([source], [], [], 0.1)[0] and not os.read(source, _PIECE_BYTES):
-            done.wait(0.05)  # nobody writes to it now
+            end.wait(0.05)  # nobody writes to it now

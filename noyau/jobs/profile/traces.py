@@ -1,4 +1,4 @@
-"""What onnxruntime's profiler writes, read: when each node ran, run by run.
+"""Reader of the traces of onnxruntime's profiler: the times of each node, run by run.
 
 It is a list of events in the order in which they ended, whose times are whole microseconds, cut off. A node with a
 subgraph (If, Loop, Scan) has the nodes that ran in it within its own time.
@@ -63,7 +63,7 @@ class NodeRuns:
 
     @property
     def extents(self) -> int:
-        """How many numbers the shapes of its inputs and outputs have."""
+        """The number of extents in the shapes of its inputs and outputs."""
         return sum(len(shape) for _, shape in (*self.inputs, *self.outputs))
 
 
@@ -99,17 +99,17 @@ def _told(path: Path) -> Iterator[Mapping[str, Any]]:
         ) from error
 
 
-def _event(told: Mapping[str, Any], name: str) -> Event:
-    arguments = told.get("args", {})
+def _event(entry: Mapping[str, Any], name: str) -> Event:
+    arguments = entry.get("args", {})
     inputs, outputs = (_tensors(arguments.get(f"{side}_type_shape", ())) for side in ("input", "output"))
     return Event(
-        name, sys.intern(str(arguments.get("op_name", ""))), int(told["ts"]), int(told["dur"]), inputs, outputs
+        name, sys.intern(str(arguments.get("op_name", ""))), int(entry["ts"]), int(entry["dur"]), inputs, outputs
     )
 
 
-def _tensors(told: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
+def _tensors(entries: Sequence[Mapping[str, Sequence[int]]]) -> tuple[Tensor, ...]:
     """Element types and shapes."""
-    return _same(tuple([(element, tuple(shape)) for each in told for element, shape in each.items()]))
+    return _same(tuple([(element, tuple(shape)) for each in entries for element, shape in each.items()]))
 
 
 @lru_cache(maxsize=1 << 14)
@@ -120,19 +120,19 @@ def _same(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def node_runs(runs: Iterable[Sequence[Event]], outer: Collection[str]) -> list[NodeRuns]:
     """Each node over the runs, in the order in which they first ended; `outer` names the nodes that have subgraphs."""
-    found: dict[tuple[str, str], NodeRuns] = {}
+    by_node: dict[tuple[str, str], NodeRuns] = {}
     for number, events in enumerate(runs):
-        for node in found.values():
+        for node in by_node.values():
             node.calls = node.inner = 0
         for event, own_us, inner, within in nested(events, outer):
-            node = found.setdefault((event.name, event.operator), NodeRuns(event.name, event.operator))
+            node = by_node.setdefault((event.name, event.operator), NodeRuns(event.name, event.operator))
             node.own_us += [0.0] * (number + 1 - len(node.own_us))
             node.own_us[-1] += own_us
             node.calls, node.inner = node.calls + 1, node.inner + inner
             node.within, node.inputs, node.outputs = within, event.inputs, event.outputs
-        for node in found.values():
+        for node in by_node.values():
             node.own_us += [0.0] * (number + 1 - len(node.own_us))
-    return list(found.values())
+    return list(by_node.values())
 
 
 def nested(events: Sequence[Event], outer: Collection[str]) -> Iterator[tuple[Event, float, int, str | None]]:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, UnsupportedError
-from noyau.sanitizer.c.debug_info import Lines, ProgramObject, lines_of, objects_of
+from noyau.sanitizer.c.debug_info import LineTable, ProgramObject, lines_of, objects_of
 from noyau.toolchain.c import compiler as c_compiler
 
 OWN = "noyau_own_text.c"  # what the user's text is called where it is built: no file that it may include
@@ -38,11 +38,11 @@ _UNKNOWN = re.compile(r"undefined reference to `([\w:]+)")
 
 
 @dataclass(frozen=True, slots=True)
-class Program:
+class InstrumentedProgram:
     """A program that can be run, and what is known of it; `globals`: the objects of the user's text."""
 
     path: Path
-    lines: Lines
+    lines: LineTable
     globals: tuple[ProgramObject, ...]
 
 
@@ -59,11 +59,11 @@ class Source:
     others: tuple[Source, ...] = ()
 
 
-def built(source: Source) -> Program:
+def build_program(source: Source) -> InstrumentedProgram:
     """The program of a text, from the cache or built. BuildError as the compiler says, UnsupportedError where it calls
     what cannot be watched, or where there is no gcc."""
     try:
-        return _built(source, _options(source), tuple(_object(each, _options(each)) for each in source.others))
+        return _link(source, _options(source), tuple(_object(each, _options(each)) for each in source.others))
     except BuildError as error:
         raise BuildError(str(error).replace(OWN, source.called)) from None
 
@@ -77,7 +77,7 @@ def _object(source: Source, options: c_compiler.CompilerOptions) -> Path:
     try:
         return c_compiler.compile_object(source.text, options)
     except BuildError as error:
-        raise _refused(error, source.language) from None
+        raise _unsupported_name(error, source.language) from None
 
 
 def runtime(*, in_cpp: bool) -> Path:
@@ -91,7 +91,7 @@ def runtime(*, in_cpp: bool) -> Path:
 
 
 @cache
-def _built(source: Source, options: c_compiler.CompilerOptions, others: tuple[Path, ...]) -> Program:
+def _link(source: Source, options: c_compiler.CompilerOptions, others: tuple[Path, ...]) -> InstrumentedProgram:
     compiler = options.compiler
     own = _object(source, options)
     in_cpp = any(LANGUAGES[each.language].is_cpp for each in (source, *source.others)) or "-lstdc++" in source.flags
@@ -102,9 +102,9 @@ def _built(source: Source, options: c_compiler.CompilerOptions, others: tuple[Pa
             [own, *others, runtime(in_cpp=in_cpp)], words, c_compiler.CompilerOptions(compiler=compiler)
         )
     except BuildError as error:
-        raise _explained(error) from None
-    held = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
-    return Program(path, lines_of(path, OWN), tuple(held))
+        raise _undefined_name(error) from None
+    objects = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
+    return InstrumentedProgram(path, lines_of(path, OWN), tuple(objects))
 
 
 def _compiler() -> str:
@@ -128,13 +128,13 @@ def _runtime() -> str:
 
 def _flags(source: Source) -> tuple[str, ...]:
     own = tuple(flag for flag in source.flags if not _LEFT_OUT.match(flag))
-    made = (*LANGUAGES[source.language].flags, *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
+    flags = (*LANGUAGES[source.language].flags, *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
     if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
-        made += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_shim(folder)}")
+        flags += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_shim(folder)}")
     if source.folder is not None and _INCLUDES.search(source.text):
-        made += ("-iquote", str(source.folder))
-    return made
+        flags += ("-iquote", str(source.folder))
+    return flags
 
 
 def _shim(folder: Path) -> str:
@@ -153,23 +153,23 @@ def _has_own_headers(source: Source) -> bool:
 
 def _with_headers(source: Source, options: c_compiler.CompilerOptions) -> c_compiler.CompilerOptions:
     """With a digest of all that the text includes, so that what was built with other headers is not taken."""
-    found = _digest(c_compiler.preprocess(source.text, options))
-    return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{found}"))
+    digest = _digest(c_compiler.preprocess(source.text, options))
+    return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{digest}"))
 
 
 def _libraries(flags: Sequence[str]) -> list[str]:
     return [flag for flag in flags if flag.startswith(("-l", "-L"))]
 
 
-def _refused(error: BuildError, language: str) -> BuildError | UnsupportedError:
+def _unsupported_name(error: BuildError, language: str) -> BuildError | UnsupportedError:
     """A name of CUDA that nobody declares is one that is not stood in for."""
-    found = _UNDECLARED.search(str(error)) if LANGUAGES[language].on_gpu else None
-    if found is None:
+    name = _UNDECLARED.search(str(error)) if LANGUAGES[language].on_gpu else None
+    if name is None:
         return error
-    return UnsupportedError(f"line {found[1]} uses {found[2]}, which cannot be watched; check a kernel without it")
+    return UnsupportedError(f"line {name[1]} uses {name[2]}, which cannot be watched; check a kernel without it")
 
 
-def _explained(error: BuildError) -> BuildError | UnsupportedError:
+def _undefined_name(error: BuildError) -> BuildError | UnsupportedError:
     """A name that nobody defines is, most often, of OpenMP or of CUDA, and not stood in for."""
     names = dict.fromkeys(_UNKNOWN.findall(str(error)))
     if not names:
@@ -181,18 +181,18 @@ def _explained(error: BuildError) -> BuildError | UnsupportedError:
 
 def _globals(path: Path, own: Path) -> list[ProgramObject]:
     """The objects of the user's text within the program."""
-    names = {held.name for held in objects_of(own)}
-    shared = {held.name for held in objects_of(own) if not held.is_local}
+    names = {each.name for each in objects_of(own)}
+    shared = {each.name for each in objects_of(own) if not each.is_local}
     whole = objects_of(path)
-    groups = [held.group for held in whole if held.is_local and held.name in names]
+    groups = [each.group for each in whole if each.is_local and each.name in names]
     first = min(groups, default=0)
-    return [held for held in whole if (held.name in shared if not held.is_local else held.group == first)]
+    return [each for each in whole if (each.name in shared if not each.is_local else each.group == first)]
 
 
 def plain_name(symbol: str) -> str:
     """The name that an object has in the source: of `_ZZ1fPfE4tile` tile, of `tile.0` tile."""
     bare = re.sub(r"(_\d+|\.\d+)+$", "", symbol) if symbol.startswith("_Z") else symbol.partition(".")[0]
-    for found in re.finditer(r"(?=(?<!\d)(\d+)([A-Za-z_]\w*)$)", bare):
-        if int(found[1]) == len(found[2]):
-            return found[2]
+    for match in re.finditer(r"(?=(?<!\d)(\d+)([A-Za-z_]\w*)$)", bare):
+        if int(match[1]) == len(match[2]):
+            return match[2]
     return bare

@@ -20,7 +20,7 @@ from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.c.build import OWN
-from noyau.sanitizer.c.run import Given, Launch
+from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 
@@ -30,26 +30,26 @@ _ANY = f"struct noyau_any {{ void *at; template <class T> {_UNSEEN} operator T *
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class EntryCall:
     """A call to be made: the text of a function `noyau_entry_NUMBER` that makes it, what it is given, and the launch.
 
     `outputs`: which of those are the results, in order; `inputs`: those that it may not change."""
 
     text: str
-    given: tuple[Given | int | float, ...]
-    launch: Launch
+    arguments: tuple[ArrayArgument | int | float, ...]
+    launch: LaunchConfig
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
 
 
 def call_of(
     kernel: UserKernel, instance: Instance, arrays: Sequence[Array], constants: Mapping[str, Any], number: int = 0
-) -> Call:
+) -> EntryCall:
     """The call of a kernel on arrays. SignatureError where it does not fit, or a grid has no launch."""
-    return _Making(kernel, instance, arrays, constants, number).call()
+    return _CallBuilder(kernel, instance, arrays, constants, number).call()
 
 
-def with_calls(text: str, calls: Sequence[Call], language: str) -> str:
+def with_calls(text: str, calls: Sequence[EntryCall], language: str) -> str:
     """The text of a user on its own lines, and below it these calls, of which a run chooses one."""
     is_cpp = LANGUAGES[language].is_cpp
     start = 'extern "C" ' if is_cpp else ""
@@ -78,9 +78,9 @@ def call_line(entry: str, arguments: Sequence[str], *, is_launched: bool) -> str
     """A statement that calls a function, or launches it over the grid that is given."""
     if not is_launched:
         return f"{entry}({', '.join(arguments)});"
-    called = f"[](auto... p) {_UNSEEN} {{ {entry}(p...); }}"
+    lambda_text = f"[](auto... p) {_UNSEEN} {{ {entry}(p...); }}"
     grid = "noyau_grid(noyau_given_grid(), noyau_given_block(), (size_t)noyau_given_shared())"
-    return f"{grid}.call({', '.join([called, *arguments])});"
+    return f"{grid}.call({', '.join([lambda_text, *arguments])});"
 
 
 def entry_text(number: int, statement: str) -> str:
@@ -88,8 +88,8 @@ def entry_text(number: int, statement: str) -> str:
     return f"static void {_UNSEEN} noyau_entry_{number}(void **a) {{ (void)a; {statement} }}"
 
 
-class _Making:
-    """A call, being made."""
+class _CallBuilder:
+    """Builds a call."""
 
     def __init__(
         self,
@@ -114,10 +114,10 @@ class _Making:
 
     @property
     def offers(self) -> dict[str, Any]:
-        """What `launch=` and `args=` may ask for."""
+        """The values that `launch=` and `args=` may name."""
         return {**self.function.offers(self.arrays, self.results), "device": GPU if is_grid(self.kernel) else CPU}
 
-    def call(self) -> Call:
+    def call(self) -> EntryCall:
         before = self.function.prepared(self.arrays, self.results)
         roles = roles_of(
             self.prototype,
@@ -125,54 +125,60 @@ class _Making:
             self.kernel.target,
             self.kernel.called,
         )
-        given, passed, places = self.given(before)
-        texts = [self.argument(each, roles, passed, given) for each in self.asked(roles)]
-        text = self.text(texts, roles, places, given)
+        arguments, passed, places = self.arguments(before)
+        texts = [self.argument(each, roles, passed, arguments) for each in self.passed_values(roles)]
+        text = self.text(texts, roles, places, arguments)
         count = len(self.instance.inputs)
         updated = {value.name for value in self.instance.inputs} & set(self.kernel.usage.updates)
-        kept = [k for k, v in enumerate(self.instance.inputs) if v.name not in updated and not v.scalar]
+        constant = [k for k, v in enumerate(self.instance.inputs) if v.name not in updated and not v.scalar]
         outputs = [places[name] for name in self.kernel.usage.updates] or list(range(count, count + len(self.results)))
-        return Call(text, tuple(given), self.launch(), tuple(kept), tuple(outputs))
+        return EntryCall(text, tuple(arguments), self.launch(), tuple(constant), tuple(outputs))
 
-    def given(self, before: Sequence[Array]) -> tuple[list[Given | int | float], dict[str, str], dict[str, int]]:
-        """What the call is given, how each is spelt in its text, and where it stands: inputs, outputs, then numbers."""
-        given: list[Given | int | float] = []
+    def arguments(
+        self, before: Sequence[Array]
+    ) -> tuple[list[ArrayArgument | int | float], dict[str, str], dict[str, int]]:
+        """The arguments (inputs, outputs, then numbers), the text of each by name, and its position by name."""
+        arguments: list[ArrayArgument | int | float] = []
         passed, places = {}, {}
         named = self.function.init(before, self.results)
         ends = [(v, a, False) for v, a in zip(self.instance.inputs, before, strict=True)]
         if not self.kernel.usage.updates:
             ends += [(v, a, True) for v, a in zip(self.instance.outputs, self.results, strict=True)]
         for value, array, is_output in ends:
-            places[value.name] = len(given)
+            places[value.name] = len(arguments)
             if value.scalar and not is_output:
-                passed[value.name] = f"*(const {_type(value.dtype)} *)a[{len(given)}]"
+                passed[value.name] = f"*(const {_type(value.dtype)} *)a[{len(arguments)}]"
             else:
-                passed[value.name] = self.pointer(len(given))
+                passed[value.name] = self.pointer(len(arguments))
             is_filled = not is_output or value.name in named
             shape = np.shape(array)
-            given.append(Given(value.name, shape, array.dtype, array if is_filled else None, is_output))
-        return given, passed, places
+            arguments.append(ArrayArgument(value.name, shape, array.dtype, array if is_filled else None, is_output))
+        return arguments, passed, places
 
     def pointer(self, place: int) -> str:
         return f"noyau_any{{a[{place}]}}" if LANGUAGES[self.kernel.language].is_cpp else f"a[{place}]"
 
-    def asked(self, roles: Roles) -> list[Any]:
-        """What stands for each parameter: a name, or what args= gives."""
+    def passed_values(self, roles: Roles) -> list[Any]:
+        """The value of each parameter: a name, or what args= gives."""
         if roles.names is not None:
             return list(roles.names)
         where = f"args= of {self.kernel.called}"
         assert self.kernel.usage.args is not None
-        made = ask(self.kernel.usage.args, self.offers, where)
-        if not isinstance(made, tuple):
-            raise SignatureError(f"{where} gives a {type(made).__name__}; it gives a tuple of all arguments")
-        left = iter(made)
-        wanted = self.prototype.parameters
+        arguments = ask(self.kernel.usage.args, self.offers, where)
+        if not isinstance(arguments, tuple):
+            raise SignatureError(f"{where} gives a {type(arguments).__name__}; it gives a tuple of all arguments")
+        left = iter(arguments)
+        parameters = self.prototype.parameters
         places = RANGE if roles.in_pieces else ()
-        if len(made) != sum(each.name not in places for each in wanted):
-            raise SignatureError(f"{where} gives {len(made)} arguments, and {self.kernel.entry} takes {len(wanted)}")
-        return [each.name if each.name in places else next(left) for each in wanted]
+        if len(arguments) != sum(each.name not in places for each in parameters):
+            raise SignatureError(
+                f"{where} gives {len(arguments)} arguments, and {self.kernel.entry} takes {len(parameters)}"
+            )
+        return [each.name if each.name in places else next(left) for each in parameters]
 
-    def argument(self, each: Any, roles: Roles, passed: Mapping[str, str], given: list[Given | int | float]) -> str:
+    def argument(
+        self, each: Any, roles: Roles, passed: Mapping[str, str], arguments: list[ArrayArgument | int | float]
+    ) -> str:
         if isinstance(each, Buffer):
             return passed[each.name]
         if isinstance(each, str) and (roles.names is not None or each in RANGE):
@@ -188,11 +194,15 @@ class _Making:
             )
         if isinstance(number, float):
             return number_text(number)
-        given.append(int(number))
-        return f"*(const long long *)a[{len(given) - 1}]"
+        arguments.append(int(number))
+        return f"*(const long long *)a[{len(arguments) - 1}]"
 
     def text(
-        self, texts: Sequence[str], roles: Roles, places: Mapping[str, int], given: list[Given | int | float]
+        self,
+        texts: Sequence[str],
+        roles: Roles,
+        places: Mapping[str, int],
+        arguments: list[ArrayArgument | int | float],
     ) -> str:
         """The call, as C or C++."""
         entry, number = self.kernel.entry, self.number
@@ -203,12 +213,12 @@ class _Making:
             kind = _type(output.dtype)
             line = f"{{ {kind} value = {line} __builtin_memcpy(a[{places[output.name]}], &value, sizeof value); }}"
         if roles.in_pieces:
-            given.append(self.extent())
-            head, line = _pieces(number, line, len(given) - 1)
+            arguments.append(self.extent())
+            head, line = _pieces(number, line, len(arguments) - 1)
         return "\n".join([*head, entry_text(number, line)])
 
     def extent(self) -> int:
-        """How far `begin` and `end` go."""
+        """The extent of the range that `begin` and `end` divide."""
         launch = self.kernel.usage.launch
         if launch is None:
             return int(self.results[0].shape[0]) if self.results and self.results[0].ndim else 1
@@ -216,22 +226,22 @@ class _Making:
             return self.sizes[launch]
         return int(ask(launch, self.offers, f"launch= of {self.kernel.called}")) if callable(launch) else int(launch[0])
 
-    def launch(self) -> Launch:
+    def launch(self) -> LaunchConfig:
         if not is_grid(self.kernel):
-            return Launch()
+            return LaunchConfig()
         launch, where = self.kernel.usage.launch, f"launch= of {self.kernel.called}"
         if launch is None:
             raise SignatureError(f"{self.kernel.called} runs over a grid; say with launch=(grid, block) over which one")
-        made = ask(launch, self.offers, where) if callable(launch) else launch
-        return launch_of(made, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
+        config = ask(launch, self.offers, where) if callable(launch) else launch
+        return launch_of(config, where, int(self.kernel.usage.options.get("shared_bytes", 0)))
 
 
-def launch_of(made: Any, where: str, shared_bytes: int = 0) -> Launch:
+def launch_of(config: Any, where: str, shared_bytes: int = 0) -> LaunchConfig:
     """(grid, block) or (grid, block, bytes of shared memory) as a launch. SignatureError for anything else."""
-    if not isinstance(made, tuple) or len(made) not in (2, 3):
-        raise SignatureError(f"{where} gives {made!r}; give (grid, block), or (grid, block, bytes of shared memory)")
-    shared = int(made[2]) if len(made) == 3 else shared_bytes
-    return Launch(_triple(made[0], where), _triple(made[1], where), shared)
+    if not isinstance(config, tuple) or len(config) not in (2, 3):
+        raise SignatureError(f"{where} gives {config!r}; give (grid, block), or (grid, block, bytes of shared memory)")
+    shared = int(config[2]) if len(config) == 3 else shared_bytes
+    return LaunchConfig(_triple(config[0], where), _triple(config[1], where), shared)
 
 
 def _triple(part: Any, where: str) -> tuple[int, int, int]:

@@ -19,7 +19,7 @@ except ImportError as error:
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class LineRow:
     """A row of the line table: machine code from `address` on is of this file and line; `ends`: there is none."""
 
     address: int
@@ -41,10 +41,10 @@ class ProgramObject:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
+class LineTable:
     """The line table of a program. `own`: the name of the user's text in it."""
 
-    rows: Sequence[Row]
+    rows: Sequence[LineRow]
     own: str
 
     def at(self, address: int) -> tuple[str, int]:
@@ -64,13 +64,13 @@ class Lines:
         return file != self.own and (file.startswith(("/usr/", "/opt/")) or "/sanitizer/c/include/" in file)
 
 
-def lines_of(path: Path, own: str) -> Lines:
+def lines_of(path: Path, own: str) -> LineTable:
     """The line table of a program. BuildError where it has none that can be read."""
     with _elf(path) as elf:
         if not elf.get_section_by_name(".debug_line"):
             raise BuildError(f"{path.name} says nothing of its lines; build it with gcc")
         rows = [row for unit in elf.get_dwarf_info().iter_CUs() for row in _rows(unit)]
-    return Lines(tuple(sorted(rows, key=lambda row: (row.address, not row.ends))), own)
+    return LineTable(tuple(sorted(rows, key=lambda row: (row.address, not row.ends))), own)
 
 
 def objects_of(path: Path) -> list[ProgramObject]:
@@ -101,11 +101,11 @@ def _elf(path: Path) -> Iterator[Any]:
         try:
             yield elf
         except (ELFError, ELFParseError, DWARFError, AssertionError, KeyError) as fault:
-            told = f"{path.name} has debug information that pyelftools does not read ({fault})"
-            raise BuildError(f"{told}; build it with gcc") from None
+            reason = f"{path.name} has debug information that pyelftools does not read ({fault})"
+            raise BuildError(f"{reason}; build it with gcc") from None
 
 
-def _rows(unit: Any) -> Iterator[Row]:
+def _rows(unit: Any) -> Iterator[LineRow]:
     """The rows of the line table of a compilation unit."""
     program = unit.dwarfinfo.line_program_for_CU(unit)
     if program is None:
@@ -113,7 +113,7 @@ def _rows(unit: Any) -> Iterator[Row]:
     names = _file_names(program.header)
     for state in (entry.state for entry in program.get_entries()):
         if state is not None:
-            yield Row(state.address, names[state.file], state.line, state.end_sequence)
+            yield LineRow(state.address, names[state.file], state.line, state.end_sequence)
 
 
 def _file_names(header: Any) -> list[str]:

@@ -1,7 +1,4 @@
-"""What runs of a program found, as findings of the one record.
-
-Who writes which cell in the regions of a program in C, C++ or CUDA C++: a map of each that is small.
-"""
+"""The faults of runs as findings, and maps of the owners that write each cell of the small arrays of a region."""
 
 from __future__ import annotations
 
@@ -18,8 +15,8 @@ from noyau.errors import FindingKind
 from noyau.kernels.c.syntax import syntax
 from noyau.sanitizer.access_map import Map, Owner, Writes, mapped, thread_owner
 from noyau.sanitizer.c.build import OWN
-from noyau.sanitizer.c.debug_info import Lines
-from noyau.sanitizer.c.run import Fault, Launch, Ran
+from noyau.sanitizer.c.debug_info import LineTable
+from noyau.sanitizer.c.run import Fault, LaunchConfig, RunResult
 from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, findings_of
 from noyau.verify.findings import Finding
 
@@ -50,7 +47,7 @@ _ALLOCATES = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ReportContext:
     """Whose findings: the op, the kernel and its function, its language, where its text lies (`place`) and what it
     says, and the arrays of the call by name."""
 
@@ -106,82 +103,98 @@ class _Numbers:
         return self.owners.index(words)
 
 
-def findings(runs: Sequence[Ran], lines: Lines, told: Told) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
+def findings_of_runs(
+    runs: Sequence[RunResult], lines: LineTable, context: ReportContext
+) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """The findings of all runs of a call, each kind and pair of lines once, and what marks in the text allow."""
     numbers, words = _Numbers(), {}
-    seen: list[Seen] = []
+    observations: list[Seen] = []
     for fault in chain.from_iterable(run.faults for run in runs):
-        site, other = (site_of(lines.at(at), told) for at in (fault.site, fault.other_site))
+        site, other = (site_of(lines.at(at), context) for at in (fault.site, fault.other_site))
         if (
             site is None and other is not None and fault.kind is FindingKind.RACE
         ):  # told from the line that is the user's
-            fault, site, other = _turned(fault), other, site
+            fault, site, other = _from_other_access(fault), other, site
         if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
-        made = _seen(fault, site or told.entry_site, other, told, numbers, site_of(lines.at(fault.made_at), told))
-        if all(_likeness(each) != _likeness(made) for each in seen):
-            seen.append(made)
-            words[made] = _words(fault, site, other)
-    raced = {_likeness(each)[1:] for each in seen if each.kind is FindingKind.RACE}
-    seen = [each for each in seen if each.kind is not FindingKind.WRITTEN_TWICE or _likeness(each)[1:] not in raced]
+        observation = _observation(
+            fault, site or context.entry_site, other, context, numbers, site_of(lines.at(fault.allocation), context)
+        )
+        if all(_merge_key(each) != _merge_key(observation) for each in observations):
+            observations.append(observation)
+            words[observation] = _message(fault, site, other)
+    raced = {_merge_key(each)[1:] for each in observations if each.kind is FindingKind.RACE}
+    observations = [
+        each for each in observations if each.kind is not FindingKind.WRITTEN_TWICE or _merge_key(each)[1:] not in raced
+    ]
     messages = {kind: lambda each, _: words[each] for kind in _WORDED}
     freed = {each: text for each, text in words.items() if text and each.kind is FindingKind.OUT_OF_BOUNDS}
     route = Route(
-        told.language,
+        context.language,
         numbers.sites,
         numbers.memories,
         lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
-        {} if told.entry != "main" else {k: v for k, v in _OF_PROGRAMS.items() if told.language not in k.remedies},
+        {}
+        if context.entry != "main"
+        else {k: v for k, v in _OF_PROGRAMS.items() if context.language not in k.remedies},
         messages,
     )
-    plain, allowed = findings_of((each for each in seen if each not in freed), route, told.op, told.kernel, told.size)
+    plain, allowed = findings_of(
+        (each for each in observations if each not in freed), route, context.op, context.kernel, context.size
+    )
     worded = {FindingKind.OUT_OF_BOUNDS: lambda each, _: freed[each]}
-    others, more = findings_of(freed, replace(route, messages=worded), told.op, told.kernel, told.size)
+    others, more = findings_of(freed, replace(route, messages=worded), context.op, context.kernel, context.size)
     return tuple(dict.fromkeys([*plain, *others])), tuple(dict.fromkeys([*allowed, *more]))
 
 
-def _turned(fault: Fault) -> Fault:
+def _from_other_access(fault: Fault) -> Fault:
     """The same, told from the other access."""
     how, owner = fault.other_how, fault.other_owner
     return replace(fault, how=how, owner=owner, other_how=fault.how, other_owner=fault.owner)
 
 
-def _likeness(seen: Seen) -> tuple[object, ...]:
-    pair = (seen.site, seen.other_site) if seen.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE) else (seen.site,)
-    return (seen.kind, *pair, seen.memory)
+def _merge_key(observation: Seen) -> tuple[object, ...]:
+    pair = (
+        (observation.site, observation.other_site)
+        if observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE)
+        else (observation.site,)
+    )
+    return (observation.kind, *pair, observation.memory)
 
 
-def site_of(found: tuple[str, int], told: Told) -> Site | None:
+def site_of(place: tuple[str, int], context: ReportContext) -> Site | None:
     """The line of the user's that a line table names."""
-    file, line = found
+    file, line = place
     if not line or file == "noyau_call":
         return None
     if file != OWN:
         return Site(file, line, linecache.getline(file, line).strip())
-    texts = told.text.splitlines()
-    return Site(told.place, line, texts[line - 1].strip() if line <= len(texts) else "")
+    texts = context.text.splitlines()
+    return Site(context.place, line, texts[line - 1].strip() if line <= len(texts) else "")
 
 
-def source_of(site: Site, told: Told) -> str:
+def source_of(site: Site, context: ReportContext) -> str:
     """The text of the file of a line."""
-    return told.text if site.file == told.place else "".join(linecache.getlines(site.file))
+    return context.text if site.file == context.place else "".join(linecache.getlines(site.file))
 
 
-def memory_of(name: str, size: int, unit: int, made: Site | None, told: Told) -> Memory:
+def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> Memory:
     """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
     if name == "the stack":
         return Memory("a variable on the stack", (1,), is_one=True)
-    shape = told.shapes.get(name, (size // (unit or 1),))
-    if made is not None:
-        pointers = {found[1] or found[2] for found in _ALLOCATES.finditer(made.text)}
-        name = pointers.pop() if len(pointers) == 1 else f"memory of line {made.line}"
+    shape = context.shapes.get(name, (size // (unit or 1),))
+    if allocation is not None:
+        pointers = {match[1] or match[2] for match in _ALLOCATES.finditer(allocation.text)}
+        name = pointers.pop() if len(pointers) == 1 else f"memory of line {allocation.line}"
     return Memory(name, shape or (1,))
 
 
-def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Numbers, made: Site | None) -> Seen:
+def _observation(
+    fault: Fault, site: Site, other: Site | None, context: ReportContext, numbers: _Numbers, allocation: Site | None
+) -> Seen:
     unit = fault.unit or 1
     cells = fault.size // unit
-    memory = numbers.memory(memory_of(fault.name, fault.size, fault.unit, made, told)) if fault.name else -1
+    memory = numbers.memory(memory_of(fault.name, fault.size, fault.unit, allocation, context)) if fault.name else -1
     kind = FindingKind.WRITTEN_TWICE if fault.kind is FindingKind.RACE and not fault.changed else fault.kind
     return Seen(
         kind,
@@ -199,12 +212,12 @@ def _seen(fault: Fault, site: Site, other: Site | None, told: Told, numbers: _Nu
 
 
 def _access(how: int) -> Access:
-    """How a cell was touched; a fault that is of no access says something else there."""
+    """The kind of an access; a fault of no access has another number there."""
     return Access(how) if how in tuple(Access) else Access.READ
 
 
-def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
-    """What is said where the record has no words of its own."""
+def _message(fault: Fault, site: Site | None, other: Site | None) -> str:
+    """The message of a fault that the record of findings has no words for."""
     who, by = fault.owner or "it", fault.other_owner or "another"
     line = f" on line {other.line}" if other else ""
     unit = fault.unit or 1
@@ -212,8 +225,8 @@ def _words(fault: Fault, site: Site | None, other: Site | None) -> str:
         case FindingKind.DIVERGENT_BARRIER:
             return f"{who} {_WARPS[fault.words].format(other=by, line=line)}"
         case FindingKind.UNWRITTEN:
-            told = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
-            return f"{told}; the first is [{fault.offset // unit}]"
+            count = f"never wrote {fault.count} of the {fault.size // unit} cells of {fault.name}"
+            return f"{count}; the first is [{fault.offset // unit}]"
         case FindingKind.CRASH:
             after = f" at {fault.name}" if fault.name else ""
             if site is None:
@@ -233,65 +246,69 @@ _BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace
 
 @dataclass(frozen=True, slots=True)
 class _Region:
-    """Where a region begins, and its launch where it is a grid."""
+    """The start of a region, and its launch where it is a grid."""
 
     address: int
-    launch: Launch | None
+    launch: LaunchConfig | None
 
 
-def maps_of(ran: Ran, lines: Lines, told: Told) -> tuple[Map, ...]:
+def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[Map, ...]:
     """The first map of each launch, or of each region of threads, that writes anything."""
-    regions, memories, writes, cut = _read(ran.drawn, lines, told)
-    made: dict[tuple[str, str], Map] = {}
+    regions, memories, writes, cut = _read_writes(ran.write_log, lines, context)
+    maps: dict[tuple[str, str], Map] = {}
     for number, region in enumerate(regions):
-        site = site_of(lines.at(region.address), told)
+        site = site_of(lines.at(region.address), context)
         at = "" if site is None else f" on line {site.line}"
         if region.launch is None:
-            label, owner = (told.kernel, at), _thread
+            label, owner = (context.kernel, at), _thread
         else:
-            written = syntax(source_of(site, told), "cuda").launch_on(site.line) if site else None
-            label = (written.name if written else told.kernel, str(region.launch))
+            launch = syntax(source_of(site, context), "cuda").launch_on(site.line) if site else None
+            label = (launch.name if launch else context.kernel, str(region.launch))
             owner = partial(thread_owner, grid=region.launch.grid, block=region.launch.block)
         is_cut = cut is not None and number >= cut
-        drawn = mapped(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)
-        if (drawn.arrays or drawn.left) and not (label in made and made[label].arrays):
-            made[label] = drawn
-    return tuple(made.values())
+        access_map = mapped(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)
+        if (access_map.arrays or access_map.left) and not (label in maps and maps[label].arrays):
+            maps[label] = access_map
+    return tuple(maps.values())
 
 
-def _is_of_the_library(name: str, made: Site | None) -> bool:
+def _is_of_the_library(name: str, allocation: Site | None) -> bool:
     """Whether a block is what the library of C++ keeps of its threads, which the user's text never names."""
-    return _BEGINS_THREADS.search(made.text) is not None if made is not None else name.startswith("the block of ")
+    return (
+        _BEGINS_THREADS.search(allocation.text) is not None
+        if allocation is not None
+        else name.startswith("the block of ")
+    )
 
 
 def _thread(number: int) -> Owner:
     return Owner("", str(number))
 
 
-def _read(
-    drawn: Sequence[str], lines: Lines, told: Told
+def _read_writes(
+    log: Sequence[str], lines: LineTable, context: ReportContext
 ) -> tuple[list[_Region], Mapping[int, Memory], Mapping[int, Writes], int | None]:
     """The regions, the memories by number, the writes of each region; and the region from which on they are cut."""
     regions: list[_Region] = []
     memories: dict[int, Memory] = {}
     units: dict[int, int] = {}
     rows: dict[int, list[tuple[int, int, int]]] = {}
-    known: dict[str, list[int]] = {}
+    numbers: dict[str, list[int]] = {}
     cut = None
-    for line in drawn:
+    for line in log:
         word, *parts = line.split("\t")
         if word == "R":
             grid = [int(each) for each in parts[1:]]
-            launch = Launch((grid[0], grid[1], grid[2]), (grid[3], grid[4], grid[5])) if any(grid) else None
+            launch = LaunchConfig((grid[0], grid[1], grid[2]), (grid[3], grid[4], grid[5])) if any(grid) else None
             regions.append(_Region(int(parts[0], 16), launch))
         elif word == "B" and int(parts[0]) not in memories:
             number, size, units[int(parts[0])] = int(parts[0]), int(parts[2]), int(parts[3])
-            site = site_of(lines.at(int(parts[4], 16)), told)
+            site = site_of(lines.at(int(parts[4], 16)), context)
             if _is_of_the_library(parts[1], site):
                 continue
-            memory = memory_of(parts[1], size, units[number], site, told)
-            known.setdefault(memory.name, []).append(number)
-            again = known[memory.name].index(number) + 1
+            memory = memory_of(parts[1], size, units[number], site, context)
+            numbers.setdefault(memory.name, []).append(number)
+            again = numbers[memory.name].index(number) + 1
             memories[number] = memory if again == 1 else replace(memory, name=f"{memory.name} ({again})")
         elif word == "W":
             region, number, offset, owner = map(int, parts)

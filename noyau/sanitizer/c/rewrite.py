@@ -1,4 +1,4 @@
-"""What of a text no C or C++ compiler reads as it is meant: written anew, on the same lines.
+"""Rewrite a text, on the same lines, where no C or C++ compiler would read it as it is meant.
 
 `<<<grid, block, shared, stream>>>` becomes a call; `extern __shared__` memory a pointer to what a launch asked for; a
 loop of OpenMP whose schedule nobody names is dealt as a plan says, so that neighbouring iterations run on different
@@ -29,52 +29,52 @@ _REFUSED = {
 }
 
 
-def rewritten(text: str, language: str, called: str) -> str:
+def rewrite(text: str, language: str, kernel: str) -> str:
     """The text as it is built. UnsupportedError, with the line, for what cannot be stood in for."""
     if not LANGUAGES[language].on_gpu:
-        return dealt(text)
-    require_known(text, called)
-    return with_calls(with_pointers(text), called)
+        return with_schedules(text)
+    require_supported(text, kernel)
+    return with_launch_calls(with_dynamic_pointers(text), kernel)
 
 
-def require_known(text: str, called: str) -> None:
+def require_supported(text: str, kernel: str) -> None:
     """UnsupportedError for a construct of CUDA that is not stood in for."""
     clean = blanked(text)
     for pattern, what in _REFUSED.items():
-        found = re.search(pattern, clean)
-        if found:
-            line = clean.count("\n", 0, found.start()) + 1
-            told = f"{called}: line {line} uses {found[0].strip().rstrip('(')}"
-            raise UnsupportedError(f"{told}: {what} cannot be watched without a GPU; check a kernel without it")
+        match = re.search(pattern, clean)
+        if match:
+            line = clean.count("\n", 0, match.start()) + 1
+            place = f"{kernel}: line {line} uses {match[0].strip().rstrip('(')}"
+            raise UnsupportedError(f"{place}: {what} cannot be watched without a GPU; check a kernel without it")
 
 
-def with_pointers(text: str) -> str:
+def with_dynamic_pointers(text: str) -> str:
     """`extern __shared__ float s[];` as a pointer."""
     spans = [
         (each.start, each.end, f"{each.type} *const {each.name} = ({each.type} *)noyau_dynamic_shared()")
         for each in syntax(text, "cuda").dynamic_arrays
     ]
-    return _replaced(text, spans)
+    return _splice(text, spans)
 
 
-def with_calls(text: str, called: str) -> str:
+def with_launch_calls(text: str, kernel: str) -> str:
     """`f<<<1, 64>>>(x, n)` as a call of noyau_grid. UnsupportedError, with the line, for a launch that is not read."""
     tree = syntax(text, "cuda")
     if len(tree.launches) < len(tree.launch_places):
         read = {each.place for each in tree.launches}
         place = next(place for place in tree.launch_places if place not in read)
-        told = f"{called}: the launch on line {text.count(chr(10), 0, place) + 1} is not read"
-        raise UnsupportedError(f"{told}; write kernel<<<grid, block>>>(...)")
+        reason = f"{kernel}: the launch on line {text.count(chr(10), 0, place) + 1} is not read"
+        raise UnsupportedError(f"{reason}; write kernel<<<grid, block>>>(...)")
     spans = []
     for launch in tree.launches:
         name, is_empty = tree.source(launch.callee), launch.arguments.named_child_count == 0
         call = f"[](auto... noyau_given) {_UNSEEN} {{ {name}(noyau_given...); }}{'' if is_empty else ', '}"
         end = launch.arguments.start_byte + 1
         spans.append((launch.callee.start_byte, end, f"noyau_grid({launch.grid}).call({call}"))
-    return _replaced(text, spans)
+    return _splice(text, spans)
 
 
-def _replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
+def _splice(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
     """The text with others in the place of some spans, in order."""
     pieces, place = [], 0
     for start, end, other in spans:
@@ -83,7 +83,7 @@ def _replaced(text: str, spans: Sequence[tuple[int, int, str]]) -> str:
     return "".join([*pieces, text[place:]])
 
 
-def dealt(text: str) -> str:
+def with_schedules(text: str) -> str:
     """Loops of OpenMP whose schedule nobody names get that of the plan; none where threads may rely on theirs."""
     if re.search(r"\bnowait\b", text):
         return text
@@ -91,4 +91,4 @@ def dealt(text: str) -> str:
     for loop in _FOR.finditer(blanked(text)):
         end = loop.start() + len(loop[0].rstrip())
         spans.append((end, end, "" if "schedule" in loop[0] else " schedule(runtime)"))
-    return _replaced(text, spans)
+    return _splice(text, spans)

@@ -21,8 +21,8 @@ import numpy as np
 from noyau.errors import BuildError, FindingKind, NoyauError, UnsupportedError
 from noyau.kernels.c.functions import prototype
 from noyau.kernels.user_kernel import UserKernel, number_text
-from noyau.sanitizer.c.calls import Call, call_of, is_grid
-from noyau.sanitizer.c.run import Given
+from noyau.sanitizer.c.calls import EntryCall, call_of, is_grid
+from noyau.sanitizer.c.run import ArrayArgument
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.report_reader import Reported, in_files, merged
 from noyau.sanitizer.compute_sanitizer.tool import TOOLS, found_tool, missing, sanitized
@@ -72,11 +72,12 @@ def written(
     for a call that is not spelt."""
     call = call_of(kernel, instance, arrays, constants)
     is_device = [
-        is_grid(kernel) and isinstance(each, Given) and _is_array(call, k) for k, each in enumerate(call.given)
+        is_grid(kernel) and isinstance(each, ArrayArgument) and _is_array(call, k)
+        for k, each in enumerate(call.arguments)
     ]
     held = folder / "arrays"
-    held.write_bytes(b"".join(_bytes(each) for each in call.given))
-    places = [_place(each, device) for each, device in zip(call.given, is_device, strict=True)]
+    held.write_bytes(b"".join(_bytes(each) for each in call.arguments))
+    places = [_place(each, device) for each, device in zip(call.arguments, is_device, strict=True)]
     devices = [f"a[{k}]" for k, device in enumerate(is_device) if device] or ["(void *)nullptr"]
     numbers, named = kernel.numbers(constants), {each.name for each in prototype(kernel).parameters}
     macros = "".join(f"#define {n} {number_text(numbers[n])}\n" for n in kernel.usage.constants if n not in named)
@@ -105,24 +106,24 @@ def compiled(program: Path, kernel: UserKernel) -> Path:
     return made
 
 
-def _is_array(call: Call, place: int) -> bool:
+def _is_array(call: EntryCall, place: int) -> bool:
     """Whether a place of a call is handed over as a pointer, and not as a number."""
     return re.search(rf"\*\(const [^()]*\*\)a\[{place}\]", call.text) is None
 
 
-def _place(each: Given | int | float, is_device: bool) -> str:
-    is_set = not isinstance(each, Given) or each.holds is not None
-    size = each.bytes if isinstance(each, Given) else 8
+def _place(each: ArrayArgument | int | float, is_device: bool) -> str:
+    is_set = not isinstance(each, ArrayArgument) or each.contents is not None
+    size = each.bytes if isinstance(each, ArrayArgument) else 8
     return f"noyau_place(file, {size}, {str(is_set).lower()}, {str(is_device).lower()})"
 
 
-def _bytes(each: Given | int | float) -> bytes:
-    if not isinstance(each, Given):
+def _bytes(each: ArrayArgument | int | float) -> bytes:
+    if not isinstance(each, ArrayArgument):
         return np.array(each, np.float64 if isinstance(each, float) else np.int64).tobytes()
-    return b"" if each.holds is None else np.ascontiguousarray(each.holds, each.dtype).tobytes()
+    return b"" if each.contents is None else np.ascontiguousarray(each.contents, each.dtype).tobytes()
 
 
-def _spelt(kernel: UserKernel, call: Call) -> str:
+def _spelt(kernel: UserKernel, call: EntryCall) -> str:
     """The call as nvcc reads it."""
     if not is_grid(kernel):
         body = re.search(r"\(void\)a; (?P<call>.*;) \}\s*$", call.text, re.DOTALL)

@@ -1,1 +1,1 @@
-"""What is right and yet wasted, or soon wrong, or not what it looks like: warnings, with lines and what would do."""
+"""Lint of kernels and scripts: warnings on right code that wastes time or will fail at other sizes, with remedies."""

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from noyau.kernels.c.syntax import Syntax, plain_name, syntax
-from noyau.sanitizer.lint.clocks import Event, What, elapsed
-from noyau.sanitizer.lint.diagnostics import Remark
+from noyau.sanitizer.lint.clocks import ClockAction, ClockEvent, unwaited_intervals
+from noyau.sanitizer.lint.diagnostics import Diagnostic
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -35,7 +35,7 @@ _PINNED = re.compile(r"\bcudaMallocHost\b|\bcudaHostAlloc\b|\bcudaHostRegister\b
 _OF_CUDA = re.compile(r"cuda(?!\w*(?:check|safe|assert))[A-Z]", re.IGNORECASE)  # others are of the user's own
 
 
-def unwaited(text: str, file: str) -> list[Remark]:
+def diagnose_clocks(text: str, file: str) -> list[Diagnostic]:
     """A remark for each clock of the host that is read while a kernel may still run, in the functions of a text."""
     if "<<<" not in text:
         return []
@@ -47,7 +47,7 @@ def unwaited(text: str, file: str) -> list[Remark]:
     for _ in range(2):  # one may stand above what it calls
         for name, body in bodies:
             reader.summarise(name, body)
-    remarks = [remark for _, body in bodies for remark in elapsed(list(reader.events(body)), _WAIT)]
+    remarks = [remark for _, body in bodies for remark in unwaited_intervals(list(reader.events(body)), _WAIT)]
     return list(dict.fromkeys(remarks))  # seconds and microseconds are two differences
 
 
@@ -60,26 +60,26 @@ class _Reader:
     file: str
     on_device: set[str]
     is_pinned: bool
-    known: dict[str, Event | None] = field(default_factory=dict)
+    known: dict[str, ClockEvent | None] = field(default_factory=dict)
 
     def summarise(self, name: str, body: Node) -> None:
         """Know the event that a call of a function comes to. Of those of one name the one that waits counts."""
         events = list(self.events(body))
-        done = [each for each in events if each.what in (What.LAUNCH, What.WAIT)]
-        last = done[-1] if done else None
-        if not done and events and all(each.what is What.CLOCK for each in events):
+        actions = [each for each in events if each.what in (ClockAction.LAUNCH, ClockAction.WAIT)]
+        last = actions[-1] if actions else None
+        if not actions and events and all(each.what is ClockAction.CLOCK for each in events):
             last = events[-1]
         before = self.known.get(name)
-        self.known[name] = before if before is not None and before.what is What.WAIT and done else last
+        self.known[name] = before if before is not None and before.what is ClockAction.WAIT and actions else last
 
-    def events(self, body: Node) -> Iterator[Event]:
+    def events(self, body: Node) -> Iterator[ClockEvent]:
         """The events of the statements of a function: those of an expression follow those of its operands."""
         clocks: dict[str, int] = {}  # variables that one was read into, and where
         for node in _in_order(body):
             match node.type:
                 case "call_expression":
                     for event in self._call(node):
-                        if event.what is What.CLOCK and event.name:
+                        if event.what is ClockAction.CLOCK and event.name:
                             clocks[event.name] = node.end_byte
                         yield event
                 case "binary_expression" if node.children[1].type == "-":
@@ -87,24 +87,24 @@ class _Reader:
                 case "argument_list" if node.named_child_count > 1:
                     yield from self._difference(node.named_children[0], node.named_children[1], clocks)
 
-    def _call(self, node: Node) -> Iterator[Event]:
+    def _call(self, node: Node) -> Iterator[ClockEvent]:
         """A launch, a reading of a clock, or what a call comes to."""
         line = node.start_point.row + 1
         launch = self.tree.launch(node)
         if launch is not None:
-            yield Event(What.LAUNCH, self.file, line, launch.name)
+            yield ClockEvent(ClockAction.LAUNCH, self.file, line, launch.name)
             return
         if node.parent is not None and self.tree.launch(node.parent) is not None:
             return  # `f<<<1, 2>>>` of a launch
         callee = node.child_by_field_name("function")
         full = self._name(callee) if callee is not None else ""
-        name, known = plain_name(full), self.known.get(plain_name(full))
-        if _CLOCKS.fullmatch(full) or name in _CLOCKS_INTO or (known is not None and known.what is What.CLOCK):
+        name, event = plain_name(full), self.known.get(plain_name(full))
+        if _CLOCKS.fullmatch(full) or name in _CLOCKS_INTO or (event is not None and event.what is ClockAction.CLOCK):
             yield self._reading(node, line)
-        elif known is not None and known.what is What.LAUNCH:
-            yield replace(known, line=line, inside=known.inside or known.line)
-        elif self._waits(full, name, known, self.tree.source(node)):
-            yield Event(What.WAIT, self.file, line)
+        elif event is not None and event.what is ClockAction.LAUNCH:
+            yield replace(event, line=line, inside=event.inside or event.line)
+        elif self._waits(full, name, event, self.tree.source(node)):
+            yield ClockEvent(ClockAction.WAIT, self.file, line)
 
     def _name(self, callee: Node) -> str:
         """The name of what is called: of a method its own; nothing where there is none."""
@@ -113,43 +113,43 @@ class _Reader:
         has_name = callee.type.endswith("identifier") or callee.type in ("template_function", "template_method")
         return re.sub(r"\s*<.*", "", self.tree.source(callee), flags=re.DOTALL) if has_name else ""
 
-    def _waits(self, full: str, name: str, known: Event | None, call: str) -> bool:
+    def _waits(self, full: str, name: str, event: ClockEvent | None, call: str) -> bool:
         """Whether a call waits, or may. A copy within the device does not; one that may return at once waits where the
         host's memory is paged."""
         if name == "cudaMemcpyAsync":
             return not self.is_pinned and "DeviceToHost" in call
         if name in _WAITS:
             return "DeviceToDevice" not in call
-        if known is not None:
-            return known.what is What.WAIT
+        if event is not None:
+            return event.what is ClockAction.WAIT
         is_quiet = name in _QUIET or name in self.on_device or full.startswith(("std::", "omp_"))
         return bool(name) and name not in self.known and not is_quiet and not _OF_CUDA.match(name)
 
-    def _reading(self, call: Node, line: int) -> Event:
+    def _reading(self, call: Node, line: int) -> ClockEvent:
         """A reading of a clock: of a variable, or of the difference or the sum that it is a part of."""
         arguments = call.child_by_field_name("arguments")
         cells = [each for each in arguments.named_children if each.type == "pointer_expression"] if arguments else []
         if cells:
-            return Event(What.CLOCK, self.file, line, self._variable(cells[0]))
+            return ClockEvent(ClockAction.CLOCK, self.file, line, self._variable(cells[0]))
         node, outer = call, call.parent
         while outer is not None and not outer.type.endswith("statement"):
             match outer.type:
                 case "binary_expression" if outer.children[1].type == "-" and outer.children[0] == node:
-                    return Event(What.ELAPSED, self.file, line, self._variable(outer.children[2]))
+                    return ClockEvent(ClockAction.ELAPSED, self.file, line, self._variable(outer.children[2]))
                 case "assignment_expression":
-                    what = What.ELAPSED if outer.children[1].type == "+=" else What.CLOCK
-                    return Event(what, self.file, line, self._variable(outer.children[0]))
+                    what = ClockAction.ELAPSED if outer.children[1].type == "+=" else ClockAction.CLOCK
+                    return ClockEvent(what, self.file, line, self._variable(outer.children[0]))
                 case "init_declarator":
-                    return Event(What.CLOCK, self.file, line, self._variable(outer.children[0]))
+                    return ClockEvent(ClockAction.CLOCK, self.file, line, self._variable(outer.children[0]))
             node, outer = outer, outer.parent
-        return Event(What.CLOCK, self.file, line)
+        return ClockEvent(ClockAction.CLOCK, self.file, line)
 
-    def _difference(self, one: Node, other: Node, clocks: Mapping[str, int]) -> Iterator[Event]:
+    def _difference(self, one: Node, other: Node, clocks: Mapping[str, int]) -> Iterator[ClockEvent]:
         """`b - a`, or `difftime(b, a)`, of two variables that clocks were read into."""
         names = [self._variable(one), self._variable(other)]
         if all(name in clocks for name in names):
             begin, end = sorted(names, key=clocks.__getitem__)
-            yield Event(What.ELAPSED, self.file, one.start_point.row + 1, begin, end)
+            yield ClockEvent(ClockAction.ELAPSED, self.file, one.start_point.row + 1, begin, end)
 
     def _variable(self, node: Node) -> str:
         """The variable that an operand is, or is a part of: `t.tv_sec`, `t[0]`, `&t`; nothing for others."""

@@ -49,8 +49,8 @@ def statements(text: str, entry: str, language: str = "c") -> list[ast.stmt]:
     tokens = [*leaves(function.body)]
     for token, behind in pairwise(tokens):
         if token.is_missing and not token.type.isidentifier():
-            told = f"{_word(behind)!r} where {token.type!r} is expected"
-            raise UnsupportedError(f"line {_line(behind)} is not read: {told}")
+            reason = f"{_word(behind)!r} where {token.type!r} is expected"
+            raise UnsupportedError(f"line {_line(behind)} is not read: {reason}")
         if token.is_missing or token.type == "ERROR":
             raise _unread(token)
     return _block(function.body)
@@ -77,12 +77,12 @@ def _field(node: Node, name: str) -> Node:
 
 def _block(node: Node) -> list[ast.stmt]:
     """The statements in a node; behind an #if or #ifdef stands what it asks for."""
-    asked = {child.id for name in ("condition", "name") if (child := node.child_by_field_name(name)) is not None}
-    return [statement for each in node.named_children if each.id not in asked for statement in _statement(each)]
+    conditions = {child.id for name in ("condition", "name") if (child := node.child_by_field_name(name)) is not None}
+    return [statement for each in node.named_children if each.id not in conditions for statement in _statement(each)]
 
 
 def _body(node: Node) -> list[ast.stmt]:
-    """What stands under a condition or a loop: something, as Python wants it."""
+    """The statements under a condition or a loop: at least one, as Python requires."""
     return _statement(node) or [_at(ast.Pass(), node)]
 
 
@@ -267,15 +267,15 @@ def _unary(sign: str, operand: ast.expr, node: Node) -> ast.expr:
 def _call(node: Node) -> ast.expr:
     """A call; `float(x)` and `static_cast<float>(x)` are casts."""
     callee, arguments = _field(node, "function"), _field(node, "arguments")
-    given = [_expression(each) for each in arguments.named_children]
+    values = [_expression(each) for each in arguments.named_children]
     name = plain_name(_word(callee))
-    if name in _TYPES and len(given) == 1:
-        return _cast(name, given[0])
-    if callee.type == "template_function" and name in _CASTS and len(given) == 1:
+    if name in _TYPES and len(values) == 1:
+        return _cast(name, values[0])
+    if callee.type == "template_function" and name in _CASTS and len(values) == 1:
         kinds = [*words(_field(callee, "arguments"))][1:-1]
-        return _cast(" ".join(kinds), given[0]) if {*kinds} <= _TYPES | {"*"} else ast.Constant(None)
+        return _cast(" ".join(kinds), values[0]) if {*kinds} <= _TYPES | {"*"} else ast.Constant(None)
     function = _name(name) if callee.type == "template_function" else _expression(callee)
-    return _at(ast.Call(function, given, []), arguments)
+    return _at(ast.Call(function, values, []), arguments)
 
 
 def _number(text: str) -> ast.expr:

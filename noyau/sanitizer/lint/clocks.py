@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum, auto
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.lint.diagnostics import Remark, dotted
+from noyau.sanitizer.lint.diagnostics import Diagnostic, dotted_name
 
 _CLOCKS = frozenset("time.time time.perf_counter time.perf_counter_ns time.time_ns time.monotonic time.monotonic_ns "
                     "timeit.default_timer datetime.now datetime.datetime.now".split())  # fmt: skip
@@ -22,8 +22,8 @@ _GRIDS = ("cuda.jit", "triton.jit", "triton.autotune", "triton.heuristics")
 _WAIT = "cuda.synchronize()"
 
 
-class What(Enum):
-    """What a line does, as far as clocks are concerned."""
+class ClockAction(Enum):
+    """An action that matters to clocks."""
 
     CLOCK = auto()
     LAUNCH = auto()
@@ -32,11 +32,11 @@ class What(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class ClockEvent:
     """One thing that happens on a line. `name`: of a launch the kernel, of a clock the variable, of what has elapsed
     the variable of the beginning; `end`: of the end, nothing where the clock is read there."""
 
-    what: What
+    what: ClockAction
     file: str
     line: int
     name: str = ""
@@ -52,13 +52,13 @@ class Reader:
 
     kernels: set[str] = field(default_factory=set)
     names: dict[str, str] = field(default_factory=dict)
-    launchers: dict[str, Event] = field(default_factory=dict)
+    launchers: dict[str, ClockEvent] = field(default_factory=dict)
     waiters: set[str] = field(default_factory=set)
     on_host: set[str] = field(default_factory=set)
     wait: str = _WAIT
 
-    def read(self, tree: ast.Module, file: str) -> list[Event]:
-        """What the lines of a text do, outside its functions; its functions are known from then on."""
+    def read(self, tree: ast.Module, file: str) -> list[ClockEvent]:
+        """Read the events of a text outside its functions, and remember its functions."""
         for node in ast.walk(tree):
             self._know(node)
         for node in ast.walk(tree):
@@ -76,10 +76,10 @@ class Reader:
                 self.kernels.add(name)
                 self.wait = "torch.cuda.synchronize()" if any("triton" in self._full(m) for m in marks) else _WAIT
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(func=func)):
-                made = self._full(func)
+                function = self._full(func)
                 if self._is_grid(func) or any(self._full(each).endswith(_GRIDS) for each in ast.walk(func)):
                     self.kernels.add(name)
-                elif made.startswith(("numpy.", "np.")):
+                elif function.startswith(("numpy.", "np.")):
                     self.on_host.add(name)
             case _:
                 return
@@ -89,32 +89,32 @@ class Reader:
 
     def _full(self, node: ast.AST) -> str:
         """A dotted name with its first part as it was imported."""
-        first, dot, rest = dotted(node).partition(".")
+        first, dot, rest = dotted_name(node).partition(".")
         return f"{self.names.get(first, first)}{dot}{rest}"
 
     def _summarise(self, node: ast.FunctionDef, file: str) -> None:
-        done = [each for each in self.events(node.body, file) if each.what in (What.LAUNCH, What.WAIT)]
-        if done and done[-1].what is What.LAUNCH:
-            self.launchers[node.name] = done[-1]
-        elif done:
+        actions = [each for each in self.events(node.body, file) if each.what in (ClockAction.LAUNCH, ClockAction.WAIT)]
+        if actions and actions[-1].what is ClockAction.LAUNCH:
+            self.launchers[node.name] = actions[-1]
+        elif actions:
             self.waiters.add(node.name)
 
     # What statements do, in the order of the text.
 
-    def events(self, body: Iterable[ast.AST], file: str) -> Iterator[Event]:
+    def events(self, body: Iterable[ast.AST], file: str) -> Iterator[ClockEvent]:
         for node in body:
             if isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef | ast.Lambda):
                 continue
             yield from self._clocked(node, file)
 
-    def _clocked(self, node: ast.AST, file: str) -> Iterator[Event]:
+    def _clocked(self, node: ast.AST, file: str) -> Iterator[ClockEvent]:
         match node:
             case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call() as call) if self._is_clock(call):
-                yield Event(What.CLOCK, file, node.lineno, name)
+                yield ClockEvent(ClockAction.CLOCK, file, node.lineno, name)
             case ast.BinOp(left=left, op=ast.Sub(), right=ast.Name(id=start)) if self._is_clock(left):
-                yield Event(What.ELAPSED, file, node.lineno, start)
+                yield ClockEvent(ClockAction.ELAPSED, file, node.lineno, start)
             case ast.BinOp(left=ast.Name(id=end), op=ast.Sub(), right=ast.Name(id=start)):
-                yield Event(What.ELAPSED, file, node.lineno, start, end)
+                yield ClockEvent(ClockAction.ELAPSED, file, node.lineno, start, end)
             case ast.Call():
                 yield from self.events(ast.iter_child_nodes(node), file)
                 yield from self._called(node, file)
@@ -124,38 +124,38 @@ class Reader:
     def _is_clock(self, node: ast.AST) -> bool:
         return isinstance(node, ast.Call) and self._full(node.func) in _CLOCKS
 
-    def _called(self, node: ast.Call, file: str) -> Iterator[Event]:
+    def _called(self, node: ast.Call, file: str) -> Iterator[ClockEvent]:
         name = self._launched(node)
         if name and not any(isinstance(each, ast.Name) and each.id in self.on_host for each in node.args):
-            yield Event(What.LAUNCH, file, node.lineno, name)
+            yield ClockEvent(ClockAction.LAUNCH, file, node.lineno, name)
         elif name or (isinstance(node.func, ast.Attribute) and node.func.attr in _WAITS):
-            yield Event(What.WAIT, file, node.lineno)
+            yield ClockEvent(ClockAction.WAIT, file, node.lineno)
         elif isinstance(node.func, ast.Name) and node.func.id in self.launchers:
             launch = self.launchers[node.func.id]
             yield replace(launch, file=file, line=node.lineno, inside=launch.inside or launch.line)
         elif isinstance(node.func, ast.Name) and node.func.id in self.waiters:
-            yield Event(What.WAIT, file, node.lineno)
+            yield ClockEvent(ClockAction.WAIT, file, node.lineno)
 
     def _launched(self, node: ast.Call) -> str:
         """The kernel that a call launches, or nothing."""
         if not isinstance(node.func, ast.Subscript):
             return ""
-        kernel = dotted(node.func.value)
+        kernel = dotted_name(node.func.value)
         is_pair = isinstance(node.func.slice, ast.Tuple) and len(node.func.slice.elts) >= 2
         has_cuda = any(full.startswith("numba") and "cuda" in full for full in self.names.values())
         return kernel if kernel in self.kernels or (is_pair and has_cuda and kernel) else ""
 
     # What is timed.
 
-    def timed(self, tree: ast.AST, file: str) -> Iterator[Remark]:
+    def timed(self, tree: ast.AST, file: str) -> Iterator[Diagnostic]:
         """A remark for each call of timeit on what launches and does not wait."""
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and self._full(node.func) in _TIMERS and node.args:
-                launch = pending(self._statement(node.args[0], file))
+                launch = last_pending_launch(self._statement(node.args[0], file))
                 if launch is not None:
-                    yield remark(launch, node.lineno, file, ast.unparse(node.func), self.wait)
+                    yield clock_diagnostic(launch, node.lineno, file, ast.unparse(node.func), self.wait)
 
-    def _statement(self, node: ast.expr, file: str) -> Sequence[Event]:
+    def _statement(self, node: ast.expr, file: str) -> Sequence[ClockEvent]:
         match node:
             case ast.Lambda(body=body):
                 return list(self.events([body], file))
@@ -170,53 +170,53 @@ class Reader:
                 return []
 
 
-def unwaited(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Remark], Reader]:
+def diagnose_clocks(texts: Sequence[tuple[ast.Module, str]]) -> tuple[list[Diagnostic], Reader]:
     """A remark for each clock of the host that is read while a kernel may still run, of texts in order (the cells of a
     notebook, or one file); and the reader, which knows their kernels."""
-    reader, found = Reader(), list[Remark]()
-    top: list[Event] = []
+    reader, diagnostics = Reader(), list[Diagnostic]()
+    top: list[ClockEvent] = []
     for tree, file in texts:
         top += reader.read(tree, file)
         for node in ast.walk(tree):
             if isinstance(node, ast.FunctionDef) and node.name not in reader.kernels:
-                found += elapsed(list(reader.events(node.body, file)), reader.wait)
-        found += reader.timed(tree, file)
-    return [*found, *elapsed(top, reader.wait)], reader
+                diagnostics += unwaited_intervals(list(reader.events(node.body, file)), reader.wait)
+        diagnostics += reader.timed(tree, file)
+    return [*diagnostics, *unwaited_intervals(top, reader.wait)], reader
 
 
-def pending(events: Sequence[Event]) -> Event | None:
+def last_pending_launch(events: Sequence[ClockEvent]) -> ClockEvent | None:
     """The last launch that nobody waits for."""
-    done = [each for each in events if each.what in (What.LAUNCH, What.WAIT)]
-    return done[-1] if done and done[-1].what is What.LAUNCH else None
+    actions = [each for each in events if each.what in (ClockAction.LAUNCH, ClockAction.WAIT)]
+    return actions[-1] if actions and actions[-1].what is ClockAction.LAUNCH else None
 
 
-def remark(launch: Event, line: int, file: str, clock: str, wait: str) -> Remark:
-    """What is said of a clock that is read on a line while a kernel may still run; `wait`: what would wait for it."""
+def clock_diagnostic(launch: ClockEvent, line: int, file: str, clock: str, wait: str) -> Diagnostic:
+    """Diagnose a clock that is read on a line while a kernel may still run; `wait` is the call that would wait."""
     where = "on this line" if (launch.file, launch.line) == (file, line) else f"on line {launch.line}"
-    told = f"{clock} does not wait for {launch.name}, launched {where}: what is timed is the launch alone"
+    message = f"{clock} does not wait for {launch.name}, launched {where}: what is timed is the launch alone"
     other = launch.inside or launch.line
     mend = f"call {wait} before the clock is read, or time with events"
-    kept = other if launch.file == file and other != line else 0
-    return Remark(FindingKind.LAUNCH, file, line, told, mend, launch.name, other_line=kept)
+    other_line = other if launch.file == file and other != line else 0
+    return Diagnostic(FindingKind.LAUNCH, file, line, message, mend, launch.name, other_line=other_line)
 
 
-def elapsed(events: Sequence[Event], wait: str) -> Iterator[Remark]:
+def unwaited_intervals(events: Sequence[ClockEvent], wait: str) -> Iterator[Diagnostic]:
     """A remark for each difference of two clocks between which a kernel was launched that nobody waited for."""
     for number, each in enumerate(events):
-        if each.what is not What.ELAPSED:
+        if each.what is not ClockAction.ELAPSED:
             continue
         before = events[:number]
         start = _last(before, each.name)
         end = _last(before, each.end) if each.end else number
         if start is None or end is None:
             continue
-        launch = pending(events[start:end])
+        launch = last_pending_launch(events[start:end])
         if launch is not None:
             read = events[end]
-            yield remark(launch, read.line, read.file, "the clock of the host", wait)
+            yield clock_diagnostic(launch, read.line, read.file, "the clock of the host", wait)
 
 
-def _last(events: Sequence[Event], name: str) -> int | None:
+def _last(events: Sequence[ClockEvent], name: str) -> int | None:
     """The last reading of a clock into a variable."""
-    places = [k for k, each in enumerate(events) if each.what is What.CLOCK and each.name == name]
+    places = [k for k, each in enumerate(events) if each.what is ClockAction.CLOCK and each.name == name]
     return places[-1] if places else None

@@ -1,4 +1,4 @@
-"""Remarks: what is said of a line, before it is known which report it goes into."""
+"""Diagnostics: warnings on a line, before it is known which report they go into."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ HOST = "python"  # the language of a script's own lines
 
 
 @dataclass(frozen=True, slots=True)
-class Remark:
-    """What is said of a line of a file, and what would do. `kind`: launch or precision; `about`: the function that it
+class Diagnostic:
+    """A warning on a line of a file, and its remedy. `kind`: launch or precision; `about`: the function that it
     is about, or nothing; `size`: at which sizes; `other_line`: the other line that has to do with it, 0 for none."""
 
     kind: FindingKind
@@ -44,13 +44,13 @@ class Remark:
         return Site.of(self.file, self.line).allows(self.kind) is not None
 
 
-def dotted(node: ast.AST) -> str:
+def dotted_name(node: ast.AST) -> str:
     """`a.b.c` of a name with attributes; nothing for other expressions."""
     match node:
         case ast.Name(id=name):
             return name
         case ast.Attribute(value=value, attr=attr):
-            before = dotted(value)
+            before = dotted_name(value)
             return f"{before}.{attr}" if before else ""
         case _:
             return ""

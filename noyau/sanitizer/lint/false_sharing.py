@@ -22,7 +22,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, FindingKind
 from noyau.kernels.user_kernel import UserKernel
 from noyau.sanitizer.lint.arithmetic import text_of
-from noyau.sanitizer.lint.diagnostics import Remark
+from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.toolchain.c import compiler as c_compiler
 
 FEW = 256  # iterations that are threads, and not rows
@@ -32,8 +32,8 @@ _TIMES, _ROUNDS = 2_000_000, 5
 _MEND = "add to a local variable and store it once, or keep the cells 64 bytes apart: totals[16 * t]"
 
 
-def shared(kernel: UserKernel) -> list[Remark]:
-    """What is said of a kernel whose threads update neighbouring cells in their inner loops."""
+def diagnose_false_sharing(kernel: UserKernel) -> list[Diagnostic]:
+    """Diagnose a kernel whose threads update neighbouring cells in their inner loops."""
     language = LANGUAGES[kernel.language]
     text = text_of(kernel) if language.is_threaded and not language.on_gpu else None
     if text is None:
@@ -43,12 +43,12 @@ def shared(kernel: UserKernel) -> list[Remark]:
     if times < WORTH:
         return []
     return [
-        Remark(FindingKind.LAUNCH, text.file, line, f"{name} {_told(times)}", _MEND, about=name)
+        Diagnostic(FindingKind.LAUNCH, text.file, line, f"{name} {_message(times)}", _MEND, about=name)
         for line, name in places.items()
     ]
 
 
-def _told(times: float) -> str:
+def _message(times: float) -> str:
     return (
         "is updated in each round, and neighbouring cells by other threads: two threads took "
         f"{times:.1f} times as long on one line of the cache as on two, measured here"
@@ -90,8 +90,9 @@ def _within(body: list[ast.stmt], thread: str) -> Iterator[tuple[str, int]]:
 
 @lru_cache(maxsize=1)
 def slowdown() -> float:
-    """How many times as long two threads take to update cells side by side as cells apart, measured now: the least of
-    some rounds of each. 1.0 where it cannot be measured."""
+    """Measure the ratio of the times that two threads take to update adjacent cells and distant ones.
+
+    Each time is the least of some rounds. 1.0 where it cannot be measured."""
     try:
         text = files("noyau").joinpath("sanitizer", "lint", "sharing.c").read_text("ascii")
         loaded = ctypes.CDLL(str(c_compiler.compile_library([text])))
@@ -101,12 +102,12 @@ def slowdown() -> float:
     add.restype, add.argtypes = None, (ctypes.c_void_p, ctypes.c_int64)
     cells = np.zeros(8 * _LINE_CELLS, np.float32)
     first = -(-cells.ctypes.data // 64) * 64  # the beginning of a line
-    pairs = [(_timed(add, first, first + 4), _timed(add, first, first + 256)) for _ in range(_ROUNDS)]
+    pairs = [(_seconds(add, first, first + 4), _seconds(add, first, first + 256)) for _ in range(_ROUNDS)]
     together, apart = (min(times) for times in zip(*pairs, strict=True))
     return float(together / apart)
 
 
-def _timed(add: Any, one: int, other: int) -> float:
+def _seconds(add: Any, one: int, other: int) -> float:
     """Seconds that two threads take, each on its cell."""
     begin = threading.Barrier(3)
 

@@ -37,7 +37,7 @@ class Situation:
 
     @property
     def cells(self) -> int:
-        """Of the largest array."""
+        """The cells of the largest array."""
         return max((each.size for each in self.arguments.values() if isinstance(each, Array)), default=0)
 
     @property
@@ -45,10 +45,10 @@ class Situation:
         return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
 
 
-def situation(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[Any]) -> Situation:
+def situation(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], inputs: Sequence[Any]) -> Situation:
     """A kernel of an op at sizes by the names of its signature; `given`: arrays at other sizes, of which only the
     scalars are looked at. NoyauError where it has no such call; whatever functions of the author raise."""
-    scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, given, strict=True) if v.scalar}
+    scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, inputs, strict=True) if v.scalar}
     scalars |= {n: np.asarray(sizes[n], scalars[n].dtype) for n in scalars.keys() & sizes.keys()}
     arrays = [
         scalars[v.name] if v.scalar else phantom([int(d.evaluate(sizes)) for d in v.shape], v.dtype.numpy)
@@ -74,23 +74,23 @@ def phantom(shape: Sequence[int], dtype: np.dtype) -> Array:
     return np.lib.stride_tricks.as_strided(np.zeros(1, dtype), tuple(shape), tuple(reversed(strides)))
 
 
-def _arguments(kernel: UserKernel, offers: Mapping[str, Any], known: Mapping[str, Any]) -> dict[str, Any]:
-    """What each parameter of the kernel is, as far as that is known."""
+def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The value of each parameter of the kernel, as far as it is known."""
     parameters = parameters_of(kernel)
     if kernel.usage.args is not None:
-        made = ask(kernel.usage.args, offers, f"args= of {kernel.called}")
-        given = [known[each.name] if isinstance(each, Buffer) else each for each in made]
+        answer = ask(kernel.usage.args, offers, f"args= of {kernel.called}")
+        arguments = [values[each.name] if isinstance(each, Buffer) else each for each in answer]
     elif kernel.function is None:
         usage = replace(kernel.usage, launch=None) if LANGUAGES[kernel.language].on_gpu else kernel.usage
         roles = roles_of(prototype(kernel), usage, kernel.target, kernel.called)
-        given = [known.get(name) for name in roles.names or ()]
+        arguments = [values.get(name) for name in roles.names or ()]
     else:
         ends = [term.name for term in (*kernel.target.inputs, *kernel.target.outputs)]
-        given = [known.get(name) for name in ends]
-    found = dict(zip(parameters, given, strict=False))
+        arguments = [values.get(name) for name in ends]
+    by_name = dict(zip(parameters, arguments, strict=False))
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
-        return {name: found.get(name, known.get(name)) for name in parameters}
-    return found
+        return {name: by_name.get(name, values.get(name)) for name in parameters}
+    return by_name
 
 
 def parameters_of(kernel: UserKernel) -> list[str]:
@@ -104,15 +104,15 @@ def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three
     launch = kernel.usage.launch
     if not LANGUAGES[kernel.language].on_gpu or launch is None or isinstance(launch, str):
         return (1, 1, 1), (1, 1, 1)
-    made = ask(launch, offers, f"launch= of {kernel.called}") if callable(launch) else launch
+    answer = ask(launch, offers, f"launch= of {kernel.called}") if callable(launch) else launch
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
-        return _three(made), (1, 1, 1)
-    return _three(made[0]), _three(made[1])
+        return _three(answer), (1, 1, 1)
+    return _three(answer[0]), _three(answer[1])
 
 
 def _three(extents: Any) -> Three:
-    given = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
-    x, y, z = (*(int(each) for each in given), 1, 1)[:3]
+    parts = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
+    x, y, z = (*(int(each) for each in parts), 1, 1)[:3]
     return x, y, z
 
 
@@ -121,9 +121,11 @@ def count(extents: Three) -> int:
     return math.prod(extents)
 
 
-def tried(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[Any]) -> Situation | None:
+def situation_or_none(
+    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], inputs: Sequence[Any]
+) -> Situation | None:
     """`situation`, or None where there is none: what does not fit is found where the kernel is run."""
     try:
-        return situation(kernel, instance, sizes, given)
+        return situation(kernel, instance, sizes, inputs)
     except (NoyauError, ArithmeticError, LookupError, TypeError, ValueError, AttributeError):
         return None

@@ -26,7 +26,7 @@ _FLAT = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchFacts:
     """A launch. `shape`: of the largest array that it is given; `idle`: how many of its threads touched nothing, where
     that was seen; `text`: of the kernel; `sm_count`: multiprocessors of the GPU, 0 where nobody says which."""
 
@@ -44,7 +44,7 @@ class Launch:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The threads of a block."""
         return math.prod(self.block)
 
     @property
@@ -61,57 +61,61 @@ def is_free(text: str) -> bool:
     return not _OF_BLOCKS.search(rest) and not re.search(r"\b(?:threadIdx|blockIdx)\b", rest)
 
 
-def advise(launch: Launch) -> list[Advice]:
-    """What is said of a launch, nothing where it is as it should be. Of programs of Triton, whose blocks are its own
-    affair, only the grid is judged: a block of (1, 1, 1) of which nothing is said."""
+def advise(launch: LaunchFacts) -> list[Advice]:
+    """Advise on a launch; nothing where it is as it should be. Of a launch of Triton programs only the grid is judged,
+    for their blocks are Triton's own affair."""
     if launch.is_of_programs:
         machine = _of_the_machine(launch)
         return [] if machine is None else [(machine[0], "launch more programs, of fewer cells each")]
-    found = [_of_warps(launch), _of_small_blocks(launch), of_cells(launch), _of_the_machine(launch)]
-    return [each for each in found if each is not None]
+    advice = [_of_warps(launch), _of_small_blocks(launch), of_cells(launch), _of_the_machine(launch)]
+    return [each for each in advice if each is not None]
 
 
-def _of_warps(launch: Launch) -> Advice | None:
+def _of_warps(launch: LaunchFacts) -> Advice | None:
     rest = launch.threads % WARP
     if not rest or launch.blocks < 2 or launch.blocks * launch.threads < 8 * WARP:
         return None
     lost = WARP - rest
-    told = f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {lost} lanes of the last warp of each"
-    return f"{told} do nothing", "launch blocks of 128 or 256 threads, and guard the end: if i < n"
+    message = (
+        f"{launch} has blocks of {launch.threads} threads, no multiple of 32: {lost} lanes of the last warp of each"
+    )
+    return f"{message} do nothing", "launch blocks of 128 or 256 threads, and guard the end: if i < n"
 
 
-def _of_small_blocks(launch: Launch) -> Advice | None:
+def _of_small_blocks(launch: LaunchFacts) -> Advice | None:
     if launch.threads != WARP or launch.blocks < BLOCKS_MOST or not is_free(launch.text):
         return None
-    told = f"{launch} has blocks of 32 threads: a multiprocessor holds 32 blocks, so at most half of its 2048 threads"
-    return told, "launch blocks of 128 to 512 threads, and as many fewer of them"
+    message = (
+        f"{launch} has blocks of 32 threads: a multiprocessor holds 32 blocks, so at most half of its 2048 threads"
+    )
+    return message, "launch blocks of 128 to 512 threads, and as many fewer of them"
 
 
-def of_cells(launch: Launch) -> Advice | None:
+def of_cells(launch: LaunchFacts) -> Advice | None:
     """A block for each cell: `<<<n, 256>>>` where `<<<n / 256, 256>>>` is meant. An axis of one cell tells nothing."""
     total = launch.blocks * launch.threads
     if launch.idle is None or min(launch.shape, default=1) <= 1 or launch.threads < 2:
         return None
     if not FEWEST_CELLS <= launch.cells <= launch.blocks or 4 * launch.idle < 3 * total:
         return None
-    told = f"{launch} starts {total} threads, and {launch.idle} of them touch nothing: a block for each cell"
-    return told, "launch (n + threads - 1) // threads blocks"
+    message = f"{launch} starts {total} threads, and {launch.idle} of them touch nothing: a block for each cell"
+    return message, "launch (n + threads - 1) // threads blocks"
 
 
-def _of_the_machine(launch: Launch) -> Advice | None:
+def _of_the_machine(launch: LaunchFacts) -> Advice | None:
     if launch.cells < WORK_CELLS or not launch.sm_count or 2 * launch.blocks > launch.sm_count:
         return None
     left = launch.sm_count - launch.blocks
     owners = f"{'program' if launch.is_of_programs else 'block'}{'s' * (launch.blocks != 1)}"
-    told = f"{launch} has {launch.blocks} {owners} for {launch.cells} cells: of {launch.sm_count} multiprocessors"
+    message = f"{launch} has {launch.blocks} {owners} for {launch.cells} cells: of {launch.sm_count} multiprocessors"
     return (
-        f"{told} {left} have nothing to do",
+        f"{message} {left} have nothing to do",
         "launch 2 to 4 blocks a multiprocessor: launch=lambda device: (4 * device.sm_count, 128)",
     )
 
 
 def _short(extents: Three) -> str:
-    kept = list(extents)
-    while len(kept) > 1 and kept[-1] == 1:
-        kept.pop()
-    return str(kept[0]) if len(kept) == 1 else str(tuple(kept))
+    parts = list(extents)
+    while len(parts) > 1 and parts[-1] == 1:
+        parts.pop()
+    return str(parts[0]) if len(parts) == 1 else str(tuple(parts))

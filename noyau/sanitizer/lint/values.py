@@ -1,7 +1,4 @@
-"""Whole numbers that a kernel computes with, as the range that they lie in and the width that they have.
-
-What a walk over a kernel's text knows of a value, and what it keeps.
-"""
+"""The abstract values of a kernel's text: intervals of whole numbers with their widths, floats, pointers, arrays."""
 
 from __future__ import annotations
 
@@ -17,7 +14,7 @@ UNSIGNED, WIDE = 33, 64  # the width of 32 bits without a sign, and of what does
 
 @dataclass(frozen=True, slots=True)
 class Overflow:
-    """Where a number of 32 bits goes beyond what they hold: the line, the text and the farthest value."""
+    """An overflow of 32 bits: the line and the text of the expression, and the farthest value."""
 
     line: int
     text: str
@@ -25,18 +22,19 @@ class Overflow:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """Whole numbers from `low` to `high`, both met, of so many bits (0: a literal, which takes the other's). `lost`:
-    where it has overflowed on the way; its range is then what was meant."""
+class Interval:
+    """Whole numbers from `low` to `high`, inclusive, of so many bits (0: a literal, which takes the other's).
+
+    `overflow`: where it went beyond its bits on the way; the range is then the one that was meant."""
 
     low: int
     high: int
     bits: int = WIDE
-    lost: Overflow | None = None
+    overflow: Overflow | None = None
 
     @staticmethod
-    def of(value: int, bits: int = WIDE) -> Span:
-        return Span(value, value, bits)
+    def of(value: int, bits: int = WIDE) -> Interval:
+        return Interval(value, value, bits)
 
     @property
     def is_one(self) -> bool:
@@ -49,21 +47,21 @@ class Span:
             return self.high >= 2 * INT32_END
         return 0 < self.bits <= 32 and (self.high >= INT32_END or self.low < -INT32_END)
 
-    def noting(self, line: int, text: str) -> Span:
+    def with_overflow(self, line: int, text: str) -> Interval:
         """The same, where it goes beyond its bits with that noted."""
-        if not self.is_beyond or self.lost is not None:
+        if not self.is_beyond or self.overflow is not None:
             return self
         far = self.high if self.high >= INT32_END else self.low
-        return replace(self, lost=Overflow(line, text, far))
+        return replace(self, overflow=Overflow(line, text, far))
 
-    def widened(self, bits: int) -> Span:
+    def with_bits(self, bits: int) -> Interval:
         return replace(self, bits=bits)
 
-    def below(self, end: int) -> Span:
-        """Where it is known to be at most `end`."""
+    def below(self, end: int) -> Interval:
+        """The interval of a number that is at most `end`."""
         return replace(self, high=max(self.low, min(self.high, end)))
 
-    def above(self, start: int) -> Span:
+    def above(self, start: int) -> Interval:
         return replace(self, low=min(self.high, max(self.low, start)))
 
 
@@ -78,24 +76,24 @@ _CORNERS: dict[str, Combine] = {
 }
 
 
-def combined(kind: str, left: Span, right: Span, bits: int) -> Span | None:
-    """What an operation (by the name of its node) makes of two ranges; None where that is not known."""
-    lost = left.lost or right.lost
+def combine(kind: str, left: Interval, right: Interval, bits: int) -> Interval | None:
+    """The interval of an operation (by the name of its node) on two intervals; None where that is not known."""
+    lost = left.overflow or right.overflow
     if kind == "Mod" and right.low > 0:
         high = right.high - 1 if left.high >= right.low or left.low < 0 else left.high
-        return Span(0, max(high, 0), bits, lost)
+        return Interval(0, max(high, 0), bits, lost)
     if kind == "BitAnd" and right.low >= 0:
-        return Span(0, right.high, bits, lost)
+        return Interval(0, right.high, bits, lost)
     if kind not in _CORNERS or (kind == "FloorDiv" and right.low <= 0):
         return None
     ends = [_CORNERS[kind](a, b) for a in (left.low, left.high) for b in (right.low, right.high)]
-    return Span(min(ends), max(ends), bits, lost)
+    return Interval(min(ends), max(ends), bits, lost)
 
 
-def joined(one: Span, other: Span) -> Span:
-    """What is one or the other."""
+def union(one: Interval, other: Interval) -> Interval:
+    """The least interval that contains both."""
     bits = max(one.bits, other.bits)
-    return Span(min(one.low, other.low), max(one.high, other.high), bits, one.lost or other.lost)
+    return Interval(min(one.low, other.low), max(one.high, other.high), bits, one.overflow or other.overflow)
 
 
 Array = np.ndarray
@@ -113,10 +111,10 @@ class Pointer:
     """An address: an array, and how many cells from its start."""
 
     array: Array
-    offset: Span
+    offset: Interval
 
 
-Value: TypeAlias = "Span | Float | Pointer | Array | tuple[Any, ...] | None"
+Value: TypeAlias = "Interval | Float | Pointer | Array | tuple[Any, ...] | None"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -124,7 +122,7 @@ class Touch:
     """An access to an array by an index, on a line."""
 
     array: Array
-    lost: Overflow
+    overflow: Overflow
     line: int
 
 
@@ -138,7 +136,7 @@ class Sum:
 
 
 @dataclass(slots=True)
-class Loop:
+class LoopContext:
     """A loop that is walked: how often it runs, and the names that differ from one round to the next."""
 
     trips: int
@@ -146,11 +144,11 @@ class Loop:
     is_shared: bool = False  # its rounds are dealt to threads
 
 
-def either(one: Value, other: Value) -> Value:
-    """What is one or the other. Arrays are never compared: they have no cells."""
+def merge(one: Value, other: Value) -> Value:
+    """A value that is one or the other. Arrays are never compared: they have no cells."""
     match one, other:
-        case Span(), Span():
-            return joined(one, other)
+        case Interval(), Interval():
+            return union(one, other)
         case Float(), Float():
             return Float(max(one.bits, other.bits))
         case _:
@@ -158,5 +156,5 @@ def either(one: Value, other: Value) -> Value:
 
 
 def cell_of(array: Array) -> Value:
-    """What is read from an array: whole numbers of it are not known."""
+    """A cell of an array: its whole numbers are not known."""
     return Float(8 * array.dtype.itemsize) if array.dtype.kind == "f" else None

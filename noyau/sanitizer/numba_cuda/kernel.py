@@ -24,9 +24,8 @@ from noyau.kernels.buffers import GPU, ask
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.sanitizer.access_map import Map, Traced, mapped, thread_owner
-from noyau.sanitizer.lint.diagnostics import Remark
-from noyau.sanitizer.lint.launches import Launch as Launched
-from noyau.sanitizer.lint.launches import advise
+from noyau.sanitizer.lint.diagnostics import Diagnostic
+from noyau.sanitizer.lint.launches import LaunchFacts, advise
 from noyau.sanitizer.numba_cuda.launch import LANGUAGE, Argument, Configuration, Launch, configured, launched
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Site, Watched, findings_of, unwritten
@@ -44,7 +43,7 @@ def advised(
     what its threads did is judged."""
     file, _, line = place.rpartition(":")
     shapes = [launch.recorder.memories[number].shape for number in launch.arrays.values()]
-    told = Launched(
+    told = LaunchFacts(
         launch.configuration.grid,
         launch.configuration.block,
         max(shapes, key=math.prod, default=()),
@@ -53,7 +52,9 @@ def advised(
         0 if not is_whole or _ASKED in "".join(linecache.getlines(file)).lower() else GPU.sm_count,
     )
     said = advise(told) if is_whole else [each for each in advise(told) if "touch nothing" in each[0]]
-    made = [Remark(FindingKind.LAUNCH, file, int(line) if line.isdigit() else 0, *each, kernel, size) for each in said]
+    made = [
+        Diagnostic(FindingKind.LAUNCH, file, int(line) if line.isdigit() else 0, *each, kernel, size) for each in said
+    ]
     return [each.finding(op, kernel, LANGUAGE) for each in made if not each.is_allowed]
 
 

@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.lint.clocks import Reader, pending, remark, unwaited
-from noyau.sanitizer.lint.diagnostics import HOST, Remark, dotted
+from noyau.sanitizer.lint.clocks import Reader, clock_diagnostic, diagnose_clocks, last_pending_launch
+from noyau.sanitizer.lint.diagnostics import HOST, Diagnostic, dotted_name
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered
 from noyau.verify.findings import Finding
 
@@ -33,7 +33,7 @@ OF_ARRAYS = frozenset({"any", "all"})  # names that a flag may have too
 _ARRAYS = frozenset({"np", "numpy", "cp", "cupy", "torch", "jnp"})
 
 
-def uncalled(tree: ast.AST, file: str) -> list[Remark]:
+def uncalled(tree: ast.AST, file: str) -> list[Diagnostic]:
     """A remark for each method that is named as a statement or as a condition, and not called."""
     arrays = {name for node in ast.walk(tree) for name in _arrays_made(node)}
     own = {name for node in ast.walk(tree) for name in _own_fields(node)}
@@ -46,20 +46,20 @@ def uncalled(tree: ast.AST, file: str) -> list[Remark]:
     return sorted((each for each in found if each is not None), key=lambda each: each.line)
 
 
-def _statement(node: ast.Expr, file: str) -> Remark | None:
+def _statement(node: ast.Expr, file: str) -> Diagnostic | None:
     named = node.value
     if not isinstance(named, ast.Attribute) or named.attr not in DONE:
         return None
     text = ast.unparse(named)
-    return Remark(
+    return Diagnostic(
         FindingKind.LAUNCH, file, named.lineno, f"{text} is named and not called: nothing is done", f"write {text}()"
     )
 
 
-def _condition(node: ast.Attribute, file: str) -> Remark:
+def _condition(node: ast.Attribute, file: str) -> Diagnostic:
     text = ast.unparse(node)
     told = f"{text} is a method that is not called: as a condition it always holds"
-    return Remark(FindingKind.LAUNCH, file, node.lineno, told, f"write {text}()")
+    return Diagnostic(FindingKind.LAUNCH, file, node.lineno, told, f"write {text}()")
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
@@ -101,7 +101,7 @@ def _arrays_made(node: ast.AST) -> Iterator[str]:
     made = node.value
     is_array = isinstance(made, ast.Compare) and not isinstance(made.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot)
     if isinstance(made, ast.Call):
-        is_array = dotted(made.func).partition(".")[0] in _ARRAYS
+        is_array = dotted_name(made.func).partition(".")[0] in _ARRAYS
     if is_array:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
@@ -128,7 +128,7 @@ def advised(path: Path) -> tuple[Finding, ...]:
     linecache.checkcache(str(path))
     texts = _cells(path) if is_book else [(path.read_text(encoding="utf-8", errors="replace"), str(path))]
     trees = [(tree, file) for text, file in texts for tree in _parsed(text, file)]
-    clocks, reader = unwaited(trees)
+    clocks, reader = diagnose_clocks(trees)
     found = [*clocks, *(each for tree, file in trees for each in uncalled(tree, file))]
     if is_book:
         found += _magics(path, texts, reader)
@@ -140,7 +140,7 @@ def advised_text(text: str, name: str) -> tuple[Finding, ...]:
     """The same on one text: a cell that is being run."""
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     trees = [(tree, name) for tree in _parsed(text, name)]
-    found = [*unwaited(trees)[0], *(each for tree, file in trees for each in uncalled(tree, file))]
+    found = [*diagnose_clocks(trees)[0], *(each for tree, file in trees for each in uncalled(tree, file))]
     return tuple(each.finding(name, each.about or "cell", HOST) for each in found if not each.is_allowed)
 
 
@@ -154,7 +154,7 @@ def _parsed(text: str, file: str) -> Iterator[ast.Module]:
         yield ast.parse(text, file)
 
 
-def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Iterator[Remark]:
+def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Iterator[Diagnostic]:
     """Remarks on %timeit, %%timeit, %time and %%time, whose lines a cell that is run has without their first word."""
     book = json.loads(path.read_text(encoding="utf-8"))
     sources = ["".join(cell["source"]) for cell in book["cells"] if cell["cell_type"] == "code"]
@@ -166,12 +166,12 @@ def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Ite
                 yield from _timed(found, number, lines, file, reader)
 
 
-def _timed(found: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader) -> Iterator[Remark]:
+def _timed(found: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader) -> Iterator[Diagnostic]:
     is_cell = found[1].startswith("%%")
     text = "\n".join(lines[number:]) if is_cell else found["rest"]
     for tree in _parsed(text, file):
         ast.increment_lineno(tree, number if is_cell else number - 1)
-        launch = pending(list(reader.events(tree.body, file)))
+        launch = last_pending_launch(list(reader.events(tree.body, file)))
         if launch is not None:
-            yield remark(launch, number, file, found[1], reader.wait)
+            yield clock_diagnostic(launch, number, file, found[1], reader.wait)
         yield from uncalled(tree, file)

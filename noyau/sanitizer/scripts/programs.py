@@ -14,13 +14,13 @@ from time import monotonic
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
 from noyau.kernels.c.syntax import blanked
-from noyau.sanitizer.c.build import OWN, Program, Source, built
-from noyau.sanitizer.c.findings import Told, findings, maps_of
+from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program
+from noyau.sanitizer.c.findings import ReportContext, findings_of_runs, maps_of
 from noyau.sanitizer.c.kernel import plans_for
-from noyau.sanitizer.c.launch_lint import advised
-from noyau.sanitizer.c.rewrite import rewritten
-from noyau.sanitizer.c.run import Launch, Ran, run_whole
-from noyau.sanitizer.lint.c_clocks import unwaited
+from noyau.sanitizer.c.launch_lint import diagnose_launches
+from noyau.sanitizer.c.rewrite import rewrite
+from noyau.sanitizer.c.run import LaunchConfig, RunResult, run_whole
+from noyau.sanitizer.lint.c_clocks import diagnose_clocks
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 from noyau.verify.findings import Finding
 
@@ -53,11 +53,11 @@ def check_program(
     text = _text(path)
     language = BY_SUFFIX[path.suffix].name
     program, whole = _program(path, text, _flags(flags))
-    forced = None if launch is None else Launch(_triple(launch[0]), _triple(launch[1]))
+    forced = None if launch is None else LaunchConfig(_triple(launch[0]), _triple(launch[1]))
     plans, words = plans_for(whole), [str(path), *arguments]
     begin = monotonic()
     try:
-        ran, status = run_whole(program, words, plans[0], forced, time_s, shown=True, maps=maps)
+        ran, status = run_whole(program, words, plans[0], forced, time_s, is_shown=True, maps=maps)
     except CheckError as error:
         return _told(path, text, language, program, [], str(error))
     is_whole = status is not None and not any(each.words in _CUT for each in ran.faults)
@@ -67,18 +67,18 @@ def check_program(
     if is_whole and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
         with suppress(CheckError):  # for want of what it reads, as how it ends may be
-            again, _ = run_whole(program, words, plans[-1], forced, patience_s, shown=False, maps=False)
+            again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
             runs.append(_without_ends(again))
     return _told(path, text, language, program, runs, fault)
 
 
-def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Program, str]:
+def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[InstrumentedProgram, str]:
     """The program, and the text of all of its files."""
     own = tuple(word for word in flags if not _is_text(word))
     others = {Path(word): _read(Path(word)) for word in flags if _is_text(word)}
     try:
         beside = tuple(_source(each, its, own, str(each)) for each, its in others.items())
-        program = built(replace(_source(path, text, own, OWN), others=beside))
+        program = build_program(replace(_source(path, text, own, OWN), others=beside))
     except (BuildError, UnsupportedError) as error:
         raise error.reworded(f"{path.name}: {error}") from None
     return program, "\n".join([text, *others.values()])
@@ -87,7 +87,7 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Program, st
 def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
     language = BY_SUFFIX[path.suffix].name
-    made = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewritten(text, language, path.name)}"
+    made = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewrite(text, language, path.name)}"
     return Source(made, language, flags, path.resolve().parent, path.name)
 
 
@@ -138,18 +138,20 @@ def _triple(part: Sequence[int]) -> tuple[int, int, int]:
     return x, y, z
 
 
-def _without_ends(ran: Ran) -> Ran:
+def _without_ends(ran: RunResult) -> RunResult:
     """A run in silence: how it ends may be for want of what it reads."""
     return replace(ran, faults=tuple(each for each in ran.faults if each.kind is not FindingKind.CRASH))
 
 
-def _told(path: Path, text: str, language: str, program: Program, runs: Sequence[Ran], fault: str) -> ScriptCheck:
+def _told(
+    path: Path, text: str, language: str, program: InstrumentedProgram, runs: Sequence[RunResult], fault: str
+) -> ScriptCheck:
     if not runs:
         return ScriptCheck(path.name, (), fault, advice=_clocks(path, text, language))
-    told = Told(path.name, path.stem, "main", language, str(path), text, {}, "")
-    found, allowed = findings(runs, program.lines, told)
-    found += tuple(advised(runs[0], program.lines, told))
-    notes = (*allowed, runs[0].turns) if runs[0].turns else tuple(allowed)
+    told = ReportContext(path.name, path.stem, "main", language, str(path), text, {}, "")
+    found, allowed = findings_of_runs(runs, program.lines, told)
+    found += tuple(diagnose_launches(runs[0], program.lines, told))
+    notes = (*allowed, runs[0].concurrency) if runs[0].concurrency else tuple(allowed)
     seen = KernelSeen(
         path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, notes
     )
@@ -159,5 +161,5 @@ def _told(path: Path, text: str, language: str, program: Program, runs: Sequence
 
 def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
     """Warnings on clocks of the host that do not wait for a launch."""
-    found = unwaited(text, str(path)) if LANGUAGES[language].on_gpu else []
+    found = diagnose_clocks(text, str(path)) if LANGUAGES[language].on_gpu else []
     return tuple(each.finding(path.name, each.about, language) for each in found if not each.is_allowed)

@@ -19,9 +19,9 @@ from noyau.errors import FindingKind, MissingExtraError
 from noyau.kernels.buffers import GPU
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch
-from noyau.sanitizer.lint.diagnostics import Remark
+from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.kernel_sizes import Three, phantom
-from noyau.sanitizer.lint.launches import Launch, advise
+from noyau.sanitizer.lint.launches import LaunchFacts, advise
 from noyau.sanitizer.triton.run import LANGUAGE
 from noyau.verify.findings import Finding
 
@@ -49,8 +49,8 @@ def advised(
         arrays = {key: _flat(each) for key, each in arguments.items() if isinstance(each, torch.Tensor)}
     shape = max((each.shape for each in arrays.values()), key=math.prod, default=())
     count = 0 if _ASKED in "".join(linecache.getlines(file)).lower() else GPU.sm_count
-    launch = Launch(programs, (1, 1, 1), shape, sm_count=count, is_of_programs=True)
-    made = [Remark(FindingKind.LAUNCH, file, line, *each, name, size) for each in advise(launch)]
+    launch = LaunchFacts(programs, (1, 1, 1), shape, sm_count=count, is_of_programs=True)
+    made = [Diagnostic(FindingKind.LAUNCH, file, line, *each, name, size) for each in advise(launch)]
     made += offsets_of_launch(function, programs, {**arguments, **arrays}, constants_of(function, arguments), size)
     return [each.finding(op, name, LANGUAGE) for each in made if not each.is_allowed]
 

@@ -35,7 +35,7 @@ void softmax(const float *x, float *out, int64_t rows, int n) {
 @pytest.fixture(scope="module")
 def objects():
     """What was compiled here by now, with what every watched kernel is linked with: that takes a second."""
-    build.built(build.Source("void k(float *x) { x[0] = 1; }", "c"))
+    build.build_program(build.Source("void k(float *x) { x[0] = 1; }", "c"))
     return list(cache.folder().glob("*.o"))
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from noyau.errors import BuildError, UnsupportedError
 from noyau.sanitizer.c import build
-from noyau.sanitizer.c.build import Source, built, plain_name
+from noyau.sanitizer.c.build import Source, build_program, plain_name
 from noyau.toolchain.c import compiler as c_compiler
 
 
@@ -33,7 +33,7 @@ def test_without_gcc_it_is_said(monkeypatch):
 
     monkeypatch.setattr(c_compiler, "find_compiler", missing)
     with pytest.raises(UnsupportedError, match="install gcc and g\\+\\+"):
-        built(Source("int x;", "c"))
+        build_program(Source("int x;", "c"))
 
 
 def test_headers_of_the_author_are_found_and_are_part_of_what_is_built(tmp_path):
@@ -59,9 +59,9 @@ def test_only_names_of_cuda_are_said_not_to_be_watched():
     told = "gcc does not compile it: noyau_own_text.c:3:5: error: '{}' was not declared in this scope"
     for name, language in (("text", "cuda"), ("nvals", "cuda"), ("surface", "cuda"), ("cudaFoo", "cpp")):
         error = BuildError(told.format(name))
-        assert build._refused(error, language) is error
+        assert build._unsupported_name(error, language) is error
     for name in ("tex1D", "surf2Dread", "cudaFoo", "nvJPEG"):
-        assert isinstance(build._refused(BuildError(told.format(name)), "cuda"), UnsupportedError)
+        assert isinstance(build._unsupported_name(BuildError(told.format(name)), "cuda"), UnsupportedError)
 
 
 def test_flags_that_would_undo_the_watch_are_left_out():

@@ -12,7 +12,7 @@ import pytest
 from elftools.elf.elffile import ELFFile
 
 from noyau.errors import BuildError, MissingExtraError
-from noyau.sanitizer.c.debug_info import Lines, Row, lines_of, objects_of
+from noyau.sanitizer.c.debug_info import LineRow, LineTable, lines_of, objects_of
 from noyau.toolchain.c import compiler as c_compiler
 
 TEXT = """static int hidden[5];
@@ -62,8 +62,13 @@ def test_the_lines_of_addresses_are_those_of_a_tool(program):
 
 
 def test_code_from_a_file_of_the_system_is_of_the_line_that_asked_for_it():
-    rows = (Row(10, "kernel.c", 3), Row(20, "/usr/include/vector", 90), Row(30, "kernel.c", 4), Row(40, "", 0, True))
-    lines = Lines(rows, "kernel.c")
+    rows = (
+        LineRow(10, "kernel.c", 3),
+        LineRow(20, "/usr/include/vector", 90),
+        LineRow(30, "kernel.c", 4),
+        LineRow(40, "", 0, True),
+    )
+    lines = LineTable(rows, "kernel.c")
     assert [lines.at(address) for address in (5, 11, 25, 35, 45)] == [
         ("", 0),
         ("kernel.c", 3),

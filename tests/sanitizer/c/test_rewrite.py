@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.sanitizer.c.rewrite import rewritten
+from noyau.sanitizer.c.rewrite import rewrite
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_launches_and_dynamic_memory_are_written_anew(text, becomes):
     start, _, rest = becomes.partition(".call({")
     name, _, end = rest.partition("}")
     wanted = f"{start}.call({unseen.format(name)}{end}" if rest else becomes
-    made = rewritten(text, "cuda", "op[f]")
+    made = rewrite(text, "cuda", "op[f]")
     assert made.startswith(wanted)
     assert made.count("\n") == text.count("\n")
 
@@ -46,10 +46,10 @@ def test_launches_and_dynamic_memory_are_written_anew(text, becomes):
     ],
 )
 def test_loops_that_nobody_deals_are_dealt_by_the_plan(text, becomes):
-    assert rewritten(text, "c", "op[f]") == becomes
+    assert rewrite(text, "c", "op[f]") == becomes
 
 
 @pytest.mark.parametrize("text", ["x = 1;\n<<<1, 2>>>(x);", "x;\nf<<<1, 2;", "\nf<<<1, 2>>>;"])
 def test_a_launch_that_is_not_read_is_named_with_its_line(text):
     with pytest.raises(UnsupportedError, match=r"op\[f\]: the launch on line 2 is not read"):
-        rewritten(text, "cuda", "op[f]")
+        rewrite(text, "cuda", "op[f]")

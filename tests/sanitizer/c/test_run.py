@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.sanitizer.c.build import Source, built
-from noyau.sanitizer.c.run import Given, Launch, Plan, run
+from noyau.sanitizer.c.build import Source, build_program
+from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, WorkSharing, run
 
 TEXT = """
 #include <unistd.h>
@@ -21,16 +21,16 @@ void noyau_entry(void **a) {
     out[0] = n + x;
 }
 """
-OUT = Given("out", (2,), np.dtype("f4"), None, True)
+OUT = ArrayArgument("out", (2,), np.dtype("f4"), None, True)
 
 
 @pytest.fixture(scope="module")
 def program():
-    return built(Source(TEXT, "c"))
+    return build_program(Source(TEXT, "c"))
 
 
 def test_arrays_and_numbers_go_in_and_arrays_come_out(program):
-    ran = run(program, [OUT, 3, 0.5], Plan())
+    ran = run(program, [OUT, 3, 0.5], WorkSharing())
     assert ran.arrays is not None
     assert ran.arrays[0][0] == 3.5
     assert [(each.kind, each.name, each.offset, each.count) for each in ran.faults] == [("unwritten", "out", 4, 1)]
@@ -38,19 +38,19 @@ def test_arrays_and_numbers_go_in_and_arrays_come_out(program):
 
 def test_one_that_waits_is_ended(program):
     with pytest.raises(CheckError, match="it waits, and does not end"):
-        run(program, [OUT, 1, 0.5], Plan(), patience_s=0.1)
+        run(program, [OUT, 1, 0.5], WorkSharing(), patience_s=0.1)
 
 
 def test_one_that_leaves_without_a_word_is_told_of(program):
     with pytest.raises(CheckError, match=r"it ended its process \(status 9\): it says nothing"):
-        run(program, [OUT, 2, 0.5], Plan())
+        run(program, [OUT, 2, 0.5], WorkSharing())
 
 
 def test_what_the_runtime_cannot_do_is_told(program):
     with pytest.raises(CheckError, match="more than 256 arguments"):
-        run(program, [OUT, *range(300)], Plan())
+        run(program, [OUT, *range(300)], WorkSharing())
 
 
 def test_a_launch_is_spelt_as_in_cuda():
-    assert str(Launch((4, 1, 1), (64, 1, 1))) == "<<<4, 64>>>"
-    assert str(Launch((4, 2, 1), (16, 16, 1), 99)) == "<<<(4, 2, 1), (16, 16, 1), 99>>>"
+    assert str(LaunchConfig((4, 1, 1), (64, 1, 1))) == "<<<4, 64>>>"
+    assert str(LaunchConfig((4, 2, 1), (16, 16, 1), 99)) == "<<<(4, 2, 1), (16, 16, 1), 99>>>"

@@ -10,7 +10,7 @@ import pytest
 
 import noyau
 from noyau.errors import BuildError, UnsupportedError
-from noyau.sanitizer.c.rewrite import with_calls
+from noyau.sanitizer.c.rewrite import with_launch_calls
 from noyau.sanitizer.compute_sanitizer.programs import compiled, written
 from noyau.signatures.binding import bind
 
@@ -63,7 +63,7 @@ def test_a_function_of_the_host_is_called(tmp_path):
 @pytest.mark.parametrize("name", ["scale", "scale_on_host"])
 def test_the_text_is_right_for_a_compiler(name, tmp_path):
     program, _ = program_of(name, tmp_path)
-    plain = with_calls(program.read_text(), name)
+    plain = with_launch_calls(program.read_text(), name)
     source = tmp_path / "plain.cpp"
     source.write_text(plain)
     command = ["g++", "-std=c++17", "-fsyntax-only", f"-I{INCLUDE}", "-include", "noyau_cuda.h", str(source)]

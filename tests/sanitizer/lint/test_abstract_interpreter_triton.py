@@ -11,7 +11,7 @@ import pytest
 from noyau.sanitizer.lint.abstract_interpreter import Walk
 from noyau.sanitizer.lint.dialects import Triton
 from noyau.sanitizer.lint.kernel_sizes import phantom
-from noyau.sanitizer.lint.values import Float, Span
+from noyau.sanitizer.lint.values import Float, Interval
 
 ROWS, COLS = 100_000, 50_000
 LOST = {
@@ -29,7 +29,7 @@ KEPT = {
 
 def walked(text):
     given = {"x": phantom((ROWS, COLS), np.dtype(np.float32))}
-    given |= {"stride": Span.of(COLS, 32), "rows": Span.of(ROWS, 32)}
+    given |= {"stride": Interval.of(COLS, 32), "rows": Interval.of(ROWS, 32)}
     walk = Walk(Triton((ROWS, 76_295, 1), (1, 1, 1), {}), given)
     walk.walk(ast.parse("row = tl.program_id(0)\n" + textwrap.dedent(text)).body)
     return walk
@@ -37,7 +37,7 @@ def walked(text):
 
 @pytest.mark.parametrize("name", LOST)
 def test_an_offset_that_overflows(name):
-    assert [each.lost.value > 2**31 for each in walked(LOST[name]).touches] == [True]
+    assert [each.overflow.value > 2**31 for each in walked(LOST[name]).touches] == [True]
 
 
 @pytest.mark.parametrize("name", KEPT)
@@ -55,7 +55,7 @@ def test_words_of_triton():
             total += tl.load(x + k * 128 + tl.arange(0, 128))
         """
     )
-    assert walk.names["n"] == Span.of(ROWS, 32)
-    assert walk.names["blocks"] == Span.of(782, 32)
+    assert walk.names["n"] == Interval.of(ROWS, 32)
+    assert walk.names["blocks"] == Interval.of(782, 32)
     assert walk.names["total"] == Float(32)
     assert [(each.name, each.terms) for each in walk.sums] == [("total", 782)]

@@ -5,7 +5,7 @@ import textwrap
 
 import pytest
 
-from noyau.sanitizer.lint.clocks import unwaited
+from noyau.sanitizer.lint.clocks import diagnose_clocks
 
 HEAD = """
 import time
@@ -119,7 +119,7 @@ WAITED = {
 
 def read(text):
     whole = HEAD + textwrap.dedent(text)
-    remarks, _ = unwaited([(ast.parse(whole), "script.py")])
+    remarks, _ = diagnose_clocks([(ast.parse(whole), "script.py")])
     return whole.splitlines(), remarks
 
 
@@ -161,7 +161,7 @@ def test_kernels_of_triton_and_wrapped_ones():
         scale[(4,)](x, 100)
         print(time.time() - t0)
     """
-    remarks, _ = unwaited([(ast.parse(textwrap.dedent(text)), "s.py")])
+    remarks, _ = diagnose_clocks([(ast.parse(textwrap.dedent(text)), "s.py")])
     assert [each.mend for each in remarks] == [
         "call torch.cuda.synchronize() before the clock is read, or time with events"
     ]

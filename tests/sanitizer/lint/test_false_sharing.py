@@ -8,7 +8,7 @@ import pytest
 import noyau
 from noyau.sanitizer.lint import false_sharing
 from noyau.sanitizer.lint.c_text import statements
-from noyau.sanitizer.lint.false_sharing import shared, slowdown, updates
+from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing, slowdown, updates
 
 numba = pytest.importorskip("numba")
 from numba import njit, prange  # noqa: E402
@@ -45,14 +45,14 @@ def local_totals(x, out):
 
 def test_it_is_said_only_where_it_costs_time(monkeypatch):
     monkeypatch.setattr(false_sharing, "slowdown", lambda: 3.4)
-    (found,) = shared(total.kernels["side_by_side"])
+    (found,) = diagnose_false_sharing(total.kernels["side_by_side"])
     assert found.message.startswith("totals[t] is updated in each round")
     assert "two threads took 3.4 times as long on one line of the cache as on two, measured here" in found.message
     with open(found.file, encoding="utf-8") as file:
         assert file.read().splitlines()[found.line - 1].strip() == "totals[t] += x[i]  # here"
-    assert shared(total.kernels["local_totals"]) == []
+    assert diagnose_false_sharing(total.kernels["local_totals"]) == []
     monkeypatch.setattr(false_sharing, "slowdown", lambda: 1.1)
-    assert shared(total.kernels["side_by_side"]) == []
+    assert diagnose_false_sharing(total.kernels["side_by_side"]) == []
 
 
 LOOPS = {

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from noyau.sanitizer.lint.launches import Launch, advise, is_free
+from noyau.sanitizer.lint.launches import LaunchFacts, advise, is_free
 
 FLAT = "i = cuda.grid(1)\nif i < x.size: out[i] = x[i]"
 STRIDED = "for (int i = blockIdx.x * blockDim.x + threadIdx.x; i < n; i += blockDim.x * gridDim.x) out[i] = x[i];"
 
 
 def launch(blocks, threads, *shape, text=FLAT, **more):
-    return Launch((blocks, 1, 1), (threads, 1, 1), shape, text, **more)
+    return LaunchFacts((blocks, 1, 1), (threads, 1, 1), shape, text, **more)
 
 
 def told(*given, **more):
