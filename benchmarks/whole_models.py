@@ -110,7 +110,7 @@ def rows(subject: Subject, dims: Mapping[str, list[int]], threads: int, budget_s
     """What came of each of the sizes: the gain, and the ceiling of the profile."""
     asked, start = profile_run.bindings(dims), conditions()
     found = timed(subject, asked, threads, budget_s)
-    wishes = profile_run.Wishes(dims, threads=threads, budget_s=budget_s)
+    wishes = profile_run.ProfileOptions(dims, threads=threads, budget_s=budget_s)
     profile = profile_run.profile(subject.original.path, wishes, lambda step: None)
     meanwhile = {"before": as_json(start), "after": as_json(conditions())}
     for sizes, (comparison, told), at in zip(asked, found, profile.at, strict=True):

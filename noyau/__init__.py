@@ -213,14 +213,15 @@ def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile:
     """Where the time of an ONNX model goes in onnxruntime, by operator and by fusable path, its memory, and what fusing
     could gain at most. Nothing is compiled.
 
-    `options` are the fields of `noyau.jobs.profile.run.Wishes`: dims={"sequence": 128}, or {"sequence": [1, 128]} to
-    run with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the ends of one path; top=12.
+    `options` are the fields of `noyau.jobs.profile.run.ProfileOptions`: dims={"sequence": 128}, or
+    {"sequence": [1, 128]} to run with one after the other; inputs="arrays.npz"; threads=1; between=(["A"], ["C"]), the
+    ends of one path; top=12.
     The result prints itself and has `.at`, a record for each of the sizes, and `.to_json()`. Raises ModelError for a
     file that is no model or that onnxruntime does not run, InputError for inputs that do not fit, OutputError where
     there is no room for the profile, MissingExtraError without onnx or onnxruntime."""
     from noyau.jobs.profile import run as profile_run
 
-    return profile_run.profile(_path(model, "noyau.profile takes"), profile_run.Wishes(**options))
+    return profile_run.profile(_path(model, "noyau.profile takes"), profile_run.ProfileOptions(**options))
 
 
 def load_ipython_extension(shell: Any) -> None:

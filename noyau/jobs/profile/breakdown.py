@@ -17,10 +17,10 @@ from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import names_of
 from noyau.ir.sizes import bind
-from noyau.jobs.profile.node_attribution import Positions, Standing, standings
+from noyau.jobs.profile.node_attribution import Attribution, Positions, attributions_of
 from noyau.jobs.profile.overheads import Overhead
-from noyau.jobs.profile.record import NodeTime, OperatorTime, PathTime, Value
-from noyau.jobs.profile.session_runs import Running
+from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime
+from noyau.jobs.profile.session_runs import TimedSession
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.bandwidth import copy_rate, floor_s, gain_s
 from noyau.verify.inputs import Inputs
@@ -39,7 +39,7 @@ Spot = tuple[int, int]  # a kernel of a plan, and one of its places
 
 
 @dataclass(frozen=True, slots=True)
-class Timed:
+class TimedNodes:
     """A node that ran: its record, and the positions that it stands for."""
 
     record: NodeTime
@@ -51,14 +51,14 @@ class BrokenDown:
     """The nodes that ran, the fusable paths, the seconds of a run that are in no node, and what the times of the nodes
     were multiplied by, so that all add up to a run."""
 
-    nodes: tuple[Timed, ...]
+    nodes: tuple[TimedNodes, ...]
     paths: tuple[PathTime, ...]
     between_s: float
     scaled: float
 
 
 @dataclass(frozen=True, slots=True)
-class Subject:
+class ProfiledModel:
     """A model to profile, and its kernels as `noyau optimize` would make them."""
 
     original: SourceModel
@@ -83,20 +83,22 @@ class Subject:
         return Counter(places).most_common(1)[0][0]
 
 
-def broken_down(subject: Subject, inputs: Inputs, ran: Running, overhead: Overhead, threads: int) -> BrokenDown:
+def break_down(
+    subject: ProfiledModel, inputs: Inputs, ran: TimedSession, overhead: Overhead, threads: int
+) -> BrokenDown:
     """The times of a model, sorted; they add up to a run."""
-    standing, runs = standings(ran.numbered, ran.optimized), ran.nodes()
+    standing, runs = attributions_of(ran.numbered, ran.optimized), ran.nodes()
     own_s, between_s, scaled = shared_out(ran, runs, overhead)
     spots = subject.spots()
     nodes = []
     for node, time_s in zip(runs, own_s, strict=True):
-        attribution = standing.get(node.within or node.name, Standing(frozenset(), (), made=True))
+        attribution = standing.get(node.within or node.name, Attribution(frozenset(), (), made=True))
         spot = subject.spot_of(attribution.positions, spots)
         kernel = "" if spot is None else subject.plan.kernels[spot[0]].operator
         stands_for = tuple(f"{subject.original.operators[k]}#{k}" for k in sorted(attribution.positions))
         is_made = attribution.made if node.within is None else False
         nodes.append(
-            Timed(
+            TimedNodes(
                 NodeTime(node.operator, stands_for, is_made, node.calls, time_s * scaled, kernel), attribution.positions
             )
         )
@@ -104,7 +106,7 @@ def broken_down(subject: Subject, inputs: Inputs, ran: Running, overhead: Overhe
     return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled)
 
 
-def shared_out(ran: Running, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:
+def shared_out(ran: TimedSession, runs: Sequence[NodeRuns], overhead: Overhead) -> tuple[list[float], float, float]:
     """The seconds of each node, those in no node, and what the former have to be multiplied by to add up to a run.
 
     What is in no node is seen in two ways, and the lesser one counts: a run less its nodes, which a machine that drifts
@@ -134,7 +136,9 @@ def by_operator(nodes: Iterable[NodeTime], operators: Iterable[str]) -> tuple[Op
     return tuple(sorted(rows, key=lambda row: -row.time_s))
 
 
-def paths(subject: Subject, nodes: Sequence[Timed], inputs: Inputs, shapes: Shapes, threads: int) -> Iterator[PathTime]:
+def paths(
+    subject: ProfiledModel, nodes: Sequence[TimedNodes], inputs: Inputs, shapes: Shapes, threads: int
+) -> Iterator[PathTime]:
     """The fusable paths of the planned kernels, in the order of their possible gain."""
     spots, at = subject.spots(), defaultdict[Spot, list[NodeTime]](list)
     for node in nodes:
@@ -197,7 +201,7 @@ def known_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[in
 
 
 def made_values(
-    runs: Iterable[NodeRuns], standing: Mapping[str, Standing]
+    runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Each tensor that onnxruntime made outside of subgraphs: its name, its element type, its shape."""
     for node in runs:
@@ -206,23 +210,23 @@ def made_values(
             yield from ((name, *tensor) for name, tensor in zip(names, node.outputs, strict=True))
 
 
-def made_shapes(runs: Iterable[NodeRuns], standing: Mapping[str, Standing]) -> dict[str, Sequence[int]]:
+def made_shapes(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) -> dict[str, Sequence[int]]:
     return {name: shape for name, _, shape in made_values(runs, standing)}
 
 
-def largest_values(ran: Running) -> tuple[Value, ...]:
+def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
     """The largest tensors that onnxruntime made, with the name that the model has for them, if any."""
     names = {name for node in ran.numbered.graph.node for name in node.output}
-    standing = standings(ran.numbered, ran.optimized)
+    standing = attributions_of(ran.numbered, ran.optimized)
     values = [
-        Value(name if name in names else "", dtype, shape, math.prod(shape) * _ELEMENTS[dtype])
+        LargeValue(name if name in names else "", dtype, shape, math.prod(shape) * _ELEMENTS[dtype])
         for name, dtype, shape in made_values(ran.nodes(), standing)
         if dtype in _ELEMENTS
     ]
     return tuple(sorted(values, key=lambda value: -value.bytes)[:_MOST_VALUES])
 
 
-def removed(nodes: Iterable[Timed], original: SourceModel) -> int:
+def removed(nodes: Iterable[TimedNodes], original: SourceModel) -> int:
     """The number of nodes of the file that no executed node stands for."""
     left = set(range(len(original.operators))).difference(*(node.positions for node in nodes))
     return len(left)

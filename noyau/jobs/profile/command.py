@@ -25,9 +25,9 @@ def _declare(parser: argparse.ArgumentParser) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     from rich.console import Console
 
-    from noyau.jobs.profile.run import Wishes, profile
+    from noyau.jobs.profile.run import ProfileOptions, profile
 
-    wishes = Wishes(
+    wishes = ProfileOptions(
         dims=sizes_of(arguments.dim),
         inputs=arguments.inputs,
         threads=arguments.threads,

@@ -21,7 +21,7 @@ Positions = frozenset[int]
 _NAME = re.compile(r"n(\d{1,9})(?!\d)")
 
 
-def numbered(model: onnx.ModelProto) -> onnx.ModelProto:
+def with_numbers(model: onnx.ModelProto) -> onnx.ModelProto:
     """The model with its nodes named n0, n1...; those inside of node 3 are n3_0, n3_1... A name says nothing else, and
     what a hostile file has put into one goes nowhere."""
     copied = type(model)()
@@ -40,7 +40,7 @@ def _number(graph: onnx.GraphProto | onnx.FunctionProto, prefix: str) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class Attribution:
     """A node of the optimized model: the positions of the nodes of the file that it stands for (none: not known), the
     values that it makes, and whether onnxruntime's optimizer made it."""
 
@@ -49,16 +49,16 @@ class Standing:
     made: bool
 
 
-def standings(original: onnx.ModelProto, optimized: onnx.ModelProto) -> dict[str, Standing]:
+def attributions_of(original: onnx.ModelProto, optimized: onnx.ModelProto) -> dict[str, Attribution]:
     """Each node of the optimized model, by its name, but those of subgraphs; `original` is `numbered`."""
-    walk = _Walk(original.graph, optimized.graph)
-    attributions: dict[str, Standing] = {}
+    walk = _DefUseWalk(original.graph, optimized.graph)
+    attributions: dict[str, Attribution] = {}
     by_value: dict[str, set[int]] = {}  # what the readers of a value stand for
     for node in reversed(optimized.graph.node):  # readers come first
         positions, outputs = walk.stands_for(node), tuple(node.output)
         if not positions:
             positions = frozenset[int]().union(*(by_value.get(name, ()) for name in outputs))
-        attributions[node.name] = Standing(positions, outputs, node.name not in walk.names)
+        attributions[node.name] = Attribution(positions, outputs, node.name not in walk.names)
         for name in reads(node):
             by_value.setdefault(name, set()).update(positions)
     return dict(reversed(attributions.items()))
@@ -75,7 +75,7 @@ def with_subgraphs(graph: onnx.GraphProto) -> Iterator[str]:
 
 
 @dataclass(slots=True)
-class _Walk:
+class _DefUseWalk:
     """`makers` has the position of each value's node, `there` the values that the optimized model has, `fixed` the
     positions of nodes that depend on nothing but tensors of the model."""
 

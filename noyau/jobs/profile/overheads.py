@@ -18,7 +18,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper
 
-from noyau.jobs.profile.session_runs import Bench
+from noyau.jobs.profile.session_runs import SessionBench
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.comparison import Comparison
 
@@ -87,7 +87,7 @@ class Overhead:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredChain:
     """A chain: the seconds of a node by the profiler, and those of a run with the profiler on and without it, each over
     the number of nodes; what a run takes besides is little beside many nodes."""
 
@@ -97,20 +97,20 @@ class Measured:
     plain_s: float
 
 
-def measured_overhead(bench: Bench) -> Overhead:
+def measure_overhead(bench: SessionBench) -> Overhead:
     """Measure the profiler's overhead on this machine, with the threads of the bench."""
-    return fitted([_measured(bench, *each, LENGTH) for each in CHAINS], _measured(bench, *CHAINS[0], 1))
+    return fit([_measure(bench, *each, LENGTH) for each in CHAINS], _measure(bench, *CHAINS[0], 1))
 
 
-def _measured(bench: Bench, inputs: int, rank: int, length: int) -> Measured:
+def _measure(bench: SessionBench, inputs: int, rank: int, length: int) -> MeasuredChain:
     arrays = {"x": np.ones([1] * rank, np.float32)}
     ran = bench.run(chain(inputs, rank, length), arrays, _BUDGET_S, optimized=False)
     nodes, times = ran.nodes(), ran.comparison
     told_s = float(np.median([node.median_us for node in nodes])) * 1e-6
-    return Measured(nodes[-1], told_s, times.after_median_s / length, times.before_median_s / length)
+    return MeasuredChain(nodes[-1], told_s, times.after_median_s / length, times.before_median_s / length)
 
 
-def fitted(chains: Sequence[Measured], one: Measured) -> Overhead:
+def fit(chains: Sequence[MeasuredChain], one: MeasuredChain) -> Overhead:
     """The least-squares fit to chains, none of it below zero; `one` is a chain of one node. A node is taken to last as
     long with the profiler on as without it."""
     rows = np.array([[1.0, each.node.tensors, each.node.extents] for each in chains])

@@ -60,7 +60,7 @@ class PathTime:
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class LargeValue:
     """A value that onnxruntime made: its name, "" where its optimizer named it; its element type in onnxruntime's
     words, its shape and its bytes."""
 
@@ -71,7 +71,7 @@ class Value:
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
+class NodeMemory:
     """Bytes. `weights`: of the tensors in the file; resident memory of a process that does nothing else: `started`
     before the model was opened, `opened` after, and the most while it was opened and while it ran; None where the
     system does not say. `largest`: the largest values."""
@@ -81,7 +81,7 @@ class Memory:
     opened: int | None = None
     opening: int | None = None
     running: int | None = None
-    largest: tuple[Value, ...] = ()
+    largest: tuple[LargeValue, ...] = ()
 
     @property
     def peak(self) -> int | None:
@@ -101,7 +101,7 @@ class Memory:
 
 
 @dataclass(frozen=True, slots=True)
-class At:
+class ProfiledSize:
     """The model with some sizes. `run_s`, `low_s` and `high_s`: the median, p10 and p90 of a run; `traced_s`: with
     onnxruntime's profiler on, whose part is taken off from the nodes; `between_s`: what is in no node; `scaled`: what
     the times of the nodes were multiplied by, so that all add up to a run; `removed`: nodes of the file that do not
@@ -117,7 +117,7 @@ class At:
     nodes: tuple[NodeTime, ...]
     operators: tuple[OperatorTime, ...]
     paths: tuple[PathTime, ...]
-    memory: Memory
+    memory: NodeMemory
     scaled: float = 1.0
     removed: int = 0
     notes: tuple[str, ...] = ()
@@ -170,7 +170,7 @@ class Profile(Record):
     model: str
     nodes: int
     threads: int
-    at: tuple[At, ...]
+    at: tuple[ProfiledSize, ...]
     top: int = 12
     schema_version: int = field(default=SCHEMA_VERSION, init=False)
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from rich.console import RenderableType
 from rich.text import Text
 
-from noyau.jobs.profile.record import At, Memory, OperatorTime, PathTime, Profile, Value
+from noyau.jobs.profile.record import LargeValue, NodeMemory, OperatorTime, PathTime, Profile, ProfiledSize
 from noyau.jobs.report.text import TableRow, hanging, table
 from noyau.text import printable
 from noyau.timing.comparison import spell_s
@@ -59,7 +59,7 @@ def _header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     yield from hanging(show(facts), width, rest="  ", style="dim")
 
 
-def label(at: At, show: Show = printable) -> str:
+def label(at: ProfiledSize, show: Show = printable) -> str:
     """The sizes in words: `batch=1, sequence=128`."""
     return ", ".join(f"{show(name)}={size}" for name, size in at.sizes.items())
 
@@ -73,7 +73,7 @@ def labels(profile: Profile, show: Show) -> list[str]:
     return [", ".join(f"{show(name)}={sizes[name]}" for name in differ) for sizes in every]
 
 
-def _run(at: At, show: Show) -> str:
+def _run(at: ProfiledSize, show: Show) -> str:
     sizes = f" with {label(at, show)}" if at.sizes else ""
     spread = f"[{spell_s(at.low_s)}, {spell_s(at.high_s)}]"
     share = at.between_s / at.run_s if at.run_s else 0.0
@@ -100,7 +100,7 @@ def _operators(profile: Profile, width: int, show: Show) -> Iterator[Text]:
         yield from hanging("* made by onnxruntime's optimizer of other nodes", width, rest="  ", style="dim")
 
 
-def _operator(name: str, every: Sequence[At], show: Show, *, alone: bool) -> TableRow:
+def _operator(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) -> TableRow:
     rows = [next((row for row in at.operators if row.operator == name), None) for at in every]
     first = next(row for row in rows if row is not None)
     cells = [_time(row, at) for row, at in zip(rows, every, strict=True)]
@@ -109,11 +109,11 @@ def _operator(name: str, every: Sequence[At], show: Show, *, alone: bool) -> Tab
     return TableRow(show(name) + ("" if first.in_file else " *"), (nodes, *cells, *median))
 
 
-def _time(row: OperatorTime | PathTime | None, at: At) -> str:
+def _time(row: OperatorTime | PathTime | None, at: ProfiledSize) -> str:
     return "-" if row is None else f"{spell_s(row.time_s)} {_share(row.time_s, at.run_s):>4}"
 
 
-def _rest(names: Sequence[str], every: Sequence[At], *, alone: bool) -> list[TableRow]:
+def _rest(names: Sequence[str], every: Sequence[ProfiledSize], *, alone: bool) -> list[TableRow]:
     if not names:
         return []
     cells = []
@@ -145,7 +145,7 @@ def _paths(profile: Profile, width: int, show: Show) -> Iterator[Text]:
         yield Text(f"({len(most) - profile.top} more: --top)")
 
 
-def _path(name: str, every: Sequence[At], show: Show, *, alone: bool) -> TableRow:
+def _path(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bool) -> TableRow:
     paths = [next(path for path in at.paths if path.kernel == name) for at in every]
     first = max(paths, key=lambda path: path.time_s)
     label = f"for {_few(first.replaces, show)}"
@@ -171,7 +171,7 @@ def _few(operators: Sequence[str], show: Show) -> str:
     return ", ".join(counts[:_MOST_OPERATORS]) + (f" and {more} more" if more > 0 else "")
 
 
-def _ceiling(at: At, where: str, show: Show) -> Text:
+def _ceiling(at: ProfiledSize, where: str, show: Show) -> Text:
     """The most that fusing can gain, and the reason that it is no more."""
     if not at.paths:
         return Text(f"Fusing could gain nothing {where}.")
@@ -183,7 +183,7 @@ def _ceiling(at: At, where: str, show: Show) -> Text:
     return Text.assemble((f"Fusing could gain {most} {where}", "bold"), f"{share}.")
 
 
-def _memory(at: At, where: str, width: int, show: Show) -> Iterator[Text]:
+def _memory(at: ProfiledSize, where: str, width: int, show: Show) -> Iterator[Text]:
     memory = at.memory
     yield from hanging(Text.assemble((f"Memory{where}", "bold"), f": {_weighed(memory)}."), width, rest="  ")
     if memory.largest:
@@ -191,7 +191,7 @@ def _memory(at: At, where: str, width: int, show: Show) -> Iterator[Text]:
         yield from hanging(f"largest values: {largest}", width, "  ", "    ", "dim")
 
 
-def _weighed(memory: Memory) -> str:
+def _weighed(memory: NodeMemory) -> str:
     weights = f"{spell_bytes(memory.weights)} of weights in the file"
     if memory.peak is None or memory.started is None or memory.opened is None:
         return weights
@@ -206,7 +206,7 @@ def _weighed(memory: Memory) -> str:
     return f"{process}{running}{opened}; {weights}"
 
 
-def _value(value: Value, show: Show) -> str:
+def _value(value: LargeValue, show: Show) -> str:
     name = show(value.name) if value.name else "one of onnxruntime's own"
     return f"{name} {show(value.dtype)}[{', '.join(map(str, value.shape))}] {spell_bytes(value.bytes)}"
 

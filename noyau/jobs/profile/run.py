@@ -20,10 +20,10 @@ from noyau.hosts.onnxruntime.inputs import sizes_for
 from noyau.hosts.onnxruntime.install import installable
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of
-from noyau.jobs.profile.breakdown import Subject, broken_down, by_operator, largest_values, removed
-from noyau.jobs.profile.overheads import Overhead, measured_overhead
-from noyau.jobs.profile.record import At, Memory, NodeTime, Profile
-from noyau.jobs.profile.session_runs import Bench
+from noyau.jobs.profile.breakdown import ProfiledModel, break_down, by_operator, largest_values, removed
+from noyau.jobs.profile.overheads import Overhead, measure_overhead
+from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
+from noyau.jobs.profile.session_runs import SessionBench
 from noyau.text import printable
 from noyau.timing.conditions import conditions, unsteady
 from noyau.timing.machine import this_machine, usable_cores
@@ -39,7 +39,7 @@ Dims = Mapping[str, int | Sequence[int]]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
+class ProfileOptions:
     """The options of `profile`. `dims` are sizes, each a number or several: the model then runs with the first of
     each, with the second of each, and so on; `inputs` an .npz file of arrays instead; `threads` of onnxruntime, 0:
     as many as it likes; `between` the ends of the only path to look at; `budget_s` for the clock, each of the sizes;
@@ -55,7 +55,7 @@ class Wishes:
 
 
 class ProfileKeywords(TypedDict, total=False):
-    """The fields of Wishes, as keyword arguments of `noyau.profile`."""
+    """The fields of ProfileOptions, as keyword arguments of `noyau.profile`."""
 
     dims: Dims
     inputs: str | Path | None
@@ -66,7 +66,7 @@ class ProfileKeywords(TypedDict, total=False):
     top: int
 
 
-def profile(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) -> Profile:
+def profile(path: str | Path, wishes: ProfileOptions = ProfileOptions(), say: Say = log.info) -> Profile:
     """Run a model in onnxruntime as it would run, and tell where its time and its memory go; nothing is compiled.
 
     `say` is told of each step. ModelError for a file that is no model, or that onnxruntime does not run; InputError for
@@ -82,18 +82,18 @@ def profile(path: str | Path, wishes: Wishes = Wishes(), say: Say = log.info) ->
     subject = subject_of(original, wishes.between)
     requests = [inputs_for(original, dims, wishes) for dims in bindings(wishes.dims)]
     machine = this_machine()
-    with Bench(wishes.threads) as bench:
+    with SessionBench(wishes.threads) as bench:
         say("measuring what onnxruntime's profiler adds to each node")
-        overhead = measured_overhead(bench)
+        overhead = measure_overhead(bench)
         profiles = []
         for inputs in requests:
             sizes = ", ".join(f"{name}={size}" for name, size in named(original, inputs.sizes).items())
             say(f"running the model{f' with {sizes}' if sizes else ''}")
-            profiles.append(profiled(subject, inputs, overhead, bench, wishes))
+            profiles.append(profile_size(subject, inputs, overhead, bench, wishes))
     return Profile(machine, original.name, len(original.operators), wishes.threads, tuple(profiles), wishes.top)
 
 
-def check(wishes: Wishes) -> None:
+def check(wishes: ProfileOptions) -> None:
     """InputError for a wish that means nothing; MissingExtraError without onnxruntime."""
     if wishes.threads < 0 or wishes.budget_s < 0:
         raise InputError(f"threads={wishes.threads} and budget_s={wishes.budget_s} must not be negative")
@@ -102,11 +102,11 @@ def check(wishes: Wishes) -> None:
     version()
 
 
-def subject_of(original: SourceModel, between: Between | None) -> Subject:
+def subject_of(original: SourceModel, between: Between | None) -> ProfiledModel:
     """The model with its kernels, as `noyau optimize` would make them, by the names that it would give them."""
     kernels = plan(cut_of(original, between).groups, original.operators, c_compiler.resolve_target("native"))
     fitted = installable(kernels, original.model, original.folder)
-    return Subject(original, fitted, original.imported.arithmetic)
+    return ProfiledModel(original, fitted, original.imported.arithmetic)
 
 
 def bindings(dims: Dims) -> list[dict[str, int]]:
@@ -121,7 +121,7 @@ def bindings(dims: Dims) -> list[dict[str, int]]:
     return [{name: values[k if len(values) > 1 else 0] for name, values in lists.items()} for k in range(runs)]
 
 
-def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: Wishes) -> Inputs:
+def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOptions) -> Inputs:
     """Arrays for every input of the model. InputError where one cannot be made up, or does not fit."""
     imported, names = original.imported, frozenset(original.imported.initializers)
     if wishes.inputs is None:
@@ -137,7 +137,9 @@ def named(original: SourceModel, sizes: Mapping[str, int]) -> dict[str, int]:
     return {original.imported.sizes.get(name, name): size for name, size in sizes.items()}
 
 
-def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench, wishes: Wishes) -> At:
+def profile_size(
+    subject: ProfiledModel, inputs: Inputs, overhead: Overhead, bench: SessionBench, wishes: ProfileOptions
+) -> ProfiledSize:
     """The model with these inputs."""
     original, before = subject.original, conditions()
     try:
@@ -150,10 +152,10 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
         advice = "other sizes (--dim NAME=N) or arrays of your own (--inputs F.npz) may do"
         raise InputError(f"the model does not run with its inputs: {error}; {advice}") from error
     doubt = unsteady(before, conditions(), usable_cores())
-    result = broken_down(subject, inputs, ran, overhead, wishes.threads)
+    result = break_down(subject, inputs, ran, overhead, wishes.threads)
     records, unrun = tuple(node.record for node in result.nodes), removed(result.nodes, original)
     low_s, high_s = ran.comparison.quantiles_s(0.1, 0.9)[0]
-    return At(
+    return ProfiledSize(
         named(original, inputs.sizes),
         ran.comparison.before_median_s,
         low_s,
@@ -164,7 +166,7 @@ def profiled(subject: Subject, inputs: Inputs, overhead: Overhead, bench: Bench,
         records,
         by_operator(records, every_operator(original.model.graph, *original.model.functions)),
         result.paths,
-        Memory(weights_bytes(original), **steps, largest=largest_values(ran)),
+        NodeMemory(weights_bytes(original), **steps, largest=largest_values(ran)),
         result.scaled,
         unrun,
         (*inputs.notes, *history(original), *remarks(records, unrun, doubt)),

@@ -19,9 +19,9 @@ import numpy as np
 
 from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, WEIGHTS
-from noyau.jobs.profile.node_attribution import numbered, with_subgraphs
-from noyau.jobs.profile.traces import Event, NodeRuns, node_runs, read_trace
-from noyau.jobs.profile.worker_sessions import timed, weighed
+from noyau.jobs.profile.node_attribution import with_numbers, with_subgraphs
+from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace
+from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
 from noyau.timing.comparison import Comparison, compare
 from noyau.timing.worker_side import WorkerSide
 from noyau.workers.array_files import write_arrays
@@ -37,12 +37,12 @@ _PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
+class TimedSession:
     """A model that ran. `comparison` has the seconds of a run, before without the profiler, after with it; `runs` are
     those that were timed with it; `optimized` is what onnxruntime made of the model, `numbered` what it was given."""
 
     comparison: Comparison
-    runs: list[list[Event]]
+    runs: list[list[TraceEvent]]
     numbered: onnx.ModelProto
     optimized: onnx.ModelProto
 
@@ -51,7 +51,7 @@ class Running:
         return node_runs(self.runs, frozenset(with_subgraphs(self.optimized.graph)))
 
 
-class Bench:
+class SessionBench:
     """A bench for models, with so many threads of onnxruntime (0: as many as it likes). Use it in a `with`."""
 
     def __init__(self, threads: int) -> None:
@@ -59,7 +59,7 @@ class Bench:
         self.sides = tuple(Worker(f"the process {how} the profiler", _PATIENCE_S) for how in ("without", "with"))
         self.folder = Path()
 
-    def __enter__(self) -> Bench:
+    def __enter__(self) -> SessionBench:
         with writing():
             self.folder = Path(tempfile.mkdtemp(prefix="noyau-"))
         return self
@@ -80,19 +80,19 @@ class Bench:
         optimized: bool = True,
         data: Path | None = None,
         prepacked: bool = True,
-    ) -> Running:
+    ) -> TimedSession:
         """Run a model with and without the profiler, in turn, for about so long; `data` is where its tensors lie that
         are not in it. ModelError or InputError where onnxruntime refuses it, CheckError where it crashes or hangs,
         OutputError where there is no room."""
-        numbered_model = numbered(model)
+        numbered_model = with_numbers(model)
         pin(self.sides, self.threads)
-        with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discarded(Path(name) / WEIGHTS):
+        with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name, discard(Path(name) / WEIGHTS):
             folder = Path(name)
             (folder / "model.onnx").write_bytes(numbered_model.SerializeToString())
             inputs = write_arrays(arrays, folder)
             for side, trace in zip(self.sides, (None, folder), strict=True):
                 side.open(
-                    timed,
+                    time_runs,
                     folder / "model.onnx",
                     inputs,
                     folder=None if data is None else data.absolute(),
@@ -104,18 +104,18 @@ class Bench:
             before, after = map(WorkerSide, self.sides)
             comparison = compare(before, after, budget_s=budget_s)
             runs = read_trace(Path(after.tell()["trace"]))
-            graph = parsed(type(model), folder / OPTIMIZED)
-        return Running(comparison, timed_runs(runs, comparison), numbered_model, graph)
+            graph = parse(type(model), folder / OPTIMIZED)
+        return TimedSession(comparison, timed_runs(runs, comparison), numbered_model, graph)
 
     def weigh(self, path: Path, arrays: Arrays, prepacked: bool) -> dict[str, int | None]:
         """The bytes of memory at each step of `weighed`, in a process that does nothing else."""
         with writing(), tempfile.TemporaryDirectory(dir=self.folder) as name:
             inputs = write_arrays(arrays, Path(name))
             with Worker("the process that runs the model", _PATIENCE_S) as worker:
-                return worker.ask(weighed, path.absolute(), inputs, self.threads, prepacked)
+                return worker.ask(weigh_runs, path.absolute(), inputs, self.threads, prepacked)
 
 
-def parsed(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
+def parse(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
     """The model of a file that onnxruntime wrote; OutputError where it is not whole."""
     try:
         return kind.FromString(path.read_bytes())
@@ -126,7 +126,7 @@ def parsed(kind: type[onnx.ModelProto], path: Path) -> onnx.ModelProto:
         ) from error
 
 
-def timed_runs(runs: list[list[Event]], comparison: Comparison) -> list[list[Event]]:
+def timed_runs(runs: list[list[TraceEvent]], comparison: Comparison) -> list[list[TraceEvent]]:
     """The runs that were timed, of all that the profiler has seen: the last ones. Where it was full before the end, for
     it keeps a million events, the later half of what it has."""
     calls = comparison.pairs * comparison.calls
@@ -148,7 +148,7 @@ def writing() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def discarded(path: Path) -> Iterator[None]:
+def discard(path: Path) -> Iterator[None]:
     """A pipe in place of a file: what is written to it goes nowhere and takes no room, be it gigabytes of weights."""
     if not hasattr(os, "mkfifo"):
         yield

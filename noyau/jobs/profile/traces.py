@@ -25,7 +25,7 @@ Tensor = tuple[str, tuple[int, ...]]  # the element type as onnxruntime calls it
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class TraceEvent:
     """A node that ran once: from `start_us`, for `lasted_us`."""
 
     name: str
@@ -67,11 +67,11 @@ class NodeRuns:
         return sum(len(shape) for _, shape in (*self.inputs, *self.outputs))
 
 
-def read_trace(path: Path) -> list[list[Event]]:
+def read_trace(path: Path) -> list[list[TraceEvent]]:
     """The nodes that ran in each run, in the order in which they ended. OutputError where the file is not whole."""
-    runs: list[list[Event]] = []
-    current: list[Event] = []
-    for each in _told(path):
+    runs: list[list[TraceEvent]] = []
+    current: list[TraceEvent] = []
+    for each in _arguments(path):
         name = each.get("name", "")
         if name == _RUN:
             runs.append(current)
@@ -81,7 +81,7 @@ def read_trace(path: Path) -> list[list[Event]]:
     return runs
 
 
-def _told(path: Path) -> Iterator[Mapping[str, Any]]:
+def _arguments(path: Path) -> Iterator[Mapping[str, Any]]:
     """The events of a file, which are a line each: there may be a million, which no memory need hold at a time."""
     last = ""
     try:
@@ -99,10 +99,10 @@ def _told(path: Path) -> Iterator[Mapping[str, Any]]:
         ) from error
 
 
-def _event(entry: Mapping[str, Any], name: str) -> Event:
+def _event(entry: Mapping[str, Any], name: str) -> TraceEvent:
     arguments = entry.get("args", {})
     inputs, outputs = (_tensors(arguments.get(f"{side}_type_shape", ())) for side in ("input", "output"))
-    return Event(
+    return TraceEvent(
         name, sys.intern(str(arguments.get("op_name", ""))), int(entry["ts"]), int(entry["dur"]), inputs, outputs
     )
 
@@ -118,7 +118,7 @@ def _same(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
     return tensors
 
 
-def node_runs(runs: Iterable[Sequence[Event]], outer: Collection[str]) -> list[NodeRuns]:
+def node_runs(runs: Iterable[Sequence[TraceEvent]], outer: Collection[str]) -> list[NodeRuns]:
     """Each node over the runs, in the order in which they first ended; `outer` names the nodes that have subgraphs."""
     by_node: dict[tuple[str, str], NodeRuns] = {}
     for number, events in enumerate(runs):
@@ -135,7 +135,7 @@ def node_runs(runs: Iterable[Sequence[Event]], outer: Collection[str]) -> list[N
     return list(by_node.values())
 
 
-def nested(events: Sequence[Event], outer: Collection[str]) -> Iterator[tuple[Event, float, int, str | None]]:
+def nested(events: Sequence[TraceEvent], outer: Collection[str]) -> Iterator[tuple[TraceEvent, float, int, str | None]]:
     """Each event, its own microseconds, how many ran directly in it, and the outermost node that it ran in, if any."""
     own = [event.lasted_us + _CUT_OFF for event in events]
     inner, parents = [0] * len(events), [-1] * len(events)

@@ -23,7 +23,7 @@ Told = Sequence[Mapping[str, Any]]
 
 
 @dataclass(slots=True)
-class Timed:
+class TimedRuns:
     """A session that runs, with bound ends where they can be; where it is `traced`, onnxruntime's profiler is on."""
 
     call: BoundRun | PlainRun
@@ -41,7 +41,7 @@ class Timed:
         return {"trace": self.call.session.end_profiling() if self.traced else None}
 
 
-def timed(
+def time_runs(
     model: Path,
     inputs: Told,
     *,
@@ -50,7 +50,7 @@ def timed(
     prepacked: bool,
     optimized: bool,
     trace: Path | None,
-) -> Timed:
+) -> TimedRuns:
     """A session of a model file, opened and bound; `trace` is the folder for what the profiler writes."""
     session = open_session(
         model.read_bytes(),
@@ -60,10 +60,10 @@ def timed(
         prepacked=prepacked,
         trace=trace,
     )
-    return Timed(ends_run(session, read_arrays(inputs)), trace is not None)
+    return TimedRuns(ends_run(session, read_arrays(inputs)), trace is not None)
 
 
-def weighed(model: Path, inputs: Told, threads: int, prepacked: bool) -> dict[str, int | None]:
+def weigh_runs(model: Path, inputs: Told, threads: int, prepacked: bool) -> dict[str, int | None]:
     """Run a session of a model file twice on arrays; nothing else is in the process.
 
     The result: the resident bytes before (`started`: Python, onnxruntime and the inputs) and after the session is there

@@ -82,7 +82,7 @@ class Prototype:
 
 def prototype_of(text: str, entry: str, label: str, language: str = "c") -> Prototype:
     """Read the prototype of a function that a text defines. SignatureError where it does not, or cannot be read."""
-    defined = _defined(text, language)
+    defined = _definitions(text, language)
     function = next((each for each in defined if each.name == entry), None)
     if function is None:
         names = ", ".join(each.name for each in defined) or "none"
@@ -100,10 +100,10 @@ def prototype_of(text: str, entry: str, label: str, language: str = "c") -> Prot
 
 def functions_of(text: str, language: str = "c") -> list[str]:
     """List the functions that a text defines, but for static ones."""
-    return [each.name for each in _defined(text, language) if "static" not in each.head]
+    return [each.name for each in _definitions(text, language) if "static" not in each.head]
 
 
-def _defined(text: str, language: str) -> list[FunctionSyntax]:
+def _definitions(text: str, language: str) -> list[FunctionSyntax]:
     """The functions of a text that return something: others are macros, or constructors."""
     return [each for each in syntax(text, language).functions if each.head]
 

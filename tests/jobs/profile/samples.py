@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.jobs.profile.record import At, Memory, NodeTime, OperatorTime, PathTime, Profile, Value
+from noyau.jobs.profile.record import LargeValue, NodeMemory, NodeTime, OperatorTime, PathTime, Profile, ProfiledSize
 from noyau.timing.machine import Machine
 
 MACHINE = Machine(
@@ -32,12 +32,17 @@ PATHS = (
     PathTime("exp_1_def", 1, ("Exp",), ("Exp",), 1, 50e-6),
     PathTime("neg_2_eaf", 1, ("Neg", "Abs"), (), 0, 0.0, 8, 1e-9, 0.0),
 )
-MEMORY = Memory(
-    3 << 20, 30 << 20, 50 << 20, 70 << 20, 60 << 20, (Value("h", "float", (2, 128), 1024), Value("", "int64", (), 8))
+MEMORY = NodeMemory(
+    3 << 20,
+    30 << 20,
+    50 << 20,
+    70 << 20,
+    60 << 20,
+    (LargeValue("h", "float", (2, 128), 1024), LargeValue("", "int64", (), 8)),
 )
 
 
-def at(sequence: int = 128, memory: Memory = MEMORY, **others: object) -> At:
+def at(sequence: int = 128, memory: NodeMemory = MEMORY, **others: object) -> ProfiledSize:
     known = {
         "sizes": {"batch": 1, "sequence": sequence},
         "run_s": 1e-3,
@@ -51,7 +56,7 @@ def at(sequence: int = 128, memory: Memory = MEMORY, **others: object) -> At:
         "paths": PATHS,
         "notes": ("ids i64[1, 128]: made up",),
     }
-    return At(memory=memory, **{**known, **others})
+    return ProfiledSize(memory=memory, **{**known, **others})
 
 
 def profile(*sequences: int, top: int = 12) -> Profile:

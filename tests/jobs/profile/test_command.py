@@ -22,8 +22,8 @@ from tests.small_models import BARE, KINDS, NODE, model_of, plain, value, writte
 @pytest.fixture(autouse=True)
 def _quick(near, monkeypatch):
     """No process is started, and the clock has little time."""
-    monkeypatch.setattr(profile_run, "measured_overhead", lambda bench: USUAL)
-    monkeypatch.setattr(profile_run.Bench, "run", _with_little_time(profile_run.Bench.run))
+    monkeypatch.setattr(profile_run, "measure_overhead", lambda bench: USUAL)
+    monkeypatch.setattr(profile_run.SessionBench, "run", _with_little_time(profile_run.SessionBench.run))
 
 
 def _with_little_time(run):

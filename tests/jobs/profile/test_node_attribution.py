@@ -5,18 +5,18 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, open_session
-from noyau.jobs.profile.node_attribution import numbered, standings, with_subgraphs
+from noyau.jobs.profile.node_attribution import attributions_of, with_numbers, with_subgraphs
 from tests.hosts.models import HOSTILE
 from tests.small_models import KINDS, NODE, chain, model_of, twice, value, with_branches, with_loop
 
 
 def optimized(model: onnx.ModelProto, folder) -> dict[str, tuple[str, set[int], bool]]:
     """What the nodes stand for that onnxruntime makes of a model: by name, operator, positions, made."""
-    given = numbered(model)
+    given = with_numbers(model)
     open_session(given.SerializeToString(), trace=folder)
     made = onnx.load(folder / OPTIMIZED, load_external_data=False)
     kinds = {node.name: node.op_type for node in made.graph.node}
-    return {name: (kinds[name], set(each.positions), each.made) for name, each in standings(given, made).items()}
+    return {name: (kinds[name], set(each.positions), each.made) for name, each in attributions_of(given, made).items()}
 
 
 def of(nodes, *names: str) -> onnx.ModelProto:
@@ -27,11 +27,11 @@ def of(nodes, *names: str) -> onnx.ModelProto:
 def test_nodes_are_named_after_their_positions_at_every_depth():
     model = with_branches()
     before = model.SerializeToString()
-    named = numbered(model)
+    named = with_numbers(model)
     assert [node.name for node in named.graph.node] == [f"n{k}" for k in range(6)]
     inner = [[node.name for node in attribute.g.node] for attribute in named.graph.node[3].attribute]
     assert sorted(inner) == [["n3_0"], ["n3_0", "n3_1", "n3_2"]]
-    assert [node.name for node in numbered(KINDS["function"]).functions[0].node] == ["f0_0", "f0_1", "f0_2"]
+    assert [node.name for node in with_numbers(KINDS["function"]).functions[0].node] == ["f0_0", "f0_1", "f0_2"]
     assert model.SerializeToString() == before
 
 
@@ -40,7 +40,7 @@ def test_hostile_names_are_gone(name):
     model = twice()
     for node in model.graph.node:
         node.name = name
-    assert name not in {node.name for node in numbered(model).graph.node}
+    assert name not in {node.name for node in with_numbers(model).graph.node}
 
 
 def test_what_is_kept_stands_for_itself(tmp_path):
@@ -82,27 +82,27 @@ def test_the_nodes_of_a_function_stand_for_its_call(tmp_path):
 
 
 def test_a_value_that_the_optimizer_named_leads_to_those_who_read_it():
-    original = numbered(model_of(chain("x", "y"), [value("x")], [value("y")]))
+    original = with_numbers(model_of(chain("x", "y"), [value("x")], [value("y")]))
     made = of([("Odd", ["x"], ["odd"]), ("Even", ["odd"], ["y"])], "odd", "even")
-    assert {name: set(each.positions) for name, each in standings(original, made).items()} == {
+    assert {name: set(each.positions) for name, each in attributions_of(original, made).items()} == {
         "odd": {0, 1, 2},
         "even": {0, 1, 2},
     }
 
 
 def test_a_name_that_begins_with_that_of_a_node_is_a_hint():
-    original = numbered(model_of(chain("x", "y"), [value("x")], [value("y")]))
+    original = with_numbers(model_of(chain("x", "y"), [value("x")], [value("y")]))
     made = of([("Odd", ["x"], ["odd"])] * 4, "n1/OddFusion/", "n12", "n3", "xn1")
-    assert [set(each.positions) for each in standings(original, made).values()] == [{1}, set(), set(), set()]
+    assert [set(each.positions) for each in attributions_of(original, made).values()] == [{1}, set(), set(), set()]
 
 
 def test_a_walk_ends_at_values_that_are_still_there():
     nodes = [NODE("Exp", ["x"], ["a"]), NODE("Neg", ["a"], ["b"]), NODE("Mul", ["b", "a"], ["y"])]
-    original = numbered(model_of(nodes, [value("x")], [value("y")]))
+    original = with_numbers(model_of(nodes, [value("x")], [value("y")]))
     made = of([("Exp", ["x"], ["a"]), ("MulNeg", ["a"], ["y"])], "n0", "fused")
-    assert [set(each.positions) for each in standings(original, made).values()] == [{0}, {1, 2}]
+    assert [set(each.positions) for each in attributions_of(original, made).values()] == [{0}, {1, 2}]
 
 
 def test_nodes_with_subgraphs_are_found():
-    assert list(with_subgraphs(numbered(with_loop()).graph)) == ["n3"]
-    assert list(with_subgraphs(numbered(twice()).graph)) == []
+    assert list(with_subgraphs(with_numbers(with_loop()).graph)) == ["n3"]
+    assert list(with_subgraphs(with_numbers(twice()).graph)) == []

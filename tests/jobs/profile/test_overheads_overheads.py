@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.jobs.profile.overheads import CHAINS, LENGTH, Measured, Overhead, fitted, measured_overhead
-from noyau.jobs.profile.session_runs import Bench
+from noyau.jobs.profile.overheads import CHAINS, LENGTH, MeasuredChain, Overhead, fit, measure_overhead
+from noyau.jobs.profile.session_runs import SessionBench
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.comparison import Comparison
 
@@ -17,23 +17,23 @@ def node(tensors: int = 2, extents: int = 0, us: float = 10.0, calls: int = 1, i
     return NodeRuns("n", "Mul", None, [us] * 5, calls, inner, tuple(shapes[:-1]), tuple(shapes[-1:]))
 
 
-def chain_of(planted: Overhead, inputs: int, rank: int, length: int) -> Measured:
+def chain_of(planted: Overhead, inputs: int, rank: int, length: int) -> MeasuredChain:
     """What would be measured if a node took 0.5 us and the profiler added what is planted."""
     one = node(inputs + 1, (inputs + 1) * rank)
     told_s = 0.5e-6 + planted.told_s(one)
     plain_s = 0.5e-6 + planted.entry_s / length
-    return Measured(one, told_s, told_s + planted.after_s + (planted.run_s + planted.entry_s) / length, plain_s)
+    return MeasuredChain(one, told_s, told_s + planted.after_s + (planted.run_s + planted.entry_s) / length, plain_s)
 
 
 def test_what_was_planted_is_found():
-    found = fitted([chain_of(PLANTED, *each, 10**9) for each in CHAINS], chain_of(PLANTED, 1, 0, 1))
+    found = fit([chain_of(PLANTED, *each, 10**9) for each in CHAINS], chain_of(PLANTED, 1, 0, 1))
     for name in ("node_s", "tensor_s", "extent_s", "after_s", "run_s", "entry_s"):
         assert getattr(found, name) == pytest.approx(getattr(PLANTED, name), rel=1e-3), name
 
 
 def test_nothing_is_below_zero():
-    found = fitted(
-        [chain_of(Overhead(-1e-6, -1e-7, -1e-7, -1e-6, 0), *each, 1) for each in CHAINS], Measured(node(), 0, 0, 0)
+    found = fit(
+        [chain_of(Overhead(-1e-6, -1e-7, -1e-7, -1e-6, 0), *each, 1) for each in CHAINS], MeasuredChain(node(), 0, 0, 0)
     )
     assert found == Overhead()
 
@@ -85,7 +85,7 @@ def test_without_nodes_nothing_changes():
 
 def test_it_is_measured_on_chains(near):
     """No time is judged: each node was seen, and none of the parts is below zero."""
-    with Bench(1) as bench:
-        found = measured_overhead(bench)
+    with SessionBench(1) as bench:
+        found = measure_overhead(bench)
     assert min(found.node_s, found.tensor_s, found.extent_s, found.after_s, found.run_s) >= 0
     assert LENGTH > 1

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.errors import OutputError
-from noyau.jobs.profile.record import Memory
+from noyau.jobs.profile.record import NodeMemory
 from tests.jobs.profile.samples import MEMORY, PATHS, at, profile
 
 
@@ -45,8 +45,8 @@ def test_what_is_outside_of_paths_is_by_operator():
 
 def test_the_peak_is_the_most_of_what_is_known():
     assert MEMORY.peak == 70 << 20
-    assert Memory(5, running=7).peak == 7
-    assert Memory(5).peak is None
+    assert NodeMemory(5, running=7).peak == 7
+    assert NodeMemory(5).peak is None
 
 
 def test_it_prints_itself():

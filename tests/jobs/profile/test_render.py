@@ -7,7 +7,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from noyau.jobs.profile.record import Memory
+from noyau.jobs.profile.record import NodeMemory
 from noyau.jobs.profile.render import label, labels, spell_bytes
 from tests.hosts.models import HOSTILE
 from tests.jobs.profile.samples import NODES, OPERATORS, PATHS, at, profile
@@ -109,7 +109,7 @@ def test_a_model_without_paths_says_so():
 
 def test_nothing_at_all_is_shown_too():
     """A model that onnxruntime computes as it opens it."""
-    none = at(sizes={}, nodes=(), operators=(), paths=(), memory=Memory(0), notes=(), run_s=0.0)
+    none = at(sizes={}, nodes=(), operators=(), paths=(), memory=NodeMemory(0), notes=(), run_s=0.0)
     told = shown(replace(profile(), at=(none,)))
     assert "0 run by onnxruntime" in told
     assert "A run takes " in told

@@ -11,7 +11,7 @@ import noyau
 from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.provenance import Provenance
 from noyau.jobs.profile import run as profile_run
-from noyau.jobs.profile.run import Wishes, bindings, profile
+from noyau.jobs.profile.run import ProfileOptions, bindings, profile
 from tests.jobs.profile.near import USUAL
 from tests.small_models import BARE, KINDS, NODE, llama, model_of, plain, twice, value, written
 
@@ -22,11 +22,11 @@ UNFED = ("strings", "sequence in", "any rank")  # inputs that cannot be made up
 @pytest.fixture
 def quick(near, monkeypatch):
     """No process is started, and what the profiler adds is not measured."""
-    monkeypatch.setattr(profile_run, "measured_overhead", lambda bench: USUAL)
+    monkeypatch.setattr(profile_run, "measure_overhead", lambda bench: USUAL)
 
 
 def profiled(model: onnx.ModelProto, folder, **wishes):
-    return profile(written(model, folder), Wishes(budget_s=QUICK, **wishes))
+    return profile(written(model, folder), ProfileOptions(budget_s=QUICK, **wishes))
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_operators_of_subgraphs_and_functions_are_in_the_file(kind, quick, tmp_p
 
 
 def test_an_llama_s_nodes_are_all_known(quick):
-    made = profile(llama("torchscript"), Wishes(budget_s=QUICK, dims={"sequence": 7}))
+    made = profile(llama("torchscript"), ProfileOptions(budget_s=QUICK, dims={"sequence": 7}))
     (at,) = made.at
     assert all(node.stands_for for node in at.nodes)
     assert at.sizes == {"batch": 1, "sequence": 7}
@@ -138,7 +138,7 @@ def test_a_model_that_does_not_run_with_its_inputs(quick, tmp_path):
 )
 def test_wishes_that_mean_nothing(wishes, message, quick, tmp_path):
     with pytest.raises(InputError, match=message):
-        profile(written(plain(), tmp_path), Wishes(**{"budget_s": QUICK, **wishes}))
+        profile(written(plain(), tmp_path), ProfileOptions(**{"budget_s": QUICK, **wishes}))
 
 
 def test_sizes_are_taken_side_by_side():
@@ -158,7 +158,7 @@ def test_one_path_alone(quick, tmp_path):
 
 def test_what_is_told_on_the_way(quick, tmp_path):
     said: list[str] = []
-    profile(written(plain(), tmp_path), Wishes(budget_s=QUICK, dims={"rows": 3}), said.append)
+    profile(written(plain(), tmp_path), ProfileOptions(budget_s=QUICK, dims={"rows": 3}), said.append)
     assert said == [
         "reading model.onnx",
         "measuring what onnxruntime's profiler adds to each node",

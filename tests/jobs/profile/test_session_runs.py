@@ -10,7 +10,7 @@ from onnx import numpy_helper
 
 from noyau.errors import InputError, ModelError, OutputError
 from noyau.hosts.onnxruntime.custom_ops import WEIGHTS
-from noyau.jobs.profile.session_runs import Bench, discarded, parsed, timed_runs, writing
+from noyau.jobs.profile.session_runs import SessionBench, discard, parse, timed_runs, writing
 from noyau.timing.comparison import Comparison
 from tests.jobs.profile.traced import event
 from tests.small_models import BARE, NODE, arrays_for, model_of, twice, value, with_loop, written
@@ -20,7 +20,7 @@ ARRAYS = {"x": np.ones((3, 6), np.float32)}
 
 @pytest.fixture
 def bench(near):
-    with Bench(1) as made:
+    with SessionBench(1) as made:
         yield made
 
 
@@ -53,7 +53,7 @@ def test_weights_are_written_nowhere(bench):
 
 
 def test_what_is_discarded_takes_no_room(tmp_path):
-    with discarded(tmp_path / "w"):
+    with discard(tmp_path / "w"):
         (tmp_path / "w").write_bytes(bytes(4 << 20))  # more than a pipe holds
         assert not (tmp_path / "w").is_file()
     assert list(tmp_path.iterdir()) == []
@@ -64,7 +64,7 @@ def test_an_optimized_model_that_was_not_written(content, tmp_path):
     if content is not None:
         (tmp_path / "o.onnx").write_bytes(content)
     with pytest.raises(OutputError, match=r"did not write its optimized model to .*: is there room for it\? TMPDIR="):
-        parsed(onnx.ModelProto, tmp_path / "o.onnx")
+        parse(onnx.ModelProto, tmp_path / "o.onnx")
 
 
 def test_the_timed_runs_are_the_last_ones():
@@ -86,7 +86,7 @@ def test_a_model_that_onnxruntime_refuses(bench, tmp_path):
 
 
 def test_a_bench_leaves_nothing(near):
-    with Bench(1) as bench:
+    with SessionBench(1) as bench:
         bench.run(twice(), ARRAYS, 0.02)
     assert not bench.folder.exists()
 
@@ -94,7 +94,7 @@ def test_a_bench_leaves_nothing(near):
 def test_nowhere_to_write(near, tmp_path, monkeypatch):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     with pytest.raises(OutputError, match=r"cannot be written to .*: No such file or directory; TMPDIR=FOLDER names"):
-        Bench(1).__enter__()
+        SessionBench(1).__enter__()
     with pytest.raises(OutputError, match="one line"), writing():
         raise OutputError("one line")
 

@@ -4,7 +4,7 @@ import pytest
 
 from noyau.errors import OutputError
 from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, open_session, run
-from noyau.jobs.profile.traces import Event, NodeRuns, nested, node_runs, read_trace
+from noyau.jobs.profile.traces import NodeRuns, TraceEvent, nested, node_runs, read_trace
 from tests.jobs.profile.traced import event, loop, told, written_trace
 from tests.small_models import arrays_for, twice
 
@@ -86,6 +86,6 @@ def test_the_median_has_its_place_within_the_microsecond():
 
 
 def test_tensors_and_extents_are_counted():
-    one = Event("n", "Add", 0, 1, (("float", (2, 3)), ("float", ())), (("float", (2, 3)),))
+    one = TraceEvent("n", "Add", 0, 1, (("float", (2, 3)), ("float", ())), (("float", (2, 3)),))
     (node,) = node_runs([[one]], ())
     assert (node.tensors, node.extents) == (3, 4)

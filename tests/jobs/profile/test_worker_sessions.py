@@ -5,7 +5,7 @@ import pytest
 
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, WEIGHTS, open_session
-from noyau.jobs.profile.worker_sessions import run_once, timed, weighed
+from noyau.jobs.profile.worker_sessions import run_once, time_runs, weigh_runs
 from noyau.workers.array_files import write_arrays
 from tests.small_models import BARE, KINDS, arrays_for, twice, written
 
@@ -13,7 +13,7 @@ from tests.small_models import BARE, KINDS, arrays_for, twice, written
 def opened(model, folder, trace=None):
     path = written(model, folder)
     inputs = write_arrays(arrays_for(model), folder)
-    return timed(path, inputs, folder=None, threads=1, prepacked=True, optimized=True, trace=trace)
+    return time_runs(path, inputs, folder=None, threads=1, prepacked=True, optimized=True, trace=trace)
 
 
 def test_a_session_says_how_long_its_runs_last(tmp_path):
@@ -36,7 +36,7 @@ def test_ends_of_every_kind_run(kind, tmp_path):
 
 
 def test_a_process_is_weighed(tmp_path):
-    steps = weighed(written(twice(), tmp_path), write_arrays(arrays_for(twice()), tmp_path), 1, True)
+    steps = weigh_runs(written(twice(), tmp_path), write_arrays(arrays_for(twice()), tmp_path), 1, True)
     assert list(steps) == ["started", "opened", "opening", "running"]
     assert all(step is not None and step > 1 << 20 for step in steps.values())
     assert steps["opening"] >= steps["opened"]

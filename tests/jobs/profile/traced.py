@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from noyau.jobs.profile.traces import Event, Tensor
+from noyau.jobs.profile.traces import Tensor, TraceEvent
 
 
-def event(name: str, start: int, lasted: int, operator: str = "Mul", outputs: Sequence[Tensor] = ()) -> Event:
-    return Event(name, operator, start, lasted, (("float", (4,)),), tuple(outputs))
+def event(name: str, start: int, lasted: int, operator: str = "Mul", outputs: Sequence[Tensor] = ()) -> TraceEvent:
+    return TraceEvent(name, operator, start, lasted, (("float", (4,)),), tuple(outputs))
 
 
-def loop(start: int = 0) -> list[Event]:
+def loop(start: int = 0) -> list[TraceEvent]:
     """A Loop of two rounds of two nodes each, and a node before and after it: in the order in which they end."""
     return [
         event("n0", start, 5),
@@ -27,7 +27,7 @@ def loop(start: int = 0) -> list[Event]:
     ]
 
 
-def told(one: Event) -> dict[str, Any]:
+def told(one: TraceEvent) -> dict[str, Any]:
     shapes = {
         f"{side}_type_shape": [{element: list(shape)} for element, shape in tensors]
         for side, tensors in (("input", one.inputs), ("output", one.outputs))
@@ -41,7 +41,7 @@ def told(one: Event) -> dict[str, Any]:
     }
 
 
-def written_trace(path: Path, runs: Sequence[Sequence[Event]]) -> Path:
+def written_trace(path: Path, runs: Sequence[Sequence[TraceEvent]]) -> Path:
     """A file of events, a line each, with those of the session around them."""
     events: list[dict[str, Any]] = [{"cat": "Session", "name": "session_initialization", "ts": 1, "dur": 5, "args": {}}]
     for run in runs:
