@@ -107,44 +107,48 @@ def findings_of_runs(
     runs: Sequence[RunResult], lines: LineTable, context: ReportContext
 ) -> tuple[tuple[Finding, ...], tuple[str, ...]]:
     """The findings of all runs of a call, each kind and pair of lines once, and what marks in the text allow."""
-    numbers, words = _Numbers(), {}
-    observations: list[Seen] = []
-    for fault in chain.from_iterable(run.faults for run in runs):
-        site, other = (site_of(lines.at(at), context) for at in (fault.site, fault.other_site))
-        if (
-            site is None and other is not None and fault.kind is FindingKind.RACE
-        ):  # told from the line that is the user's
-            fault, site, other = _from_other_access(fault), other, site
-        if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
-            continue  # one barrier that the compiler has written twice
-        observation = _observation(
-            fault, site or context.entry_site, other, context, numbers, site_of(lines.at(fault.allocation), context)
-        )
-        if all(_merge_key(each) != _merge_key(observation) for each in observations):
-            observations.append(observation)
-            words[observation] = _message(fault, site, other)
-    raced = {_merge_key(each)[1:] for each in observations if each.kind is FindingKind.RACE}
-    observations = [
-        each for each in observations if each.kind is not FindingKind.WRITTEN_TWICE or _merge_key(each)[1:] not in raced
-    ]
-    messages = {kind: lambda each, _: words[each] for kind in _WORDED}
+    numbers = _Numbers()
+    words = _observations(runs, lines, context, numbers)
+    raced = {_merge_key(each)[1:] for each in words if each.kind is FindingKind.RACE}
     freed = {each: text for each, text in words.items() if text and each.kind is FindingKind.OUT_OF_BOUNDS}
+    others = [
+        each
+        for each in words
+        if each not in freed and (each.kind is not FindingKind.WRITTEN_TWICE or _merge_key(each)[1:] not in raced)
+    ]
+    remedies = {kind: text for kind, text in _OF_PROGRAMS.items() if context.language not in kind.remedies}
     route = Route(
         context.language,
         numbers.sites,
         numbers.memories,
         lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
-        {}
-        if context.entry != "main"
-        else {k: v for k, v in _OF_PROGRAMS.items() if context.language not in k.remedies},
-        messages,
+        remedies if context.entry == "main" else {},
+        {kind: lambda each, _: words[each] for kind in _WORDED},
     )
-    plain, allowed = findings_of(
-        (each for each in observations if each not in freed), route, context.op, context.kernel, context.size
-    )
-    worded = {FindingKind.OUT_OF_BOUNDS: lambda each, _: freed[each]}
-    others, more = findings_of(freed, replace(route, messages=worded), context.op, context.kernel, context.size)
-    return tuple(dict.fromkeys([*plain, *others])), tuple(dict.fromkeys([*allowed, *more]))
+    ends = context.op, context.kernel, context.size
+    findings, allowed = findings_of(others, route, *ends)
+    by_words = replace(route, messages={FindingKind.OUT_OF_BOUNDS: lambda each, _: freed[each]})
+    more_findings, more_allowed = findings_of(freed, by_words, *ends)
+    return tuple(dict.fromkeys([*findings, *more_findings])), tuple(dict.fromkeys([*allowed, *more_allowed]))
+
+
+def _observations(
+    runs: Sequence[RunResult], lines: LineTable, context: ReportContext, numbers: _Numbers
+) -> dict[Seen, str]:
+    """The faults of runs, each kind and pair of lines once, with their messages where they have some of their own."""
+    words: dict[tuple[object, ...], tuple[Seen, str]] = {}
+    for fault in chain.from_iterable(run.faults for run in runs):
+        site, other, allocation = (
+            site_of(lines.at(address), context) for address in (fault.site, fault.other_site, fault.allocation)
+        )
+        if site is None and other is not None and fault.kind is FindingKind.RACE:
+            # The library's access comes second: a race is told from the line that is the user's.
+            fault, site, other = _from_other_access(fault), other, site
+        if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
+            continue  # one barrier that the compiler has written twice
+        observation = _observation(fault, site or context.entry_site, other, context, numbers, allocation)
+        words.setdefault(_merge_key(observation), (observation, _message(fault, site, other)))
+    return dict(words.values())
 
 
 def _from_other_access(fault: Fault) -> Fault:
