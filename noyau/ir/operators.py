@@ -90,7 +90,8 @@ class Operator:
 
     def on(self, dtype: DType) -> str:
         """The function that means this one on a dtype: itself, or another where it does not accept the dtype."""
-        return self.name if dtype.kind in self.accepts else self.instead or self.name
+        kind = "float" if dtype.is_float8 else dtype.kind  # values of float8 are cast to float32 first
+        return self.name if kind in self.accepts else self.instead or self.name
 
 
 def has(function: str, fact: Fact) -> bool:
