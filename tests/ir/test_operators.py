@@ -86,6 +86,7 @@ def reference(name):
         "asin": math.asin,
         "acos": math.acos,
         "atan": math.atan,
+        "atan2": math.atan2,
         "sinh": math.sinh,
         "cosh": math.cosh,
         "tanh": math.tanh,
