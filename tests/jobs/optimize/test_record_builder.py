@@ -34,7 +34,7 @@ def planned(tmp_path_factory):
 
 def test_a_record_has_what_is_known(planned):
     case = Outcome("normal numbers", True, 4, kernel=Errors(1.0, 2.0, 1e-7, 2e-7, 4), unfused=Errors(2.0, 3.0, 2e-7))
-    judged = Candidate(planned, Certificate("k", (case,)))
+    judged = Candidate(planned, certificate=Certificate("k", (case,)))
     in_triton = dataclasses.replace(judged, planned=dataclasses.replace(planned, language="triton"))
     made = record(dataclasses.replace(judged, timings=(timing(2, 2e-3),), kept=True))
     assert (made.name, made.places, made.replaces) == (planned.operator, 2, ("Tanh", "Mul", "Sigmoid"))
