@@ -63,7 +63,7 @@ class Expressions(ABC):
 
     @abstractmethod
     def narrow(self, text: str, dtype: DType) -> str:
-        """What the language has computed in a type of its own choice as an operand of its dtype."""
+        """A value that the language has computed in a type of its own choice, as an operand of its dtype."""
 
     @abstractmethod
     def converted(self, operand: Expr, dtype: DType) -> str:
@@ -71,7 +71,7 @@ class Expressions(ABC):
 
     @abstractmethod
     def operate(self, op: DimOp, left: str, right: str) -> str:
-        """What an index is a quotient, a rest, a maximum or a minimum of."""
+        """A quotient, a rest, a maximum or a minimum in an index."""
 
     def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:
         """A call that this language spells in its own way, or None."""

@@ -41,7 +41,7 @@ class Scopes:
 
     @contextmanager
     def block(self) -> Iterator[None]:
-        """What is bound within is forgotten after it."""
+        """A scope: names that are bound within are forgotten after it."""
         self.blocks.append({})
         yield
         self.blocks.pop()

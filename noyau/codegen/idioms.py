@@ -1,4 +1,4 @@
-"""What text may say shorter than statements do, and what it has to say longer."""
+"""Statements that a text joins, and expressions that it names."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
 
 
 def begun_by(statements: Sequence[Statement]) -> int:
-    """How many variables are allocated at once and then stored in, all by one Store; 0 where it is otherwise."""
+    """The number of variables that are allocated at once and then set, all by one Store; 0 where there are none."""
     count = next((at for at, s in enumerate(statements) if not (isinstance(s, Alloc) and is_variable(s))), 0)
     names = tuple(s.name for s in statements[:count] if isinstance(s, Alloc))
     store = statements[count] if count else None
@@ -64,7 +64,7 @@ def inlined(let: Let, store: Statement) -> Store:
 
 
 def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
-    """What the next statement does where the condition of this one, which reads no memory, is false; or nothing."""
+    """The body of the next statement, if that runs where this one, whose condition reads no memory, does not."""
     match this, after:
         case If(condition), If(Call("logical_not", (opposite,)), body) if condition == opposite:
             loads = any(isinstance(expr, Load) for expr in every_expression((Let("", condition),)))

@@ -1,4 +1,4 @@
-"""What the C family and Python spell alike: operators, and Dims as text, for they agree on integers >= 0."""
+"""Spellings that the C family and Python share: operators, and Dims as text, for they agree on integers >= 0."""
 
 from __future__ import annotations
 

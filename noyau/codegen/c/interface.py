@@ -1,4 +1,4 @@
-"""What a runtime asks a C kernel: its sizes from its inputs' shapes, its outputs' shapes, its launches' extents."""
+"""The table of a C kernel for a runtime: sizes from shapes of inputs, shapes of outputs, extents of launches."""
 
 from __future__ import annotations
 
@@ -161,14 +161,14 @@ def item_bytes(kernel: Kernel, launch: Launch) -> Dim:
 
 
 def _intensity(launch: Launch, total: Dim) -> int:
-    """How many times as long as for its bytes a launch takes for its flops, at usual sizes; at least 1."""
+    """The time of the flops of a launch over that of its bytes, at usual sizes; at least 1."""
     with contextlib.suppress(ZeroDivisionError):
         return max(1, round(_flops(launch.body, {}) / max(1, FLOPS_A_BYTE * _usual(total, {}))))
     return 1
 
 
 def _flops(body: Iterable[Statement], known: dict[str, int]) -> int:
-    """What statements compute at usual sizes; `known` are indices that have a name."""
+    """The flops of statements at usual sizes; `known` are indices that have a name."""
     total = 0
     for statement in body:
         match statement:

@@ -184,7 +184,7 @@ class CPrinter(Statements):
         return [f"noyau_give_back({name});" for name in self.rows]
 
     def threads(self, launch: Launch) -> Iterator[str]:
-        """What stands before the loops on threads, then these as one counted loop over the call's items."""
+        """The statements before the loops on threads, then these as one counted loop over the call's items."""
         before, loops, inner = on_threads(launch.body)
         yield from indented(self.block(before))
         self.parallel = bool(loops)

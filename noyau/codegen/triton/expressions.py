@@ -58,7 +58,7 @@ class Lane:
 
 @dataclass(slots=True)
 class Used:
-    """What the text of a file needs above its kernels."""
+    """The functions that the text of a file needs above its kernels."""
 
     functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
     merges: set[tuple[str, DType, bool]] = field(default_factory=set)
@@ -170,7 +170,7 @@ class TritonExpressions(SizeText):
         return f"{text}.to(tl.float32)" if held.dtype in HALVES else text
 
     def again_loaded(self, load: Load, buffer: Buffer) -> str | None:
-        """What was loaded to be folded, loaded once more where that takes less than to hold it; None of other cells."""
+        """A cell that was folded, loaded once more where that takes less than to hold it; None of other cells."""
         if self.passing != WRITTEN or load.buffer not in self.reloaded:
             return None
         with self.pass_of(FOLDED):
@@ -241,7 +241,7 @@ class TritonExpressions(SizeText):
         return f"noyau_load({cells}, {inside}, {near}, {place}, ALIGN, ENDS, {self.keeping(buffer.name, index)})"
 
     def masks(self, index: Shape, where: str | None = None) -> str:
-        """Where a cell may be touched, or nothing where that is everywhere."""
+        """The mask of the cells that may be touched, or nothing where all may."""
         lanes = [self.lanes[name].mask for name in sorted(self.dim_varies(index)) if name in self.lanes]
         looked_up = [self.inside[name] for dim in index for name in sorted(dim.names) if name in self.inside]
         found = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]

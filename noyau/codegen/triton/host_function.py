@@ -289,7 +289,7 @@ class HostFunction(SizeText):
         return str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
 
     def twice(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> str:
-        """What follows the size of a tile that is twice as large for the longest rows."""
+        """The factor of a tile that is twice as large for the longest rows."""
         if not tile.doubled_from:
             return ""
         led = "ALIGN == 1 and " if is_led(tiles) else ""
@@ -375,24 +375,24 @@ def conjunction(condition: Expr) -> list[Expr]:
 
 
 def row_of(launch: Launch) -> Dim:
-    """Where the rows begin that tiles of a launch begin before."""
+    """The begin of the rows that tiles of a launch begin before."""
     lets = [s.value for s in every_statement(launch.body) if isinstance(s, Let) and isinstance(s.value, Index)]
     return next(row for index in lets if (row := led_row(index)) is not None)
 
 
 def row_length(launch: Launch) -> Dim:
-    """How long the rows are that lanes of several cells each cover."""
+    """The length of the rows that lanes of several cells each cover."""
     found = (covered_by(tile, launch) for tile in launch.tiles)
     return next((extent for extents in found for extent in extents), Dim.of(1))
 
 
 def length_of(tile: Tile, launch: Launch) -> Dim:
-    """How long what a tile of a launch covers is; the rows, where its loops are of full tiles alone."""
+    """The length of the loops that a tile of a launch covers; of the rows, where its loops are of full tiles alone."""
     return next(covered_by(tile, launch), None) or row_length(launch)
 
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
-    """What a tile of a launch covers, or its tiles together do."""
+    """The lengths of the loops that a tile of a launch covers."""
     aligned = [one.size - 1 for one in launch.tiles if one.policy is TilePolicy.ALIGNMENT]
     for one, rest in covered_in(launch):
         if one == tile:

@@ -283,7 +283,7 @@ class TritonPrinter(LaunchMemory):
         del said.lanes[variable]
 
     def led(self, variable: str, lead: str, at: Dim, end: Dim) -> Led:
-        """What is to be known of a tile that begins `lead` cells before a row."""
+        """The masks and places of a tile that begins `lead` cells before a row."""
         said, lane, row = self.said, self.said.lanes[variable], self.leads[lead]
         name, before, extent = said.names.atom(lead), said.dim(at + Dim.of(lead)), said.dim(end)
         assert lane.mask is not None

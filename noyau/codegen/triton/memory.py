@@ -1,4 +1,4 @@
-"""What a launch being printed in Triton holds: lines, the names of values, and memory, which is blocks of values."""
+"""The state of a launch being printed in Triton: lines, the names of values, and memory, which is blocks of values."""
 
 from __future__ import annotations
 

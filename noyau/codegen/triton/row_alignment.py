@@ -1,5 +1,5 @@
-"""What texts of language `triton` say of rows: cells that begin at no multiple of 16 bytes, and how many programs share
-a row."""
+"""Functions of texts of language `triton` for rows: those that begin at no multiple of 16 bytes, and
+those that are loaded twice."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the text of a launch has to know of its tiles before it is printed."""
+"""Facts about the tiles of a launch that its text depends on."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def merged_memory(body: Iterable[Statement]) -> frozenset[str]:
 
 
 def led_row(index: Index) -> Dim | None:
-    """Where a row begins, of the number of cells before it at which 16 bytes do; None of other indices."""
+    """The begin of a row, of the number of cells before it at which 16 bytes begin; None of other indices."""
     match index:
         case Index(Dim((((DimOp("mod", row),), 1),)), alignment=Tile()):
             return row
@@ -67,8 +67,8 @@ def rounds_apart(launch: Launch) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """When every cell of a tile is inside: where `whole` is a multiple of each of `steps`, or, where there are none,
-    the size of the tile; and, with `led`, rows are aligned."""
+    """The condition that every cell of a tile is inside: where `whole` is a multiple of each of `steps`, or, where
+    there are none, the size of the tile; and, with `led`, rows are aligned."""
 
     whole: Dim
     steps: tuple[Dim, ...]
@@ -115,7 +115,7 @@ def _even(rest: Dim, tile_sizes: Collection[str]) -> Even | None:
 
 
 def bytes_of_round(kernel: Kernel, loop: Loop) -> Dim | None:
-    """How many bytes of buffers the tiles of one round of a loop load; None where it loads none."""
+    """The bytes of buffers that the tiles of one round of a loop load; None where it loads none."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
     found: dict[str, Dim] = {}
 

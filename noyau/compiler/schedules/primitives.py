@@ -174,7 +174,7 @@ def bind(statements: Statements, count: int) -> Statements:
 
 
 def lone_loops(statements: Statements) -> int:
-    """How many loops stand alone in each other from the outside in."""
+    """The number of loops that stand alone in each other, from the outside in."""
     return len(chain(statements)[0])
 
 
@@ -239,7 +239,7 @@ def loads_of(body: Statements) -> list[Load]:
 
 
 def stride_of(access: Load | Store, variable: str) -> Dim:
-    """How far the load, or the store, moves when a variable moves by one, where that is a polynomial.
+    """The distance by which a load or a store moves when a variable moves by one, where that is a polynomial.
 
     Of a buffer with strides as if the cells along its last axis lay side by side, and its other strides had names: that
     an array was sliced tells nothing of which of its axes is the short one."""

@@ -134,7 +134,7 @@ def _woken(number: int, frame: FrameType | None) -> None:
 
 
 def _ended(children: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Those of some processes that have ended, each with its status."""
+    """The processes that have ended, each with its status."""
     for child in children:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:

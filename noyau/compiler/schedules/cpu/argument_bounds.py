@@ -1,4 +1,4 @@
-"""What is known of the size of arguments: x - m, where m is the largest of the x, is never above 0.
+"""Bounds of arguments: x - m, where m is the largest of the x, is never above 0.
 
 Of such an argument e^x needs no care for what overflows, which is a fifth of its instructions. And what is summed of
 all such e^x of a row is 1 at least, for m is one of the x: the share of one of them in the sum is a product with the
@@ -33,7 +33,7 @@ class _Scope:
         return replace(self, loops={**self.loops, **dict(loops)})
 
     def value(self, expr: Expr) -> Expr:
-        """What a name stands for."""
+        """The value of a name."""
         return self.lets[expr.name].value if isinstance(expr, Var) and expr.name in self.lets else expr
 
 
@@ -110,7 +110,7 @@ def _is_share(part: Expr, whole: Expr, scope: _Scope) -> bool:
 
 
 def _largest(expr: Expr, scope: _Scope) -> Expr | None:
-    """What m is called in an e^(x - m) that is known to be of nothing above 0 in this scope."""
+    """The name of m in an e^(x - m) that is known to be of nothing above 0 in this scope."""
     match scope.value(expr):
         case Call("exp", (operand,)) if _is_below_largest(operand, scope):
             difference = scope.value(operand)

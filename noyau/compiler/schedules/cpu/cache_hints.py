@@ -69,8 +69,8 @@ def fetch_ahead(kernel: Kernel) -> Kernel:
 
 @dataclass(frozen=True, slots=True)
 class _Next:
-    """What may be fetched: rows of inputs, one further in the loop `thread`; `folds`: in which fold, where no pass over
-    an input computes."""
+    """Candidates of prefetches: rows of inputs, one further in the loop `thread`; `folds`: in which fold, where no
+    pass over an input computes."""
 
     thread: str
     inputs: Mapping[str, Buffer]
@@ -184,7 +184,7 @@ def further(index: Shape, cells: DimLike) -> Shape:
 
 @dataclass(frozen=True, slots=True)
 class NextRow:
-    """Where the next row of an input begins, and how long it is, in cells."""
+    """The begin of the next row of an input, and its length in cells."""
 
     buffer: Buffer
     start: Shape
@@ -267,8 +267,8 @@ def _in_tiles(body: Statements) -> Statements:
 
 @dataclass(frozen=True, slots=True)
 class _Around:
-    """What is written around the caches, what is read next, the most that a length with a name is, and the dtypes of
-    memory of the thread."""
+    """The outputs that are written around the caches, the rows that are read next, the most that a length with a name
+    is, and the dtypes of memory of the thread."""
 
     outputs: Mapping[str, Buffer]
     least_bytes: int

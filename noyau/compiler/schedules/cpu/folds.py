@@ -161,7 +161,7 @@ def in_blocks(fold: Fold, size: int, variable: str) -> tuple[Dim, Statements, Fo
 
 
 def _step(fold: Fold, size: int) -> int:
-    """How many rounds of the outermost loop take in about `size` values."""
+    """The rounds of the outermost loop that take in about `size` values."""
     inner = product(count for _, count in fold.loops[1:])
     return size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
 

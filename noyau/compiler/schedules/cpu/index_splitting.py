@@ -67,7 +67,7 @@ def _is_worth(loop: Loop) -> bool:
 
 
 def _change(expr: Expr, variable: str) -> Change | None:
-    """Where a comparison of places changes, if it does once as a variable grows by one a round."""
+    """The round in which a comparison of places changes, if it does once as a variable grows by one a round."""
     match expr:
         case Call("less", (Index(left), Index(right))):
             below = left - right

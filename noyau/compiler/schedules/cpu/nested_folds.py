@@ -152,7 +152,7 @@ def _rows_beside(rows: Sequence[Loop], parts: Sequence[Statement | _Pass]) -> St
 
 
 def _kept(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> dict[Load, Load]:
-    """What inner folds read of a row alone, and where it is kept in memory of the thread."""
+    """The loads of inner folds that depend on a row alone, each with its place in memory of the thread."""
     around, extents, kept = {row.var for row in rows}, _extents(parts), dict[Load, Load]()
     for load in dict.fromkeys(load for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)):
         own = tuple(_names(load) - around)
@@ -162,7 +162,7 @@ def _kept(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> dict[Load
 
 
 def _extents(parts: Sequence[Statement | _Pass]) -> dict[str, Dim]:
-    """How long each loop of an inner fold is, where sizes tell."""
+    """The length of each loop of an inner fold, where sizes give it."""
     folds = [fold for part in parts if isinstance(part, _Pass) for fold in folds_of(part.steps)]
     found = {name: extent for fold in folds for name, extent in fold.loops}
     return {name: extent for name, extent in found.items() if not any(n.startswith("#") for n in extent.names)}

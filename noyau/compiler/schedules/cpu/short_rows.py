@@ -97,7 +97,7 @@ def has_loops(loop: Loop) -> bool:
 
 
 def _lengths(inner: Statements) -> list[Dim]:
-    """How many cells each pass over a row has."""
+    """The cells of each pass over a row."""
     folds = [expr for expr in every_expression(inner) if isinstance(expr, Fold)]
     loops = [s.extent for s in every_statement(inner) if isinstance(s, Loop)]
     return [*loops, *(product(extent for _, extent in fold.loops) for fold in folds)]

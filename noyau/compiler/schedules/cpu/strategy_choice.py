@@ -1,4 +1,4 @@
-"""Which strategy a lowered kernel takes, told from its loops, its folds and how its loads run through memory."""
+"""Choice of the strategy that a lowered kernel takes, by its loops, its folds and how its loads run through memory."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from noyau.ir.walk import every_statement, rewrite
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a schedule may choose: how many partial states a fold has, 0 for as many as suit its length, whether a row
+    """Choices of a schedule: how many partial states a fold has, 0 for as many as suit its length, whether a row
     is kept, from how many bytes on an output is written around the caches, 0 for never, whether short rows, where
     it is not known that there are none, have a launch of their own, whether a lane does two cells of bfloat16,
     whether what goes through memory of the thread first is worth it: long computations in stages, and tiles of any

@@ -107,7 +107,7 @@ def _tiled(body: Statements, variable: str, tile: int) -> Statements:
 
 
 def _until(body: Statements, variable: str) -> int:
-    """How many lone loops there are up to that over a variable, with it; all lone ones if it is not among them."""
+    """The number of lone loops up to that over a variable, with it; all lone ones if it is not among them."""
     count, inner = 0, body
     while len(inner) == 1 and isinstance(inner[0], Loop):
         count += 1

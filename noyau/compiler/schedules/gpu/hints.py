@@ -51,7 +51,7 @@ def _hints(kernel: Kernel, launch: Launch) -> Hints:
 
 
 def depth_of(body: Iterable[Statement]) -> int:
-    """How many tiles stand in each other at most; at least 1."""
+    """The greatest depth of tiles that stand in each other; at least 1."""
 
     def deepest(statements: Iterable[Statement]) -> int:
         most = 0

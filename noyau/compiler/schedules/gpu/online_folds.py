@@ -142,7 +142,7 @@ def _origin(fold: Fold, value: Expr, variable: str) -> tuple[str, tuple[Dim, ...
 
 
 def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -> Statements:
-    """What leaves the results of both folds under their names."""
+    """Statements that leave the results of both folds under their names."""
     variable, extent = pair.folds[1].loops[0]
     number, lane = f"{variable}t", f"#lane_{pair.first.name}"
     if pair.mean:
@@ -163,7 +163,7 @@ def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -
 
 
 def of_tile(pair: Pair, tile: Tile, start: Dim, lead: Dim) -> tuple[Statements, State, tuple[Expr, ...]]:
-    """What computes both folds over the tile that begins at `start`; the state of which they are parts; these."""
+    """Statements that compute both folds over the tile from `start` on; the state of both; its parts."""
     first, second = pair.folds
     variable, extent = second.loops[0]
     here, taken = f"{pair.first.name}.here", f"{pair.second.name}.here"
@@ -191,7 +191,7 @@ def pairs_in(inner: Statements) -> list[Pair]:
 
 
 def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
-    """What is taken off in a tile: its largest value, but not an infinity; the state, and its first part."""
+    """The shift of a tile: its largest value, but not an infinity; the state, and its first part."""
     call, like, most = Symbolic().call, Symbolic().like, Var(here, F32)
     off = Let(f"{here}.shift", call("where", call("equal", most, like(-inf, most)), like(0.0, most), most))
     names = (f"{pair.first.name}.top", f"{pair.second.name}.scaled")
@@ -199,7 +199,7 @@ def _exponentials(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[
 
 
 def _moments(pair: Pair, here: str, count: Dim) -> tuple[Let, State, tuple[Expr, ...]]:
-    """What is taken off in a tile: its mean; the state, and its first two parts."""
+    """The shift of a tile: its mean; the state, and its first two parts."""
     cells, some = (Call("cast", (Index(dim),), F32) for dim in (count, maximum(Dim.of(1), count)))
     off = Let(f"{here}.mean", Symbolic().call("divide", Var(here, F32), some))
     names = tuple(f"{pair.second.name}.{part}" for part in ("count", "mean", "spread"))

@@ -65,8 +65,8 @@ LINE = 16  # bytes that a thread moves at once
 
 
 def lead_of(kernel: Kernel, loops: Sequence[Loop], inner: Sequence[Statement]) -> Lead:
-    """Where the tiles of a row begin, whose statements these are, in these loops: before the row that most of its bytes
-    lie in; NO_LEAD where all such rows begin at multiples of 16 bytes, or each in the midst of another."""
+    """The begin of the tiles of a row, whose statements these are, in these loops: before the row that most of its
+    bytes lie in; NO_LEAD where all such rows begin at multiples of 16 bytes, or each in the midst of another."""
     buffers, around = {buffer.name: buffer for buffer in kernel.buffers}, {loop.var for loop in loops}
     rows: dict[Dim, dict[str, int]] = {}
     for buffer, base in _rows(buffers, inner):
@@ -96,7 +96,7 @@ def _moves(atom: object) -> bool:
 
 
 def _rows(buffers: dict[str, Buffer], inner: Sequence[Statement]) -> Iterator[tuple[Buffer, Dim]]:
-    """Where the rows begin that loops and folds run along, one cell after the other."""
+    """The begins of the rows that loops and folds run along, one cell after the other."""
     for statement in every_statement(inner):
         if isinstance(statement, Loop):
             yield from _along(buffers, statement.var, statement.body)
@@ -161,7 +161,7 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
 
 
 def _tile(inner: Statements, passed: Statements) -> Tile:
-    """What a row is read in, where it is read in tiles one after the other."""
+    """The tile of a row that is read in tiles, one after the other."""
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
     once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
@@ -185,7 +185,7 @@ def _can_hold(inner: Statements, passed: Statements) -> Asked:
 
 
 def _kept(inner: Statements, passed: Statements) -> int:
-    """How many cells of a row a program holds at most: fewer where none of them is written, and one pass is enough."""
+    """The most cells of a row that a program holds: fewer where none of them is written, and one pass is enough."""
     return min(KEPT, READ) if passed != inner and not any(isinstance(s, Loop) for s in inner) else KEPT
 
 
@@ -212,7 +212,7 @@ def _fits(inner: Statements, most: int) -> Asked:
 
 
 def _beside(inner: Statements) -> Tile:
-    """How many rows lie side by side in a tile."""
+    """The tile of rows that lie side by side."""
     folds = folds_in(*inner)
     if not folds:
         return PIECES

@@ -92,7 +92,7 @@ class Both:
 
     @property
     def states(self) -> list[State]:
-        """Those of the folds."""
+        """The states of the folds."""
         return [state_of(fold, name, wide=False) for name, fold in self.folds]
 
 
@@ -210,7 +210,7 @@ def _known(expr: Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr], name
 
 
 def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
-    """What is known of a row under the place where it is loaded from, or stored."""
+    """The values of a row, by the cells that they are loaded from or stored in."""
     found: dict[tuple[str, tuple[Dim, ...]], Expr] = {}
     for statement in statements:
         match statement:
@@ -257,7 +257,7 @@ def _with_scratch(kernel: Kernel, states: Sequence[State], shape: tuple[Dim, ...
 
 
 def _merging(both: Both, parts: Loop, left: Sequence[State]) -> Launch:
-    """What merges the states of parts, and goes on."""
+    """Merge the states of parts, and go on."""
     last = both.across
     cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
     taken = [
@@ -370,7 +370,7 @@ def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tupl
 
 
 def _finished(both: Both) -> Statements:
-    """What follows from the sums of a column, whose states are in memory, in the words of the cells."""
+    """The statements after the sums of a column, whose states are in memory, over the variables of the cells."""
     pairs = zip(both.folds, both.states, strict=True)
     lets = [Let(name, state.result(ZERO, fold.dtype)) for (name, fold), state in pairs]
     return substitute((*both.before, *lets, *both.after), {both.across.var: Dim.of(both.cells.var)})

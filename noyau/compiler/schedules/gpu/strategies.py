@@ -1,4 +1,4 @@
-"""Which strategy a lowered kernel takes on a GPU, told from its loops, its folds and the strides of its loads.
+"""Choice of the strategy that a lowered kernel takes on a GPU, by its loops, its folds and the strides of its loads.
 
 Maps on a GPU: each cell in one tile of one program.
 

@@ -83,7 +83,7 @@ def with_tiles(kernel: Kernel) -> Kernel:
 
 
 def ceiling(extent: Dim, step: Dim) -> Dim:
-    """How many steps cover an extent."""
+    """The number of steps that cover an extent."""
     return (extent + step - 1) // step
 
 
@@ -115,7 +115,7 @@ def peeled(loop: Loop, extent: Dim, tile: Tile) -> Statements:
 
 
 def _tile_of_round(number: str, count: Dim, turned: bool) -> tuple[Statements, Dim]:
-    """Which tile a round of a loop over tiles computes."""
+    """The number of the tile that a round of a loop over tiles computes, and the Let that gives it."""
     if not turned:
         return (), Dim.of(number)
     return (Let(f"{number}_back", Index(count - 1 - Dim.of(number))),), Dim.of(f"{number}_back")
@@ -172,7 +172,7 @@ def taken_of(
 
 
 def folded(fold: Fold, name: str, tile: Tile, start: Dim, lead: Dim) -> Statements:
-    """What leaves a fold over the cells of one tile under its name."""
+    """Statements that leave a fold over the cells of one tile under its name."""
     if lead != ZERO:
         loops, state = gathered_in(fold, name, tile, lead=lead, start=start)
         return (*loops, Let(name, state.result(ZERO, fold.dtype)))
@@ -194,7 +194,7 @@ def merged_in(
 
 @dataclass(frozen=True, slots=True)
 class FoldCells:
-    """What a fold takes in: the loops, what each of their rounds computes, and the state that it gives."""
+    """The values of a fold: the loops, the statements of a round, and the state that it gives."""
 
     loops: Sequence[tuple[str, Dim]]
     body: Statements
@@ -206,7 +206,7 @@ class FoldCells:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """How values are taken in: memory, the loop over tiles of them, and what leaves their state."""
+    """A pass over values: memory, the loop over their tiles, and the statements that leave their state."""
 
     before: Statements
     passed: Statement
@@ -275,7 +275,7 @@ def partial(
 
 
 def merged_parts(fold: Fold, name: str, parts: tuple[Expr, ...], chunks: Loop, tile: Tile) -> Taken:
-    """What merges the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
+    """Merge the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
     total = state_of(fold, name, wide=True)
     casts = tuple(v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(parts, total.dtypes, strict=True))
     merged = taken_in(FoldCells(((chunks.var, chunks.extent),), chunks.body, casts), total, name, tile)
@@ -283,7 +283,7 @@ def merged_parts(fold: Fold, name: str, parts: tuple[Expr, ...], chunks: Loop, t
 
 
 def offset_of(buffer: Buffer, index: Shape) -> Dim:
-    """How many cells into a buffer a cell lies."""
+    """The offset of a cell in its buffer, in cells."""
     if buffer.strides is not None:
         return sum((at * step for at, step in zip(index, buffer.strides, strict=True)), ZERO)
     (offset,) = index or (ZERO,)
