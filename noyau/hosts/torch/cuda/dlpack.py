@@ -40,11 +40,11 @@ def wait_for(stream: int | None) -> None:
         torch.cuda.current_stream().wait_stream(torch.cuda.ExternalStream(stream))
 
 
-def give_back(result: Any, like: Any) -> Any:
+def return_like(result: Any, like: Any) -> Any:
     """Results as arrays of the package of `like`, on the same memory; as tensors where it takes none, or lacks the
     dtype."""
     if isinstance(result, tuple):
-        return tuple(give_back(each, like) for each in result)
+        return tuple(return_like(each, like) for each in result)
     top = type(like).__module__.partition(".")[0]
     taken = getattr(sys.modules.get(top), "from_dlpack", None)
     if top in ("numba", "numba_cuda"):
