@@ -118,11 +118,11 @@ def test_another_process_tells_the_same(tmp_path: Path) -> None:
     file = tmp_path / "told.py"
     file.write_text(
         "import ctypes, math, operator, sys\nimport numpy as np\n"
-        "from noyau.kernels.closure_fingerprint import told_of\n"
+        "from noyau.kernels.closure_fingerprint import fingerprint\n"
         "table, kinds = np.arange(4), {'a': (1, 2.5), 'b': np.float32}\n"
         "class K:\n    def __call__(self, x): return math.exp(x)\nk = K()\n"
         "def f(x, y=operator.add): return k(x) + table + kinds['a'][0] + np.exp(x)\n"
-        "sys.stdout.write(told_of(f) + told_of(k) + told_of(np.add) + told_of(operator.add))\n"
+        "sys.stdout.write(fingerprint(f) + fingerprint(k) + fingerprint(np.add) + fingerprint(operator.add))\n"
     )
     runs = [subprocess.run([sys.executable, file], capture_output=True, text=True, check=True) for _ in range(2)]
     assert runs[0].stdout == runs[1].stdout

@@ -30,7 +30,7 @@ def test_an_op_that_is_one_kernel_is_lowered_as_one_and_not_on_the_way_there(mon
         return out
 
     lowered = []
-    monkeypatch.setattr(partition_cut, "planned_kernel", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
+    monkeypatch.setattr(partition_cut, "kernel_of_graph", lambda graph: lowered.append(graph) or lower(graph, "kernel"))
     made = generated(powers, numbers(5)).program
     assert made.single is not None
     largest = max(len(graph.nodes) for graph in lowered)
