@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import ModelError, NoyauError, UnsupportedError
-from noyau.frontends.onnx import Imported, import_model
+from noyau.frontends.onnx import ImportedModel, import_model
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.graph_verifier import check
@@ -127,7 +127,7 @@ def _array(value: Any) -> Any:
 
 
 def _differ(
-    case: Any, imported: Imported, execute: Execute, inputs: Mapping[str, Any], outputs: list[Any]
+    case: Any, imported: ImportedModel, execute: Execute, inputs: Mapping[str, Any], outputs: list[Any]
 ) -> str | None:
     """What is wrong with the outputs, or None."""
     given = {node.output for node in imported.graph.inputs}

@@ -16,7 +16,7 @@ from noyau.codegen import cmath
 from noyau.codegen.language import GENERATIONS
 from noyau.codegen.numpy import printer as numpy_printer
 from noyau.codegen.onnx import printer as onnx_printer
-from noyau.codegen.onnx.emitter import Writer
+from noyau.codegen.onnx.emitter import NodeWriter
 from noyau.codegen.tables import SCALARS
 from noyau.compiler.autodiff.functions import formula_texts
 from noyau.compiler.autodiff.reductions import WORDS
@@ -214,7 +214,7 @@ def _as_numpy(graph: Graph) -> object:
 
 def _as_onnx(graph: Graph) -> object:
     names = {name: name for name in (*(node.output for node in graph.inputs), *graph.outputs)}
-    return onnx_printer.spell(graph, Writer(), names)
+    return onnx_printer.spell(graph, NodeWriter(), names)
 
 
 def _derivatives() -> Iterator[tuple[str, ...]]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.language import GENERATIONS, LANGUAGES
-from noyau.codegen.onnx.emitter import Writer
+from noyau.codegen.onnx.emitter import NodeWriter
 from noyau.codegen.onnx.printer import spell
 from noyau.codegen.plan import digest
 from noyau.compiler.lowering.names import identifier
@@ -208,7 +208,7 @@ class _Maker:
     wanted: Specialization
     graph: Graph
     target: str
-    writer: Writer = field(default_factory=Writer)
+    writer: NodeWriter = field(default_factory=NodeWriter)
 
     def __post_init__(self) -> None:
         ends = [node.output for node in self.graph.inputs] + list(self.graph.outputs)

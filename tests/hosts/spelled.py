@@ -9,7 +9,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from noyau.codegen.onnx.emitter import Writer
+from noyau.codegen.onnx.emitter import NodeWriter
 from noyau.codegen.onnx.printer import spell
 from noyau.dtypes import DType
 from noyau.frontends.onnx import import_model
@@ -33,7 +33,7 @@ def names_in(graph: Graph) -> dict[str, str]:
 def spelled(graph: Graph, opset: int = 18) -> onnx.ModelProto:
     """The model of a graph; it is one by onnx's own rules."""
     called = names_in(graph)
-    writer = Writer(taken=set(called.values()))
+    writer = NodeWriter(taken=set(called.values()))
     spell(graph, writer, called)
     proto = onnx.GraphProto()
     inputs = [value_info(proto, called[node.output], value_type(node)) for node in graph.inputs]

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from itertools import zip_longest
 
-from noyau.codegen.numpy.terms import AND, ATOM, COMPARE, OR, PLUS, POWER, TIMES, UNARY, XOR, Term, numpy_name
+from noyau.codegen.numpy.terms import AND, ATOM, COMPARE, OR, PLUS, POWER, TIMES, UNARY, XOR, NumpyTerm, numpy_name
 from noyau.dtypes import HALVES, DType
 from noyau.functions import OF_TABLE
 from noyau.ir.dims import Dim, Shape
@@ -30,52 +30,55 @@ CALLS = {
 }
 
 
-def map_term(function: str, operands: Sequence[Term], node: Node, source: DType) -> Term:
+def map_term(function: str, operands: Sequence[NumpyTerm], node: Node, source: DType) -> NumpyTerm:
     """A scalar function of operands that broadcast; `source` is the dtype of the last one."""
     if function == "cast":
         return cast_term(operands[0], source, node.dtype)
     if function in ("identity", "rounded"):
         return operands[0]
-    terms, shape = _typed(list(operands), function == "where"), broadcast([term.shape for term in operands])
+    terms, shape = (
+        _with_typed_operand(list(operands), function == "where"),
+        broadcast([term.shape for term in operands]),
+    )
     if source is DType.BOOL and INFIX.get(function, ("", ""))[1] == COMPARE:  # x == True reads as a mistake
-        terms = [Term(term.typed or term.text, ATOM if term.number else term.level, term.shape) for term in terms]
+        terms = [NumpyTerm(term.typed or term.text, ATOM if term.number else term.level, term.shape) for term in terms]
     if function in ("divide", "power") and not source.is_float:
-        return _called(CALLS[function], terms, shape)
+        return _call_term(CALLS[function], terms, shape)
     match function, [term.within(ATOM) for term in terms]:
         case "negative", _:
-            return Term(f"-{terms[0].within(UNARY)}", UNARY, shape)
+            return NumpyTerm(f"-{terms[0].within(UNARY)}", UNARY, shape)
         case "power", [base, exponent]:
             sign = "**" if re.fullmatch(r"\w+", base) and re.fullmatch(r"\w+", exponent) else " ** "  # as ruff has it
-            return Term(f"{base}{sign}{exponent}", POWER, shape)
+            return NumpyTerm(f"{base}{sign}{exponent}", POWER, shape)
         case "reciprocal", [x]:
-            return Term(f"1 / {x}", TIMES, shape)
+            return NumpyTerm(f"1 / {x}", TIMES, shape)
         case "rsqrt", _ if node.dtype in HALVES:
             wide = f'1 / np.sqrt(cast({terms[0].text}, "f32"))'
-            return Term(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
+            return NumpyTerm(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
         case "rsqrt", _:
-            return Term(f"1 / np.sqrt({terms[0].text})", TIMES, shape)
+            return NumpyTerm(f"1 / np.sqrt({terms[0].text})", TIMES, shape)
         case _ if function in INFIX:
             sign, level = INFIX[function]
             left, right = terms[0].within(level + (level == COMPARE)), terms[1].within(level + 1)
-            return Term(f"{left} {sign} {right}", level, shape)
+            return NumpyTerm(f"{left} {sign} {right}", level, shape)
         case _:
-            return _called(CALLS[function], terms, shape)
+            return _call_term(CALLS[function], terms, shape)
 
 
-def cast_term(operand: Term, source: DType, target: DType) -> Term:
+def cast_term(operand: NumpyTerm, source: DType, target: DType) -> NumpyTerm:
     """A value in another dtype: floats stay as wide as they are where the truth is asked for, integers never."""
     text = operand.typed or operand.text
     if source is target:
         return operand
     if target is DType.BOOL:
-        array = Term(text, ATOM, ()) if operand.number else operand
-        return Term(f"{array.within(COMPARE + 1)} != 0", COMPARE, operand.shape)
+        array = NumpyTerm(text, ATOM, ()) if operand.number else operand
+        return NumpyTerm(f"{array.within(COMPARE + 1)} != 0", COMPARE, operand.shape)
     if operand.number and target in (DType.F32, DType.F64) and not source.is_float:
-        return Term(operand.text, operand.level, (), f'cast({operand.text}, "{target.value}")')
+        return NumpyTerm(operand.text, operand.level, (), f'cast({operand.text}, "{target.value}")')
     if target.is_float:
-        return Term(f'cast({text}, "{target.value}")', ATOM, operand.shape)
+        return NumpyTerm(f'cast({text}, "{target.value}")', ATOM, operand.shape)
     inner = text if operand.number else operand.within(ATOM)
-    return Term(f"{inner}.astype({numpy_name(target)})", ATOM, operand.shape)
+    return NumpyTerm(f"{inner}.astype({numpy_name(target)})", ATOM, operand.shape)
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
@@ -84,36 +87,36 @@ def broadcast(shapes: Sequence[Shape]) -> Shape:
     return tuple(next((dim for dim in axis if dim != ONE), ONE) for axis in axes)[::-1]
 
 
-def _typed(terms: list[Term], chooses: bool) -> list[Term]:
+def _with_typed_operand(terms: list[NumpyTerm], chooses: bool) -> list[NumpyTerm]:
     """The operands, one of them of the dtype, which NumPy then gives to the numbers; a condition apart."""
     first = int(chooses)
     if all(term.number for term in terms[first:]):
-        terms[first] = Term(terms[first].typed, ATOM, ())
+        terms[first] = NumpyTerm(terms[first].typed, ATOM, ())
     if chooses and terms[0].number:
-        terms[0] = Term(terms[0].typed, ATOM, ())
+        terms[0] = NumpyTerm(terms[0].typed, ATOM, ())
     return terms
 
 
-def _called(name: str, terms: Sequence[Term], shape: Shape) -> Term:
-    return Term(f"{name}({', '.join(term.text for term in terms)})", ATOM, shape)
+def _call_term(name: str, terms: Sequence[NumpyTerm], shape: Shape) -> NumpyTerm:
+    return NumpyTerm(f"{name}({', '.join(term.text for term in terms)})", ATOM, shape)
 
 
-def reduce_term(kind: Reduce, operand: Term, source: Node, node: Node, *, kept: bool) -> Term:
+def reduce_term(kind: Reduce, operand: NumpyTerm, source: Node, node: Node, *, kept: bool) -> NumpyTerm:
     """A reduction of a whole value; `kept`: its axes stay, of length 1."""
-    shape = _reduced_shape(kind, source, node, kept)
+    shape = _shape_after_reduce(kind, source, node, kept)
     where, keep = _axes(kind.axes, len(source.shape)), ", keepdims=True" if kept else ""
     filled = all((source.shape[axis].constant or 0) > 0 for axis in kind.axes)
     method = _method(kind.monoid, source.dtype, filled, len(kind.axes) == 1)
     if method is None:
-        return Term(f'reduce("{kind.monoid}", {operand.text}, {where}{keep})', ATOM, shape)
+        return NumpyTerm(f'reduce("{kind.monoid}", {operand.text}, {where}{keep})', ATOM, shape)
     name, extra = method
     if source.dtype in HALVES and name in ("sum", "prod"):
         wide = f'cast({operand.text}, "f32").{name}({where}{keep})'
-        return Term(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
-    return Term(f"{operand.within(ATOM)}.{name}({where}{keep}{extra})", ATOM, shape)
+        return NumpyTerm(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
+    return NumpyTerm(f"{operand.within(ATOM)}.{name}({where}{keep}{extra})", ATOM, shape)
 
 
-def _reduced_shape(kind: Reduce, source: Node, node: Node, kept: bool) -> Shape:
+def _shape_after_reduce(kind: Reduce, source: Node, node: Node, kept: bool) -> Shape:
     if not kept:
         return node.shape
     return tuple(ONE if axis in kind.axes else dim for axis, dim in enumerate(source.shape))
@@ -143,19 +146,19 @@ def _method(monoid: str, dtype: DType, filled: bool, single: bool) -> tuple[str,
             return None
 
 
-def scan_term(kind: Scan, operand: Term, source: Node) -> Term:
+def scan_term(kind: Scan, operand: NumpyTerm, source: Node) -> NumpyTerm:
     """A running result along an axis."""
     plain = kind.monoid == "sum" and source.dtype in (DType.F32, DType.F64, DType.I64)
     where = "-1" if kind.axis == len(source.shape) - 1 else str(kind.axis)
     if plain and not kind.exclusive and not kind.reverse:
-        return Term(f"{operand.within(ATOM)}.cumsum({where})", ATOM, source.shape)
+        return NumpyTerm(f"{operand.within(ATOM)}.cumsum({where})", ATOM, source.shape)
     flags = "".join(f", {name}=True" for name in ("exclusive", "reverse") if getattr(kind, name))
-    return Term(f'scan("{kind.monoid}", {operand.text}, {where}{flags})', ATOM, source.shape)
+    return NumpyTerm(f'scan("{kind.monoid}", {operand.text}, {where}{flags})', ATOM, source.shape)
 
 
-def contract_term(equation: str, operands: Sequence[Term], node: Node) -> Term:
+def contract_term(equation: str, operands: Sequence[NumpyTerm], node: Node) -> NumpyTerm:
     """An einsum; short floats are summed in float32."""
     if node.dtype not in HALVES:
-        return Term(f'np.einsum("{equation}", {", ".join(term.text for term in operands)})', ATOM, node.shape)
+        return NumpyTerm(f'np.einsum("{equation}", {", ".join(term.text for term in operands)})', ATOM, node.shape)
     wide = ", ".join(f'cast({term.text}, "f32")' for term in operands)
-    return Term(f'cast(np.einsum("{equation}", {wide}), "{node.dtype.value}")', ATOM, node.shape)
+    return NumpyTerm(f'cast(np.einsum("{equation}", {wide}), "{node.dtype.value}")', ATOM, node.shape)

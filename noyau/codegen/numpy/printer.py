@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import assert_never
 
 from noyau.codegen.numpy.maps import cast_term, contract_term, map_term, reduce_term, scan_term
-from noyau.codegen.numpy.terms import ATOM, Extents, Term, constant_term, number_text, shortest
+from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText, constant_term, number_text, shortest
 from noyau.codegen.numpy.views import cell_texts, full, gather_term, read_shape, view_term
 from noyau.compiler.lowering.names import Names, identifier
 from noyau.dtypes import DType
@@ -50,7 +50,7 @@ _ROOTS = frozenset({"sqrt", "rsqrt", "power", "reciprocal"})
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class NumpyFunction:
     """A graph as a function. `inputs`, `outputs`, `sizes`: what each is called in the text, by its name in the graph;
     `constants`: the keyword-only parameters and their defaults, `named`: these by the names of the graph; `imports`:
     what of `noyau.functions` the text needs."""
@@ -65,12 +65,12 @@ class Written:
     imports: tuple[str, ...]
 
 
-def write(graph: Graph, name: str, inputs: Sequence[str] = ()) -> Written:
+def write(graph: Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
     """The function that computes a graph; `inputs` says in which order it takes them.
 
     UnsupportedError, with what it is, for a boundary: what noyau does not look into has no text; and for a size that
     no shape of an input tells."""
-    return _Printer(graph, name, inputs or [node.output for node in graph.inputs]).written()
+    return _Printer(graph, name, inputs or [node.output for node in graph.inputs]).run()
 
 
 @dataclass
@@ -80,7 +80,7 @@ class _Printer:
     order: Sequence[str]
     names: Names = field(default_factory=Names)
     lines: list[str] = field(default_factory=list)
-    terms: dict[str, Term] = field(default_factory=dict)
+    terms: dict[str, NumpyTerm] = field(default_factory=dict)
     constants: dict[str, str] = field(default_factory=dict)
     named: dict[str, str] = field(default_factory=dict)
     grids: dict[Shape, list[str]] = field(default_factory=dict)
@@ -94,10 +94,10 @@ class _Printer:
         for node in self.graph.nodes:
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
-        self.sizes = {name: self.names.fresh(name) for name in self.signed_sizes()}
-        self.extents = Extents(lambda name: self.sizes[name], set())
+        self.sizes = {name: self.names.fresh(name) for name in self.size_order()}
+        self.extents = SizeText(lambda name: self.sizes[name], set())
 
-    def signed_sizes(self) -> list[str]:
+    def size_order(self) -> list[str]:
         """The sizes, in the order of the inputs' shapes. UnsupportedError where no shape tells one."""
         shapes = [self.graph[name].shape for name in self.order]
         bound = {binding.size for binding in plan(shapes)}
@@ -108,12 +108,12 @@ class _Printer:
             )
         return [name for name in dict.fromkeys(n for s in shapes for d in s for n in sorted(d.names)) if name in bound]
 
-    def written(self) -> Written:
-        needed = self.needed()
+    def run(self) -> NumpyFunction:
+        needed = self.live_values()
         for node in self.graph.nodes:
             if node.output in needed:
-                self.terms[node.output] = self.settled(node, self.term(node))
-        results = {name: self.returned(name) for name in self.graph.outputs}
+                self.terms[node.output] = self.bind(node, self.term(node))
+        results = {name: self.result_name(name) for name in self.graph.outputs}
         self.lines.append(f"return {', '.join(results.values())}")
         body = [*self.size_lines(), *self.lines]
         defaults = [f"{name}={value}" for name, value in self.constants.items()]
@@ -121,9 +121,9 @@ class _Printer:
         text = "\n".join([head, *(f"    {line}" for line in body), ""])
         imports = tuple(word for word in FUNCTIONS if re.search(rf"(?<![\w.]){word}\(", text))
         outputs = {name: self.terms[name].text for name in self.graph.outputs}
-        return Written(self.name, text, self.inputs, outputs, self.sizes, self.constants, self.named, imports)
+        return NumpyFunction(self.name, text, self.inputs, outputs, self.sizes, self.constants, self.named, imports)
 
-    def needed(self) -> set[str]:
+    def live_values(self) -> set[str]:
         found = set(self.graph.outputs)
         for node in reversed(self.graph.nodes):
             found |= set(node.inputs) if node.output in found else set()
@@ -145,29 +145,29 @@ class _Printer:
                     text = f"({text}) // {binding.factor}"
                 yield f"{self.sizes[binding.size]} = {text}"
 
-    def returned(self, name: str) -> str:
+    def result_name(self, name: str) -> str:
         """An output, whole, under a name."""
         term, node = self.terms[name], self.graph[name]
         whole = full(term, node, self.extents)
         if term.number and node.shape == ():
-            whole = Term(term.typed, ATOM, ())
+            whole = NumpyTerm(term.typed, ATOM, ())
         if whole.text in self.inputs.values() or not whole.text.isidentifier():
-            whole = self.assigned(node, whole)
+            whole = self.assign(node, whole)
         self.terms[name] = whole
         return whole.text
 
-    def settled(self, node: Node, term: Term) -> Term:
+    def bind(self, node: Node, term: NumpyTerm) -> NumpyTerm:
         """The value under its name where it is one of the model's, is used twice, or is long; else the expression."""
         plain = term.text.isidentifier() or term.number
         inner = "~" in node.output and (self.uses[node.output] == 1 or plain) and len(term.text) <= _SHORT
         if plain or inner or isinstance(node.kind, Input | Constant):
             return term
-        return self.assigned(node, term)
+        return self.assign(node, term)
 
-    def assigned(self, node: Node, term: Term) -> Term:
+    def assign(self, node: Node, term: NumpyTerm) -> NumpyTerm:
         name = self.names.fresh(friendly(node.output))
         self.lines.append(f"{name} = {term.text}")
-        return Term(name, ATOM, term.shape)
+        return NumpyTerm(name, ATOM, term.shape)
 
     def grid(self, shape: Shape) -> Callable[[str], str]:
         """The names of open grids over a shape, made when they are first asked for."""
@@ -183,18 +183,18 @@ class _Printer:
 
         return name
 
-    def operand(self, name: str) -> Term:
+    def operand(self, name: str) -> NumpyTerm:
         return self.terms[name]
 
-    def whole(self, name: str) -> Term:
+    def whole(self, name: str) -> NumpyTerm:
         return full(self.terms[name], self.graph[name], self.extents)
 
-    def term(self, node: Node) -> Term:
+    def term(self, node: Node) -> NumpyTerm:
         """What makes a value, as an expression."""
         sources = [self.graph[name] for name in node.inputs]
         match node.kind:
             case Input():
-                return Term(self.inputs[node.output], ATOM, node.shape)
+                return NumpyTerm(self.inputs[node.output], ATOM, node.shape)
             case Constant():
                 return self.constant(node)
             case Iota(index):
@@ -210,7 +210,7 @@ class _Printer:
                 return self.view(index, node, sources[0])
             case Select(axis, _):
                 pieces = ", ".join(self.whole(name).text for name in node.inputs)
-                return Term(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
+                return NumpyTerm(f"np.concatenate([{pieces}], {axis})", ATOM, node.shape)
             case Gather():
                 return gather_term(node, [self.terms[n] for n in node.inputs], sources, self.extents, self.grid)
             case Scatter():
@@ -224,12 +224,12 @@ class _Printer:
             case _:
                 assert_never(node.kind)
 
-    def constant(self, node: Node) -> Term:
+    def constant(self, node: Node) -> NumpyTerm:
         assert isinstance(node.kind, Constant)
         value = node.kind.value
         if value.size != 1:
-            listed = _listed(value.tolist())
-            return self.assigned(node, Term(f'cast({listed}, "{node.dtype.value}")', ATOM, node.shape))
+            listed = _list_text(value.tolist())
+            return self.assign(node, NumpyTerm(f'cast({listed}, "{node.dtype.value}")', ATOM, node.shape))
         number = value.reshape(()).item() if node.dtype is not DType.BF16 else float(value.reshape(()))
         if not node.dtype.is_float or _is_plain(number) or self.is_exponent(node.output):
             return constant_term(number, node.dtype)
@@ -238,21 +238,21 @@ class _Printer:
         return constant_term(number, node.dtype, name)
 
     def is_exponent(self, name: str) -> bool:
-        return any(reader.kind == Map("power") and reader.inputs[1] == at for reader, at in self.seen(name))
+        return any(reader.kind == Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
 
-    def seen(self, name: str) -> Iterator[tuple[Node, str]]:
+    def readers_of(self, name: str) -> Iterator[tuple[Node, str]]:
         """Who reads a value, also through views of it, and under which name."""
         for reader in self.readers.get(name, ()):
             if isinstance(reader.kind, View):
-                yield from self.seen(reader.output)
+                yield from self.readers_of(reader.output)
             else:
                 yield reader, name
 
     def role(self, node: Node) -> str:
         """What a constant is called: eps where a root is taken of a sum with it, scale where it is a factor; else as in
         the model."""
-        for reader, _ in self.seen(node.output):
-            above = {each.kind.function for each, _ in self.seen(reader.output) if isinstance(each.kind, Map)}
+        for reader, _ in self.readers_of(node.output):
+            above = {each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, Map)}
             match reader.kind:
                 case Map("add" | "maximum") if above & _ROOTS:
                     return "eps"
@@ -264,15 +264,15 @@ class _Printer:
                     continue
         return friendly(node.output)
 
-    def iota(self, index: Dim, node: Node) -> Term:
+    def iota(self, index: Dim, node: Node) -> NumpyTerm:
         """An index or a size as a value."""
         if not any(name.startswith("#") for name in index.names):
             return self.extents.term(index, node.dtype)
         if len(node.shape) == 1 and index == Dim.of(index_name(0)):
-            counted = Term(f"np.arange({self.extents.text(node.shape[0])})", ATOM, node.shape)
+            counted = NumpyTerm(f"np.arange({self.extents.text(node.shape[0])})", ATOM, node.shape)
         else:
             shape = read_shape([index], node.shape)
-            counted = Term(self.extents.text(index, self.grid(node.shape)), 0, shape)
+            counted = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
         return cast_term(counted, DType.I64, node.dtype)
 
     def is_kept(self, node: Node, rank: int) -> bool:
@@ -288,18 +288,18 @@ class _Printer:
             and all([r.shape[axis] for axis in left] == list(node.shape) for r in readers)
         )
 
-    def view(self, index: Shape, node: Node, source: Node) -> Term:
+    def view(self, index: Shape, node: Node, source: Node) -> NumpyTerm:
         operand = self.terms[source.output]
         if isinstance(source.kind, Reduce) and self.is_kept(source, len(node.shape)) and operand.shape != source.shape:
             return operand
         return view_term(index, operand, source, node, self.extents, self.grid)
 
-    def scatter(self, kind: Scatter, node: Node) -> Term:
+    def scatter(self, kind: Scatter, node: Node) -> NumpyTerm:
         """A copy, in which the updates are merged in statements."""
         table, _, updates = (self.whole(name) for name in node.inputs)
         operands = [self.whole(name) for name in node.inputs]
         shape = self.graph[node.inputs[2]].shape
-        made = self.assigned(node, Term(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
+        made = self.assign(node, NumpyTerm(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
         cells = cell_texts(kind.index, shape, operands, self.extents, self.grid)
         if kind.monoid is None:
             self.lines.append(f"{made.text}[{', '.join(cells)}] = {updates.text}")
@@ -327,10 +327,10 @@ def head_text(name: str, parameters: Sequence[str]) -> str:
     return "\n".join([f"def {name}(", *(f"    {parameter}," for parameter in parameters), "):"])
 
 
-def _listed(values: object) -> str:
+def _list_text(values: object) -> str:
     """Nested lists of numbers."""
     if isinstance(values, list):
-        return f"[{', '.join(map(_listed, values))}]"
+        return f"[{', '.join(map(_list_text, values))}]"
     return number_text(values)  # type: ignore[arg-type]
 
 

@@ -18,7 +18,7 @@ _WHOLE = 1 << 24  # up to here whole floats are written without a point
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class NumpyTerm:
     """An expression: its text, how tightly it binds, and its shape as NumPy has it: an axis along which it is alike may
     be 1, or missing at the front, and broadcasts. `typed`: of a constant, the text that gives it its dtype; beside an
     array the other does."""
@@ -38,7 +38,7 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Extents:
+class SizeText:
     """How sizes are called in the text. `used` takes in those that were."""
 
     name: Callable[[str], str]
@@ -61,10 +61,10 @@ class Extents:
         inner = ", ".join(map(self.text, dims))
         return f"({inner},)" if len(dims) == 1 else f"({inner})"
 
-    def term(self, dim: Dim, dtype: DType) -> Term:
+    def term(self, dim: Dim, dtype: DType) -> NumpyTerm:
         """A size as a number of a dtype."""
         text = self.text(dim)
-        return Term(
+        return NumpyTerm(
             text, ATOM if text.isidentifier() or text.isdigit() else PLUS, (), typed=f'cast({text}, "{dtype.value}")'
         )
 
@@ -100,15 +100,15 @@ def number_text(value: float | int | bool) -> str:
     return str(int(value)) if whole or str(value) == "0.0" else repr(value)
 
 
-def constant_term(value: float | int | bool, dtype: DType, name: str = "") -> Term:
+def constant_term(value: float | int | bool, dtype: DType, name: str = "") -> NumpyTerm:
     """A number of a dtype; `name`: what it is called in the text."""
     text = name or shortest(value, dtype)
     typed = f'cast({text}, "{dtype.value}")'
     if dtype is DType.BF16:
-        return Term(typed, ATOM, (), typed)
+        return NumpyTerm(typed, ATOM, (), typed)
     if dtype.is_float and dtype is not DType.F64 and not _is_read_back(value, dtype):
-        return Term(f"{numpy_name(dtype)}({text})", ATOM, (), typed)
-    return Term(text, UNARY if text.startswith("-") else ATOM, (), typed)
+        return NumpyTerm(f"{numpy_name(dtype)}({text})", ATOM, (), typed)
+    return NumpyTerm(text, UNARY if text.startswith("-") else ATOM, (), typed)
 
 
 def _is_read_back(value: float, dtype: DType) -> bool:

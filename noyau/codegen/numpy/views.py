@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from noyau.codegen.numpy.terms import ATOM, Extents, Term
+from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText
 from noyau.ir.dims import Dim, Shape, index_name, indices, product, strides_of
 from noyau.ir.graph import Gather, Lookup, Node
 from noyau.ir.graph import step_of as unit_step
@@ -15,7 +15,7 @@ ONE, ZERO = Dim.of(1), Dim.of(0)
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class AxisStep:
     """How one axis of an operand is read: at `start + step * index` of the axis `out` of the result, or at `start`."""
 
     out: int | None
@@ -26,26 +26,26 @@ class Step:
 Grid = Callable[[Shape], Callable[[str], str]]  # names of open grids over a shape
 
 
-def view_term(index: Shape, operand: Term, source: Node, node: Node, extents: Extents, grid: Grid) -> Term:
+def view_term(index: Shape, operand: NumpyTerm, source: Node, node: Node, extents: SizeText, grid: Grid) -> NumpyTerm:
     """The value of a view: of `source`, which is `operand` in the text, as `node`."""
     if operand.number or is_broadcast(index, source.shape, node.shape):
         return operand
     steps = _plain([step_of(dim, node.shape) for dim in index], operand, source, len(node.shape))
     if steps is not None:
-        return _sliced(steps, operand, source, node, extents)
+        return _slice_term(steps, operand, source, node, extents)
     packed = full(operand, source, extents)
     if is_reshape(index, source.shape, node.shape):
         dims = ", ".join(map(extents.text, node.shape)) or "()"
-        return Term(f"{packed.within(ATOM)}.reshape({dims})", ATOM, node.shape)
+        return NumpyTerm(f"{packed.within(ATOM)}.reshape({dims})", ATOM, node.shape)
     texts, names = [extents.text(dim, grid(node.shape)) for dim in index], grid(node.shape)
     unsure = [axis for axis, dim in enumerate(index) if not is_within(dim, source.shape[axis])]
     if not unsure:
-        return looked_up(packed, texts, read_shape(index, node.shape))
+        return lookup_term(packed, texts, read_shape(index, node.shape))
     # One cell of an axis that may be empty: an error to NumPy, unless there are no cells to be read.
     idle = " + ".join(names(index_name(axis)) for axis in range(len(node.shape)))
     for axis in unsure:
         texts[axis] = f"0 * ({idle}) + {texts[axis]}"
-    return looked_up(packed, texts, node.shape)
+    return lookup_term(packed, texts, node.shape)
 
 
 def is_within(at: Dim, dim: Dim) -> bool:
@@ -65,21 +65,21 @@ def is_broadcast(index: Shape, source: Shape, target: Shape) -> bool:
     )
 
 
-def full(term: Term, node: Node, extents: Extents) -> Term:
+def full(term: NumpyTerm, node: Node, extents: SizeText) -> NumpyTerm:
     """The term with every axis as long as the value's."""
     if term.shape == node.shape and not term.number:
         return term
     shape = extents.shape(node.shape)
     if term.number:
-        return Term(f"np.full({shape}, {term.typed})", ATOM, node.shape)
-    return Term(f"np.broadcast_to({term.text}, {shape})", ATOM, node.shape)
+        return NumpyTerm(f"np.full({shape}, {term.typed})", ATOM, node.shape)
+    return NumpyTerm(f"np.broadcast_to({term.text}, {shape})", ATOM, node.shape)
 
 
-def looked_up(operand: Term, texts: Sequence[str], shape: Shape) -> Term:
+def lookup_term(operand: NumpyTerm, texts: Sequence[str], shape: Shape) -> NumpyTerm:
     """A cell of the operand for each index."""
     if not texts:
         return operand
-    return Term(f"{operand.within(ATOM)}[{', '.join(texts)}]", ATOM, shape)
+    return NumpyTerm(f"{operand.within(ATOM)}[{', '.join(texts)}]", ATOM, shape)
 
 
 def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
@@ -90,20 +90,20 @@ def read_shape(index: Sequence[Dim], shape: Shape) -> Shape:
     return tuple(dim if index_name(axis) in named else ONE for axis, dim in enumerate(shape))
 
 
-def step_of(dim: Dim, shape: Shape) -> Step | None:
+def step_of(dim: Dim, shape: Shape) -> AxisStep | None:
     """An index that is a multiple of one index of the result and a rest, or None for another one."""
     axes = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
     if not axes:
-        return Step(None, dim)
+        return AxisStep(None, dim)
     name = index_name(axes[0])
     factor = dict(dim.terms).get((name,), 0)
     start = dim - Dim.of(name) * factor
     if len(axes) > 1 or not factor or any(each.startswith("#") for each in start.names):
         return None
-    return Step(axes[0], start, factor)
+    return AxisStep(axes[0], start, factor)
 
 
-def _plain(found: Sequence[Step | None], operand: Term, source: Node, rank: int) -> list[Step] | None:
+def _plain(found: Sequence[AxisStep | None], operand: NumpyTerm, source: Node, rank: int) -> list[AxisStep] | None:
     """The steps along the operand's own axes, where slices can take them; where it broadcasts all cells are alike."""
     steps = [step for step in found if step is not None]
     missing = len(source.shape) - len(operand.shape)
@@ -119,11 +119,13 @@ def _plain(found: Sequence[Step | None], operand: Term, source: Node, rank: int)
         risky = grows or (at is not None and at < 0)
         if step.out is None and not alike and risky and not is_within(step.start, dim):
             return None
-        made.append(Step(step.out, ZERO) if alike else step)
+        made.append(AxisStep(step.out, ZERO) if alike else step)
     return made
 
 
-def _sliced(steps: Sequence[Step], operand: Term, source: Node, node: Node, extents: Extents) -> Term:
+def _slice_term(
+    steps: Sequence[AxisStep], operand: NumpyTerm, source: Node, node: Node, extents: SizeText
+) -> NumpyTerm:
     """Slices, then a transpose, then new axes, then what runs backwards; what is idle is left out."""
     dims, rank = source.shape[len(source.shape) - len(steps) :], len(node.shape)
     alike = [dim != there for dim, there in zip(dims, operand.shape, strict=True)]
@@ -138,13 +140,13 @@ def _sliced(steps: Sequence[Step], operand: Term, source: Node, node: Node, exte
     if outs != sorted(outs):
         order = sorted(range(len(outs)), key=lambda k: outs[k])
         text = f"{_subscript(text, cells)}.transpose({', '.join(map(str, order))})"
-        pairs = [(Step(axis, ZERO), ":") for axis in sorted(outs)]
+        pairs = [(AxisStep(axis, ZERO), ":") for axis in sorted(outs)]
     text = _subscript(text, _with_new_axes(pairs, operand.shape, rank))
     text = _subscript(text, ["::-1" if axis in turned else ":" for axis in range(rank)])
-    return Term(text, ATOM, tuple(dim if axis in long else ONE for axis, dim in enumerate(node.shape)))
+    return NumpyTerm(text, ATOM, tuple(dim if axis in long else ONE for axis, dim in enumerate(node.shape)))
 
 
-def _cell(step: Step, dim: Dim, shape: Shape, extents: Extents) -> str:
+def _cell(step: AxisStep, dim: Dim, shape: Shape, extents: SizeText) -> str:
     """The subscript of one axis; one that runs backwards is sliced forwards, unless it is the whole axis."""
     if step.out is None:
         return extents.text(step.start)
@@ -158,7 +160,7 @@ def _cell(step: Step, dim: Dim, shape: Shape, extents: Extents) -> str:
     return ":".join([*texts, *([str(size)] if size > 1 else [])])
 
 
-def _with_new_axes(pairs: Sequence[tuple[Step, str]], shape: Shape, rank: int) -> list[str]:
+def _with_new_axes(pairs: Sequence[tuple[AxisStep, str]], shape: Shape, rank: int) -> list[str]:
     """The subscripts of the operand's axes, and a new axis for each of the result that none of them is. One of extent 1
     that goes where a new one comes, stays."""
     waiting = list(zip(pairs, shape if len(shape) == len(pairs) else [ZERO] * len(pairs), strict=True))
@@ -199,7 +201,9 @@ def is_reshape(index: Shape, source: Shape, target: Shape) -> bool:
     return simplify(there, extents) == simplify(here, extents)
 
 
-def gather_term(node: Node, operands: Sequence[Term], sources: Sequence[Node], extents: Extents, grid: Grid) -> Term:
+def gather_term(
+    node: Node, operands: Sequence[NumpyTerm], sources: Sequence[Node], extents: SizeText, grid: Grid
+) -> NumpyTerm:
     """The cells of a table that integers name: `table[ids]` where every cell of an axis is looked up whole."""
     assert isinstance(node.kind, Gather)
     packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
@@ -207,8 +211,8 @@ def gather_term(node: Node, operands: Sequence[Term], sources: Sequence[Node], e
     if len(places) == 1 and _is_whole(node.kind.index, places[0], node, sources):
         entry = node.kind.index[places[0]]
         assert isinstance(entry, Lookup)
-        return looked_up(packed[0], [":"] * places[0] + [packed[entry.input].text], node.shape)
-    return looked_up(packed[0], cell_texts(node.kind.index, node.shape, packed, extents, grid), _read(node))
+        return lookup_term(packed[0], [":"] * places[0] + [packed[entry.input].text], node.shape)
+    return lookup_term(packed[0], cell_texts(node.kind.index, node.shape, packed, extents, grid), _read(node))
 
 
 def _is_whole(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Sequence[Node]) -> bool:
@@ -230,7 +234,7 @@ def _read(node: Node) -> Shape:
 
 
 def cell_texts(
-    index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[Term], extents: Extents, grid: Grid
+    index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[NumpyTerm], extents: SizeText, grid: Grid
 ) -> list[str]:
     """What names a cell in each axis, over open grids of a shape; `operands` are those of the node."""
 
@@ -238,7 +242,7 @@ def cell_texts(
         return extents.text(dim, grid(shape))
 
     return [
-        looked_up(operands[entry.input], list(map(text, entry.at)), ()).text
+        lookup_term(operands[entry.input], list(map(text, entry.at)), ()).text
         if isinstance(entry, Lookup)
         else text(entry)
         for entry in index

@@ -33,7 +33,7 @@ COMPUTED = {
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class OnnxTerm:
     """A value of the model: its name, its dtype, and its shape, where an axis along which it is alike may be 1, or
     missing at the front, and broadcasts."""
 
@@ -43,7 +43,7 @@ class Term:
 
 
 @dataclass
-class Writer:
+class NodeWriter:
     """The nodes and constants of a model, as they come. `stem` is what unnamed values are named after."""
 
     taken: set[str] = field(default_factory=set)
@@ -73,10 +73,10 @@ class Writer:
                 self.numbers[self.constants[key]] = array
         return self.constants[key]
 
-    def number(self, value: Any, dtype: DType) -> Term:
+    def number(self, value: Any, dtype: DType) -> OnnxTerm:
         """A number of a dtype."""
         with np.errstate(all="ignore"):
-            return Term(self.constant(np.array(value).astype(dtype.numpy)), dtype, ())
+            return OnnxTerm(self.constant(np.array(value).astype(dtype.numpy)), dtype, ())
 
     def fresh(self, stem: str) -> str:
         """A name that nothing has."""
@@ -103,7 +103,7 @@ class Writer:
         """The number that a value is, or None."""
         return self.numbers[name].item() if name in self.numbers else None
 
-    def cast(self, term: Term, dtype: DType) -> Term:
+    def cast(self, term: OnnxTerm, dtype: DType) -> OnnxTerm:
         """The value in another dtype."""
         if term.dtype is dtype:
             return term
@@ -114,14 +114,14 @@ class Writer:
             with np.errstate(all="ignore"):
                 return replace(term, name=self.constant(self.numbers[term.name].astype(dtype.numpy)), dtype=dtype)
         made = self.emit("Cast", term.name, to=dtype.onnx)
-        return Term(made, dtype, term.shape)
+        return OnnxTerm(made, dtype, term.shape)
 
 
-class Sizes:
+class SizeWriter:
     """Sizes as values, int64 of one cell, calculated from the shapes of values where they are needed: of `told`, which
     bear the names `called`."""
 
-    def __init__(self, writer: Writer, told: Sequence[Node], called: Mapping[str, str]) -> None:
+    def __init__(self, writer: NodeWriter, told: Sequence[Node], called: Mapping[str, str]) -> None:
         self.writer, self.told, self.called = writer, told, called
         self.bindings: dict[str, Binding] = {b.size: b for b in plan([node.shape for node in told])}
         self.known: dict[Dim, str] = {}
@@ -154,14 +154,14 @@ class Sizes:
             pieces.append(self.writer.constant(np.array(numbers, np.int64)))
         return pieces[0] if len(pieces) == 1 else self.writer.emit("Concat", *pieces, axis=0)
 
-    def indexed(self, dim: Dim, shape: Shape) -> Term:
+    def indexed(self, dim: Dim, shape: Shape) -> OnnxTerm:
         """A Dim over the indices of a shape: an array that is 1 along axes that it does not name; of rank 0 where it
         names none."""
         named = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
         if not named:
-            return Term(self.scalar(dim), DType.I64, ())
+            return OnnxTerm(self.scalar(dim), DType.I64, ())
         made = self.calculated(dim, lambda name: self._index(name, shape))
-        return Term(made, DType.I64, tuple(d if axis in named else ONE for axis, d in enumerate(shape)))
+        return OnnxTerm(made, DType.I64, tuple(d if axis in named else ONE for axis, d in enumerate(shape)))
 
     def calculated(self, dim: Dim, atom: Callable[[str], str]) -> str:
         """The sum of products that a Dim is; `atom` gives the value of a name."""
@@ -226,7 +226,7 @@ class Sizes:
             spread = [count if each == axis else 1 for each in range(rank)]
             return writer.constant(np.arange(count, dtype=np.int64).reshape(spread))
         ends = writer.constant(np.int64(0)), self.scalar(dim), writer.constant(np.int64(1))
-        return unsqueezed(writer, writer.emit("Range", *ends), [each for each in range(rank) if each != axis])
+        return unsqueeze(writer, writer.emit("Range", *ends), [each for each in range(rank) if each != axis])
 
 
 def _is_natural(dim: Dim) -> bool:
@@ -234,7 +234,7 @@ def _is_natural(dim: Dim) -> bool:
     return never_negative(dim)
 
 
-def unsqueezed(writer: Writer, name: str, axes: Iterable[int]) -> str:
+def unsqueeze(writer: NodeWriter, name: str, axes: Iterable[int]) -> str:
     """The value with axes of 1 at these places of the result."""
     axes = list(axes)
     return writer.emit("Unsqueeze", name, writer.constant(np.array(axes, np.int64))) if axes else name

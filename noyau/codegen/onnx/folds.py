@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from noyau.codegen.onnx.emitter import COMPUTED, ONE, Sizes, Term, Writer
-from noyau.codegen.onnx.maps import Cells
+from noyau.codegen.onnx.emitter import COMPUTED, ONE, NodeWriter, OnnxTerm, SizeWriter
+from noyau.codegen.onnx.maps import CellWriter
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Shape, product
@@ -18,75 +18,75 @@ from noyau.ir.monoids import MONOIDS
 _RUNNING = {"sum": "CumSum"}
 
 
-def reduced(kind: Reduce, operand: Term, dtype: DType, sizes: Sizes, *, keep: bool = False) -> Term:
+def reduce_term(kind: Reduce, operand: OnnxTerm, dtype: DType, sizes: SizeWriter, *, keep: bool = False) -> OnnxTerm:
     """A reduction of a value, every axis of which is whole; with `keep` its axes stay, as 1, which places have no word
     for. UnsupportedError where it has no spelling."""
     writer = sizes.writer
     match kind.monoid:
         case "any" | "max" if operand.dtype is DType.BOOL:
-            return _counted(writer, operand, kind.axes, keep=keep)
+            return _any_true(writer, operand, kind.axes, keep=keep)
         case "all" | "min" if operand.dtype is DType.BOOL:
-            return _negated(writer, _counted(writer, _negated(writer, operand), kind.axes, keep=keep))
+            return _negate(writer, _any_true(writer, _negate(writer, operand), kind.axes, keep=keep))
         case "prod" if not operand.dtype.is_float:
             raise UnsupportedError("the product of integers has no ONNX operator that keeps its bits in onnxruntime")
         case "max" | "min" | "max_apart" | "min_apart" | "sum" | "prod":
-            wide = _widened(writer, operand)
-            return writer.cast(_folded(writer, kind, wide, keep=keep), dtype)
+            wide = _widen(writer, operand)
+            return writer.cast(_plain_reduce(writer, kind, wide, keep=keep), dtype)
         case "argmax" | "argmin":
-            return _placed(kind, _widened(writer, operand), sizes)
+            return _arg_reduce(kind, _widen(writer, operand), sizes)
         case "logsumexp":
-            return writer.cast(_logsumexp(writer, _widened(writer, operand), kind.axes, keep=keep), dtype)
+            return writer.cast(_logsumexp(writer, _widen(writer, operand), kind.axes, keep=keep), dtype)
         case "variance":
-            return writer.cast(_variance(_widened(writer, operand), kind.axes, sizes, keep=keep), dtype)
+            return writer.cast(_variance(_widen(writer, operand), kind.axes, sizes, keep=keep), dtype)
         case _:
             raise UnsupportedError(f"the reduction {kind.monoid} of {operand.dtype.value} has no ONNX operator")
 
 
-def _widened(writer: Writer, operand: Term) -> Term:
+def _widen(writer: NodeWriter, operand: OnnxTerm) -> OnnxTerm:
     return writer.cast(operand, COMPUTED.get(operand.dtype, operand.dtype))
 
 
-def _reduce(writer: Writer, operator: str, term: Term, axes: Sequence[int], *, keep: bool = False) -> Term:
+def _reduce(writer: NodeWriter, operator: str, term: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
     made = writer.emit(operator, term.name, writer.constant(np.array(axes, np.int64)), keepdims=int(keep))
     kept = tuple(ONE if axis in axes else dim for axis, dim in enumerate(term.shape) if keep or axis not in axes)
     return replace(term, name=made, shape=kept)
 
 
-def _folded(writer: Writer, kind: Reduce, term: Term, *, keep: bool) -> Term:
+def _plain_reduce(writer: NodeWriter, kind: Reduce, term: OnnxTerm, *, keep: bool) -> OnnxTerm:
     """A plain reduction; onnxruntime's largest and least lose NaN, so that is asked for apart."""
     made = _reduce(writer, MONOIDS[kind.monoid].onnx, term, kind.axes, keep=keep)
     if not term.dtype.is_float or kind.monoid in ("sum", "prod"):
         return made
-    seen = _counted(writer, Cells(writer)("IsNaN", term), kind.axes, keep=keep)
-    return Cells(writer).where(seen, writer.number(np.nan, term.dtype), made)
+    seen = _any_true(writer, CellWriter(writer)("IsNaN", term), kind.axes, keep=keep)
+    return CellWriter(writer).where(seen, writer.number(np.nan, term.dtype), made)
 
 
-def _counted(writer: Writer, truths: Term, axes: Sequence[int], *, keep: bool = False) -> Term:
+def _any_true(writer: NodeWriter, truths: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
     """Whether one is true: of none, none is."""
     return writer.cast(_reduce(writer, "ReduceSum", writer.cast(truths, DType.I32), axes, keep=keep), DType.BOOL)
 
 
-def _negated(writer: Writer, truths: Term) -> Term:
+def _negate(writer: NodeWriter, truths: OnnxTerm) -> OnnxTerm:
     return replace(truths, name=writer.emit("Not", truths.name))
 
 
-def _placed(kind: Reduce, term: Term, sizes: Sizes) -> Term:
+def _arg_reduce(kind: Reduce, term: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
     """The place of the first of the largest, or of the first NaN; several axes become one."""
-    writer, cells = sizes.writer, Cells(sizes.writer)
-    flat, axis = _merged(kind.axes, term, sizes)
+    writer, cells = sizes.writer, CellWriter(sizes.writer)
+    flat, axis = _merge_axes(kind.axes, term, sizes)
     kept = flat.shape[:axis] + flat.shape[axis + 1 :]
 
-    def place(operator: str, term: Term) -> Term:
-        return Term(writer.emit(operator, term.name, axis=axis, keepdims=0), DType.I64, kept)
+    def place(operator: str, term: OnnxTerm) -> OnnxTerm:
+        return OnnxTerm(writer.emit(operator, term.name, axis=axis, keepdims=0), DType.I64, kept)
 
     made = place(MONOIDS[kind.monoid].onnx, flat)
     if not term.dtype.is_float:
         return made
     odd = cells("IsNaN", flat)
-    return cells.where(_counted(writer, odd, [axis]), place("ArgMax", writer.cast(odd, DType.I32)), made)
+    return cells.where(_any_true(writer, odd, [axis]), place("ArgMax", writer.cast(odd, DType.I32)), made)
 
 
-def _merged(axes: Sequence[int], term: Term, sizes: Sizes) -> tuple[Term, int]:
+def _merge_axes(axes: Sequence[int], term: OnnxTerm, sizes: SizeWriter) -> tuple[OnnxTerm, int]:
     """The value with these axes as one, and which it is."""
     if len(axes) == 1:
         return term, axes[0]
@@ -97,9 +97,9 @@ def _merged(axes: Sequence[int], term: Term, sizes: Sizes) -> tuple[Term, int]:
     return replace(term, name=writer.emit("Reshape", turned, sizes.shape(shape), allowzero=1), shape=shape), len(left)
 
 
-def _logsumexp(writer: Writer, term: Term, axes: Sequence[int], *, keep: bool) -> Term:
+def _logsumexp(writer: NodeWriter, term: OnnxTerm, axes: Sequence[int], *, keep: bool) -> OnnxTerm:
     """log(sum(exp(x - m))) + m, with m the largest, or 0 where that is infinite."""
-    cells = Cells(writer)
+    cells = CellWriter(writer)
     top = _reduce(writer, "ReduceMax", term, axes, keep=True)
     top = cells.where(cells("IsInf", top), writer.number(0, term.dtype), top)
     made = cells(
@@ -110,13 +110,13 @@ def _logsumexp(writer: Writer, term: Term, axes: Sequence[int], *, keep: bool) -
     return made if keep else replace(made, name=writer.emit("Squeeze", made.name, squeezed), shape=left)
 
 
-def _variance(term: Term, axes: Sequence[int], sizes: Sizes, *, keep: bool) -> Term:
+def _variance(term: OnnxTerm, axes: Sequence[int], sizes: SizeWriter, *, keep: bool) -> OnnxTerm:
     """The mean of the squared distances from the mean, of values above the least: of equal ones it is 0."""
-    writer, cells = sizes.writer, Cells(sizes.writer)
+    writer, cells = sizes.writer, CellWriter(sizes.writer)
     count = product(term.shape[axis] for axis in axes)
-    number = writer.cast(Term(sizes.scalar(count), DType.I64, ()), term.dtype)
+    number = writer.cast(OnnxTerm(sizes.scalar(count), DType.I64, ()), term.dtype)
 
-    def mean(of: Term, *, keep: bool) -> Term:  # ReduceMean of none is 0 in onnxruntime
+    def mean(of: OnnxTerm, *, keep: bool) -> OnnxTerm:  # ReduceMean of none is 0 in onnxruntime
         return cells("Div", _reduce(writer, "ReduceSum", of, axes, keep=keep), number)
 
     above = cells("Sub", term, _reduce(writer, "ReduceMin", term, axes, keep=True))
@@ -124,28 +124,30 @@ def _variance(term: Term, axes: Sequence[int], sizes: Sizes, *, keep: bool) -> T
     return mean(cells("Mul", apart, apart), keep=keep)
 
 
-def scanned(kind: Scan, operand: Term, dtype: DType, writer: Writer) -> Term:
+def scan_term(kind: Scan, operand: OnnxTerm, dtype: DType, writer: NodeWriter) -> OnnxTerm:
     """A running result along an axis. UnsupportedError for all but a sum."""
     if kind.monoid not in _RUNNING:
         raise UnsupportedError(f"the running {kind.monoid} has no ONNX operator in onnxruntime")
-    wide = _widened(writer, operand)
+    wide = _widen(writer, operand)
     flags = {"exclusive": int(kind.exclusive), "reverse": int(kind.reverse)}
     made = writer.emit(_RUNNING[kind.monoid], wide.name, writer.constant(np.int64(kind.axis)), **flags)
     return writer.cast(replace(wide, name=made), dtype)
 
 
-def contracted(equation: str, operands: Sequence[Term], dtype: DType, shape: Shape, writer: Writer) -> Term:
+def contract_term(
+    equation: str, operands: Sequence[OnnxTerm], dtype: DType, shape: Shape, writer: NodeWriter
+) -> OnnxTerm:
     """An einsum of two values; MatMul where it is one, once their axes are in order."""
     if dtype is DType.BOOL:
         raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
     given, _, result = equation.replace(" ", "").partition("->")
     first, second = given.split(",")
-    ordered, wide = _in_order(first, second, result), [_widened(writer, term) for term in operands]
-    names = [_turned(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
+    ordered, wide = _in_order(first, second, result), [_widen(writer, term) for term in operands]
+    names = [_transpose(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
     equation = f"{','.join(ordered)}->{result}"
     is_product = _is_product(*ordered, result)
     made = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
-    return writer.cast(Term(made, wide[0].dtype, shape), dtype)
+    return writer.cast(OnnxTerm(made, wide[0].dtype, shape), dtype)
 
 
 def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
@@ -158,7 +160,7 @@ def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
     return f"{stack}{rows}{summed}", f"{stack}{summed}{columns}"
 
 
-def _turned(writer: Writer, term: Term, axes: str, wanted: str) -> str:
+def _transpose(writer: NodeWriter, term: OnnxTerm, axes: str, wanted: str) -> str:
     return term.name if axes == wanted else writer.emit("Transpose", term.name, perm=[axes.index(a) for a in wanted])
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 
 from noyau.codegen.numpy.maps import broadcast
-from noyau.codegen.onnx.emitter import COMPUTED, Term, Writer
+from noyau.codegen.onnx.emitter import COMPUTED, NodeWriter, OnnxTerm
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.operators import INTEGER, MOVED, OPERATORS, Fact, has
@@ -23,23 +23,23 @@ _LARGEST_POWER = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Cells:
+class CellWriter:
     """Operators on values of one shape, of which each may be broadcast."""
 
-    writer: Writer
+    writer: NodeWriter
 
-    def __call__(self, operator: str, *terms: Term, **attributes: int | str) -> Term:
+    def __call__(self, operator: str, *terms: OnnxTerm, **attributes: int | str) -> OnnxTerm:
         made = self.writer.emit(operator, *(term.name for term in terms), **attributes)
         dtype = DType.BOOL if operator in _BOOLEAN else terms[-1].dtype
-        return Term(made, dtype, broadcast([term.shape for term in terms]))
+        return OnnxTerm(made, dtype, broadcast([term.shape for term in terms]))
 
-    def number(self, value: float, like: Term) -> Term:
+    def number(self, value: float, like: OnnxTerm) -> OnnxTerm:
         return self.writer.number(value, like.dtype)
 
-    def where(self, condition: Term, yes: Term, no: Term) -> Term:
+    def where(self, condition: OnnxTerm, yes: OnnxTerm, no: OnnxTerm) -> OnnxTerm:
         return self("Where", condition, yes, no)
 
-    def log1p(self, x: Term) -> Term:
+    def log1p(self, x: OnnxTerm) -> OnnxTerm:
         """log(1 + x) = log(u) x / (u - 1) with u = 1 + x rounded (Goldberg 1991, theorem 4)."""
         one = self.number(1, x)
         u = self("Add", x, one)
@@ -47,57 +47,57 @@ class Cells:
         plain = self("Mul", self("Log", u), self("Div", x, self("Sub", u, one)))
         return self.where(exact, x, plain)
 
-    def expm1(self, x: Term) -> Term:
+    def expm1(self, x: OnnxTerm) -> OnnxTerm:
         """exp(x) - 1 = tanh(x / 2) (exp(x) + 1)."""
         half = self("Tanh", self("Mul", x, self.number(0.5, x)))
         return self("Mul", half, self("Add", self("Exp", x), self.number(1, x)))
 
-    def sign_of(self, x: Term, magnitude: Term) -> Term:
+    def sign_of(self, x: OnnxTerm, magnitude: OnnxTerm) -> OnnxTerm:
         """A magnitude with the sign of x."""
         return self.where(self("Less", x, self.number(0, x)), self("Neg", magnitude), magnitude)
 
-    def remainder(self, a: Term, b: Term) -> tuple[Term, Term]:
+    def remainder(self, a: OnnxTerm, b: OnnxTerm) -> tuple[OnnxTerm, OnnxTerm]:
         """a - b truncate(a / b), exactly, and whether the floored one is larger by b: the signs differ."""
         rest = self("Mod", a, b, fmod=1)
         zero = self.number(0, a)
         turned = self("Xor", self("Less", rest, zero), self("Less", b, zero))
         return rest, self("And", self("Not", self("Equal", rest, zero)), turned)
 
-    def divisor(self, b: Term) -> Term:
+    def divisor(self, b: OnnxTerm) -> OnnxTerm:
         """An integer to divide by: 1 in place of 0, where the result is undefined and the process must not end."""
         if self.writer.known(b.name):
             return b
         return self.where(self("Equal", b, self.number(0, b)), self.number(1, b), b)
 
 
-Spelling: TypeAlias = Callable[..., Term]
+Spelling: TypeAlias = Callable[..., OnnxTerm]
 
 
 def _plain(operator: str, **attributes: int | str) -> Spelling:
     return lambda cells, *terms: cells(operator, *terms, **attributes)
 
 
-def _rsqrt(cells: Cells, x: Term) -> Term:
+def _rsqrt(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells("Reciprocal", cells("Sqrt", x))
 
 
-def _sigmoid(cells: Cells, x: Term) -> Term:
+def _sigmoid(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """Both ways of 1 / (1 + exp(-x)) that do not overflow: onnxruntime's Sigmoid is cut off at 18."""
     small, one = cells("Exp", cells("Neg", cells("Abs", x))), cells.number(1, x)
     larger = cells.where(cells("Less", x, cells.number(0, x)), small, one)
     return cells("Div", larger, cells("Add", one, small))
 
 
-def _softplus(cells: Cells, x: Term) -> Term:
+def _softplus(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     small = cells("Exp", cells("Neg", cells("Abs", x)))
     return cells("Add", cells("Max", x, cells.number(0, x)), cells.log1p(small))
 
 
-def _truncate(cells: Cells, x: Term) -> Term:
+def _truncate(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells.where(cells("Less", x, cells.number(0, x)), cells("Ceil", x), cells("Floor", x))
 
 
-def _sign(cells: Cells, x: Term) -> Term:
+def _sign(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """Sign keeps no NaN everywhere, and of i64 it is wrong in onnxruntime 1.31.1, above 2^31."""
     if x.dtype.is_float:
         return cells.where(cells("IsNaN", x), x, cells("Sign", x))
@@ -106,7 +106,7 @@ def _sign(cells: Cells, x: Term) -> Term:
     return cells.where(cells("Less", x, zero), below, positive)
 
 
-def _is_any(cells: Cells, x: Term) -> Term:
+def _is_any(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """The sign of what has none: 1, or 0."""
     return cells.where(cells("Equal", x, cells.number(0, x)), x, cells.number(1, x))
 
@@ -114,7 +114,7 @@ def _is_any(cells: Cells, x: Term) -> Term:
 def _extreme(operator: str) -> Spelling:
     """The larger or the smaller one. Max and Min of i64 are wrong in onnxruntime 1.31.1, above 2^31."""
 
-    def spelled(cells: Cells, a: Term, b: Term) -> Term:
+    def spelled(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
         match a.dtype:
             case DType.BOOL:
                 return cells("Or" if operator == "Max" else "And", a, b)
@@ -127,7 +127,7 @@ def _extreme(operator: str) -> Spelling:
 
 
 def _fmax(operator: str) -> Spelling:
-    def spelled(cells: Cells, a: Term, b: Term) -> Term:
+    def spelled(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
         if not a.dtype.is_float:
             return _extreme(operator)(cells, a, b)
         either = cells.where(cells("IsNaN", b), a, cells(operator, a, b))
@@ -140,11 +140,11 @@ def _logarithm(base: float) -> Spelling:
     return lambda cells, x: cells("Mul", cells("Log", x), cells.number(1 / math.log(base), x))
 
 
-def _divide(cells: Cells, a: Term, b: Term) -> Term:
+def _divide(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     return cells("Div", a, b if a.dtype.is_float else cells.divisor(b))
 
 
-def _floor_divide(cells: Cells, a: Term, b: Term) -> Term:
+def _floor_divide(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     if not a.dtype.is_float:
         b = cells.divisor(b)
         quotient, rest = cells("Div", a, b), cells("Mod", a, b)
@@ -156,21 +156,21 @@ def _floor_divide(cells: Cells, a: Term, b: Term) -> Term:
     return cells.where(cells("Equal", b, cells.number(0, b)), cells("Div", a, b), whole)
 
 
-def _floor_mod(cells: Cells, a: Term, b: Term) -> Term:
+def _floor_mod(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     if not a.dtype.is_float:
         return cells("Mod", a, cells.divisor(b))
     rest, turned = cells.remainder(a, b)
     return cells.where(turned, cells("Add", rest, b), rest)
 
 
-def _fmod(cells: Cells, a: Term, b: Term) -> Term:
+def _fmod(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     if a.dtype.is_float:
         return cells("Mod", a, b, fmod=1)
     b = cells.divisor(b)  # Mod of integers with fmod=1 goes through floats
     return cells("Sub", a, cells("Mul", cells("Div", a, b), b))
 
 
-def _power(cells: Cells, a: Term, b: Term) -> Term:
+def _power(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     if a.dtype.is_float:
         return cells("Pow", a, b)
     exponent = cells.writer.known(b.name)
@@ -186,27 +186,27 @@ def _power(cells: Cells, a: Term, b: Term) -> Term:
     return made
 
 
-def _exp2(cells: Cells, x: Term) -> Term:
+def _exp2(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells("Pow", cells.number(2, x), x)
 
 
-def _tan(cells: Cells, x: Term) -> Term:
+def _tan(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells("Div", cells("Sin", x), cells("Cos", x))
 
 
-def _sinh(cells: Cells, x: Term) -> Term:
+def _sinh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     t = cells.expm1(cells("Abs", x))
     grown = cells("Add", t, cells("Div", t, cells("Add", t, cells.number(1, x))))
     grown = cells.where(cells("IsInf", t), t, grown)
     return cells.sign_of(x, cells("Mul", grown, cells.number(0.5, x)))
 
 
-def _cosh(cells: Cells, x: Term) -> Term:
+def _cosh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     e = cells("Exp", cells("Abs", x))
     return cells("Mul", cells("Add", e, cells("Reciprocal", e)), cells.number(0.5, x))
 
 
-def _asinh(cells: Cells, x: Term) -> Term:
+def _asinh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """sign(x) log1p(t + t^2 / (1 + sqrt(t^2 + 1))) with t = |x|; log(2 t) where t^2 would overflow."""
     t, one = cells("Abs", x), cells.number(1, x)
     square = cells("Mul", t, t)
@@ -215,27 +215,27 @@ def _asinh(cells: Cells, x: Term) -> Term:
     return cells.sign_of(x, cells.where(_is_large(cells, t), _log_of_twice(cells, t), near))
 
 
-def _acosh(cells: Cells, x: Term) -> Term:
+def _acosh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """log1p(t + sqrt(t) sqrt(t + 2)) with t = x - 1; log(2 x) where that would overflow."""
     t = cells("Sub", x, cells.number(1, x))
     root = cells("Mul", cells("Sqrt", t), cells("Sqrt", cells("Add", t, cells.number(2, x))))
     return cells.where(_is_large(cells, x), _log_of_twice(cells, x), cells.log1p(cells("Add", t, root)))
 
 
-def _is_large(cells: Cells, x: Term) -> Term:
+def _is_large(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells("Greater", x, cells.number(1e10, x))
 
 
-def _log_of_twice(cells: Cells, x: Term) -> Term:
+def _log_of_twice(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells("Add", cells("Log", x), cells.number(math.log(2), x))
 
 
-def _atanh(cells: Cells, x: Term) -> Term:
+def _atanh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     twice = cells("Div", cells("Mul", x, cells.number(2, x)), cells("Sub", cells.number(1, x), x))
     return cells("Mul", cells.log1p(twice), cells.number(0.5, x))
 
 
-def _atan2(cells: Cells, y: Term, x: Term) -> Term:
+def _atan2(cells: CellWriter, y: OnnxTerm, x: OnnxTerm) -> OnnxTerm:
     """The angle in the first octants by Atan, then mirrored by the signs of x and of y, which zeros have too."""
     height, width, zero = cells("Abs", y), cells("Abs", x), cells.number(0, y)
     corner = cells.where(cells("Equal", height, zero), height, cells.number(math.pi / 4, y))
@@ -244,31 +244,31 @@ def _atan2(cells: Cells, y: Term, x: Term) -> Term:
     return cells.where(_is_negative(cells, y), cells("Neg", turned), turned)
 
 
-def _is_negative(cells: Cells, x: Term) -> Term:
+def _is_negative(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """Whether x is below 0, or -0.0, whose reciprocal is -inf."""
     zero = cells.number(0, x)
     below = cells("And", cells("Equal", x, zero), cells("Less", cells("Reciprocal", x), zero))
     return cells("Or", cells("Less", x, zero), below)
 
 
-def _exchanged(chosen: Spelling, otherwise: Spelling) -> Spelling:
+def _by_width(chosen: Spelling, otherwise: Spelling) -> Spelling:
     """One spelling in float64, where onnxruntime lacks the operator, and another one in float32."""
     return lambda cells, x: (chosen if x.dtype is DType.F64 else otherwise)(cells, x)
 
 
-def _not_equal(cells: Cells, a: Term, b: Term) -> Term:
+def _not_equal(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     return cells("Not", cells("Equal", a, b))
 
 
-def _identity(cells: Cells, x: Term) -> Term:
+def _identity(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return x
 
 
-def _expm1(cells: Cells, x: Term) -> Term:
+def _expm1(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells.expm1(x)
 
 
-def _log1p(cells: Cells, x: Term) -> Term:
+def _log1p(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     return cells.log1p(x)
 
 
@@ -291,12 +291,12 @@ SPELLINGS: dict[str, Spelling] = {
     "log1p": _log1p,
     "rsqrt": _rsqrt,
     "atan2": _atan2,
-    "tan": _exchanged(_tan, _plain("Tan")),
-    "sinh": _exchanged(_sinh, _plain("Sinh")),
-    "cosh": _exchanged(_cosh, _plain("Cosh")),
-    "asinh": _exchanged(_asinh, _plain("Asinh")),
-    "acosh": _exchanged(_acosh, _plain("Acosh")),
-    "atanh": _exchanged(_atanh, _plain("Atanh")),
+    "tan": _by_width(_tan, _plain("Tan")),
+    "sinh": _by_width(_sinh, _plain("Sinh")),
+    "cosh": _by_width(_cosh, _plain("Cosh")),
+    "asinh": _by_width(_asinh, _plain("Asinh")),
+    "acosh": _by_width(_acosh, _plain("Acosh")),
+    "atanh": _by_width(_atanh, _plain("Atanh")),
     "sigmoid": _sigmoid,
     "softplus": _softplus,
     "truncate": _truncate,
@@ -310,7 +310,7 @@ _IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "atan2", "erf"})
 _OF_NO_SIGN = {"abs": _identity, "sign": _is_any}
 
 
-def map_term(cells: Cells, function: str, operands: Sequence[Term], dtype: DType) -> Term:
+def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dtype: DType) -> OnnxTerm:
     """The function of values, as `dtype`, which is that of the node. UnsupportedError where it has no spelling."""
     writer, source = cells.writer, operands[-1].dtype
     if function in ("identity", "rounded"):
@@ -320,7 +320,7 @@ def map_term(cells: Cells, function: str, operands: Sequence[Term], dtype: DType
     if function == "where":
         return _where(cells, *operands)
     if function.startswith("shift"):
-        return _shifted(cells, function, *operands)
+        return _shift(cells, function, *operands)
     if OPERATORS[function].accepts == INTEGER:
         return cells(OPERATORS[function].names.onnx, *operands)
     if function not in SPELLINGS:
@@ -332,24 +332,24 @@ def map_term(cells: Cells, function: str, operands: Sequence[Term], dtype: DType
     given = [writer.cast(term, COMPUTED.get(source, source)) for term in operands]
     turned = source is DType.U64 and has(function, Fact.ORDERED)
     spelling = _OF_NO_SIGN.get(function, SPELLINGS[function]) if source.kind == "uint" else SPELLINGS[function]
-    made = spelling(cells, *(_turned(cells, term) if turned else term for term in given))
-    back = _turned(cells, made) if turned and made.dtype is not DType.BOOL else made
+    made = spelling(cells, *(_flip_sign_bit(cells, term) if turned else term for term in given))
+    back = _flip_sign_bit(cells, made) if turned and made.dtype is not DType.BOOL else made
     return writer.cast(back, dtype)
 
 
-def _turned(cells: Cells, term: Term) -> Term:
+def _flip_sign_bit(cells: CellWriter, term: OnnxTerm) -> OnnxTerm:
     """The bits of a u64, in i64 so that the order is that of the u64; and back."""
     return cells("Add", term, cells.number(np.iinfo(np.int64).min, term))
 
 
-def cast(cells: Cells, term: Term, dtype: DType) -> Term:
+def cast(cells: CellWriter, term: OnnxTerm, dtype: DType) -> OnnxTerm:
     """A value in another dtype; bfloat16 goes by way of float32, of which alone all kernels know."""
     if DType.BF16 in (term.dtype, dtype) and DType.F32 not in (term.dtype, dtype):
         term = cells.writer.cast(term, DType.F32)
     return cells.writer.cast(term, dtype)
 
 
-def _where(cells: Cells, condition: Term, yes: Term, no: Term) -> Term:
+def _where(cells: CellWriter, condition: OnnxTerm, yes: OnnxTerm, no: OnnxTerm) -> OnnxTerm:
     dtype = yes.dtype
     if dtype is DType.BOOL:
         return cells("Or", cells("And", condition, yes), cells("And", cells("Not", condition), no))
@@ -358,7 +358,7 @@ def _where(cells: Cells, condition: Term, yes: Term, no: Term) -> Term:
     return cells.writer.cast(cells.where(condition, *given), dtype)
 
 
-def _shifted(cells: Cells, function: str, value: Term, count: Term) -> Term:
+def _shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -> OnnxTerm:
     """BitShift knows 32 and 64 bits without a sign; one to the right of a negative number shifts its complement."""
     dtype, long = value.dtype, value.dtype.bytes == 8
     bare = DType.U64 if long else DType.U32

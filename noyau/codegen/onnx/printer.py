@@ -9,10 +9,10 @@ from typing import assert_never
 import numpy as np
 import onnx
 
-from noyau.codegen.onnx.emitter import ZERO, Sizes, Term, Writer
-from noyau.codegen.onnx.folds import contracted, reduced, scanned
-from noyau.codegen.onnx.maps import Cells, cast, map_term
-from noyau.codegen.onnx.views import gathered, scattered, viewed, whole
+from noyau.codegen.onnx.emitter import ZERO, NodeWriter, OnnxTerm, SizeWriter
+from noyau.codegen.onnx.folds import contract_term, reduce_term, scan_term
+from noyau.codegen.onnx.maps import CellWriter, cast, map_term
+from noyau.codegen.onnx.views import gather_term, scatter_term, view_term, whole
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
@@ -37,7 +37,7 @@ from noyau.ir.graph import (
 from noyau.ir.sizes import Demand
 
 
-def spell(graph: Graph, writer: Writer, called: Mapping[str, str], measured: Iterable[Node] = ()) -> range:
+def spell(graph: Graph, writer: NodeWriter, called: Mapping[str, str], measured: Iterable[Node] = ()) -> range:
     """Write the nodes that compute the outputs of a graph; the result are their positions. `called`: the names in the
     model of its inputs and outputs, and of those `measured`, inputs of the whole model that tell sizes too.
 
@@ -51,20 +51,20 @@ def spell(graph: Graph, writer: Writer, called: Mapping[str, str], measured: Ite
 @dataclass
 class _Speller:
     graph: Graph
-    writer: Writer
+    writer: NodeWriter
     called: Mapping[str, str]
     measured: tuple[Node, ...]
-    terms: dict[str, Term] = field(default_factory=dict)
+    terms: dict[str, OnnxTerm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         inputs = {node.output: self.called[node.output] for node in self.graph.inputs}
-        self.sizes = Sizes(self.writer, (*self.graph.inputs, *self.measured), self.called)
+        self.sizes = SizeWriter(self.writer, (*self.graph.inputs, *self.measured), self.called)
         self.readers: dict[str, list[Node]] = {}
         for node in self.graph.nodes:
             for name in node.inputs:
                 self.readers.setdefault(name, []).append(node)
         self.given = set(inputs.values())  # values that keep their names
-        self.terms = {name: Term(inputs[name], self.graph[name].dtype, self.graph[name].shape) for name in inputs}
+        self.terms = {name: OnnxTerm(inputs[name], self.graph[name].dtype, self.graph[name].shape) for name in inputs}
 
     def write(self) -> None:
         needed = self.needed()
@@ -90,7 +90,7 @@ class _Speller:
         computed = [node for node in made if isinstance(node.kind, able)] or made[-1:]
         return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
 
-    def told(self, node: Node) -> Term:
+    def told(self, node: Node) -> OnnxTerm:
         """The value of a node; what has no spelling is named with it."""
         try:
             return self.term(node)
@@ -109,10 +109,10 @@ class _Speller:
         self.given.add(target)
         self.terms = {key: replace(t, name=target) if t.name == made.name else t for key, t in self.terms.items()}
 
-    def whole(self, name: str) -> Term:
+    def whole(self, name: str) -> OnnxTerm:
         return whole(self.terms[name], self.graph[name].shape, self.sizes)
 
-    def term(self, node: Node) -> Term:
+    def term(self, node: Node) -> OnnxTerm:
         sources = [self.graph[name] for name in node.inputs]
         given = [self.terms[name] for name in node.inputs]
         if ZERO in node.shape:  # it has no cells, whatever makes them
@@ -121,29 +121,29 @@ class _Speller:
             case Input():
                 return self.terms[node.output]
             case Constant(value):
-                return Term(self.writer.constant(value), node.dtype, node.shape)
+                return OnnxTerm(self.writer.constant(value), node.dtype, node.shape)
             case Iota(index):
-                return cast(Cells(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
+                return cast(CellWriter(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
             case Map(function):
-                return map_term(Cells(self.writer), function, given, node.dtype)
+                return map_term(CellWriter(self.writer), function, given, node.dtype)
             case Reduce():
                 keep = self.is_kept(node, len(sources[0].shape))
-                return reduced(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
+                return reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
             case Scan():
-                return scanned(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
+                return scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
             case View() if isinstance(sources[0].kind, Reduce) and self.is_kept(sources[0], len(node.shape)):
                 return given[0]
             case View(index):
-                return viewed(index, given[0], sources[0].shape, node.shape, self.sizes)
+                return view_term(index, given[0], sources[0].shape, node.shape, self.sizes)
             case Select(axis, _):
                 return self.joined(axis, node)
             case Gather():
-                return gathered(node, given, sources, self.sizes)
+                return gather_term(node, given, sources, self.sizes)
             case Scatter():
-                return scattered(node, given, sources, self.sizes)
+                return scatter_term(node, given, sources, self.sizes)
             case Contract(equation):
                 operands = [self.whole(name) for name in node.inputs]
-                return contracted(equation, operands, node.dtype, node.shape, self.writer)
+                return contract_term(equation, operands, node.dtype, node.shape, self.writer)
             case Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
             case Part(position):
@@ -162,21 +162,21 @@ class _Speller:
         source = len(self.graph[node.inputs[0]].shape)
         return bool(readers) and all(restored) and all(len(r.shape) == source == rank for r in readers)
 
-    def demanded(self, term: Term) -> Term:
+    def demanded(self, term: OnnxTerm) -> OnnxTerm:
         """The value, where all that is demanded of the sizes holds; else an index outside of a table fails the call."""
-        cells = Cells(self.writer)
+        cells = CellWriter(self.writer)
         holds = [self.holds(demand) for demand in self.graph.demands]
         sure = holds[0]
         for other in holds[1:]:
             sure = cells("And", sure, other)
         place = self.writer.cast(cells("Not", sure), DType.I64)
         table = self.writer.constant(np.array([True]))
-        sure = Term(self.writer.emit("Gather", table, place.name), DType.BOOL, ())
+        sure = OnnxTerm(self.writer.emit("Gather", table, place.name), DType.BOOL, ())
         return map_term(cells, "where", [sure, term, term], term.dtype)
 
-    def holds(self, demand: Demand) -> Term:
-        cells = Cells(self.writer)
-        left, right = (Term(self.sizes.scalar(dim), DType.I64, ()) for dim in (demand.left, demand.right))
+    def holds(self, demand: Demand) -> OnnxTerm:
+        cells = CellWriter(self.writer)
+        left, right = (OnnxTerm(self.sizes.scalar(dim), DType.I64, ()) for dim in (demand.left, demand.right))
         match demand.relation:
             case "equal":
                 return cells("Equal", left, right)
@@ -188,7 +188,7 @@ class _Speller:
             case _:
                 return cells("LessOrEqual", left, right)
 
-    def joined(self, axis: int, node: Node) -> Term:
+    def joined(self, axis: int, node: Node) -> OnnxTerm:
         pieces = [self.whole(name).name for name in node.inputs]
         made = self.writer.emit("Concat", *pieces, axis=axis)
-        return Term(made, node.dtype, node.shape)
+        return OnnxTerm(made, node.dtype, node.shape)

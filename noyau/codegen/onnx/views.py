@@ -7,9 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from noyau.codegen.numpy.views import Step, is_broadcast, is_reshape, is_within, step_of
-from noyau.codegen.onnx.emitter import ONE, ZERO, Sizes, Term, unsqueezed
-from noyau.codegen.onnx.maps import Cells
+from noyau.codegen.numpy.views import AxisStep, is_broadcast, is_reshape, is_within, step_of
+from noyau.codegen.onnx.emitter import ONE, ZERO, OnnxTerm, SizeWriter, unsqueeze
+from noyau.codegen.onnx.maps import CellWriter
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, Shape, index_name, strides_of
 from noyau.ir.graph import Gather, Lookup, Node, Scatter
@@ -18,7 +18,7 @@ _LAST = np.iinfo(np.int64).max
 _MERGES = {None: "none", "sum": "add", "prod": "mul", "max": "max", "min": "min"}
 
 
-def whole(term: Term, shape: Shape, sizes: Sizes) -> Term:
+def whole(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
     """The value with every axis as long as it is."""
     if term.shape == shape:
         return term
@@ -28,20 +28,20 @@ def whole(term: Term, shape: Shape, sizes: Sizes) -> Term:
     return writer.cast(made, term.dtype)
 
 
-def viewed(index: Shape, operand: Term, source: Shape, shape: Shape, sizes: Sizes) -> Term:
+def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
     """out[i] = operand[index(i)], where the operand has the shape `source` and the result `shape`."""
     if is_broadcast(index, source, shape):
         return operand
     packed = whole(operand, source, sizes)
     steps = _steps(index, source, shape)
     if steps is not None:
-        return _sliced(steps, packed, shape, sizes)
+        return _slice(steps, packed, shape, sizes)
     if is_reshape(index, source, shape):
-        return _reshaped(packed, shape, sizes)
-    return _looked_up(index, packed, shape, sizes)
+        return _reshape(packed, shape, sizes)
+    return _lookup(index, packed, shape, sizes)
 
 
-def _steps(index: Shape, source: Shape, shape: Shape) -> list[Step] | None:
+def _steps(index: Shape, source: Shape, shape: Shape) -> list[AxisStep] | None:
     """How slices read each axis of the operand, or None where they cannot."""
     steps = [step for step in (step_of(dim, shape) for dim in index) if step is not None]
     outs = [step.out for step in steps if step.out is not None]
@@ -56,7 +56,7 @@ def _steps(index: Shape, source: Shape, shape: Shape) -> list[Step] | None:
     return steps
 
 
-def _sliced(steps: Sequence[Step], term: Term, shape: Shape, sizes: Sizes) -> Term:
+def _slice(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
     """Slices, those that run backwards once more; then single cells, a transpose, new axes."""
     writer = sizes.writer
     name = _cut(steps, term, shape, sizes)
@@ -67,17 +67,17 @@ def _sliced(steps: Sequence[Step], term: Term, shape: Shape, sizes: Sizes) -> Te
     order = sorted(range(len(outs)), key=lambda k: outs[k])
     if order != list(range(len(outs))):
         name = writer.emit("Transpose", name, perm=order)
-    name = unsqueezed(writer, name, [axis for axis in range(len(shape)) if axis not in outs])
+    name = unsqueeze(writer, name, [axis for axis in range(len(shape)) if axis not in outs])
     return replace(term, name=name, shape=tuple(dim if axis in outs else ONE for axis, dim in enumerate(shape)))
 
 
-def _place(start: Dim, dim: Dim, sizes: Sizes) -> str:
+def _place(start: Dim, dim: Dim, sizes: SizeWriter) -> str:
     """The place of one cell, from the end where that is a number."""
     behind = (start - dim).constant
     return sizes.writer.constant(np.int64(behind)) if behind is not None and behind < 0 else sizes.scalar(start)
 
 
-def _cut(steps: Sequence[Step], term: Term, shape: Shape, sizes: Sizes) -> str:
+def _cut(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> str:
     """The operand's own axes, each from its start to its end by its step."""
     writer, name = sizes.writer, term.name
     starts, ends, axes, strides, turned = list[Dim](), list[Dim](), list[int](), list[int](), list[int]()
@@ -105,7 +105,7 @@ def _cut(steps: Sequence[Step], term: Term, shape: Shape, sizes: Sizes) -> str:
     return name
 
 
-def _reshaped(term: Term, shape: Shape, sizes: Sizes) -> Term:
+def _reshape(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
     """The same cells under another shape; one size may be left to the runtime where no other extent can be 0."""
     writer = sizes.writer
     numbers = [dim.constant for dim in shape]
@@ -116,7 +116,7 @@ def _reshaped(term: Term, shape: Shape, sizes: Sizes) -> Term:
     return replace(term, name=writer.emit("Reshape", term.name, sizes.shape(shape), **zero), shape=shape)
 
 
-def _looked_up(index: Shape, term: Term, shape: Shape, sizes: Sizes) -> Term:
+def _lookup(index: Shape, term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
     """A cell for each index, counted in the flat operand."""
     writer = sizes.writer
     flat = sum((at * stride for at, stride in zip(index, strides_of(term.shape), strict=True)), ZERO)
@@ -127,7 +127,7 @@ def _looked_up(index: Shape, term: Term, shape: Shape, sizes: Sizes) -> Term:
     return replace(term, name=writer.emit("Gather", line, where.name, axis=0), shape=where.shape)
 
 
-def gathered(node: Node, operands: Sequence[Term], sources: Sequence[Node], sizes: Sizes) -> Term:
+def gather_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter) -> OnnxTerm:
     """The cells of a table that integers name; one outside of it is an error, also a negative one."""
     assert isinstance(node.kind, Gather)
     writer, index, table = sizes.writer, node.kind.index, whole(operands[0], sources[0].shape, sizes)
@@ -153,9 +153,9 @@ def _is_whole_axis(index: Sequence[Dim | Lookup], axis: int, node: Node, sources
     return looked_up and others == around and lengths == [*table[:axis], *table[axis + 1 :]]
 
 
-def _inside(ids: Term, sizes: Sizes) -> Term:
+def _inside(ids: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
     """Indices in which a negative one is too large, for ONNX counts those from the end."""
-    writer, cells = sizes.writer, Cells(sizes.writer)
+    writer, cells = sizes.writer, CellWriter(sizes.writer)
     unsigned = ids.dtype.kind == "uint" and ids.dtype is not DType.U64
     ids = writer.cast(ids, DType.I64)
     if unsigned:
@@ -164,21 +164,25 @@ def _inside(ids: Term, sizes: Sizes) -> Term:
 
 
 def _cells(
-    index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[Term], sources: Sequence[Node], sizes: Sizes
+    index: Sequence[Dim | Lookup],
+    shape: Shape,
+    operands: Sequence[OnnxTerm],
+    sources: Sequence[Node],
+    sizes: SizeWriter,
 ) -> str:
     """The coordinates of a cell for each index of a shape: int64[*shape, len(index)]."""
     writer, columns = sizes.writer, list[str]()
     for entry in index:
         if isinstance(entry, Lookup):
-            looked = viewed(entry.at, operands[entry.input], sources[entry.input].shape, shape, sizes)
+            looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, shape, sizes)
             found = _inside(looked, sizes)
         else:
             found = sizes.indexed(entry, shape)
-        columns.append(unsqueezed(writer, whole(found, shape, sizes).name, [len(shape)]))
+        columns.append(unsqueeze(writer, whole(found, shape, sizes).name, [len(shape)]))
     return writer.emit("Concat", *columns, axis=len(shape)) if len(columns) > 1 else columns[0]
 
 
-def scattered(node: Node, operands: Sequence[Term], sources: Sequence[Node], sizes: Sizes) -> Term:
+def scatter_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node], sizes: SizeWriter) -> OnnxTerm:
     """A copy of a table in which updates are merged; where none merges them, the last one stays."""
     assert isinstance(node.kind, Scatter)
     writer, index = sizes.writer, node.kind.index
@@ -188,7 +192,7 @@ def scattered(node: Node, operands: Sequence[Term], sources: Sequence[Node], siz
     if node.kind.monoid is None and len(places) == 1 and others and len(updates.shape) == len(table.shape):
         entry = index[places[0]]
         assert isinstance(entry, Lookup)
-        looked = viewed(entry.at, operands[entry.input], sources[entry.input].shape, updates.shape, sizes)
+        looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, updates.shape, sizes)
         ids = whole(_inside(looked, sizes), updates.shape, sizes)
         made = writer.emit("ScatterElements", table.name, ids.name, updates.name, axis=places[0])
     else:

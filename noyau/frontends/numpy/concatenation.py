@@ -12,9 +12,9 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.traced_sizes import Number, sized
-from noyau.frontends.numpy.ufuncs import as_node, has_traced, refuse, traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.traced_sizes import Number, as_size
+from noyau.frontends.numpy.ufuncs import as_node, as_traced, has_traced, refuse
 from noyau.ir.dims import Dim, indices, product
 from noyau.ir.graph import Node
 from noyau.ir.symbols import Size, dim_of
@@ -31,69 +31,69 @@ def _weakly(value: Any) -> Any:
             return np.dtype(np.int64) if getattr(value, "strong", False) else 0
         case Number():
             return value.weak()
-        case Traced() | np.ndarray():
+        case TracedArray() | np.ndarray():
             return value.dtype
         case _:
             return value
 
 
-def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **said: Any) -> Traced:
+def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **said: Any) -> TracedArray:
     """Arrays side by side along an axis; numbers of Python among them are arrays of their own dtype."""
     refuse("concatenate", {**{k: v for k, v in said.items() if k != "casting"}, "out": out})
     tape = tape_of(arrays)
-    given = [traced(tape, each) for each in arrays]
+    given = [as_traced(tape, each) for each in arrays]
     wanted = common_dtype(given) if dtype is None else dtype_from(dtype)
     if axis is None:
         given, axis = [call("ravel", each) for each in given], 0
     pieces = [tape.cast(each.node, wanted) for each in given]
     if len({len(piece.shape) for piece in pieces}) != 1 or not pieces[0].shape:
         raise UnsupportedError("np.concatenate takes arrays of one rank, and not of none")
-    return Traced(tape, _joined(pieces, axis_of(axis, len(pieces[0].shape)), tape))
+    return TracedArray(tape, _concat(pieces, axis_of(axis, len(pieces[0].shape)), tape))
 
 
-def _joined(pieces: Sequence[Node], axis: int, tape: Any) -> Node:
+def _concat(pieces: Sequence[Node], axis: int, tape: Any) -> Node:
     """Pieces side by side, without those that are empty."""
     some = [piece for piece in pieces if piece.shape[axis] != Dim.of(0)]
     made: Node = tape.concat(some or pieces[:1], axis)
     return made
 
 
-def stack(arrays: Sequence[Any], axis: int = 0, **said: Any) -> Traced:
+def stack(arrays: Sequence[Any], axis: int = 0, **said: Any) -> TracedArray:
     """Arrays of one shape side by side along a new axis."""
     tape = tape_of(arrays)
-    given = [traced(tape, each) for each in arrays]
+    given = [as_traced(tape, each) for each in arrays]
     shape = tape.broadcast([each.node.shape for each in given])
     if any(each.ndim != len(shape) for each in given):
         raise UnsupportedError("np.stack takes arrays of one shape")
-    alike = [Traced(tape, tape.assume_shape(each.node, shape)) for each in given]
+    alike = [TracedArray(tape, tape.assume_shape(each.node, shape)) for each in given]
     return concatenate([call("expand_dims", each, axis) for each in alike], axis=axis, **said)
 
 
-def _vstack(tup: Sequence[Any], **said: Any) -> Traced:
-    return concatenate(_raised("atleast_2d", tup), axis=0, **said)
+def _vstack(tup: Sequence[Any], **said: Any) -> TracedArray:
+    return concatenate(_at_least("atleast_2d", tup), axis=0, **said)
 
 
-def _hstack(tup: Sequence[Any], **said: Any) -> Traced:
-    arrays = _raised("atleast_1d", tup)
+def _hstack(tup: Sequence[Any], **said: Any) -> TracedArray:
+    arrays = _at_least("atleast_1d", tup)
     return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, **said)
 
 
-def _dstack(tup: Sequence[Any]) -> Traced:
-    return concatenate(_raised("atleast_3d", tup), axis=2)
+def _dstack(tup: Sequence[Any]) -> TracedArray:
+    return concatenate(_at_least("atleast_3d", tup), axis=2)
 
 
-def _column_stack(tup: Sequence[Any]) -> Traced:
+def _column_stack(tup: Sequence[Any]) -> TracedArray:
     tape = tape_of(tup)
-    given = [traced(tape, each) for each in tup]
+    given = [as_traced(tape, each) for each in tup]
     return concatenate([call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in given], axis=1)
 
 
-def _raised(name: str, arrays: Sequence[Any]) -> list[Traced]:
+def _at_least(name: str, arrays: Sequence[Any]) -> list[TracedArray]:
     tape = tape_of(arrays)
-    return [call(name, traced(tape, each)) for each in arrays]
+    return [call(name, as_traced(tape, each)) for each in arrays]
 
 
-def _append(arr: Any, values: Any, axis: Any = None) -> Traced:
+def _append(arr: Any, values: Any, axis: Any = None) -> TracedArray:
     return concatenate([arr, values], axis=axis)
 
 
@@ -106,7 +106,7 @@ def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]
     return _parts(array_of(ary), indices_or_sections, axis, even=False)
 
 
-def _parts(a: Traced, sections: Any, axis: int, *, even: bool) -> list[Any]:
+def _parts(a: TracedArray, sections: Any, axis: int, *, even: bool) -> list[Any]:
     axis = axis_of(axis, a.ndim)
     if not isinstance(sections, int | np.integer | Size):
         places = [0, *sections, None]
@@ -134,7 +134,7 @@ def _tile(A: Any, reps: Any) -> Any:
     index = [
         at if count == Dim.of(1) else at % dim for at, dim, count in zip(indices(rank), a.node.shape, dims, strict=True)
     ]
-    return Traced(a.tape, a.tape.view(a.node, shape, index))
+    return TracedArray(a.tape, a.tape.view(a.node, shape, index))
 
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
@@ -151,7 +151,7 @@ def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
     axis, count = axis_of(axis, a.ndim), dim_of(repeats)
     shape = tuple(dim * count if k == axis else dim for k, dim in enumerate(a.node.shape))
     index = [at // count if k == axis and count != Dim.of(0) else at for k, at in enumerate(indices(a.ndim))]
-    return Traced(a.tape, a.tape.view(a.node, shape, index))
+    return TracedArray(a.tape, a.tape.view(a.node, shape, index))
 
 
 def _resize(a: Any, new_shape: Any) -> Any:
@@ -161,15 +161,15 @@ def _resize(a: Any, new_shape: Any) -> Any:
     if not flat.tape.at_most(1, flat.node.shape[0], usual=True):
         return call("zeros_like", flat, shape=tuple(wanted))
     total = product(map(dim_of, wanted))
-    made = Traced(flat.tape, flat.tape.view(flat.node, (total,), [indices(1)[0] % flat.node.shape[0]]))
+    made = TracedArray(flat.tape, flat.tape.view(flat.node, (total,), [indices(1)[0] % flat.node.shape[0]]))
     return call("copy", call("reshape", made, wanted))
 
 
 def _insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
     """np.insert before one place."""
-    a = traced(tape_of([arr, values]), arr)
+    a = as_traced(tape_of([arr, values]), arr)
     a, axis = (call("ravel", a), 0) if axis is None else (a, axis_of(axis, a.ndim))
-    new = traced(a.tape, values).astype(a.dtype)
+    new = as_traced(a.tape, values).astype(a.dtype)
     new = call("moveaxis", new[(None,) * (a.ndim - new.ndim) + (Ellipsis,)], 0, axis)
     new = call("broadcast_to", new, tuple(new.shape[k] if k == axis else n for k, n in enumerate(a.shape)))
     before, after = _around(a, obj, axis, "insert", 0)
@@ -183,7 +183,7 @@ def _delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     return concatenate(_around(a, obj, axis, "delete", 1), axis=axis)
 
 
-def _around(a: Traced, place: Any, axis: int, name: str, gone: int) -> list[Traced]:
+def _around(a: TracedArray, place: Any, axis: int, name: str, gone: int) -> list[TracedArray]:
     """What lies before a place of an axis, and behind it."""
     if isinstance(place, bool) or not isinstance(place, int | np.integer | Size):
         raise UnsupportedError(f"np.{name} is traced for one place; use np.concatenate")
@@ -192,7 +192,7 @@ def _around(a: Traced, place: Any, axis: int, name: str, gone: int) -> list[Trac
     at = at if a.tape.at_most(0, at, usual=True) else at + extent
     a.tape.demand_at_most(0, at)
     a.tape.demand_at_most(at + gone, extent)
-    start = sized(a.tape, at)
+    start = as_size(a.tape, at)
     return [a[(*lead, slice(None, start))], a[(*lead, slice(start + gone, None))]]
 
 
@@ -204,11 +204,11 @@ def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
     axes = axis if isinstance(axis, tuple | list) else (axis,)
     shifts = shift if isinstance(shift, tuple | list) else (shift,) * len(axes)
     for each, by in zip(axes, shifts, strict=True):
-        a = _rolled(a, by, axis_of(each, a.ndim))
+        a = _roll_axis(a, by, axis_of(each, a.ndim))
     return call("copy", a)
 
 
-def _rolled(a: Traced, by: Any, axis: int) -> Any:
+def _roll_axis(a: TracedArray, by: Any, axis: int) -> Any:
     if not isinstance(by, int | np.integer | Size):
         raise UnsupportedError("np.roll is traced for shifts that are integers or sizes")
     extent = a.shape[axis]
@@ -255,18 +255,18 @@ def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
     return [(given[0], given[-1])] * rank
 
 
-def _constant_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+def _constant_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
     return tuple(_block(a, axis, w, v) for w, v in zip(width, value, strict=True))
 
 
-def _block(a: Traced, axis: int, width: Any, value: Any) -> Any:
+def _block(a: TracedArray, axis: int, width: Any, value: Any) -> Any:
     if isinstance(width, int) and width == 0:
         return None
     shape = (*a.node.shape[:axis], dim_of(width), *a.node.shape[axis + 1 :])
-    return Traced(a.tape, a.tape.expand(as_node(a.tape, traced(a.tape, value), a.node.dtype), shape))
+    return TracedArray(a.tape, a.tape.expand(as_node(a.tape, as_traced(a.tape, value), a.node.dtype), shape))
 
 
-def _edge_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+def _edge_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
     lead = (slice(None),) * axis
     if width != (0, 0):
         a.tape.demand_at_most(1, a.node.shape[axis])
@@ -275,10 +275,10 @@ def _edge_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
     return made[0], made[1]
 
 
-def _mirrored(skip: int) -> Any:
+def _mirror(skip: int) -> Any:
     """Pads that mirror the axis, without its last cell or with it."""
 
-    def pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+    def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
         lead, (before, after), extent = (slice(None),) * axis, width, a.shape[axis]
         a.tape.demand_at_most(dim_of(max(before, after)) + skip, dim_of(extent))
         first = None if before == 0 else call("flip", a[(*lead, slice(skip, before + skip))], axis)
@@ -291,7 +291,7 @@ def _mirrored(skip: int) -> Any:
 def _statistic_pad(name: str) -> Any:
     """Pads with a mean or an extreme of the axis."""
 
-    def pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+    def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
         found = call(name, a, axis, keepdims=True)
         found = found if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](found)
         made = [None if w == 0 else _repeat(found.astype(a.dtype), w, axis) for w in width]
@@ -300,7 +300,7 @@ def _statistic_pad(name: str) -> Any:
     return pad
 
 
-def _wrap_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+def _wrap_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
     lead, (before, after), extent = (slice(None),) * axis, width, a.shape[axis]
     a.tape.demand_at_most(dim_of(max(before, after)), dim_of(extent))
     first = None if before == 0 else a[(*lead, slice(extent - before, extent))]
@@ -310,8 +310,8 @@ def _wrap_pad(a: Traced, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
 _PADS = {
     "constant": _constant_pad,
     "edge": _edge_pad,
-    "reflect": _mirrored(1),
-    "symmetric": _mirrored(0),
+    "reflect": _mirror(1),
+    "symmetric": _mirror(0),
     "wrap": _wrap_pad,
     "mean": _statistic_pad("mean"),
     "maximum": _statistic_pad("max"),
@@ -333,10 +333,10 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
     return made
 
 
-def _end_piece(a: Traced, value: Any, axis: int) -> Traced:
-    piece = traced(a.tape, value)
+def _end_piece(a: TracedArray, value: Any, axis: int) -> TracedArray:
+    piece = as_traced(a.tape, value)
     shape = (*a.node.shape[:axis], Dim.of(1), *a.node.shape[axis + 1 :])
-    return piece if piece.ndim else Traced(a.tape, a.tape.expand(piece.node, shape))
+    return piece if piece.ndim else TracedArray(a.tape, a.tape.expand(piece.node, shape))
 
 
 FUNCTIONS.update(

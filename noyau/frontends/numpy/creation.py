@@ -13,9 +13,9 @@ from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.getitem import as_table
 from noyau.frontends.numpy.shapes import shape_given
 from noyau.frontends.numpy.tape import Tape, dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, call
-from noyau.frontends.numpy.traced_sizes import Number, sized
-from noyau.frontends.numpy.ufuncs import has_traced, traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call
+from noyau.frontends.numpy.traced_sizes import Number, as_size
+from noyau.frontends.numpy.ufuncs import as_traced, has_traced
 from noyau.ir.dims import Dim, Shape, index_name, product
 from noyau.ir.symbols import Size, dim_of
 
@@ -26,25 +26,25 @@ def _dims(shape: Any) -> Shape:
     return tuple(map(dim_of, shape_given((shape,))))
 
 
-def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
+def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **said: Any) -> TracedArray:
     """np.full: cells of one value, or of one that is broadcast."""
-    value = traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
-    made = Traced(tape, tape.expand(value.node, _dims(shape)))
+    value = as_traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
+    made = TracedArray(tape, tape.expand(value.node, _dims(shape)))
     made.lies(order)
     return made
 
 
-def zeros(tape: Tape, shape: Any, dtype: Any = float, order: Any = "C", **said: Any) -> Traced:
+def zeros(tape: Tape, shape: Any, dtype: Any = float, order: Any = "C", **said: Any) -> TracedArray:
     return full(tape, shape, 0, float if dtype is None else dtype, order)
 
 
-def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **said: Any) -> Traced:
+def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **said: Any) -> TracedArray:
     return full(tape, shape, 1, float if dtype is None else dtype, order)
 
 
-def counted(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> Traced:
+def index_array(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> TracedArray:
     """An index over the axes of a shape, as an array."""
-    return Traced(tape, tape.cast(tape.iota(index, shape), dtype_from(dtype)))
+    return TracedArray(tape, tape.cast(tape.iota(index, shape), dtype_from(dtype)))
 
 
 def arange(tape: Tape, *ends: Any, dtype: Any = None, **said: Any) -> Any:
@@ -58,7 +58,7 @@ def arange(tape: Tape, *ends: Any, dtype: Any = None, **said: Any) -> Any:
     first, last = (dim_of(start), dim_of(stop)) if step > 0 else (-dim_of(start), -dim_of(stop))
     reach = last - first if tape.at_most(first, last, usual=True) else Dim.of(0)
     length = (reach + (abs(int(step)) - 1)) // abs(int(step))
-    return counted(tape, Dim.of("#0") * int(step) + dim_of(start), (length,), np.int64 if dtype is None else dtype)
+    return index_array(tape, Dim.of("#0") * int(step) + dim_of(start), (length,), np.int64 if dtype is None else dtype)
 
 
 _ENDS = ("start", "stop", "step")
@@ -75,10 +75,10 @@ def linspace(
     count = dim_of(num)
     parts = count - 1 if endpoint else count
     some = tape.at_most(1, parts, usual=True)
-    first, last = (traced(tape, each).astype(np.float64) for each in (start, stop))
+    first, last = (as_traced(tape, each).astype(np.float64) for each in (start, stop))
     divisor = Number(tape, tape.size(parts, DType.I64), parts.names)
     step = (last - first) / divisor if some else (last - first) * np.nan
-    at = counted(tape, Dim.of("#0"), (count, *[Dim.of(1)] * max(first.ndim, last.ndim)), np.float64)
+    at = index_array(tape, Dim.of("#0"), (count, *[Dim.of(1)] * max(first.ndim, last.ndim)), np.float64)
     made: Any = at * step + first if some else at * 0.0 + first
     if endpoint and some:
         made = where(at == divisor, last, made)
@@ -88,7 +88,7 @@ def linspace(
 
 def eye(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
     shape = _dims((N, N if M is None else M))
-    at = counted(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
+    at = index_array(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
     return (at == k).astype(dtype)
 
 
@@ -98,7 +98,7 @@ def identity(tape: Tape, n: Any, dtype: Any = float, **said: Any) -> Any:
 
 def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
     shape = _dims((N, N if M is None else M))
-    at = counted(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
+    at = index_array(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
     return (at <= k).astype(dtype)
 
 
@@ -108,7 +108,7 @@ def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False)
     made = []
     for axis in range(len(shape)):
         own = tuple(dim if k == axis else Dim.of(1) for k, dim in enumerate(shape)) if sparse else shape
-        made.append(counted(tape, Dim.of(index_name(axis)), own, dtype))
+        made.append(index_array(tape, Dim.of(index_name(axis)), own, dtype))
     return tuple(made) if sparse else call("stack", made)
 
 
@@ -118,13 +118,13 @@ def fromfunction(tape: Tape, function: Callable[..., Any], shape: Any, *, dtype:
 
 def array(tape: Tape, value: Any, *args: Any, **said: Any) -> Any:
     """np.array of lists with traced numbers in them."""
-    return call("array", value if isinstance(value, Traced) else traced(tape, value), *args, **said)
+    return call("array", value if isinstance(value, TracedArray) else as_traced(tape, value), *args, **said)
 
 
 def prod(tape: Tape, a: Any, *args: Any, **said: Any) -> Any:
     """np.prod of a shape is a size; of anything else, an array."""
     if isinstance(a, tuple | list) and not args and not said and all(map(_is_end, a)):
-        return sized(tape, product(map(dim_of, a)), strong=True)
+        return as_size(tape, product(map(dim_of, a)), strong=True)
     return call("prod", a, *args, **said)
 
 
@@ -142,7 +142,7 @@ WHERE_SYMBOLIC: dict[str, Make] = {
 }
 
 
-def made_by(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def creator(tape: Tape, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """A function of NumPy as traced functions call it: what makes arrays does so on the tape, and sizes without numbers
     go to the table of functions."""
 

@@ -17,8 +17,8 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import REFUSED, UFUNCS, Traced, as_scalars, tape_of
-from noyau.frontends.numpy.ufuncs import Make, as_node, elementwise, has_traced, mapped
+from noyau.frontends.numpy.traced_array import REFUSED, UFUNCS, TracedArray, as_scalars, tape_of
+from noyau.frontends.numpy.ufuncs import Make, apply, as_node, elementwise, has_traced
 from noyau.functions import OF_TABLE
 from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import MONOIDS, highest
@@ -32,23 +32,23 @@ class Terms:
 
     def __call__(self, name: str, *operands: Node | float) -> Node:
         like = next(each for each in reversed(operands) if isinstance(each, Node))
-        return mapped(self.tape, name, *(self.number(each, like) for each in operands))
+        return apply(self.tape, name, *(self.number(each, like) for each in operands))
 
     def number(self, value: Node | float, like: Node) -> Node:
         return value if isinstance(value, Node) else self.tape.constant(value, like.dtype)
 
     def choose(self, condition: Node, this: Node | float, other: Node | float) -> Node:
         like = next(each for each in (this, other) if isinstance(each, Node))
-        return mapped(self.tape, "where", condition, self.number(this, like), self.number(other, like))
+        return apply(self.tape, "where", condition, self.number(this, like), self.number(other, like))
 
 
 def square(tape: Tape, x: Node) -> Node:
-    return mapped(tape, "multiply", x, x)
+    return apply(tape, "multiply", x, x)
 
 
 def isfinite(tape: Tape, x: Node) -> Node:
     if not x.dtype.is_float:
-        return mapped(tape, "equal", x, x)
+        return apply(tape, "equal", x, x)
     of = Terms(tape)
     return of("logical_not", of("logical_or", of("is_nan", x), of("is_inf", x)))
 
@@ -109,7 +109,7 @@ def heaviside(tape: Tape, x: Node, at_zero: Node) -> Node:
     return of.choose(of("is_nan", x), x, of.choose(of("less", x, 0), 0.0, above))
 
 
-def scaled(factor: float, tape: Tape, x: Node) -> Node:
+def scale(factor: float, tape: Tape, x: Node) -> Node:
     return Terms(tape)("multiply", x, factor)
 
 
@@ -121,7 +121,7 @@ def modf(tape: Tape, x: Node) -> tuple[Node, Node]:
 
 
 def divmod_(tape: Tape, a: Node, b: Node) -> tuple[Node, Node]:
-    return mapped(tape, "floor_divide", a, b), mapped(tape, "floor_mod", a, b)
+    return apply(tape, "floor_divide", a, b), apply(tape, "floor_mod", a, b)
 
 
 def bitwise_count(tape: Tape, x: Node) -> Node:
@@ -148,10 +148,10 @@ COMPOSED: dict[str, Make] = {
     "logaddexp": partial(logaddexp, False),
     "logaddexp2": partial(logaddexp, True),
     "heaviside": heaviside,
-    "deg2rad": partial(scaled, pi / 180),
-    "radians": partial(scaled, pi / 180),
-    "rad2deg": partial(scaled, 180 / pi),
-    "degrees": partial(scaled, 180 / pi),
+    "deg2rad": partial(scale, pi / 180),
+    "radians": partial(scale, pi / 180),
+    "rad2deg": partial(scale, 180 / pi),
+    "degrees": partial(scale, 180 / pi),
     "modf": modf,
     "divmod": divmod_,
     "bitwise_count": bitwise_count,
@@ -172,7 +172,7 @@ def _of_table(function: str) -> Callable[..., Any]:
 
     def call(*operands: Any) -> Any:
         tape, dtype = tape_of(operands), common_dtype(operands)
-        return as_scalars(Traced(tape, mapped(tape, function, *(as_node(tape, each, dtype) for each in operands))))
+        return as_scalars(TracedArray(tape, apply(tape, function, *(as_node(tape, each, dtype) for each in operands))))
 
     return call
 
@@ -182,18 +182,18 @@ def _cast(x: Any, dtype: str) -> Any:
     if dtype not in named:
         raise UnsupportedError(f"there is no dtype {dtype!r}; the dtypes are: {', '.join(named)}")
     x = array_of(x)
-    return as_scalars(Traced(x.tape, x.tape.cast(x.node, named[dtype])))
+    return as_scalars(TracedArray(x.tape, x.tape.cast(x.node, named[dtype])))
 
 
 def _reduce(monoid: str, x: Any, axis: int | Sequence[int], *, keepdims: bool = False) -> Any:
     x = array_of(x)
-    return as_scalars(Traced(x.tape, x.tape.reduce(monoid, x.node, axes_of(axis, x.ndim), keep=keepdims)))
+    return as_scalars(TracedArray(x.tape, x.tape.reduce(monoid, x.node, axes_of(axis, x.ndim), keep=keepdims)))
 
 
 def _scan(monoid: str, x: Any, axis: int, *, exclusive: bool = False, reverse: bool = False) -> Any:
     x = array_of(x)
     kind = Scan(monoid, axis_of(axis, x.ndim), exclusive, reverse)
-    return Traced(x.tape, x.tape.emit(kind, [x.node], MONOIDS[monoid].result(x.node.dtype), x.node.shape))
+    return TracedArray(x.tape, x.tape.emit(kind, [x.node], MONOIDS[monoid].result(x.node.dtype), x.node.shape))
 
 
 OWN: dict[str, Callable[..., Any]] = {
@@ -204,7 +204,7 @@ OWN: dict[str, Callable[..., Any]] = {
 }
 
 
-def own(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
+def noyau_function(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     """A function of `noyau.functions` as traced functions call it."""
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -13,21 +13,21 @@ from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
 from noyau.frontends.numpy.shapes import shape_given
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.ufuncs import as_node, beyond, mapped, refuse, traced
+from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, refuse
 from noyau.ir.dims import Dim, index_name, indices
 from noyau.ir.graph import Lookup, Node
 from noyau.ir.symbols import dim_of
 
 
-def where(condition: Any, *branches: Any) -> Traced:
+def where(condition: Any, *branches: Any) -> TracedArray:
     """np.where of three arrays."""
     if len(branches) != 2:
         raise UnsupportedError("np.where of a condition alone has a result of unknown shape; give it both values")
     tape = tape_of([condition, *branches])
     dtype = common_dtype(branches)
     first, second = (as_node(tape, each, dtype) for each in branches)
-    return Traced(tape, mapped(tape, "where", as_node(tape, traced(tape, condition), DType.BOOL), first, second))
+    return TracedArray(tape, apply(tape, "where", as_node(tape, as_traced(tape, condition), DType.BOOL), first, second))
 
 
 def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0) -> Any:
@@ -36,9 +36,9 @@ def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0
         raise UnsupportedError("np.select takes as many choices as conditions, at least one")
     tape = tape_of([condlist, choicelist, default])
     dtype = common_dtype([*choicelist, default])
-    made: Any = traced(tape, default, dtype)
+    made: Any = as_traced(tape, default, dtype)
     for condition, choice in list(zip(condlist, choicelist, strict=True))[::-1]:
-        made = where(condition, traced(tape, choice, dtype), made)
+        made = where(condition, as_traced(tape, choice, dtype), made)
     return made
 
 
@@ -47,13 +47,13 @@ def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise"
         raise UnsupportedError("np.choose is traced without out=")
     count = len(choices)
     tape = tape_of([a, choices])
-    a = traced(tape, a)
+    a = as_traced(tape, a)
     if mode == "raise":
         dtype = common_dtype([*choices])
-        listed = call("stack", call("broadcast_arrays", a, *(traced(tape, each, dtype) for each in choices))[1:])
+        listed = call("stack", call("broadcast_arrays", a, *(as_traced(tape, each, dtype) for each in choices))[1:])
         at = indices(listed.ndim - 1)
         looked = tape.cast(call("broadcast_to", a, listed.shape[1:]).node, DType.I64)
-        return Traced(tape, tape.gather((Lookup(1, at), *at), [listed.node, looked], looked.shape))
+        return TracedArray(tape, tape.gather((Lookup(1, at), *at), [listed.node, looked], looked.shape))
     a = a % count if mode == "wrap" else call("clip", a, 0, count - 1)
     return _select([a == k for k in range(count)], list(choices))
 
@@ -63,13 +63,13 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **said:
     high = said.pop("max", None) if not is_given(a_max) else a_max
     dtype = {key: said.pop(key) for key in ("dtype",) if said.get(key) is not None}
     refuse("clip", said)
-    a = traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
+    a = as_traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
     low, high = (None if beyond(a.tape, end, a.node.dtype) == side else end for end, side in ((low, -1), (high, 1)))
     if not (is_given(low) or is_given(high)):
         return UFUNCS["positive"](a, out=out, **dtype)
     made = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
     made = made if not is_given(high) else UFUNCS["minimum"](made, high, **dtype)
-    return UFUNCS["positive"](made, out=out) if out is not None else Traced(a.tape, made.node)
+    return UFUNCS["positive"](made, out=out) if out is not None else TracedArray(a.tape, made.node)
 
 
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -79,7 +79,7 @@ def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
         if decimals < 0 and a.dtype != bool:
             tens = 10.0**-decimals
             return (UFUNCS["rint"](a.astype(np.float64) / tens) * tens).astype(a.dtype)
-        return Traced(a.tape, a.node) if a.dtype != bool else a.astype(np.float16)
+        return TracedArray(a.tape, a.node) if a.dtype != bool else a.astype(np.float16)
     if decimals == 0:
         return UFUNCS["rint"](a, out=out)
     power = 10 ** abs(decimals)
@@ -92,7 +92,7 @@ def _fix(x: Any, out: Any = None) -> Any:
     return UFUNCS["trunc"](array_of(x), out=out)
 
 
-def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **said: Any) -> Traced:
+def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **said: Any) -> TracedArray:
     x = array_of(x)
     wanted = dtype_from(dtype)
     if not np.can_cast(x.dtype, wanted.numpy, casting):
@@ -102,14 +102,14 @@ def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **sai
     return _new(x, x.tape.cast(x.node, wanted), order)
 
 
-def _copy(a: Any, order: Any = "K", **said: Any) -> Traced:
+def _copy(a: Any, order: Any = "K", **said: Any) -> TracedArray:
     a = array_of(a)
     return _new(a, a.node, order)
 
 
-def _new(a: Traced, node: Node, order: Any) -> Traced:
+def _new(a: TracedArray, node: Node, order: Any) -> TracedArray:
     """An array that is new, whose cells lie in an order, or as those of another array."""
-    made = Traced(a.tape, node)
+    made = TracedArray(a.tape, node)
     made.lies(order, like=[] if order == "F" else [a])
     return made
 
@@ -131,17 +131,17 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndm
     return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)] if ndmin else made
 
 
-def _as_contiguous(a: Any, dtype: Any = None, **said: Any) -> Traced:
+def _as_contiguous(a: Any, dtype: Any = None, **said: Any) -> TracedArray:
     return _in_order(call("atleast_1d", _as_array(a, dtype)), "C")
 
 
-def _in_order(a: Traced, order: Any) -> Traced:
+def _in_order(a: TracedArray, order: Any) -> TracedArray:
     """The array itself where its cells lie in an order, as an array of them where they do not; where that is not known,
     what is either."""
     gaps = a.gaps() if order == "C" or a.ndim < 2 else None
     if order not in ("C", "F") or gaps == []:
         return a
-    made = Traced(a.tape, a.node)
+    made = TracedArray(a.tape, a.node)
     if gaps is None:
         made.look_at(a, "in_order")
     elif not _has_several(a, gaps):
@@ -149,7 +149,7 @@ def _in_order(a: Traced, order: Any) -> Traced:
     return made
 
 
-def _has_several(a: Traced, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
+def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
     """Whether an array has cells, and several along an axis whose neighbours lie further apart than packed ones."""
 
     def more(room: Dim) -> bool:
@@ -163,14 +163,14 @@ def _has_several(a: Traced, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
 def _like(name: str, value: Any) -> Callable[..., Any]:
     """zeros_like and its kin: `value` None is the first argument after the array."""
 
-    def filled(a: Any, *given: Any, dtype: Any = None, shape: Any = None, **said: Any) -> Traced:
+    def filled(a: Any, *given: Any, dtype: Any = None, shape: Any = None, **said: Any) -> TracedArray:
         refuse(name, {key: v for key, v in said.items() if key not in ("device", "fill_value")})
         a, rest = array_of(a), list(given)
         number = value if value is not None else said["fill_value"] if "fill_value" in said else rest.pop(0)
         dtype = rest[0] if rest else dtype
         wanted = a.node.dtype if dtype is None else dtype_from(dtype)
         dims = a.node.shape if shape is None else tuple(map(dim_of, shape_given((shape,))))
-        made = Traced(a.tape, a.tape.expand(as_node(a.tape, number, wanted), dims))
+        made = TracedArray(a.tape, a.tape.expand(as_node(a.tape, number, wanted), dims))
         made.lies(said.get("order", "K"), [a] if shape is None and said.get("order") in (None, "K") else [])
         return made
 
@@ -180,7 +180,7 @@ def _like(name: str, value: Any) -> Callable[..., Any]:
 def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bool = False) -> Any:
     """np.isclose: |a - b| <= atol + rtol |b|, infinities by being equal."""
     tape = tape_of([a, b, rtol, atol])
-    a, b = traced(tape, a), traced(tape, b)
+    a, b = as_traced(tape, a), as_traced(tape, b)
     if b.node.dtype.kind != "float":
         b = b.astype(np.result_type(b.dtype, 1.0))
     near = (abs(a - b) <= atol + rtol * abs(b)) & UFUNCS["isfinite"](b) | (a == b)
@@ -189,7 +189,7 @@ def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
 
 def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
     tape = tape_of([a1, a2])
-    a1, a2 = traced(tape, a1), traced(tape, a2)
+    a1, a2 = as_traced(tape, a1), as_traced(tape, a2)
     if a1.ndim != a2.ndim or any(one != two for one, two in zip(a1.shape, a2.shape, strict=True)):
         return False
     alike = a1 == a2
@@ -198,7 +198,7 @@ def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
 
 def _array_equiv(a1: Any, a2: Any) -> Any:
     tape = tape_of([a1, a2])
-    return call("all", UFUNCS["equal"](traced(tape, a1), traced(tape, a2)))
+    return call("all", UFUNCS["equal"](as_traced(tape, a1), as_traced(tape, a2)))
 
 
 def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -209,7 +209,7 @@ def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
         m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
         shape, tape = m.node.shape[-2:], m.tape
         offset = tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
-        return where(keep(Traced(tape, offset), k), m, np.zeros((), m.dtype))
+        return where(keep(TracedArray(tape, offset), k), m, np.zeros((), m.dtype))
 
     return triangle
 
@@ -224,12 +224,12 @@ def _sinc(x: Any) -> Any:
 
 def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     tape = tape_of([y, x, dx])
-    y = traced(tape, y)
+    y = as_traced(tape, y)
     axis = axis_of(axis, y.ndim)
     lead = (slice(None),) * axis
     step: Any = dx
     if x is not None:
-        x = traced(tape, x)
+        x = as_traced(tape, x)
         step = call("diff", x, axis=0 if x.ndim == 1 else axis)
         step = call("reshape", step, [-1 if k == axis else 1 for k in range(y.ndim)]) if step.ndim == 1 else step
     return (step * (y[(*lead, slice(1, None))] + y[(*lead, slice(None, -1))]) / 2.0).sum(axis)
@@ -237,7 +237,7 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 def _ix(*args: Any) -> tuple[Any, ...]:
     tape = tape_of(args)
-    made = [traced(tape, each) for each in args]
+    made = [as_traced(tape, each) for each in args]
     if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in made):
         raise UnsupportedError("np.ix_ is traced for vectors of integers")
     shapes = [[-1 if k == at else 1 for k in range(len(made))] for at in range(len(made))]
@@ -246,7 +246,7 @@ def _ix(*args: Any) -> tuple[Any, ...]:
 
 def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
     tape = tape_of(xi)
-    made = [call("ravel", traced(tape, each)) for each in xi]
+    made = [call("ravel", as_traced(tape, each)) for each in xi]
     order = list(range(len(made)))
     if indexing == "xy" and len(made) > 1:
         order[:2] = [1, 0]
@@ -257,7 +257,7 @@ def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool =
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Any:
     tape = tape_of([a, b])
-    a, b = (call("moveaxis", traced(tape, each), axis, -1) for each in (a, b))
+    a, b = (call("moveaxis", as_traced(tape, each), axis, -1) for each in (a, b))
     for each in (a, b):
         tape.demand_equal(each.node.shape[-1], 3)
     turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]

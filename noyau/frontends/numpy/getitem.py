@@ -15,9 +15,9 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import axis_of, put_out
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, Window, call, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, Window, call, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
-from noyau.frontends.numpy.ufuncs import as_node, has_traced, mapped, traced
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, has_traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, never_negative, product
 from noyau.ir.graph import Iota, Lookup, Node, View
 from noyau.ir.symbols import Size, dim_of
@@ -55,12 +55,12 @@ class Key:
     looked_up: bool
 
 
-def getitem(array: Traced, key: Any) -> Any:
+def getitem(array: TracedArray, key: Any) -> Any:
     """The part of an array that a key names. What a mask picks has no shape beforehand: it is a `Masked`."""
-    key = unmasked(array, key)
+    key = resolve_masks(array, key)
     if is_mask(key):
-        return FUNCTIONS["masked"](array, masked_key(array, key))
-    plan = parsed(array, key)
+        return FUNCTIONS["masked"](array, mask_of(array, key))
+    plan = parse(array, key)
     made = read(array, plan)
     made.scalar = not made.ndim and not any(each is Ellipsis for each in _entries(key))
     if plan.looked_up and made.ndim and is_view(key):
@@ -70,24 +70,26 @@ def getitem(array: Traced, key: Any) -> Any:
 
 def is_view(key: Any) -> bool:
     """Whether NumPy makes a view by a key: it has numbers, which may be cells of arrays, and no arrays."""
-    return not any(isinstance(e, list | np.ndarray) or (isinstance(e, Traced) and not e.scalar) for e in _entries(key))
+    return not any(
+        isinstance(e, list | np.ndarray) or (isinstance(e, TracedArray) and not e.scalar) for e in _entries(key)
+    )
 
 
 def _entries(key: Any) -> tuple[Any, ...]:
     return key if isinstance(key, tuple) else (key,)
 
 
-def read(array: Traced, plan: Key) -> Traced:
+def read(array: TracedArray, plan: Key) -> TracedArray:
     """The cells that a key names."""
     tape, value, shape, index = array.tape, array.node, _result(plan), _index(plan)
     if not plan.looked_up:
-        return Traced(tape, tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
+        return TracedArray(tape, tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
     operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
     if len(operands) == 1:
-        return Traced(
+        return TracedArray(
             tape, tape.call("identity", tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
         )
-    return Traced(tape, tape.gather(index, operands, shape))
+    return TracedArray(tape, tape.gather(index, operands, shape))
 
 
 def _result(plan: Key) -> Shape:
@@ -114,16 +116,16 @@ def _index(plan: Key) -> list[Dim | Lookup]:
                 index.append(place * step + start)
             case Node():
                 looked_up += 1
-                index.append(Lookup(looked_up, _looked_at(each.shape, plan)))
+                index.append(Lookup(looked_up, _lookup_index(each.shape, plan)))
             case Count(counted, shape):
-                seen = {index_name(k): dim for k, dim in enumerate(_looked_at(shape, plan))}
+                seen = {index_name(k): dim for k, dim in enumerate(_lookup_index(shape, plan))}
                 index.append(counted.replace(seen))
             case _:
                 index.append(each)
     return index
 
 
-def _looked_at(shape: Shape, plan: Key) -> Shape:
+def _lookup_index(shape: Shape, plan: Key) -> Shape:
     """Where indices of this shape are read, which are broadcast to that of all together."""
     skipped = len(plan.together) - len(shape)
     pairs = zip(shape, plan.together[skipped:], strict=True)
@@ -131,11 +133,11 @@ def _looked_at(shape: Shape, plan: Key) -> Shape:
     return tuple(Dim.of(0) if one else Dim.of(index_name(plan.at + skipped + k)) for k, one in enumerate(ones))
 
 
-def parsed(array: Traced, key: Any) -> Key:
+def parse(array: TracedArray, key: Any) -> Key:
     """A key as what it says of each axis; ends of slices are clamped as NumPy does."""
     tape, shape, axis = array.tape, array.node.shape, 0
     entries: list[Entry] = []
-    for each in _filled(_entries(key), len(shape)):
+    for each in _expand_ellipsis(_entries(key), len(shape)):
         entries.append(None if each is None else _entry(tape, each, shape[axis]))
         axis += each is not None
     looked = [each for each in entries if isinstance(each, Node | Count)]
@@ -156,13 +158,13 @@ def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node | Count:
             return _slice(tape, each, extent)
         case Number():
             raise UnsupportedError("a place is no whole size: it is calculated with /, or counted; use //")
-        case Traced() | np.ndarray() | list() | tuple() | range():
-            return _counted(tape, each, extent) or _indices(tape, each, extent)
+        case TracedArray() | np.ndarray() | list() | tuple() | range():
+            return _as_count(tape, each, extent) or _indices(tape, each, extent)
         case _:
             return _place(tape, each, extent)
 
 
-def unmasked(array: Traced, key: Any) -> Any:
+def resolve_masks(array: TracedArray, key: Any) -> Any:
     """A key in which masks that are known are the places where they are true; the array must have their extents."""
     made: list[Any] = []
     entries = [np.asarray(e) if isinstance(e, list) and not has_traced(e) else e for e in _entries(key)]
@@ -180,7 +182,7 @@ def unmasked(array: Traced, key: Any) -> Any:
 
 def _spans(entry: Any) -> int:
     """How many axes an entry of a key is about, without what Ellipsis stands for."""
-    if isinstance(entry, Traced | np.ndarray) and entry.dtype == bool:
+    if isinstance(entry, TracedArray | np.ndarray) and entry.dtype == bool:
         return entry.ndim
     return int(entry is not None and entry is not Ellipsis)
 
@@ -188,13 +190,13 @@ def _spans(entry: Any) -> int:
 def is_mask(key: Any) -> bool:
     """Whether a key is one mask that is only known when it runs."""
     entries = [each for each in _entries(key) if each is not Ellipsis]
-    bools = [each for each in entries if isinstance(each, Traced) and each.node.dtype is DType.BOOL]
+    bools = [each for each in entries if isinstance(each, TracedArray) and each.node.dtype is DType.BOOL]
     if bools and len(entries) > 1:
         raise UnsupportedError("a mask of bools beside other indices has a result of unknown shape; use np.where")
     return bool(bools)
 
 
-def masked_key(array: Traced, key: Any) -> Node:
+def mask_of(array: TracedArray, key: Any) -> Node:
     """The mask of a key, whose shape is that of the array's first axes."""
     mask: Node = next(each for each in _entries(key) if each is not Ellipsis).node
     if len(mask.shape) > array.ndim:
@@ -204,52 +206,52 @@ def masked_key(array: Traced, key: Any) -> Node:
     return mask
 
 
-def flat_places(array: Traced, plan: Key) -> Node:
+def flat_places(array: TracedArray, plan: Key) -> Node:
     """For each cell that a key names, its place in the array in C order, as an i64."""
     tape, shape = array.tape, array.node.shape
     numbers = tape.iota(Dim.of(index_name(0)), (product(shape),))
-    return read(Traced(tape, tape.reshape(numbers, shape)), plan).node
+    return read(TracedArray(tape, tape.reshape(numbers, shape)), plan).node
 
 
 def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
     """np.take along an axis."""
-    array = FUNCTIONS["asarray"](array) if isinstance(array, Traced) else traced(indices.tape, array)
+    array = FUNCTIONS["asarray"](array) if isinstance(array, TracedArray) else as_traced(indices.tape, array)
     if axis is None:
         array, axis = FUNCTIONS["ravel"](array), 0
     array = array if array.ndim else FUNCTIONS["ravel"](array)
     tape, place = array.tape, axis_of(axis, array.ndim)
     if mode != "raise":
         extent = tape.size(array.node.shape[place], DType.I64)
-        found = as_node(tape, traced(tape, indices), DType.I64)
-        indices = Traced(
-            tape, mapped(tape, "floor_mod", found, extent) if mode == "wrap" else _clamped(found, extent, tape)
+        found = as_node(tape, as_traced(tape, indices), DType.I64)
+        indices = TracedArray(
+            tape, apply(tape, "floor_mod", found, extent) if mode == "wrap" else _clamp(found, extent, tape)
         )
-    elif not isinstance(indices, Traced | np.ndarray | list | tuple):
+    elif not isinstance(indices, TracedArray | np.ndarray | list | tuple):
         indices = np.asarray(indices)
     where = np.asarray(indices) if isinstance(indices, tuple) else indices
     return put_out(getitem(array, (*(slice(None),) * place, where)), out)
 
 
-def _clamped(found: Node, extent: Node, tape: Tape) -> Node:
-    last = mapped(tape, "subtract", extent, tape.constant(1, DType.I64))
-    return mapped(tape, "maximum", mapped(tape, "minimum", found, last), tape.constant(0, DType.I64))
+def _clamp(found: Node, extent: Node, tape: Tape) -> Node:
+    last = apply(tape, "subtract", extent, tape.constant(1, DType.I64))
+    return apply(tape, "maximum", apply(tape, "minimum", found, last), tape.constant(0, DType.I64))
 
 
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     """np.take_along_axis: for each cell of `indices`, the one at that place along the axis."""
     if axis is None:
         return take(FUNCTIONS["ravel"](arr), indices)
-    tape = arr.tape if isinstance(arr, Traced) else indices.tape
-    array, where = traced(tape, arr), traced(tape, indices)
+    tape = arr.tape if isinstance(arr, TracedArray) else indices.tape
+    array, where = as_traced(tape, arr), as_traced(tape, indices)
     axis, own = range(array.ndim)[axis], array.node.shape
     shape = tape.broadcast([(*own[:axis], Dim.of(1), *own[axis + 1 :]), where.node.shape])
     full = tape.expand(array.node, (*shape[:axis], own[axis], *shape[axis + 1 :]))
     looked = tape.expand(_indices(tape, where, own[axis]), shape)
     at = tuple(Dim.of(index_name(k)) for k in range(len(shape)))
-    return Traced(tape, tape.gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]), [full, looked], shape))
+    return TracedArray(tape, tape.gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]), [full, looked], shape))
 
 
-def _filled(key: Sequence[Any], rank: int) -> list[Any]:
+def _expand_ellipsis(key: Sequence[Any], rank: int) -> list[Any]:
     """The key with one entry for each axis: what Ellipsis stands for is slices of everything."""
     dots = [at for at, each in enumerate(key) if each is Ellipsis]
     used = sum(each is not None and each is not Ellipsis for each in key)
@@ -300,9 +302,9 @@ def _place(tape: Tape, key: Any, extent: Dim) -> Dim:
     return place
 
 
-def _counted(tape: Tape, key: Any, extent: Dim) -> Count | None:
+def _as_count(tape: Tape, key: Any, extent: Dim) -> Count | None:
     """Indices as a count, such as np.arange gives, which lies within the axis in this call; None for others."""
-    if not isinstance(key, Traced) or key.node.dtype is not DType.I64:
+    if not isinstance(key, TracedArray) or key.node.dtype is not DType.I64:
         return None
     node, at = key.node, indices(key.ndim)
     while isinstance(node.kind, View):
@@ -326,11 +328,11 @@ def _counted(tape: Tape, key: Any, extent: Dim) -> Count | None:
 
 def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
     """Indices as they are looked up: those below 0 count from the end. What is known of them the axis must have."""
-    if isinstance(key, np.ndarray) or not (isinstance(key, Traced) or has_traced(key)):
+    if isinstance(key, np.ndarray) or not (isinstance(key, TracedArray) or has_traced(key)):
         key = np.asarray(key, None if np.size(key) else np.int64)
         if key.size and key.dtype.kind in "iu":
             tape.demand_at_most(max(int(key.max()) + 1, -int(key.min())), extent)
-    node = traced(tape, key).node
+    node = as_traced(tape, key).node
     if node.dtype is DType.BOOL:
         raise UnsupportedError("a mask of bools has a result of unknown shape; use np.where")
     if node.dtype.is_float:
@@ -338,14 +340,14 @@ def _indices(tape: Tape, key: Any, extent: Dim) -> Node:
     wide = tape.cast(node, DType.I64)
     if node.dtype.kind == "uint" or (isinstance(key, np.ndarray) and bool((key >= 0).all())):
         return wide
-    below = mapped(tape, "less", wide, tape.constant(0, DType.I64))
-    return mapped(tape, "where", below, mapped(tape, "add", wide, tape.size(extent, DType.I64)), wide)
+    below = apply(tape, "less", wide, tape.constant(0, DType.I64))
+    return apply(tape, "where", below, apply(tape, "add", wide, tape.size(extent, DType.I64)), wide)
 
 
 FUNCTIONS.update({"getitem": getitem, "take": take, "take_along_axis": take_along_axis})
 
 
-class Table(np.ndarray):
+class ConstantArray(np.ndarray):
     """An array of NumPy that traced indices may look into: it is a constant of the graph then. What NumPy makes of one
     is one, too."""
 
@@ -353,7 +355,7 @@ class Table(np.ndarray):
         if not _holds_traced(key):
             return super().__getitem__(key)
         tape = tape_of(list(key) if isinstance(key, tuple) else [key])
-        return call("getitem", traced(tape, self), key)
+        return call("getitem", as_traced(tape, self), key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if _holds_traced(key) or _holds_traced(value):
@@ -362,19 +364,19 @@ class Table(np.ndarray):
         super().__setitem__(key, value)
 
     def take(self, indices: Any, *args: Any, **said: Any) -> Any:
-        if not isinstance(indices, Traced):
+        if not isinstance(indices, TracedArray):
             return super().take(indices, *args, **said)
-        return call("take", traced(indices.tape, self), indices, *args, **said)
+        return call("take", as_traced(indices.tape, self), indices, *args, **said)
 
     def dot(self, b: Any, *args: Any, **said: Any) -> Any:
-        return call("dot", self, b, *args, **said) if isinstance(b, Traced) else super().dot(b, *args, **said)
+        return call("dot", self, b, *args, **said) if isinstance(b, TracedArray) else super().dot(b, *args, **said)
 
 
 def _holds_traced(key: Any) -> bool:
     """Whether traced arrays are among what stands between brackets."""
-    return isinstance(key, Traced) or (isinstance(key, tuple | list) and any(map(_holds_traced, key)))
+    return isinstance(key, TracedArray) or (isinstance(key, tuple | list) and any(map(_holds_traced, key)))
 
 
 def as_table(value: Any) -> Any:
     """An array of NumPy as a Table of the same memory, if its class is NumPy's own; anything else as it is."""
-    return value.view(Table) if type(value) is np.ndarray else value
+    return value.view(ConstantArray) if type(value) is np.ndarray else value

@@ -12,7 +12,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, name_of, ufunc_call
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, name_of, ufunc_call
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import MASKED
 from noyau.ir.graph import Node
@@ -23,12 +23,12 @@ UNKNOWN = (
 )
 
 
-class Masked(NDArrayOperatorsMixin):
+class MaskedArray(NDArrayOperatorsMixin):
     """The cells of an array where a mask over its first axes is true."""
 
     __array_priority__ = 2000
 
-    def __init__(self, cells: Traced, mask: Node) -> None:
+    def __init__(self, cells: TracedArray, mask: Node) -> None:
         self.cells, self.mask, self.tape = cells, mask, cells.tape
 
     @property
@@ -57,7 +57,7 @@ class Masked(NDArrayOperatorsMixin):
         axes = None if axis is None else tuple(range(len(self.mask.shape)))
         if self.ndim == 1:
             axes = None
-        where = Traced(self.tape, self._wide())
+        where = TracedArray(self.tape, self._wide())
         if name in ("max", "min"):
             dtype = self.cells.node.dtype
             said = {"initial": (lowest if name == "max" else highest)(dtype), **said}
@@ -81,8 +81,8 @@ class Masked(NDArrayOperatorsMixin):
             raise UnsupportedError(UNKNOWN)
         return lambda *args, **kwargs: self.reduced(name, *_axis(args, kwargs))
 
-    def astype(self, dtype: Any) -> Masked:
-        return Masked(FUNCTIONS["astype"](self.cells, dtype), self.mask)
+    def astype(self, dtype: Any) -> MaskedArray:
+        return MaskedArray(FUNCTIONS["astype"](self.cells, dtype), self.mask)
 
     def _unknown(self, *_: Any, **__: Any) -> Any:
         raise UnsupportedError(UNKNOWN)
@@ -103,36 +103,38 @@ def _axis(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, A
     return axis, said
 
 
-def of_masked(ufunc: np.ufunc, operands: Sequence[Any], said: dict[str, Any]) -> Masked | None:
+def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], said: dict[str, Any]) -> MaskedArray | None:
     """A ufunc of what one mask picks, and of numbers: cell by cell, before it picks. None where no operand is that."""
-    masked = [each for each in operands if isinstance(each, Masked)]
+    masked = [each for each in operands if isinstance(each, MaskedArray)]
     if not masked:
         return None
     first = masked[0]
     for each in operands:
-        if isinstance(each, Masked):
+        if isinstance(each, MaskedArray):
             fits = each.mask.output == first.mask.output and each.cells.ndim == first.cells.ndim
         else:
             fits = np.ndim(each) <= first.cells.ndim - len(first.mask.shape)
         if not fits or ufunc.nout > 1 or said["where"] is not True:
             raise UnsupportedError(UNKNOWN)
-    given = [each.cells if isinstance(each, Masked) else each for each in operands]
+    given = [each.cells if isinstance(each, MaskedArray) else each for each in operands]
     cells = ufunc_call(ufunc, "__call__", given, {"dtype": said["dtype"]})
     target = said["out"][0] if said["out"] else None
-    if target is not None and not (isinstance(target, Masked) and np.can_cast(cells.dtype, target.dtype, "same_kind")):
+    if target is not None and not (
+        isinstance(target, MaskedArray) and np.can_cast(cells.dtype, target.dtype, "same_kind")
+    ):
         raise UnsupportedError(UNKNOWN)
-    return Masked(cells if target is None else FUNCTIONS["astype"](cells, target.dtype), first.mask)
+    return MaskedArray(cells if target is None else FUNCTIONS["astype"](cells, target.dtype), first.mask)
 
 
-def condensed(mask: Any, array: Traced, axis: Any = None, out: Any = None) -> Masked:
+def compress(mask: Any, array: TracedArray, axis: Any = None, out: Any = None) -> MaskedArray:
     """np.compress and np.extract: of all axes alone."""
     if axis is not None or out is not None:
         raise UnsupportedError(UNKNOWN)
     made = FUNCTIONS["getitem"](array, mask)
-    if not isinstance(made, Masked):
+    if not isinstance(made, MaskedArray):
         raise UnsupportedError(UNKNOWN)
     return made
 
 
-MASKED.append(of_masked)
-FUNCTIONS.update({"extract": condensed, "masked": Masked})
+MASKED.append(masked_ufunc)
+FUNCTIONS.update({"extract": compress, "masked": MaskedArray})

@@ -9,15 +9,15 @@ import numpy as np
 
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call
 
 
-def _numbers(a: Traced) -> Any:
+def _numbers(a: TracedArray) -> Any:
     """Where there is a number."""
     return UFUNCS["equal"](a, a)
 
 
-def _replaced(name: str, neutral: int) -> Callable[..., Any]:
+def _neutral_for_nan(name: str, neutral: int) -> Callable[..., Any]:
     """A sum or a product in which NaN changes nothing."""
 
     def reduce(a: Any, *args: Any, **said: Any) -> Any:
@@ -28,7 +28,7 @@ def _replaced(name: str, neutral: int) -> Callable[..., Any]:
     return reduce
 
 
-def _passing(name: str) -> Callable[..., Any]:
+def _over_numbers(name: str) -> Callable[..., Any]:
     """A mean or a variance of the numbers alone; NaN where there is none."""
 
     def reduce(a: Any, *args: Any, **said: Any) -> Any:
@@ -78,13 +78,13 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
 
 FUNCTIONS.update(
     {
-        "nansum": _replaced("sum", 0),
-        "nanprod": _replaced("prod", 1),
-        "nancumsum": _replaced("cumsum", 0),
-        "nancumprod": _replaced("cumprod", 1),
-        "nanmean": _passing("mean"),
-        "nanvar": _passing("var"),
-        "nanstd": _passing("std"),
+        "nansum": _neutral_for_nan("sum", 0),
+        "nanprod": _neutral_for_nan("prod", 1),
+        "nancumsum": _neutral_for_nan("cumsum", 0),
+        "nancumprod": _neutral_for_nan("cumprod", 1),
+        "nanmean": _over_numbers("mean"),
+        "nanvar": _over_numbers("var"),
+        "nanstd": _over_numbers("std"),
         "nanmax": _nan_extreme("max", -np.inf),
         "nanmin": _nan_extreme("min", np.inf),
         "nanargmax": _place("argmax", -np.inf),

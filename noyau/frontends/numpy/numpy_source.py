@@ -19,7 +19,7 @@ linalg.cross linalg.diagonal linalg.matrix_norm linalg.matrix_power linalg.multi
 linalg.vector_norm""".split()
 
 
-def defined(name: str) -> Callable[..., Any]:
+def from_source(name: str) -> Callable[..., Any]:
     """A function of NumPy, by its own text."""
 
     def trace(*args: Any, **kwargs: Any) -> Any:
@@ -30,5 +30,5 @@ def defined(name: str) -> Callable[..., Any]:
     return trace
 
 
-FUNCTIONS.update({name: defined(name) for name in DEFINED})
+FUNCTIONS.update({name: from_source(name) for name in DEFINED})
 FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))

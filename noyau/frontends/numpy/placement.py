@@ -9,12 +9,12 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.elementwise import where
-from noyau.frontends.numpy.numpy_source import defined
+from noyau.frontends.numpy.numpy_source import from_source
 from noyau.frontends.numpy.reductions import array_of
 from noyau.frontends.numpy.setitem import setitem
 from noyau.frontends.numpy.shapes import diagonal, shape_given
-from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.ufuncs import traced
+from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import Dim, index_name
 
 
@@ -30,16 +30,16 @@ def _diag(v: Any, k: int = 0) -> Any:
     return call("pad", square, ((below, right), (right, below))) if k else square
 
 
-def _on_diagonal(v: Traced, shape: Sequence[Dim], k: int) -> Any:
+def _on_diagonal(v: TracedArray, shape: Sequence[Dim], k: int) -> Any:
     offset = v.tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), tuple(shape))
-    return UFUNCS["equal"](Traced(v.tape, offset), k)
+    return UFUNCS["equal"](TracedArray(v.tape, offset), k)
 
 
-def _fill_diagonal(a: Traced, val: Any, wrap: bool = False) -> None:
+def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
     """np.fill_diagonal of matrices, by one number or by as many as it has."""
     if wrap or a.ndim != 2:
         raise UnsupportedError("np.fill_diagonal is traced for matrices, without wrap=")
-    given = call("ravel", traced(a.tape, val)).astype(a.dtype)
+    given = call("ravel", as_traced(a.tape, val)).astype(a.dtype)
     given = given[0] if given.node.shape == (Dim.of(1),) else given
     if given.ndim:
         count = diagonal(a).node.shape[0]
@@ -50,10 +50,10 @@ def _fill_diagonal(a: Traced, val: Any, wrap: bool = False) -> None:
 
 def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     """np.piecewise: each function sees the cells that its condition picks; the last condition that holds counts."""
-    x = traced(tape_of([x, condlist]), x)
+    x = as_traced(tape_of([x, condlist]), x)
     several = _is_array(condlist) and (not x.ndim or _is_array(condlist[0]))
     given = list(condlist) if several else [condlist]
-    conditions = [traced(x.tape, each).astype(bool) for each in given]
+    conditions = [as_traced(x.tape, each).astype(bool) for each in given]
     if len(conditions) == len(funclist) - 1:
         conditions.append(~call("any", call("stack", conditions), axis=0))
     if len(conditions) != len(funclist):
@@ -62,38 +62,38 @@ def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw:
     for condition, function in zip(conditions, funclist, strict=True):
         if not x.ndim:
             found = function(x, *args, **kw) if callable(function) else function
-            made = where(condition, traced(x.tape, found).astype(x.dtype), made)
+            made = where(condition, as_traced(x.tape, found).astype(x.dtype), made)
         else:
             setitem(made, condition, function(x[condition], *args, **kw) if callable(function) else function)
     return made
 
 
 def _is_array(value: Any) -> bool:
-    return isinstance(value, tuple | list) or (isinstance(value, Traced | np.ndarray) and value.ndim > 0)
+    return isinstance(value, tuple | list) or (isinstance(value, TracedArray | np.ndarray) and value.ndim > 0)
 
 
-def _flat(a: Traced) -> Any:
+def _flat(a: TracedArray) -> Any:
     """The array in C order, as one axis: whoever writes into it writes into the array."""
     return call("flat", a)
 
 
-def _flattened(a: Traced) -> Traced:
-    return Traced(a.tape, call("ravel", a).node)
+def _flat_copy(a: TracedArray) -> TracedArray:
+    return TracedArray(a.tape, call("ravel", a).node)
 
 
-def _put(a: Traced, ind: Any, v: Any, mode: str = "raise") -> None:
+def _put(a: TracedArray, ind: Any, v: Any, mode: str = "raise") -> None:
     """np.put by places in C order."""
     if mode != "raise":
         raise UnsupportedError("np.put is traced without mode=")
     setitem(_flat(a), np.asarray(ind) if isinstance(ind, tuple | list) else ind, v)
 
 
-def _put_along_axis(arr: Traced, indices: Any, values: Any, axis: Any) -> None:
+def _put_along_axis(arr: TracedArray, indices: Any, values: Any, axis: Any) -> None:
     """np.put_along_axis: by NumPy's text along an axis, into all cells for None."""
     if axis is None:
         setitem(_flat(arr), indices, values)
     else:
-        defined("put_along_axis")(arr, indices, values, axis)
+        from_source("put_along_axis")(arr, indices, values, axis)
 
 
 def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
@@ -102,7 +102,7 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: 
     tape = tape_of([multi_index, dims])
     if mode != "raise" or order not in ("C", "F"):
         raise UnsupportedError("np.ravel_multi_index is traced without mode=")
-    pairs = list(zip([traced(tape, each) for each in multi_index], shape, strict=True))
+    pairs = list(zip([as_traced(tape, each) for each in multi_index], shape, strict=True))
     made: Any = None
     for each, extent in pairs if order == "C" else pairs[::-1]:
         made = each if made is None else made * extent + each
@@ -111,7 +111,7 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: 
 
 def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """np.unravel_index of places that are inside; NumPy refuses others."""
-    rest: Any = traced(tape_of([indices, shape]), indices).astype(np.int64)
+    rest: Any = as_traced(tape_of([indices, shape]), indices).astype(np.int64)
     made, extents = [], shape_given((shape,))
     for extent in extents[::-1] if order == "C" else extents:
         made.append(rest % extent)
@@ -125,7 +125,7 @@ FUNCTIONS.update(
         "diagflat": lambda v, k=0: _diag(call("ravel", array_of(v)), k),
         "fill_diagonal": _fill_diagonal,
         "piecewise": _piecewise,
-        "flat": _flattened,
+        "flat": _flat_copy,
         "put": _put,
         "put_along_axis": _put_along_axis,
         "ravel_multi_index": _ravel_multi_index,

@@ -11,14 +11,14 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.ufuncs import as_node, loop_dtypes, mapped, refuse, traced, written
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, loop_dtypes, refuse, write_out
 
 
 def matmul(a: Any, b: Any, out: Any = None, **said: Any) -> Any:
     """a @ b: matrices of the last two axes; the others are broadcast. A vector is a row on the left, else a column."""
     refuse("matmul", said)
-    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
     if not left.ndim or not right.ndim:
         raise UnsupportedError("a matrix product takes no scalars; use *")
     batch = ascii_letters[3 : 3 + max(left.ndim, right.ndim)]
@@ -28,23 +28,23 @@ def matmul(a: Any, b: Any, out: Any = None, **said: Any) -> Any:
     result = lead + ("A" if left.ndim > 1 else "") + ("C" if right.ndim > 1 else "")
     made = product_of(np.matmul, [left, right], f"{first},{second}->{result}")
     target = out[0] if isinstance(out, tuple) else out
-    return made if target is None else written(np.matmul, made, target)
+    return made if target is None else write_out(np.matmul, made, target)
 
 
-def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> Traced:
+def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> TracedArray:
     """A sum of products of two operands, in the dtype of a ufunc's loop; bools are and-ed and or-ed."""
     tape = tape_of(pair)
     dtypes = loop_dtypes(ufunc, pair)
     nodes = [as_node(tape, *each) for each in zip(pair, dtypes, strict=False)]
     if nodes[0].dtype is DType.BOOL:
         counted = tape.contract(equation, [tape.cast(node, DType.I64) for node in nodes])
-        return Traced(tape, mapped(tape, "greater", counted, tape.constant(0, DType.I64)))
-    return Traced(tape, tape.contract(equation, nodes))
+        return TracedArray(tape, apply(tape, "greater", counted, tape.constant(0, DType.I64)))
+    return TracedArray(tape, tape.contract(equation, nodes))
 
 
 def dot(a: Any, b: Any, out: Any = None) -> Any:
     """np.dot: the last axis of `a` with the last but one of `b`."""
-    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
     if not left.ndim or not right.ndim:
         return UFUNCS["multiply"](left, right, out=out)
     if right.ndim <= 2:
@@ -56,7 +56,7 @@ def dot(a: Any, b: Any, out: Any = None) -> Any:
 
 def inner(a: Any, b: Any) -> Any:
     """np.inner: the last axes of both."""
-    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
     if not left.ndim or not right.ndim:
         return UFUNCS["multiply"](left, right)
     return tensordot(left, right, axes=([left.ndim - 1], [right.ndim - 1]))
@@ -64,20 +64,20 @@ def inner(a: Any, b: Any) -> Any:
 
 def outer(a: Any, b: Any, out: Any = None) -> Any:
     """np.outer of the cells of both."""
-    left, right = (call("ravel", traced(tape_of([a, b]), each)) for each in (a, b))
+    left, right = (call("ravel", as_traced(tape_of([a, b]), each)) for each in (a, b))
     return UFUNCS["multiply"](left[:, None], right[None, :], out=out)
 
 
 def vdot(a: Any, b: Any) -> Any:
     """np.vdot: the sum of products of all cells."""
-    left, right = (call("ravel", traced(tape_of([a, b]), each)) for each in (a, b))
+    left, right = (call("ravel", as_traced(tape_of([a, b]), each)) for each in (a, b))
     return matmul(left, right)
 
 
 def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **said: Any) -> Any:
     """np.vecdot: sums of products along an axis; the others are broadcast."""
     refuse("vecdot", said)
-    left, right = (call("moveaxis", traced(tape_of([x1, x2]), each), axis, -1) for each in (x1, x2))
+    left, right = (call("moveaxis", as_traced(tape_of([x1, x2]), each), axis, -1) for each in (x1, x2))
     return call("squeeze", matmul(left[..., None, :], right[..., :, None]), (-2, -1))
 
 
@@ -85,19 +85,19 @@ def matvec(x1: Any, x2: Any, /, **said: Any) -> Any:
     """np.matvec: stacks of matrices by stacks of vectors."""
     refuse("matvec", said)
     tape = tape_of([x1, x2])
-    return call("squeeze", matmul(traced(tape, x1), traced(tape, x2)[..., None]), -1)
+    return call("squeeze", matmul(as_traced(tape, x1), as_traced(tape, x2)[..., None]), -1)
 
 
 def vecmat(x1: Any, x2: Any, /, **said: Any) -> Any:
     """np.vecmat: stacks of vectors by stacks of matrices."""
     refuse("vecmat", said)
     tape = tape_of([x1, x2])
-    return call("squeeze", matmul(traced(tape, x1)[..., None, :], traced(tape, x2)), -2)
+    return call("squeeze", matmul(as_traced(tape, x1)[..., None, :], as_traced(tape, x2)), -2)
 
 
 def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     """np.tensordot: as many last axes of `a` with the first of `b`, or two lists of axes."""
-    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
     if isinstance(axes, int):
         pairs = list(range(left.ndim - axes, left.ndim)), list(range(axes))
     else:
@@ -117,13 +117,13 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
     dtype = said.pop("dtype", None)
     refuse("einsum", {k: v for k, v in said.items() if (k, v) != ("casting", "safe")})
     if not isinstance(equation, str):
-        return einsum(*_lettered([equation, *operands]), out=out, dtype=dtype)
+        return einsum(*_with_letters([equation, *operands]), out=out, dtype=dtype)
     tape = tape_of(operands)
-    given = [traced(tape, each) for each in operands]
-    terms, result = _spelt(equation, [each.ndim for each in given])
+    given = [as_traced(tape, each) for each in operands]
+    terms, result = _parse_equation(equation, [each.ndim for each in given])
     common = np.result_type(*(each.dtype for each in given)) if dtype is None else np.dtype(dtype)
     if len(given) == 1 and set(terms[0]) <= set(result) and common == given[0].dtype and out is None:
-        value, term = _once(operands[0] if isinstance(operands[0], Traced) else given[0], terms[0])
+        value, term = _once(operands[0] if isinstance(operands[0], TracedArray) else given[0], terms[0])
         made = call("transpose", value, [term.index(letter) for letter in result])
         made.fixed = made.memory.owner and made.fixed
         return made
@@ -133,11 +133,11 @@ def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False
         wanted = set(result).union(*(term for _, term in rest))
         kept = "".join(dict.fromkeys(x for x in first + second if x in wanted))
         values = [(product_of(np.multiply, [a, b], f"{first},{second}->{kept}"), kept), *rest]
-    made = _arranged(*values[0], result)
-    return made if out is None else written(np.multiply, made, out)
+    made = _arrange(*values[0], result)
+    return made if out is None else write_out(np.multiply, made, out)
 
 
-def _lettered(given: Sequence[Any]) -> tuple[Any, ...]:
+def _with_letters(given: Sequence[Any]) -> tuple[Any, ...]:
     """np.einsum's other form, operands each with a list of numbers, with letters."""
     numbers, result = given[1::2], given[-1] if len(given) % 2 else None
     spelt = ["".join("..." if k is Ellipsis else ascii_letters[k] for k in each) for each in (*numbers, result or ())]
@@ -145,7 +145,7 @@ def _lettered(given: Sequence[Any]) -> tuple[Any, ...]:
     return joined if result is None else f"{joined}->{spelt[-1]}", *given[: 2 * len(numbers) : 2]
 
 
-def _spelt(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
+def _parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
     """The letters of each operand and of the result, without dots. UnsupportedError where they do not fit."""
     left, arrow, result = equation.replace(" ", "").partition("->")
     terms = left.split(",")
@@ -175,7 +175,7 @@ def _once(value: Any, term: str) -> tuple[Any, str]:
     return value, term
 
 
-def _arranged(value: Any, term: str, result: str) -> Any:
+def _arrange(value: Any, term: str, result: str) -> Any:
     """The axes of a value in the order of the result, those that it lacks summed."""
     gone = tuple(k for k, letter in enumerate(term) if letter not in result)
     if gone:
@@ -186,7 +186,7 @@ def _arranged(value: Any, term: str, result: str) -> Any:
 
 def kron(a: Any, b: Any) -> Any:
     """np.kron: every cell of one times the other."""
-    left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+    left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
     rank = max(left.ndim, right.ndim)
     left, right = (x[(None,) * (rank - x.ndim) + (Ellipsis,)] for x in (left, right))
     made = left[(slice(None), None) * rank] * right[(None, slice(None)) * rank]

@@ -10,9 +10,9 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
-from noyau.frontends.numpy.ufuncs import NONE, as_node, loop_dtypes, mapped, refuse, traced, written
+from noyau.frontends.numpy.ufuncs import NONE, apply, as_node, as_traced, loop_dtypes, refuse, write_out
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest, lowest
@@ -37,16 +37,16 @@ def axis_of(axis: Any, rank: int) -> int:
     return int(axis) % rank
 
 
-def array_of(value: Any) -> Traced:
+def array_of(value: Any) -> TracedArray:
     """What a function is given as an array: a list with traced arrays in it, too."""
-    return value if isinstance(value, Traced) else traced(tape_of([value]), value)
+    return value if isinstance(value, TracedArray) else as_traced(tape_of([value]), value)
 
 
 def is_given(value: Any) -> bool:
     return value is not None and value is not NONE
 
 
-class _Asked:
+class _Reduction:
     """What a reduction is asked for: its array, axes and the cells that count."""
 
     def __init__(self, name: str, a: Any, axis: Any, said: dict[str, Any]) -> None:
@@ -66,7 +66,7 @@ class _Asked:
         """The value where it counts, else what changes nothing."""
         if self.where is None:
             return value
-        return mapped(self.tape, "where", self.where, value, self.tape.constant(otherwise, value.dtype))
+        return apply(self.tape, "where", self.where, value, self.tape.constant(otherwise, value.dtype))
 
     def count(self, dtype: DType, less: Any = 0) -> Node:
         """How many cells count in each result, less degrees of freedom."""
@@ -77,31 +77,31 @@ class _Asked:
             total = tape.size(product(value.shape[axis] for axis in self.axes), dtype)
         else:
             total = tape.reduce("sum", tape.cast(tape.cast(self.where, DType.I64), dtype), self.axes, keep=self.keep)
-        return mapped(tape, "subtract", total, as_node(tape, less, dtype))
+        return apply(tape, "subtract", total, as_node(tape, less, dtype))
 
     def reduced(self, monoid: str, value: Node) -> Node:
         return self.tape.reduce(monoid, value, self.axes, keep=self.keep)
 
     def given(self, made: Node) -> Any:
         """The result, or `out` with it."""
-        return put_out(Traced(self.tape, made), self.out)
+        return put_out(TracedArray(self.tape, made), self.out)
 
 
-def accumulated(dtype: DType) -> DType:
+def accumulator_dtype(dtype: DType) -> DType:
     """What NumPy adds up a dtype in: bools and short integers in 64 bits."""
     return {"bool": DType.I64, "int": DType.I64, "uint": DType.U64}.get(dtype.kind, dtype)
 
 
-def _added(monoid: str, function: str, neutral: int) -> Callable[..., Any]:
+def _sum_like(monoid: str, function: str, neutral: int) -> Callable[..., Any]:
     def reduce(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **said: Any) -> Any:
-        asked = _Asked(monoid, a, axis, {**said, "out": out})
-        wanted = accumulated(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
+        asked = _Reduction(monoid, a, axis, {**said, "out": out})
+        wanted = accumulator_dtype(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
         value = asked.counted(asked.tape.cast(asked.array.node, wanted), neutral)
         if wanted is DType.BOOL:
             return asked.given(asked.reduced("any" if monoid == "sum" else "all", value))
         made = asked.reduced(monoid, value)
         if asked.initial is not NONE:
-            made = mapped(asked.tape, function, made, as_node(asked.tape, asked.initial, wanted))
+            made = apply(asked.tape, function, made, as_node(asked.tape, asked.initial, wanted))
         return asked.given(made)
 
     return reduce
@@ -111,7 +111,7 @@ def _extreme(monoid: str, bools: str, function: str) -> Callable[..., Any]:
     end = lowest if monoid == "max" else highest
 
     def reduce(a: Any, axis: Any = None, out: Any = None, **said: Any) -> Any:
-        asked = _Asked(monoid, a, axis, {**said, "out": out})
+        asked = _Reduction(monoid, a, axis, {**said, "out": out})
         tape, value = asked.tape, asked.array.node
         if asked.initial is NONE:
             if asked.where is not None:
@@ -120,7 +120,7 @@ def _extreme(monoid: str, bools: str, function: str) -> Callable[..., Any]:
         value = asked.counted(value, end(value.dtype))
         made = asked.reduced(bools if value.dtype is DType.BOOL else monoid, value)
         if asked.initial is not NONE:
-            made = mapped(tape, function, made, as_node(tape, asked.initial, value.dtype))
+            made = apply(tape, function, made, as_node(tape, asked.initial, value.dtype))
         return asked.given(made)
 
     return reduce
@@ -128,7 +128,7 @@ def _extreme(monoid: str, bools: str, function: str) -> Callable[..., Any]:
 
 def _logical(monoid: str) -> Callable[..., Any]:
     def reduce(a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **said: Any) -> Any:
-        asked = _Asked(monoid, a, axis, {**said, "out": out})
+        asked = _Reduction(monoid, a, axis, {**said, "out": out})
         value = asked.counted(asked.tape.cast(asked.array.node, DType.BOOL), monoid == "all")
         return asked.given(asked.reduced(monoid, value))
 
@@ -136,17 +136,17 @@ def _logical(monoid: str) -> Callable[..., Any]:
 
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **said: Any) -> Any:
-    asked = _Asked("mean", a, axis, {**said, "out": out})
-    wanted = _averaged(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
+    asked = _Reduction("mean", a, axis, {**said, "out": out})
+    wanted = _mean_dtype(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
     if not wanted.is_float:
         raise UnsupportedError(f"np.mean is traced in floats, not in {wanted.value}")
     value = asked.tape.cast(asked.array.node, wanted.compute)
     total = asked.reduced("sum", asked.counted(value, 0))
-    mean = mapped(asked.tape, "divide", total, asked.count(wanted.compute))
+    mean = apply(asked.tape, "divide", total, asked.count(wanted.compute))
     return asked.given(asked.tape.cast(mean, wanted))
 
 
-def _averaged(dtype: DType) -> DType:
+def _mean_dtype(dtype: DType) -> DType:
     return dtype if dtype.is_float else DType.F64
 
 
@@ -154,20 +154,20 @@ def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: 
     """The variance, in two passes; NaN where no degree of freedom is left."""
     ddof = said.pop("correction", ddof) if is_given(said.get("correction")) else ddof
     mean = said.pop("mean", NONE)
-    asked = _Asked("var", a, axis, {**said, "out": out})
-    tape, wanted = asked.tape, _averaged(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
+    asked = _Reduction("var", a, axis, {**said, "out": out})
+    tape, wanted = asked.tape, _mean_dtype(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
     value = tape.cast(asked.array.node, wanted.compute)
     if is_given(mean):
         centre = as_node(tape, mean, wanted.compute)
     else:
         keep, asked.keep = asked.keep, True
         total = asked.reduced("sum", asked.counted(value, 0))
-        centre, asked.keep = mapped(tape, "divide", total, asked.count(wanted.compute)), keep
-    away = mapped(tape, "subtract", value, centre)
-    total = asked.reduced("sum", asked.counted(mapped(tape, "multiply", away, away), 0))
+        centre, asked.keep = apply(tape, "divide", total, asked.count(wanted.compute)), keep
+    away = apply(tape, "subtract", value, centre)
+    total = asked.reduced("sum", asked.counted(apply(tape, "multiply", away, away), 0))
     count = asked.count(wanted.compute, ddof)
-    freedom = mapped(tape, "maximum", count, tape.constant(0, count.dtype))
-    return asked.given(tape.cast(mapped(tape, "divide", total, freedom), wanted))
+    freedom = apply(tape, "maximum", count, tape.constant(0, count.dtype))
+    return asked.given(tape.cast(apply(tape, "divide", total, freedom), wanted))
 
 
 def _deviation(a: Any, *args: Any, out: Any = None, **said: Any) -> Any:
@@ -187,18 +187,18 @@ def _arg(monoid: str) -> Callable[..., Any]:
         value = tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
         made = tape.reduce(monoid, value, axes, keep=keep)
         made = tape.restore_axes(made, range(1, rank)) if keep and a.ndim != rank else made
-        return put_out(Traced(tape, made), out)
+        return put_out(TracedArray(tape, made), out)
 
     return reduce
 
 
-def put_out(made: Traced, out: Any) -> Any:
+def put_out(made: TracedArray, out: Any) -> Any:
     """A result, or `out` with it."""
     target = out[0] if isinstance(out, tuple) else out
-    return made if target is None else written(np.positive, made, target)
+    return made if target is None else write_out(np.positive, made, target)
 
 
-def running(monoid: str, name: str) -> Callable[..., Any]:
+def scan_function(monoid: str, name: str) -> Callable[..., Any]:
     """A running result along an axis, or along all cells for None."""
 
     def scan(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **said: Any) -> Any:
@@ -207,12 +207,12 @@ def running(monoid: str, name: str) -> Callable[..., Any]:
         if axis is None:
             a, axis = call("ravel", a), 0
         added = monoid in ("sum", "prod")
-        wanted = dtype_from(dtype) if is_given(dtype) else accumulated(a.node.dtype) if added else a.node.dtype
+        wanted = dtype_from(dtype) if is_given(dtype) else accumulator_dtype(a.node.dtype) if added else a.node.dtype
         if wanted is DType.BOOL and added:
             wanted = DType.I64
         value = a.tape.cast(a.node, DType.U8 if wanted is DType.BOOL else wanted)
         made = a.tape.scan(Scan(monoid, axis_of(axis, a.ndim)), value)
-        return put_out(Traced(a.tape, a.tape.cast(made, wanted)), out)
+        return put_out(TracedArray(a.tape, a.tape.cast(made, wanted)), out)
 
     return scan
 
@@ -233,12 +233,12 @@ def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> An
 
 def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
     """np.average; weights of the array's shape, or along one axis."""
-    a, keep = traced(tape_of([a, weights]), a), keepdims not in (False, NONE)
+    a, keep = as_traced(tape_of([a, weights]), a), keepdims not in (False, NONE)
     if weights is None:
         made = call("mean", a, axis, keepdims=keep)
         count = a.tape.size(product(a.node.shape[k] for k in axes_of(axis, a.ndim)), made.node.dtype)
-        return (made, Traced(a.tape, a.tape.expand(count, made.node.shape))) if returned else made
-    w = traced(a.tape, weights)
+        return (made, TracedArray(a.tape, a.tape.expand(count, made.node.shape))) if returned else made
+    w = as_traced(a.tape, weights)
     if w.ndim != a.ndim:
         if w.ndim != 1 or axis is None:
             raise UnsupportedError("np.average takes weights of the array's shape, or along one axis")
@@ -264,7 +264,7 @@ def _over_ufunc(name: str) -> Callable[..., Any]:
 
 def _logsumexp(a: Any, axis: Any = 0, **said: Any) -> Any:
     """np.logaddexp.reduce: by the monoid that does not overflow."""
-    asked = _Asked("logaddexp.reduce", a, axis, said)
+    asked = _Reduction("logaddexp.reduce", a, axis, said)
     value = asked.tape.cast(asked.array.node, loop_dtypes(np.logaddexp, [asked.array] * 2)[0])
     return asked.given(asked.reduced("logsumexp", asked.counted(value, -np.inf)))
 
@@ -276,8 +276,8 @@ def _over_axis_0(scan: Callable[..., Any]) -> Callable[..., Any]:
 
 FUNCTIONS.update(
     {
-        "sum": _added("sum", "add", 0),
-        "prod": _added("prod", "multiply", 1),
+        "sum": _sum_like("sum", "add", 0),
+        "prod": _sum_like("prod", "multiply", 1),
         "mean": _mean,
         "var": _spread,
         "std": _deviation,
@@ -287,8 +287,8 @@ FUNCTIONS.update(
         "all": _logical("all"),
         "argmax": _arg("argmax"),
         "argmin": _arg("argmin"),
-        "cumsum": running("sum", "cumsum"),
-        "cumprod": running("prod", "cumprod"),
+        "cumsum": scan_function("sum", "cumsum"),
+        "cumprod": scan_function("prod", "cumprod"),
         "count_nonzero": count_nonzero,
         "ptp": _ptp,
         "average": _average,
@@ -299,11 +299,11 @@ UFUNCS.update({f"{ufunc}.reduce": _over_ufunc(name) for ufunc, name in BY_FUNCTI
 UFUNCS["logaddexp.reduce"] = _logsumexp
 UFUNCS["logical_xor.reduce"] = lambda a, axis=0, **said: call("sum", call("astype", a, bool), axis, **said) % 2 == 1
 _SCANNED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
-UFUNCS.update({f"{u}.accumulate": _over_axis_0(running(m, f"{u}.accumulate")) for u, m in _SCANNED.items()})
+UFUNCS.update({f"{u}.accumulate": _over_axis_0(scan_function(m, f"{u}.accumulate")) for u, m in _SCANNED.items()})
 _LOGICAL = {"logical_or": "max", "logical_and": "min"}
 UFUNCS.update(
     {
-        f"{u}.accumulate": lambda a, axis=0, m=m, **said: running(m, m)(call("astype", a, bool), axis, **said)
+        f"{u}.accumulate": lambda a, axis=0, m=m, **said: scan_function(m, m)(call("astype", a, bool), axis, **said)
         for u, m in _LOGICAL.items()
     }
 )

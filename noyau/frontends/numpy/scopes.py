@@ -13,13 +13,13 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
-from noyau.frontends.numpy.creation import ALWAYS, WHERE_SYMBOLIC, made_by
-from noyau.frontends.numpy.derived_ufuncs import OWN, OWN_MODULE, own
+from noyau.frontends.numpy.creation import ALWAYS, WHERE_SYMBOLIC, creator
+from noyau.frontends.numpy.derived_ufuncs import OWN, OWN_MODULE, noyau_function
 from noyau.frontends.numpy.getitem import as_table
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, call, surely_scalar, tape_of
-from noyau.frontends.numpy.traced_sizes import Number, TracedSize, calculated, sized
-from noyau.frontends.numpy.ufuncs import traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, surely_scalar, tape_of
+from noyau.frontends.numpy.traced_sizes import Number, TracedSize, as_size, calculate_number
+from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import maximum
 from noyau.ir.symbols import dim_of, is_whole
 
@@ -35,7 +35,7 @@ class _ArrayKind(type):
     """np.ndarray for `isinstance`: a traced array is one."""
 
     def __instancecheck__(cls, instance: Any) -> bool:
-        return isinstance(instance, np.ndarray) or (isinstance(instance, Traced) and not surely_scalar(instance))
+        return isinstance(instance, np.ndarray) or (isinstance(instance, TracedArray) and not surely_scalar(instance))
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         raise UnsupportedError("np.ndarray is not traced as a function; use np.zeros")
@@ -45,7 +45,7 @@ class _Array(np.ndarray, metaclass=_ArrayKind):
     """What a traced function takes for np.ndarray."""
 
 
-class Scope:
+class ReplacedScope:
     """The tape, and what of a function's surroundings was put in its place before."""
 
     def __init__(self, tape: Tape) -> None:
@@ -69,11 +69,11 @@ class Scope:
             case FunctionType() if _is_op(value):
                 return value
             case FunctionType() if value.__module__ == OWN_MODULE and name in OWN:
-                return own(name, value)
+                return noyau_function(name, value)
             case FunctionType() if not is_numpy(value):
                 return self.function(value)
             case FunctionType() | BuiltinFunctionType() if getattr(np, name, None) is value:
-                return made_by(self.tape, name, given)
+                return creator(self.tape, name, given)
             case BuiltinFunctionType() if getattr(math, name, None) is value:
                 return self.arithmetic(name, given)
             case MethodType() if isinstance(value.__func__, FunctionType) and not is_numpy(value.__func__):
@@ -91,7 +91,7 @@ class Scope:
             case _:
                 return _Array if value is np.ndarray else as_table(value)
 
-    def within(self) -> Scope:
+    def within(self) -> ReplacedScope:
         """What NumPy's own text sees."""
 
         return Within(self.tape)
@@ -143,8 +143,8 @@ class Scope:
 
     def length(self, value: Any) -> Any:
         """len(), which is a size for an array."""
-        if isinstance(value, Traced) and value.ndim:
-            return sized(self.tape, value.node.shape[0])
+        if isinstance(value, TracedArray) and value.ndim:
+            return as_size(self.tape, value.node.shape[0])
         return len(value)
 
     def arithmetic(self, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -152,8 +152,8 @@ class Scope:
 
         def calculate(*args: Any) -> Any:
             if name in _MATH and any(isinstance(each, Number | TracedSize) for each in args):
-                return calculated(_MATH[name], *args)
-            if any(isinstance(each, Traced) and not isinstance(each, Number) for each in args):
+                return calculate_number(_MATH[name], *args)
+            if any(isinstance(each, TracedArray) and not isinstance(each, Number) for each in args):
                 raise UnsupportedError(f"math.{name} takes the number in an array; use np.{name}")
             return plain(*args)
 
@@ -163,7 +163,7 @@ class Scope:
 class Brackets:
     """np.r_, np.c_, np.mgrid and np.ogrid, of which NumPy's own text is traced."""
 
-    def __init__(self, scope: Scope, value: Any) -> None:
+    def __init__(self, scope: ReplacedScope, value: Any) -> None:
         self._scope, self._value = scope, value
 
     def __getitem__(self, key: Any) -> Any:
@@ -176,7 +176,7 @@ _BRACKETS = ("numpy.lib._index_tricks_impl", "numpy.lib.index_tricks")  # where 
 class Module:
     """A module as a traced function sees it: its functions are replaced when they are asked for."""
 
-    def __init__(self, scope: Scope, module: ModuleType) -> None:
+    def __init__(self, scope: ReplacedScope, module: ModuleType) -> None:
         self._scope, self._module = scope, module
 
     def __getattr__(self, name: str) -> Any:
@@ -185,7 +185,7 @@ class Module:
         if inside.startswith("numpy.random") or inside == "random" or value is np.random:
             raise UnsupportedError(RANDOM)
         if inside == "numpy" and (name in ALWAYS or name in WHERE_SYMBOLIC or name in FUNCTIONS):
-            return made_by(self._scope.tape, name, value)
+            return creator(self._scope.tape, name, value)
         if inside == "time" and callable(value):
             raise UnsupportedError("it asks for the time, which would be asked once, when it is traced")
         return self._scope.replaced(value)
@@ -221,32 +221,32 @@ def _larger(plain: Callable[..., Any], join: Callable[[Any, Any], Any]) -> Calla
         if kwargs or not any(isinstance(each, TracedSize) for each in given) or not all(map(is_whole, given)):
             return plain(*args, **kwargs)
         tape = next(each.tape for each in given if isinstance(each, TracedSize))
-        return sized(tape, functools.reduce(join, map(dim_of, given)))
+        return as_size(tape, functools.reduce(join, map(dim_of, given)))
 
     return choose
 
 
 def _total(values: Any, start: Any = 0) -> Any:
     """sum(): of an array, over its first axis; `start` where it has no rows."""
-    if isinstance(values, Traced):
+    if isinstance(values, TracedArray):
         if not values.tape.at_most(1, values.node.shape[0], usual=True):
             return start
         return call("sum", values, 0, dtype=_alone(values)) + start
     return sum(values, start)
 
 
-def _alone(values: Traced) -> Any:
+def _alone(values: TracedArray) -> Any:
     """The dtype in which Python adds cells up: their own, and for bools the whole numbers."""
     return np.int64 if values.dtype == bool else values.dtype
 
 
 def in_scope(function: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
     """The function as it is traced: what it and those that it calls see of numpy is that of the tape."""
-    scope = Scope(tape)
+    scope = ReplacedScope(tape)
     return scope.rebuilt(function) if isinstance(function, FunctionType) else scope.replaced(function)
 
 
-class Within(Scope):
+class Within(ReplacedScope):
     """What NumPy's own text sees: of NumPy also what is not public is taken apart, or put in its place by its name."""
 
     def _replaced(self, value: Any) -> Any:
@@ -255,7 +255,7 @@ class Within(Scope):
             case FunctionType() if is_numpy(value) and getattr(np, name, None) is not value:
                 return self.function(value)
             case BuiltinFunctionType() if name in FUNCTIONS:
-                return made_by(self.tape, name, value)
+                return creator(self.tape, name, value)
             case _:
                 return _Converter if name == "_array_converter" else super()._replaced(value)
 
@@ -264,7 +264,7 @@ class _Converter:
     """What NumPy makes arrays of its arguments by, and wraps results."""
 
     def __init__(self, *given: Any) -> None:
-        self.arrays = [traced(tape_of(given), each) if not hasattr(each, "node") else each for each in given]
+        self.arrays = [as_traced(tape_of(given), each) if not hasattr(each, "node") else each for each in given]
 
     def __getitem__(self, at: int) -> Any:
         return self.arrays[at]

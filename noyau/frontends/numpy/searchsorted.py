@@ -11,8 +11,8 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.creation import linspace
 from noyau.frontends.numpy.elementwise import where
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.ufuncs import traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import indices
 from noyau.ir.graph import Lookup
 from noyau.ir.symbols import Size
@@ -23,13 +23,13 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     if side not in ("left", "right"):
         raise UnsupportedError(f"np.searchsorted takes side='left' or 'right', not {side!r}")
     tape = tape_of([a, v, sorter])
-    a, v = traced(tape, a), traced(tape, v)
+    a, v = as_traced(tape, a), as_traced(tape, v)
     if a.ndim != 1:
         raise UnsupportedError("np.searchsorted looks into a vector")
     a = a if sorter is None else call("take", a, sorter)
     common = common_dtype([a, v]).numpy
     a, v, extent = a.astype(common), v.astype(common), a.node.shape[0]
-    at: Any = Traced(tape, tape.full(0, DType.I64, v.node.shape))
+    at: Any = TracedArray(tape, tape.full(0, DType.I64, v.node.shape))
     if not tape.at_most(1, extent, usual=True):
         return at
     number = tape.number_of(extent)
@@ -37,18 +37,18 @@ def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
     tape.demand_at_most(extent, 2**bits - 1)
     for half in (2**bit for bit in reversed(range(bits))):
         probe = at + (half - 1)
-        cell = looked_up(a, probe)
+        cell = clipped_lookup(a, probe)
         before = _is_less(cell, v) if side == "left" else ~_is_less(v, cell)
         inside = UFUNCS["less"](probe, a.shape[0])
         at = where(inside & before, at + half, at)
     return at
 
 
-def looked_up(a: Traced, at: Any) -> Traced:
+def clipped_lookup(a: TracedArray, at: Any) -> TracedArray:
     """Cells of a vector, at places that are drawn to its ends where they are beyond."""
     inside = UFUNCS["maximum"](UFUNCS["minimum"](at, a.shape[0] - 1), 0)
     index = (Lookup(1, indices(inside.ndim)),)
-    return Traced(a.tape, a.tape.gather(index, [a.node, inside.node], inside.node.shape))
+    return TracedArray(a.tape, a.tape.gather(index, [a.node, inside.node], inside.node.shape))
 
 
 def _is_less(a: Any, b: Any) -> Any:
@@ -58,7 +58,7 @@ def _is_less(a: Any, b: Any) -> Any:
 
 def _digitize(x: Any, bins: Any, right: bool = False) -> Any:
     """np.digitize into bins that are known."""
-    if isinstance(bins, Traced):
+    if isinstance(bins, TracedArray):
         raise UnsupportedError("np.digitize is traced for bins that are known; np.searchsorted is for any that grow")
     edges = np.asarray(bins)
     if edges.size and (np.diff(edges) < 0).any():
@@ -73,24 +73,24 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
     if period is not None:
         raise UnsupportedError("np.interp is traced without period=, with which it sorts")
     tape = tape_of([x, xp, fp, left, right])
-    x, xp, fp = (traced(tape, each).astype(np.float64) for each in (x, xp, fp))
+    x, xp, fp = (as_traced(tape, each).astype(np.float64) for each in (x, xp, fp))
     tape.demand_equal(xp.node.shape[0], fp.node.shape[0])
     tape.demand_at_most(1, xp.node.shape[0])
     at = searchsorted(xp, x, side="right") - 1
-    (x0, y0), (x1, y1) = ((looked_up(xp, k), looked_up(fp, k)) for k in (at, at + 1))
+    (x0, y0), (x1, y1) = ((clipped_lookup(xp, k), clipped_lookup(fp, k)) for k in (at, at + 1))
     slope = (y1 - y0) / (x1 - x0)
     made: Any = slope * (x - x0) + y0
     made = where(UFUNCS["isnan"](made), slope * (x - x1) + y1, made)
     made = where(UFUNCS["isnan"](made) & (y0 == y1), y0, made)
     made = where((x0 == x) | (at == xp.shape[0] - 1), y0, made)
-    made = where(x > xp[-1], fp[-1] if right is None else traced(tape, right).astype(np.float64), made)
-    made = where(x < xp[0], fp[0] if left is None else traced(tape, left).astype(np.float64), made)
+    made = where(x > xp[-1], fp[-1] if right is None else as_traced(tape, right).astype(np.float64), made)
+    made = where(x < xp[0], fp[0] if left is None else as_traced(tape, left).astype(np.float64), made)
     return where(UFUNCS["isnan"](x), x, made) if tape.at_most(2, xp.node.shape[0], usual=True) else made
 
 
 def _isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, kind: Any = None) -> Any:
     """np.isin among elements that are known."""
-    if not isinstance(element, Traced) or isinstance(test_elements, Traced):
+    if not isinstance(element, TracedArray) or isinstance(test_elements, TracedArray):
         raise UnsupportedError("np.isin is traced for elements that are known; compare, and use np.any")
     known = np.unique(np.asarray(test_elements))
     if {element.dtype.kind, known.dtype.kind} <= {"i", "u"}:  # of those that its dtype has
@@ -98,7 +98,7 @@ def _isin(element: Any, test_elements: Any, assume_unique: bool = False, invert:
         known = known[(known >= ends.min) & (known <= ends.max)].astype(element.dtype)
     if not known.size:
         return call("full_like", element, bool(invert), dtype=bool)
-    found = looked_up(traced(element.tape, known), searchsorted(known, element))
+    found = clipped_lookup(as_traced(element.tape, known), searchsorted(known, element))
     return UFUNCS["not_equal" if invert else "equal"](found, element)
 
 
@@ -107,12 +107,12 @@ def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, w
     if isinstance(bins, str):
         raise UnsupportedError("np.histogram is traced for a number of bins, or their edges")
     tape = tape_of([a, bins, range, weights])
-    a = call("ravel", traced(tape, a))
-    edges: Any = _edges(a, bins, range) if isinstance(bins, int | np.integer | Size) else traced(tape, bins)
+    a = call("ravel", as_traced(tape, a))
+    edges: Any = _edges(a, bins, range) if isinstance(bins, int | np.integer | Size) else as_traced(tape, bins)
     a.tape.demand_at_most(2, edges.node.shape[0])
     keep, last = (a >= edges[0]) & (a <= edges[-1]), edges.shape[0] - 2
     at = where(a == edges[-1], last, searchsorted(edges, a, side="right") - 1)
-    one = np.int64(1) if weights is None else call("ravel", traced(tape, weights))
+    one = np.int64(1) if weights is None else call("ravel", as_traced(tape, weights))
     counts = call("zeros_like", edges[1:], dtype=one.dtype)
     UFUNCS["add.at"](counts, where(keep, at, 0), where(keep, one, np.zeros((), one.dtype)))
     if density:
@@ -120,14 +120,14 @@ def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, w
     return counts, edges
 
 
-def _edges(a: Traced, bins: Any, limits: Any) -> Any:
+def _edges(a: TracedArray, bins: Any, limits: Any) -> Any:
     """Edges of bins of one width."""
     if limits is None and not a.tape.at_most(1, a.node.shape[0], usual=True):
         limits = (0, 1)
     low, high = (call("min", a), call("max", a)) if limits is None else limits
     dtype = common_dtype([low, high, a]).numpy
     dtype = dtype if dtype.kind == "f" else np.result_type(dtype, float)
-    low, high = (traced(a.tape, each) for each in (low, high))
+    low, high = (as_traced(a.tape, each) for each in (low, high))
     alike = low == high
     low, high = (where(alike, end + by, end) for end, by in ((low, -0.5), (high, 0.5)))
     return linspace(a.tape, low, high, bins + 1, dtype=dtype)

@@ -10,15 +10,15 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.getitem import Key, flat_places, is_mask, masked_key, parsed, read, unmasked
+from noyau.frontends.numpy.getitem import Key, flat_places, is_mask, mask_of, parse, read, resolve_masks
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, Traced, Window, surely_scalar
-from noyau.frontends.numpy.ufuncs import as_node, mapped, traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, surely_scalar
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
 from noyau.ir.graph import Constant, Lookup, Node
 
 
-def write(target: Traced, value: Node) -> None:
+def write(target: TracedArray, value: Node) -> None:
     """Set every cell of an array, which may be a view, to those of a value that is broadcast to it.
 
     UnsupportedError where another owns the cells, or where NumPy may have made a copy."""
@@ -28,11 +28,11 @@ def write(target: Traced, value: Node) -> None:
     if surely_scalar(target) or target.fixed or not target.sure:
         told = "it writes into what is a view or a copy in NumPy, as the memory lies; write into its source"
         raise UnsupportedError(target.fixed or ("it writes into a scalar" if target.scalar else told))
-    full = fitted(tape, value, target.node.shape)
+    full = fit(tape, value, target.node.shape)
     memory.write(tape, target.index, full)
 
 
-def fitted(tape: Tape, value: Node, shape: Shape) -> Node:
+def fit(tape: Tape, value: Node, shape: Shape) -> Node:
     """A value broadcast to a shape, to which it must fit; NumPy drops leading axes of 1."""
     while len(value.shape) > len(shape) and value.shape[0] == Dim.of(1):
         value = tape.drop_axes(value, [0])
@@ -44,20 +44,24 @@ def fitted(tape: Tape, value: Node, shape: Shape) -> Node:
     return tape.expand(value, shape)
 
 
-def setitem(array: Traced, key: Any, value: Any) -> None:
+def setitem(array: TracedArray, key: Any, value: Any) -> None:
     """array[key] = value."""
     tape, dtype = array.tape, array.node.dtype
-    key = unmasked(array, key)
+    key = resolve_masks(array, key)
     if is_mask(key):
         write_where(array, key, value)
         return
-    given = as_node(tape, traced(tape, value), dtype) if not isinstance(value, Traced) else tape.cast(value.node, dtype)
-    plan = parsed(array, key)
-    if plan.looked_up and isinstance(value, Traced) and _is_there(array, plan, value):
+    given = (
+        as_node(tape, as_traced(tape, value), dtype)
+        if not isinstance(value, TracedArray)
+        else tape.cast(value.node, dtype)
+    )
+    plan = parse(array, key)
+    if plan.looked_up and isinstance(value, TracedArray) and _is_there(array, plan, value):
         return
     if plan.looked_up:
-        memory = Traced(tape, array.node)
-        write(array, _scattered(tape, memory, plan, given, None))
+        memory = TracedArray(tape, array.node)
+        write(array, _scatter(tape, memory, plan, given, None))
         return
     part = FUNCTIONS["getitem"](array, key)
     part.scalar = False
@@ -65,7 +69,7 @@ def setitem(array: Traced, key: Any, value: Any) -> None:
     write(part, given)
 
 
-def _is_there(array: Traced, plan: Key, value: Traced) -> bool:
+def _is_there(array: TracedArray, plan: Key, value: TracedArray) -> bool:
     """Whether a value is what it would be written into: `a[k] += 1` has written into the view of a at k."""
     window = value.memory
     if not isinstance(window, Window) or window.whole.memory is not array.memory or window.whole.index != array.index:
@@ -73,39 +77,39 @@ def _is_there(array: Traced, plan: Key, value: Traced) -> bool:
     return value.node is read(array, plan).node and value.index == indices(value.ndim)
 
 
-def write_where(array: Traced, mask: Any, value: Any) -> None:
+def write_where(array: TracedArray, mask: Any, value: Any) -> None:
     """array[mask] = value: one number, numbers for the axes that the mask leaves, or what the same mask picks."""
     tape, dtype = array.tape, array.node.dtype
-    from noyau.frontends.numpy.masks import Masked
+    from noyau.frontends.numpy.masks import MaskedArray
 
-    condition = masked_key(array, mask)
-    if isinstance(value, Masked):
+    condition = mask_of(array, mask)
+    if isinstance(value, MaskedArray):
         if value.mask.output != condition.output or value.cells.ndim != array.ndim:
             raise UnsupportedError("what one mask picks is written where another one is; use np.where")
         given = tape.cast(value.cells.node, dtype)
     else:
-        given = as_node(tape, traced(tape, value), dtype) if not isinstance(value, Traced) else value.node
+        given = as_node(tape, as_traced(tape, value), dtype) if not isinstance(value, TracedArray) else value.node
         given = tape.cast(given, dtype)
         if len(given.shape) > array.ndim - len(condition.shape):
             told = "as many values as a mask is true, which is only known when it runs"
             raise UnsupportedError(f"it writes {told}; give one number, or use np.where")
     wide = tape.restore_axes(condition, range(len(condition.shape), array.ndim))
-    write(array, mapped(tape, "where", tape.expand(wide, array.node.shape), given, array.node))
+    write(array, apply(tape, "where", tape.expand(wide, array.node.shape), given, array.node))
 
 
-def scattered_at(monoid: str, array: Traced, key: Any, value: Any, *, taken_away: bool = False) -> None:
+def ufunc_at(monoid: str, array: TracedArray, key: Any, value: Any, *, taken_away: bool = False) -> None:
     """ufunc.at: each of several cells with one place counts; `taken_away`: a sum of negative values. UnsupportedError
     where NumPy computes in a wider dtype and rounds after each of them."""
     tape, dtype = array.tape, array.node.dtype
-    plan = parsed(array, unmasked(array, key))
-    given = traced(tape, value).node
+    plan = parse(array, resolve_masks(array, key))
+    given = as_traced(tape, value).node
     if not _merges_alike(monoid, dtype, given):
         told = f"{given.dtype.value} into {dtype.value}, which NumPy rounds after each cell"
         raise UnsupportedError(f"it merges {told}; cast it before")
     given = tape.cast(given, dtype)
     if taken_away:
-        given = UFUNCS["negative"](Traced(tape, given)).node
-    write(array, _scattered(tape, Traced(tape, array.node), plan, given, monoid))
+        given = UFUNCS["negative"](TracedArray(tape, given)).node
+    write(array, _scatter(tape, TracedArray(tape, array.node), plan, given, monoid))
 
 
 def _merges_alike(monoid: str, dtype: DType, given: Node) -> bool:
@@ -118,12 +122,12 @@ def _merges_alike(monoid: str, dtype: DType, given: Node) -> bool:
     return wide == dtype.numpy or (wide.kind in "iu" and dtype is not DType.BOOL and monoid in ("sum", "prod"))
 
 
-def _scattered(tape: Tape, array: Traced, plan: Key, value: Node, monoid: str | None) -> Node:
+def _scatter(tape: Tape, array: TracedArray, plan: Key, value: Node, monoid: str | None) -> Node:
     """The array's value once `value` is merged in where the key looks up, through one index into flat cells."""
     places = flat_places(array, plan)
-    count = FUNCTIONS["ravel"](Traced(tape, places)).node
+    count = FUNCTIONS["ravel"](TracedArray(tape, places)).node
     flat = FUNCTIONS["ravel"](array).node
-    updates = FUNCTIONS["ravel"](Traced(tape, fitted(tape, value, places.shape))).node
+    updates = FUNCTIONS["ravel"](TracedArray(tape, fit(tape, value, places.shape))).node
     merged = tape.scatter((Lookup(1, (Dim.of("#0"),)),), monoid, [flat, count, updates])
     return tape.reshape(merged, array.node.shape)
 
@@ -138,7 +142,7 @@ class _Span:
     axis: int | None
 
 
-def overwritten(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
+def overwrite(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
     """`whole`, in which the cells at `index` over the axes of `part` are those of `part`. UnsupportedError where a cell
     is there several times, or lies where no slice of the array does."""
     if index == indices(len(whole.shape)) and part.shape == whole.shape:
@@ -156,7 +160,7 @@ def overwritten(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
             place = Dim.of(index_name(axis))
             at[span.axis] = span.count - 1 - place if _is_turned(dim, span.axis) else place
     value = tape.view(part, tuple(span.count for span in spans), at)
-    return _placed(tape, whole, value, spans, 0)
+    return _place(tape, whole, value, spans, 0)
 
 
 def _is_turned(dim: Dim, axis: int) -> bool:
@@ -176,28 +180,28 @@ def _span(dim: Dim, shape: Shape) -> _Span:
     return _Span(start if step > 0 else start + (count - 1) * step, abs(step), count, axes[0])
 
 
-def _placed(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
+def _place(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
     """`value` within `whole`, of which it has all cells along the axes before `axis`."""
     if axis == len(spans):
         return value
     span, extent = spans[axis], whole.shape[axis]
     if span.step == 1 and span.start == Dim.of(0) and span.count == extent:
-        return _placed(tape, whole, value, spans, axis + 1)
+        return _place(tape, whole, value, spans, axis + 1)
     if span.step > 1 and not tape.at_most(1, span.count, usual=True):
         return whole
     reach = (span.count - 1) * span.step + 1
-    inner = _sliced(tape, whole, axis, span.start, reach)
+    inner = _slice(tape, whole, axis, span.start, reach)
     spread = _spread if span.step > 1 else _beyond
     inner = spread(tape, inner, value, spans, axis)
-    before = _sliced(tape, whole, axis, Dim.of(0), span.start)
-    after = _sliced(tape, whole, axis, span.start + reach, extent - span.start - reach)
+    before = _slice(tape, whole, axis, Dim.of(0), span.start)
+    after = _slice(tape, whole, axis, span.start + reach, extent - span.start - reach)
     pieces = [piece for piece in (before, inner, after) if piece.shape[axis] != Dim.of(0)]
     made = tape.concat(pieces, axis) if pieces else whole
     return tape.assume_shape(made, whole.shape)
 
 
 def _beyond(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
-    return _placed(tape, inner, value, spans, axis + 1)
+    return _place(tape, inner, value, spans, axis + 1)
 
 
 def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
@@ -205,42 +209,40 @@ def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: 
     step, at = spans[axis].step, indices(len(inner.shape))
     shape = (*inner.shape[:axis], spans[axis].count, *inner.shape[axis + 1 :])
     picked = tape.view(inner, shape, [place * step if k == axis else place for k, place in enumerate(at)])
-    value = _placed(tape, picked, value, spans, axis + 1)
+    value = _place(tape, picked, value, spans, axis + 1)
     spread = tape.view(value, inner.shape, [place // step if k == axis else place for k, place in enumerate(at)])
     place = tape.iota(at[axis] % step, inner.shape)
-    return mapped(tape, "where", mapped(tape, "equal", place, tape.constant(0, DType.I64)), spread, inner)
+    return apply(tape, "where", apply(tape, "equal", place, tape.constant(0, DType.I64)), spread, inner)
 
 
-def _sliced(tape: Tape, value: Node, axis: int, start: Dim, count: Dim) -> Node:
+def _slice(tape: Tape, value: Node, axis: int, start: Dim, count: Dim) -> Node:
     index = [at + start if k == axis else at for k, at in enumerate(indices(len(value.shape)))]
     return tape.view(value, (*value.shape[:axis], count, *value.shape[axis + 1 :]), index)
 
 
-def _fill(array: Traced, value: Any) -> None:
+def _fill(array: TracedArray, value: Any) -> None:
     """Of one of NumPy's scalars it fills a copy, which nobody sees."""
     if not surely_scalar(array):
         setitem(array, Ellipsis, value)
 
 
-def _putmask(array: Traced, mask: Any, values: Any) -> None:
+def _putmask(array: TracedArray, mask: Any, values: Any) -> None:
     """np.putmask of one number, or of values of the array's own shape; NumPy repeats others cell by cell."""
-    given = traced(array.tape, values)
+    given = as_traced(array.tape, values)
     if given.ndim and not same_shape(given.node.shape, array.node.shape):
         raise UnsupportedError("np.putmask is traced for one number, or values of the array's own shape")
     _copyto(array, given, where=mask)
 
 
-def _copyto(array: Traced, value: Any, casting: str = "same_kind", where: Any = True) -> None:
+def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: Any = True) -> None:
     if casting != "same_kind":
         raise UnsupportedError("np.copyto is traced without casting=")
     tape, where = array.tape, np.True_ if where is True else where
-    given = tape.cast(traced(tape, value).node, array.node.dtype)
-    condition = as_node(tape, traced(tape, where), DType.BOOL)
-    write(array, mapped(tape, "where", condition, given, array.node))
+    given = tape.cast(as_traced(tape, value).node, array.node.dtype)
+    condition = as_node(tape, as_traced(tape, where), DType.BOOL)
+    write(array, apply(tape, "where", condition, given, array.node))
 
 
-FUNCTIONS.update(
-    {"setitem": setitem, "write": write, "overwritten": overwritten, "putmask": _putmask, "copyto": _copyto}
-)
-FUNCTIONS["scattered"] = lambda a, plan, value: _scattered(a.tape, Traced(a.tape, a.node), plan, value, None)
+FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})
+FUNCTIONS["scattered"] = lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)
 METHODS["fill"] = _fill

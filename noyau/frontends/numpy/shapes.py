@@ -9,8 +9,8 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
-from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, call, tape_of
-from noyau.frontends.numpy.ufuncs import refuse, traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, tape_of
+from noyau.frontends.numpy.ufuncs import as_traced, refuse
 from noyau.ir.dims import Dim, indices, product
 from noyau.ir.symbols import Size, dim_of
 
@@ -40,10 +40,10 @@ def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **said: An
         raise UnsupportedError("np.reshape can leave one extent open")
     if free:
         dims[free[0]] = product(a.node.shape) // product(dims)
-    return Traced(a.tape, a.tape.reshape(a.node, tuple(dims)))
+    return TracedArray(a.tape, a.tape.reshape(a.node, tuple(dims)))
 
 
-def _is_fortran(name: str, order: str, a: Traced) -> bool:
+def _is_fortran(name: str, order: str, a: TracedArray) -> bool:
     """Whether an order is Fortran's. UnsupportedError where it is that in which the cells lie, which is not known."""
     if order not in ("C", "F") and a.gaps() != []:
         raise UnsupportedError(f"np.{name} is traced in the orders C and F, not {order!r}, which is as the memory lies")
@@ -54,17 +54,17 @@ def _ravel(a: Any, order: str = "C") -> Any:
     a = array_of(a)
     if _is_fortran("ravel", order, a):
         return call("ravel", call("transpose", a))
-    return Traced(a.tape, a.tape.reshape(a.node, (product(a.node.shape),)))
+    return TracedArray(a.tape, a.tape.reshape(a.node, (product(a.node.shape),)))
 
 
-def _transpose(a: Any, *axes: Any, **said: Any) -> Traced:
+def _transpose(a: Any, *axes: Any, **said: Any) -> TracedArray:
     a = array_of(a)
     one = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
     given = said.get("axes", one)
     order = [axis_of(each, a.ndim) for each in given] if given else list(range(a.ndim))[::-1]
     if sorted(order) != list(range(a.ndim)):
         raise UnsupportedError(f"{tuple(order)} does not permute {a.ndim} axes")
-    return Traced(a.tape, a.tape.transpose(a.node, order))
+    return TracedArray(a.tape, a.tape.transpose(a.node, order))
 
 
 def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
@@ -96,22 +96,22 @@ def _rollaxis(a: Any, axis: int, start: int = 0) -> Any:
     return _moveaxis(a, axis, start - 1 if axis < start else start)
 
 
-def _squeeze(a: Any, axis: Any = None) -> Traced:
+def _squeeze(a: Any, axis: Any = None) -> TracedArray:
     a = array_of(a)
     tape, shape = a.tape, a.node.shape
     if axis is not None:
-        return Traced(tape, tape.drop_axes(a.node, axes_of(axis, a.ndim)))
+        return TracedArray(tape, tape.drop_axes(a.node, axes_of(axis, a.ndim)))
     short = [k for k, dim in enumerate(shape) if tape.at_most(dim, 1, usual=False)]
-    return Traced(tape, tape.drop_axes(a.node, [k for k in short if tape.at_most(1, shape[k], usual=True)]))
+    return TracedArray(tape, tape.drop_axes(a.node, [k for k in short if tape.at_most(1, shape[k], usual=True)]))
 
 
-def _expand_dims(a: Any, axis: Any) -> Traced:
+def _expand_dims(a: Any, axis: Any) -> TracedArray:
     a = array_of(a)
     count = len(axis) if isinstance(axis, tuple | list) else 1
-    return Traced(a.tape, a.tape.restore_axes(a.node, axes_of(axis, a.ndim + count)))
+    return TracedArray(a.tape, a.tape.restore_axes(a.node, axes_of(axis, a.ndim + count)))
 
 
-def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> Traced:
+def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
     array = array_of(array)
     wanted = tuple(dim_of(each) for each in shape_given((shape,)))
     if len(wanted) < array.ndim:
@@ -119,16 +119,16 @@ def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> Traced:
     for have, want in zip(array.node.shape[::-1], wanted[::-1], strict=False):
         if have != Dim.of(1):
             array.tape.demand_equal(have, want)
-    return Traced(array.tape, array.tape.expand(array.node, wanted))
+    return TracedArray(array.tape, array.tape.expand(array.node, wanted))
 
 
-def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[Traced, ...]:
+def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[TracedArray, ...]:
     tape = tape_of(arrays)
-    given = [traced(tape, each) for each in arrays]
+    given = [as_traced(tape, each) for each in arrays]
     shape = tape.broadcast([each.node.shape for each in given])
-    made = tuple(Traced(tape, tape.expand(each.node, shape)) for each in given)
+    made = tuple(TracedArray(tape, tape.expand(each.node, shape)) for each in given)
     for one, other in zip(made, arrays, strict=True):
-        if isinstance(other, Traced):
+        if isinstance(other, TracedArray):
             one.look_at(other, "broadcast_to")
     return made
 
@@ -158,13 +158,15 @@ def _atleast(rank: int) -> Any:
 
     def call_(*arrays: Any) -> Any:
         tape = tape_of(arrays)
-        made = tuple(_ranked(traced(tape, each) if not isinstance(each, Traced) else each, rank) for each in arrays)
+        made = tuple(
+            _at_rank(as_traced(tape, each) if not isinstance(each, TracedArray) else each, rank) for each in arrays
+        )
         return made[0] if len(made) == 1 else made
 
     return call_
 
 
-def _ranked(a: Traced, rank: int) -> Any:
+def _at_rank(a: TracedArray, rank: int) -> Any:
     match rank - a.ndim:
         case 1 if rank == 3:
             return a[:, :, None]
@@ -176,7 +178,7 @@ def _ranked(a: Traced, rank: int) -> Any:
             return a
 
 
-def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Traced:
+def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
     """The cells on a diagonal of two axes, as a last axis."""
     a = array_of(a)
     tape, first, second = a.tape, axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
@@ -192,7 +194,7 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Traced:
     for at, axis in enumerate(rest):
         index[axis] = own[at]
     index[first], index[second] = own[-1] + start[0], own[-1] + start[1]
-    return Traced(tape, tape.view(a.node, (*(a.node.shape[k] for k in rest), count), index))
+    return TracedArray(tape, tape.view(a.node, (*(a.node.shape[k] for k in rest), count), index))
 
 
 def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:

@@ -11,13 +11,15 @@ from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.elementwise import where
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.ufuncs import traced
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import Dim, indices
 from noyau.ir.symbols import dim_of
 
 
-def windows(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False) -> Traced:
+def windows(
+    x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False, writeable: bool = False
+) -> TracedArray:
     """np.lib.stride_tricks.sliding_window_view: what lies within a window, as last axes."""
     x = array_of(x)
     wide = [dim_of(n) for n in (window_shape if isinstance(window_shape, tuple | list) else [window_shape])]
@@ -29,34 +31,34 @@ def windows(x: Any, window_shape: Any, axis: Any = None, *, subok: bool = False,
         x.tape.demand_at_most(extent, shape[each])
         shape[each] = shape[each] - extent + 1
         index[each] = index[each] + Dim.of(f"#{x.ndim + at}")
-    return Traced(x.tape, x.tape.view(x.node, (*shape, *wide), index))
+    return TracedArray(x.tape, x.tape.view(x.node, (*shape, *wide), index))
 
 
 def correlate(a: Any, v: Any, mode: str = "valid") -> Any:
     """np.correlate: for each place of one vector along the other, the sum of products of cells that meet."""
     tape = tape_of([a, v])
-    dtype = common_dtype([traced(tape, a), traced(tape, v)]).numpy
-    a, v = (call("atleast_1d", traced(tape, each).astype(dtype)) for each in (a, v))
+    dtype = common_dtype([as_traced(tape, a), as_traced(tape, v)]).numpy
+    a, v = (call("atleast_1d", as_traced(tape, each).astype(dtype)) for each in (a, v))
     for each in (a, v):
         tape.demand_at_most(1, each.node.shape[0])
     if not tape.at_most(v.node.shape[0], a.node.shape[0], usual=True):
-        return _met(v, a, mode)[::-1]
-    return _met(a, v, mode)
+        return _convolve(v, a, mode)[::-1]
+    return _convolve(a, v, mode)
 
 
-def _met(a: Any, v: Any, mode: str) -> Any:
+def _convolve(a: Any, v: Any, mode: str) -> Any:
     """The longer vector with the shorter."""
     tape, (short,) = a.tape, v.node.shape
     before = {"valid": Dim.of(0), "same": short // 2, "full": short - 1}.get(mode)
     if before is None:
         raise UnsupportedError(f"np.correlate takes mode= 'valid', 'same' or 'full', not {mode!r}")
     after = {"valid": Dim.of(0), "same": short - short // 2 - 1, "full": short - 1}[mode]
-    zeros = [Traced(tape, tape.full(0, a.node.dtype, (n,))) for n in (before, after)]
+    zeros = [TracedArray(tape, tape.full(0, a.node.dtype, (n,))) for n in (before, after)]
     padded = call("concatenate", [zeros[0], a, zeros[1]]) if mode != "valid" else a
     products = windows(padded, v.shape[0]) * v
     if mode != "valid":  # beyond the ends nothing meets, and 0 times an infinity is none
         at = tape.iota(Dim.of("#0") + Dim.of("#1") - before, products.node.shape)
-        place = Traced(tape, at)
+        place = TracedArray(tape, at)
         inside = (place >= 0) & UFUNCS["less"](place, a.shape[0])
         products = where(inside, products, np.zeros((), products.dtype))
     return call("sum", products, 1, dtype=products.dtype)
@@ -65,7 +67,7 @@ def _met(a: Any, v: Any, mode: str) -> Any:
 def convolve(a: Any, v: Any, mode: str = "full") -> Any:
     """np.convolve: a correlation with one of them turned round."""
     tape = tape_of([a, v])
-    a, v = (call("atleast_1d", traced(tape, each)) for each in (a, v))
+    a, v = (call("atleast_1d", as_traced(tape, each)) for each in (a, v))
     if not tape.at_most(v.node.shape[0], a.node.shape[0], usual=True):
         a, v = v, a
     return correlate(a, v[::-1], mode)
@@ -73,7 +75,7 @@ def convolve(a: Any, v: Any, mode: str = "full") -> Any:
 
 def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> Any:
     """np.gradient: differences over both neighbours, and over one side at the ends."""
-    f = traced(tape_of([f, *varargs]), f)
+    f = as_traced(tape_of([f, *varargs]), f)
     axes = axes_of(axis, f.ndim)
     steps = varargs * len(axes) if len(varargs) == 1 and np.ndim(varargs[0]) == 0 else varargs or (1.0,) * len(axes)
     if len(steps) != len(axes) or edge_order not in (1, 2):
@@ -89,23 +91,23 @@ def _slopes(f: Any, step: Any, axis: int, order: int) -> Any:
     f = call("moveaxis", f, axis, -1)
     tape.demand_at_most(order + 1, f.node.shape[-1])
     if np.ndim(step) > 0:
-        places = traced(tape, step)
+        places = as_traced(tape, step)
         tape.demand_equal(places.node.shape[0], f.node.shape[-1])
         gaps = call("diff", places if places.dtype.kind == "f" else places.astype(np.float64))
-        inside = _weighed(f[..., :-2], f[..., 1:-1], f[..., 2:], _middle(gaps[:-1], gaps[1:]))
+        inside = _weigh(f[..., :-2], f[..., 1:-1], f[..., 2:], _middle(gaps[:-1], gaps[1:]))
         ends = (gaps[0], gaps[1], gaps[-1], gaps[-2])
     else:
         inside, ends = (f[..., 2:] - f[..., :-2]) / (2.0 * step), (step,) * 4
     if order == 1:
         first, last = (f[..., 1] - f[..., 0]) / ends[0], (f[..., -1] - f[..., -2]) / ends[2]
     else:
-        first = _weighed(f[..., 0], f[..., 1], f[..., 2], _first(ends[0], ends[1]))
-        last = _weighed(f[..., -1], f[..., -2], f[..., -3], [-each for each in _first(ends[2], ends[3])])
+        first = _weigh(f[..., 0], f[..., 1], f[..., 2], _first(ends[0], ends[1]))
+        last = _weigh(f[..., -1], f[..., -2], f[..., -3], [-each for each in _first(ends[2], ends[3])])
     pieces = [call("astype", each, dtype) for each in (first[..., None], inside, last[..., None])]
     return call("moveaxis", call("concatenate", pieces, axis=-1), -1, axis)
 
 
-def _weighed(a: Any, b: Any, c: Any, weights: Sequence[Any]) -> Any:
+def _weigh(a: Any, b: Any, c: Any, weights: Sequence[Any]) -> Any:
     return weights[0] * a + weights[1] * b + weights[2] * c
 
 

@@ -17,7 +17,7 @@ from noyau.ir.sizes import Demand
 MOST_NODES = 5_000  # a loop over cells that is traced step by step would make more
 
 
-class Settled(BaseException):
+class Retrace(BaseException):
     """The trace begins again with some sizes as numbers, or with one name for two of them. It passes through whatever
     the function catches, so it is no Exception."""
 
@@ -75,10 +75,10 @@ class Tape(GraphBuilder):
         one, other = (min(dim.names, default="") for dim in (left, right))
         bare = [name for name, dim in ((one, left), (other, right)) if name and dim == Dim.of(name)]
         if len(bare) == 2:
-            raise Settled({max(bare): min(bare)})
+            raise Retrace({max(bare): min(bare)})
         constant = left.constant if left.constant is not None else right.constant
         if bare and constant is not None:
-            raise Settled({bare[0]: constant})
+            raise Retrace({bare[0]: constant})
 
     def demand_at_most(self, left: DimLike, right: DimLike) -> None:
         left, right = Dim.of(left), Dim.of(right)
@@ -113,7 +113,7 @@ class Tape(GraphBuilder):
             return dim.constant
         if not dim.names <= self.sizes.keys():
             raise TypeError(f"{dim} is asked for its number, and it has none yet")
-        raise Settled({name: self.sizes[name] for name in sorted(dim.names)})
+        raise Retrace({name: self.sizes[name] for name in sorted(dim.names)})
 
 
 def dtype_from(dtype: Any) -> DType:

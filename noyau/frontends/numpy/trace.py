@@ -36,11 +36,11 @@ from noyau.frontends.numpy import (  # noqa: F401  they fill the tables
     stencils,
     ufunc_methods,
 )
-from noyau.frontends.numpy.masks import UNKNOWN, Masked
+from noyau.frontends.numpy.masks import UNKNOWN, MaskedArray
 from noyau.frontends.numpy.scopes import in_scope
-from noyau.frontends.numpy.tape import Settled, Tape
-from noyau.frontends.numpy.traced_array import Traced
-from noyau.frontends.numpy.ufuncs import traced
+from noyau.frontends.numpy.tape import Retrace, Tape
+from noyau.frontends.numpy.traced_array import TracedArray
+from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Constant, Graph, Input, Kind, Map, Node, Reduce, Scan, Select
 from noyau.ir.graph_verifier import check
@@ -63,7 +63,7 @@ class BoundedTape(Tape):
         self.steps = 0
 
     def add(self, node: Node) -> Node:
-        call = _called()
+        call = _user_frame()
         place = (call.f_back.f_code, call.f_back.f_lasti) if call.f_back else (call.f_code, 0)
         if call is not self.last_call:
             self.last_call = call
@@ -77,7 +77,7 @@ class BoundedTape(Tape):
         return super().add(node)
 
 
-def _called() -> FrameType:
+def _user_frame() -> FrameType:
     """The call in which the user's code is: the outermost frame that leads here and is NumPy's or noyau's."""
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_back.f_code.co_filename.startswith(PACKAGES):
@@ -137,14 +137,14 @@ def follow(
     over an axis) the function is traced again with the number in the place of the name."""
     settled: dict[str, int | str] = {}
     while True:
-        given = [_settled(node, settled) for node in inputs]
-        wanted = None if results is None else [_settled(node, settled) for node in results]
+        given = [_substitute(node, settled) for node in inputs]
+        wanted = None if results is None else [_substitute(node, settled) for node in results]
         known = {name: size for name, size in (sizes or {}).items() if name not in settled}
         numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
         tape = (BoundedTape if numbers else Tape)(known, merging=merging)
         try:
-            graph, found, several = _traced(function, given, wanted, constants, tape)
-        except Settled as question:
+            graph, found, several = _trace(function, given, wanted, constants, tape)
+        except Retrace as question:
             settled |= question.known
             continue
         except UnsupportedError as error:
@@ -176,21 +176,21 @@ def trace_shapes(
     return follow(function, inputs, None, constants, sizes, merging=True)
 
 
-def _settled(node: Node, known: Mapping[str, int | str]) -> Node:
+def _substitute(node: Node, known: Mapping[str, int | str]) -> Node:
     shape = node.shape
     while any(name in known for dim in shape for name in dim.names):
         shape = tuple(dim.replace(known) for dim in shape)
     return replace(node, shape=shape)
 
 
-def _traced(
+def _trace(
     function: Callable[..., Any],
     inputs: Sequence[Node],
     results: Sequence[Node] | None,
     constants: Mapping[str, Any],
     tape: Tape,
 ) -> tuple[Graph, tuple[Node, ...], bool]:
-    given = [_given(tape, node) for node in inputs]
+    given = [_argument(tape, node) for node in inputs]
     named: dict[str, str] = {}
     try:
         with np.errstate(all="ignore"), _variables(function, named):
@@ -198,14 +198,14 @@ def _traced(
         if tape.refused is not None:
             raise tape.refused
         parts, several = _parts(returned, results)
-        wanted = results or [_found(tape, part, k, several) for k, part in enumerate(parts)]
+        wanted = results or [_result_input(tape, part, k, several) for k, part in enumerate(parts)]
         nodes = [_result(tape, *pair) for pair in zip(parts, wanted, strict=True)]
     except Exception as fault:
         name = getattr(function, "__name__", "the function")
-        raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {_told(fault)}") from fault
+        raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {_reason(fault)}") from fault
     graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands))
     found = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
-    return check(_renamed(drop_unused(graph), named)), found, several
+    return check(_rename(drop_unused(graph), named)), found, several
 
 
 def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bool]:
@@ -219,13 +219,13 @@ def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bo
     return parts, several
 
 
-def _given(tape: Tape, node: Node) -> Any:
+def _argument(tape: Tape, node: Node) -> Any:
     match node.kind:
         case Constant(value):
             return value.item()
         case _:
             made = tape.add_input(node.output, node.dtype, node.shape)
-            given = Traced(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
+            given = TracedArray(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
             given.either = given.scalar
             return given
 
@@ -239,10 +239,10 @@ def _variables(function: Callable[..., Any], named: dict[str, str]) -> Iterator[
     def note(frame: FrameType, event: str, argument: Any) -> None:
         if event == "return" and frame.f_code is code and argument is not None:  # with None it may be a fault
             for name, value in frame.f_locals.items():
-                if isinstance(value, Traced) and value.is_sure:
+                if isinstance(value, TracedArray) and value.is_sure:
                     named.setdefault(value.node.output, name)
 
-    with _paused(before):
+    with _pause(before):
         sys.setprofile(note)
         try:
             yield
@@ -251,7 +251,7 @@ def _variables(function: Callable[..., Any], named: dict[str, str]) -> Iterator[
 
 
 @contextmanager
-def _paused(profiler: Any) -> Iterator[None]:
+def _pause(profiler: Any) -> Iterator[None]:
     """Lets a profiler that is no function, as cProfile's before Python 3.12, go on afterwards: only it can begin."""
     pausable = profiler is not None and not callable(profiler)
     if pausable:
@@ -263,7 +263,7 @@ def _paused(profiler: Any) -> Iterator[None]:
             profiler.enable()
 
 
-def _renamed(graph: Graph, named: Mapping[str, str]) -> Graph:
+def _rename(graph: Graph, named: Mapping[str, str]) -> Graph:
     """The graph whose values bear the names of variables; inputs, outputs and what is called so already stay."""
     kept = {node.output for node in graph.inputs} | set(graph.outputs)
     taken, new = set(kept), {}
@@ -281,7 +281,7 @@ def _renamed(graph: Graph, named: Mapping[str, str]) -> Graph:
     return replace(graph, nodes=nodes)
 
 
-def _found(tape: Tape, value: Any, position: int, several: bool) -> Node:
+def _result_input(tape: Tape, value: Any, position: int, several: bool) -> Node:
     """A result as a function without a signature returns it."""
     node = _value(tape, value)
     name = f"out{position}" if several else "out"
@@ -291,9 +291,9 @@ def _found(tape: Tape, value: Any, position: int, several: bool) -> Node:
 
 
 def _value(tape: Tape, value: Any) -> Node:
-    if isinstance(value, Masked):
+    if isinstance(value, MaskedArray):
         raise UnsupportedError(UNKNOWN)
-    return traced(tape, value).node
+    return as_traced(tape, value).node
 
 
 def _result(tape: Tape, value: Any, wanted: Node) -> Node:
@@ -306,7 +306,7 @@ def _result(tape: Tape, value: Any, wanted: Node) -> Node:
     return tape.add(Node(wanted.output, Map("identity"), (shaped.output,), shaped.dtype, wanted.shape))
 
 
-def _told(fault: Exception) -> str:
+def _reason(fault: Exception) -> str:
     return str(fault) if isinstance(fault, NoyauError) else f"{type(fault).__name__}: {fault}"
 
 

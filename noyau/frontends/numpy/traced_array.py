@@ -54,11 +54,11 @@ def final(door: Handler) -> Handler:
     return enter
 
 
-class Memory:
+class ArrayMemory:
     """Cells that several arrays may see, and how often they were written. `owner`: whose they are, where they may not
     be written. `like`: arrays that they were computed of cell by cell, as which they lie."""
 
-    def __init__(self, node: Node, owner: str = "", like: Sequence[Traced] = ()) -> None:
+    def __init__(self, node: Node, owner: str = "", like: Sequence[TracedArray] = ()) -> None:
         self.node, self.owner, self.version, self.like = node, owner, 0, like
         self.in_order = not owner and len(node.shape) <= 1
 
@@ -80,7 +80,7 @@ class Window:
     `read` makes their value of the array, `replaced` that of the array of theirs."""
 
     def __init__(
-        self, whole: Traced, read: Callable[[], Node], replaced: Callable[[Node], Node], *, packed: bool = False
+        self, whole: TracedArray, read: Callable[[], Node], replaced: Callable[[Node], Node], *, packed: bool = False
     ) -> None:
         self.whole, self.read, self.replaced, self.packed = whole, read, replaced, packed
         self.owner: str = whole.memory.owner
@@ -98,7 +98,7 @@ class Window:
         FUNCTIONS["write"](self.whole, self.replaced(made))
 
 
-class Traced(NDArrayOperatorsMixin):
+class TracedArray(NDArrayOperatorsMixin):
     """A value of the graph, as an array. Operators come from the mixin, which calls ufuncs.
 
     `memory`: the cells that it sees, at `index` where it is a view. `scalar`: one of NumPy's scalars, which cannot be
@@ -111,7 +111,7 @@ class Traced(NDArrayOperatorsMixin):
     def __init__(self, tape: Tape, node: Node, *, owner: str = "", scalar: bool = False) -> None:
         self.tape, self.scalar, self.fixed, self.sure, self.looks = tape, scalar, "", True, False
         self.either = False
-        self.memory: Memory | Window = Memory(node, owner)
+        self.memory: ArrayMemory | Window = ArrayMemory(node, owner)
         self.index = indices(len(node.shape))
         self._node, self._seen, self._dtype, self._shape = node, 0, node.dtype, node.shape
 
@@ -131,9 +131,9 @@ class Traced(NDArrayOperatorsMixin):
         """Whether its value now can be told."""
         return self.sure or self._seen == self.memory.version
 
-    def look_at(self, other: Traced, name: str) -> None:
+    def look_at(self, other: TracedArray, name: str) -> None:
         """This array, made of another by views alone, becomes a view of its memory."""
-        index = _composed(self.tape, self._node, other.node)
+        index = _compose_views(self.tape, self._node, other.node)
         if index is None or self._dtype is not other._dtype:
             return
         packed = name in MAYBE and other.gaps() == []
@@ -149,9 +149,9 @@ class Traced(NDArrayOperatorsMixin):
         self._seen, self.looks = self.memory.version, True
         self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
 
-    def lies(self, order: Any, like: Sequence[Traced] = ()) -> None:
+    def lies(self, order: Any, like: Sequence[TracedArray] = ()) -> None:
         """Notes of a new array in which order its cells lie, or as those of which arrays."""
-        self.memory = Memory(self._node, like=like)
+        self.memory = ArrayMemory(self._node, like=like)
         self.memory.in_order = self.memory.in_order or order == "C"
 
     def see(self, memory: Window) -> None:
@@ -172,9 +172,9 @@ class Traced(NDArrayOperatorsMixin):
                 made.append((extent, gap))
         return made if self.memory.packed else None
 
-    def as_array(self) -> Traced:
+    def as_array(self) -> TracedArray:
         """Itself, or of a scalar an array of no axes."""
-        return Traced(self.tape, self.node) if self.scalar else self
+        return TracedArray(self.tape, self.node) if self.scalar else self
 
     @property
     def shape(self) -> tuple[Any, ...]:
@@ -234,7 +234,7 @@ class Traced(NDArrayOperatorsMixin):
         """What a method gives: of a scalar, scalars."""
         if self.scalar:
             as_scalars(made)
-        if isinstance(made, Traced):
+        if isinstance(made, TracedArray):
             made.either = self.either and made.scalar
         return made
 
@@ -310,7 +310,7 @@ def _is_split(source: Shape, shape: Shape) -> bool:
     return not rest
 
 
-def _composed(tape: Tape, node: Node, source: Node) -> Shape | None:
+def _compose_views(tape: Tape, node: Node, source: Node) -> Shape | None:
     """Where a value that is made of `source` by views reads it; None where it is made otherwise."""
     index = tuple(
         Dim.of(0) if n == Dim.of(1) else at for n, at in zip(node.shape, indices(len(node.shape)), strict=True)
@@ -325,7 +325,7 @@ def _composed(tape: Tape, node: Node, source: Node) -> Shape | None:
     return index
 
 
-def surely_scalar(a: Traced) -> bool:
+def surely_scalar(a: TracedArray) -> bool:
     """Whether it is one of NumPy's scalars. UnsupportedError where it may also be an array of no axes."""
     if a.either:
         told = "whether an argument is an array of no axes or one of NumPy's scalars is known when it is given"
@@ -359,17 +359,17 @@ def call(name: str, *args: Any, **kwargs: Any) -> Any:
     made = FUNCTIONS[name](*args, **kwargs)
     if any(made is each for each in kwargs.values()):  # out=, which stays what it is
         return made
-    source = args[0] if args and isinstance(args[0], Traced) else None
+    source = args[0] if args and isinstance(args[0], TracedArray) else None
     if name in ARRAYS:
         made = made.as_array()
     elif name not in VIEWS or (source is not None and source.scalar and not source.either and name in OWN_METHODS):
         return as_scalars(made)
-    if name in VIEWS and source is not None and isinstance(made, Traced) and not (made.scalar or made.looks):
-        return _seen_from(source, made, name)
+    if name in VIEWS and source is not None and isinstance(made, TracedArray) and not (made.scalar or made.looks):
+        return _view_of(source, made, name)
     return made
 
 
-def _seen_from(source: Traced, made: Traced, name: str) -> Traced:
+def _view_of(source: TracedArray, made: TracedArray, name: str) -> TracedArray:
     """A result as a view of its source; of a scalar it sees a copy."""
     if source.either or not source.scalar:
         made.look_at(source, name)
@@ -380,7 +380,7 @@ def _seen_from(source: Traced, made: Traced, name: str) -> Traced:
 def as_scalars(made: Any) -> Any:
     """What is new of a function, where arrays of no axes are NumPy's scalars."""
     for each in made if isinstance(made, tuple | list) else (made,):
-        if isinstance(each, Traced) and not each.ndim:
+        if isinstance(each, TracedArray) and not each.ndim:
             each.scalar = True
     return made
 
@@ -388,7 +388,7 @@ def as_scalars(made: Any) -> Any:
 def tape_of(operands: Sequence[Any]) -> Tape:
     """The tape of the first operand that has one, also within lists. LookupError where there is none."""
     for each in operands:
-        if isinstance(each, Traced) or (isinstance(each, Size) and hasattr(each, "tape")):
+        if isinstance(each, TracedArray) or (isinstance(each, Size) and hasattr(each, "tape")):
             return each.tape
         if isinstance(each, tuple | list):
             try:

@@ -12,7 +12,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, Traced, ufunc_call
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, ufunc_call
 from noyau.ir.dims import Dim, equal, maximum
 from noyau.ir.symbols import Size, dim_of, is_whole
 
@@ -26,7 +26,7 @@ class TracedSize(Size):
     strong: bool = False  # one of NumPy's int64, as np.prod gives, which is not weak beside arrays
 
     def like(self, dim: Dim) -> Any:
-        return sized(self.tape, dim, self.strong)
+        return as_size(self.tape, dim, self.strong)
 
     def __eq__(self, other: object) -> Any:
         if not is_whole(other):
@@ -81,45 +81,45 @@ class TracedSize(Size):
         return self // other, self % other
 
     def __add__(self, other: Any) -> Any:
-        return calculated(np.add, self, other) if _is_part(other) else Size.__add__(self, other)
+        return calculate_number(np.add, self, other) if _is_part(other) else Size.__add__(self, other)
 
     def __radd__(self, other: Any) -> Any:
-        return calculated(np.add, other, self) if _is_part(other) else Size.__radd__(self, other)
+        return calculate_number(np.add, other, self) if _is_part(other) else Size.__radd__(self, other)
 
     def __sub__(self, other: Any) -> Any:
-        return calculated(np.subtract, self, other) if _is_part(other) else Size.__sub__(self, other)
+        return calculate_number(np.subtract, self, other) if _is_part(other) else Size.__sub__(self, other)
 
     def __rsub__(self, other: Any) -> Any:
-        return calculated(np.subtract, other, self) if _is_part(other) else Size.__rsub__(self, other)
+        return calculate_number(np.subtract, other, self) if _is_part(other) else Size.__rsub__(self, other)
 
     def __mul__(self, other: Any) -> Any:
-        return calculated(np.multiply, self, other) if _is_part(other) else Size.__mul__(self, other)
+        return calculate_number(np.multiply, self, other) if _is_part(other) else Size.__mul__(self, other)
 
     def __rmul__(self, other: Any) -> Any:
-        return calculated(np.multiply, other, self) if _is_part(other) else Size.__rmul__(self, other)
+        return calculate_number(np.multiply, other, self) if _is_part(other) else Size.__rmul__(self, other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return calculated(np.floor_divide, self, other) if _is_part(other) else Size.__floordiv__(self, other)
+        return calculate_number(np.floor_divide, self, other) if _is_part(other) else Size.__floordiv__(self, other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return calculated(np.floor_divide, other, self) if _is_part(other) else Size.__rfloordiv__(self, other)
+        return calculate_number(np.floor_divide, other, self) if _is_part(other) else Size.__rfloordiv__(self, other)
 
     def __mod__(self, other: Any) -> Any:
-        return calculated(np.remainder, self, other) if _is_part(other) else Size.__mod__(self, other)
+        return calculate_number(np.remainder, self, other) if _is_part(other) else Size.__mod__(self, other)
 
     def __rmod__(self, other: Any) -> Any:
-        return calculated(np.remainder, other, self) if _is_part(other) else Size.__rmod__(self, other)
+        return calculate_number(np.remainder, other, self) if _is_part(other) else Size.__rmod__(self, other)
 
     def __truediv__(self, other: Any) -> Any:
-        return calculated(np.divide, self, other) if _is_number(other) else NotImplemented
+        return calculate_number(np.divide, self, other) if _is_number(other) else NotImplemented
 
     def __rtruediv__(self, other: Any) -> Any:
-        return calculated(np.divide, other, self) if _is_number(other) else NotImplemented
+        return calculate_number(np.divide, other, self) if _is_number(other) else NotImplemented
 
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, int) and 0 <= other < 5:
             return math.prod([self] * other)
-        return calculated(np.power, self, other) if _is_number(other) else NotImplemented
+        return calculate_number(np.power, self, other) if _is_number(other) else NotImplemented
 
     def __rpow__(self, other: Any) -> Any:
         return other ** self.tape.settle(self.dim)
@@ -131,7 +131,7 @@ class TracedSize(Size):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
         if ufunc in _WHOLE and method == "__call__" and not said and all(map(is_whole, inputs)):
             made = _WHOLE[ufunc](*inputs)
-            return sized(self.tape, made if isinstance(made, Dim) else dim_of(made), strong=True)
+            return as_size(self.tape, made if isinstance(made, Dim) else dim_of(made), strong=True)
         return ufunc_call(ufunc, method, inputs, said)
 
 
@@ -147,17 +147,17 @@ _WHOLE: dict[np.ufunc, Callable[..., Any]] = {  # ufuncs whose results are sizes
 }
 
 
-def sized(tape: Tape, dim: Dim, strong: bool = False) -> Any:
+def as_size(tape: Tape, dim: Dim, strong: bool = False) -> Any:
     """A Dim as its number, or as a size of the tape; `strong`: as NumPy's int64."""
     if dim.constant is None:
         return TracedSize(dim, tape, strong)
     return np.int64(dim.constant) if strong else dim.constant
 
 
-FUNCTIONS["sized"] = sized  # what the shape of a traced array is made of
+FUNCTIONS["sized"] = as_size  # what the shape of a traced array is made of
 
 
-class Number(Traced):
+class Number(TracedArray):
     """A number of Python that is only known when the graph runs: calculated from sizes, or counted. Beside an array it
     takes the array's dtype, as NumPy has it of Python's numbers; by itself it is an i64 or an f64.
 
@@ -208,49 +208,49 @@ class Number(Traced):
             self.tape.settle(Dim.of(name))
 
     def __add__(self, other: Any) -> Any:
-        return calculated(np.add, self, other) if _is_number(other) else super().__add__(other)
+        return calculate_number(np.add, self, other) if _is_number(other) else super().__add__(other)
 
     def __radd__(self, other: Any) -> Any:
-        return calculated(np.add, other, self) if _is_number(other) else super().__radd__(other)
+        return calculate_number(np.add, other, self) if _is_number(other) else super().__radd__(other)
 
     def __sub__(self, other: Any) -> Any:
-        return calculated(np.subtract, self, other) if _is_number(other) else super().__sub__(other)
+        return calculate_number(np.subtract, self, other) if _is_number(other) else super().__sub__(other)
 
     def __rsub__(self, other: Any) -> Any:
-        return calculated(np.subtract, other, self) if _is_number(other) else super().__rsub__(other)
+        return calculate_number(np.subtract, other, self) if _is_number(other) else super().__rsub__(other)
 
     def __mul__(self, other: Any) -> Any:
-        return calculated(np.multiply, self, other) if _is_number(other) else super().__mul__(other)
+        return calculate_number(np.multiply, self, other) if _is_number(other) else super().__mul__(other)
 
     def __rmul__(self, other: Any) -> Any:
-        return calculated(np.multiply, other, self) if _is_number(other) else super().__rmul__(other)
+        return calculate_number(np.multiply, other, self) if _is_number(other) else super().__rmul__(other)
 
     def __floordiv__(self, other: Any) -> Any:
-        return calculated(np.floor_divide, self, other) if _is_number(other) else super().__floordiv__(other)
+        return calculate_number(np.floor_divide, self, other) if _is_number(other) else super().__floordiv__(other)
 
     def __rfloordiv__(self, other: Any) -> Any:
-        return calculated(np.floor_divide, other, self) if _is_number(other) else super().__rfloordiv__(other)
+        return calculate_number(np.floor_divide, other, self) if _is_number(other) else super().__rfloordiv__(other)
 
     def __mod__(self, other: Any) -> Any:
-        return calculated(np.remainder, self, other) if _is_number(other) else super().__mod__(other)
+        return calculate_number(np.remainder, self, other) if _is_number(other) else super().__mod__(other)
 
     def __rmod__(self, other: Any) -> Any:
-        return calculated(np.remainder, other, self) if _is_number(other) else super().__rmod__(other)
+        return calculate_number(np.remainder, other, self) if _is_number(other) else super().__rmod__(other)
 
     def __truediv__(self, other: Any) -> Any:
-        return calculated(np.divide, self, other) if _is_number(other) else super().__truediv__(other)
+        return calculate_number(np.divide, self, other) if _is_number(other) else super().__truediv__(other)
 
     def __rtruediv__(self, other: Any) -> Any:
-        return calculated(np.divide, other, self) if _is_number(other) else super().__rtruediv__(other)
+        return calculate_number(np.divide, other, self) if _is_number(other) else super().__rtruediv__(other)
 
     def __pow__(self, other: Any) -> Any:
-        return calculated(np.power, self, other) if _is_number(other) else super().__pow__(other)
+        return calculate_number(np.power, self, other) if _is_number(other) else super().__pow__(other)
 
     def __rpow__(self, other: Any) -> Any:
-        return calculated(np.power, other, self) if _is_number(other) else super().__rpow__(other)
+        return calculate_number(np.power, other, self) if _is_number(other) else super().__rpow__(other)
 
     def __neg__(self) -> Any:
-        return calculated(np.subtract, 0, self)
+        return calculate_number(np.subtract, 0, self)
 
     __bool__ = __int__ = __float__ = __index__ = __floor__ = __ceil__ = __trunc__ = __round__ = _settled
     __hash__ = object.__hash__
@@ -265,7 +265,7 @@ def _is_number(value: Any) -> bool:
     return _is_part(value) or is_whole(value)
 
 
-def calculated(ufunc: np.ufunc, *operands: Any) -> Traced:
+def calculate_number(ufunc: np.ufunc, *operands: Any) -> TracedArray:
     """A function of Python's numbers, at least one of them of a tape: whole where Python's result is. With an int64 of
     NumPy among them, a scalar of NumPy."""
     _demand_divisor(ufunc, operands)
@@ -275,11 +275,11 @@ def calculated(ufunc: np.ufunc, *operands: Any) -> Traced:
     dtype = DType.F64 if broken or ufunc.nin == 1 or ufunc in (np.divide, np.power) else DType.I64
     tape = numbers[0].tape
     nodes = [tape.cast(each.node, dtype) if isinstance(each, Number) else tape.constant(each, dtype) for each in known]
-    made = ufunc_call(ufunc, "__call__", [Traced(tape, node) for node in nodes], {})
+    made = ufunc_call(ufunc, "__call__", [TracedArray(tape, node) for node in nodes], {})
     sources = [each.names for each in numbers]
     names = None if None in sources else frozenset(name for each in sources for name in each or ())
     if any(isinstance(each, TracedSize) and each.strong for each in operands):
-        return Traced(tape, made.node, scalar=True)
+        return TracedArray(tape, made.node, scalar=True)
     return Number(tape, made.node, names)
 
 

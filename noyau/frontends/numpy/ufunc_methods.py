@@ -9,9 +9,9 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axis_of
-from noyau.frontends.numpy.setitem import scattered_at
-from noyau.frontends.numpy.traced_array import METHODS, REFUSED, UFUNCS, Traced, call, tape_of
-from noyau.frontends.numpy.ufuncs import traced
+from noyau.frontends.numpy.setitem import ufunc_at
+from noyau.frontends.numpy.traced_array import METHODS, REFUSED, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.monoids import BY_FUNCTION, MONOIDS
 
 _SORTS = "it sorts, and there is no such operator; sort outside"
@@ -24,7 +24,7 @@ def _outer(name: str) -> Callable[..., Any]:
     """ufunc.outer: each cell of one with each of the other."""
 
     def call(a: Any, b: Any, **said: Any) -> Any:
-        left, right = (traced(tape_of([a, b]), each) for each in (a, b))
+        left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
         return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **said)
 
     return call
@@ -34,14 +34,14 @@ def _at(monoid: str, name: str) -> Callable[..., Any]:
     """ufunc.at: an array is changed, each of several cells with one place counts."""
 
     def call(a: Any, indices: Any, b: Any) -> None:
-        if not isinstance(a, Traced):
+        if not isinstance(a, TracedArray):
             raise UnsupportedError(f"np.{name}.at writes into an array that was there before the call")
-        scattered_at(monoid, a, indices, b, taken_away=name == "subtract")
+        ufunc_at(monoid, a, indices, b, taken_away=name == "subtract")
 
     return call
 
 
-def _updated(array: Any, *args: Any, **said: Any) -> Any:
+def _refuse_sort(array: Any, *args: Any, **said: Any) -> Any:
     raise UnsupportedError("the method .sort changes an array in place: " + _SORTS)
 
 
@@ -50,7 +50,7 @@ def _reduceat(name: str) -> Callable[..., Any]:
 
     def call_(array: Any, indices: Any, axis: int = 0, **said: Any) -> Any:
         a = array_of(array)
-        if isinstance(indices, Traced):
+        if isinstance(indices, TracedArray):
             raise UnsupportedError(f"np.{name}.reduceat is traced for places that are known")
         lead, places = (slice(None),) * axis_of(axis, a.ndim), [int(each) for each in indices]
         a.tape.demand_at_most(max(places, default=0) + 1, a.node.shape[len(lead)])
@@ -70,7 +70,7 @@ UFUNCS.update(
 _MERGED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
 UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in {**_MERGED, "subtract": "sum"}.items()})
 UFUNCS.update({f"{name}.reduceat": _reduceat(name) for name in BY_FUNCTION})
-METHODS["sort"] = METHODS["partition"] = _updated
+METHODS["sort"] = METHODS["partition"] = _refuse_sort
 REFUSED.update(
     {
         **dict.fromkeys("sort argsort lexsort partition argpartition median nanmedian percentile".split(), _SORTS),

@@ -11,7 +11,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import Tape, dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, Traced, as_scalars, surely_scalar, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, as_scalars, surely_scalar, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.ir.graph import Node
 from noyau.ir.operators import OPERATORS, Fact, has
@@ -33,7 +33,7 @@ MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `mas
 def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> tuple[DType, ...]:
     """The dtypes of the operands, and of the results, in the loop that NumPy would choose; Python numbers are weak.
     UnsupportedError where there is no such loop, or it is one of complex numbers or objects."""
-    asked = [_asked(each) for each in operands]
+    asked = [_operand_dtype(each) for each in operands]
     said: Any = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype.numpy] * ufunc.nout)}
     try:
         found = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout), **said)
@@ -42,14 +42,14 @@ def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = 
     return tuple(dtype_from(dtype) for dtype in found)
 
 
-def _asked(value: Any) -> Any:
+def _operand_dtype(value: Any) -> Any:
     """An operand as NumPy is asked about it: numbers of Python, and of sizes, are weak."""
     match value:
         case Size():
             return int if _is_weak(value) else np.dtype(np.int64)
         case Number():
             return value.weak
-        case Traced():
+        case TracedArray():
             return value.dtype
         case _ if type(value) in (int, float):
             return type(value)
@@ -60,36 +60,36 @@ def _asked(value: Any) -> Any:
 def as_node(tape: Tape, value: Any, dtype: DType) -> Node:
     """An operand as a value of a dtype."""
     match value:
-        case Traced():
+        case TracedArray():
             return tape.cast(value.node, dtype)
         case Size():
             if beyond(tape, value, dtype):
                 raise UnsupportedError(f"{value.dim} does not fit into {dtype.value}")
             return tape.size(value.dim, dtype)
         case tuple() | list() if has_traced(value):
-            return traced(tape, value, dtype).node
+            return as_traced(tape, value, dtype).node
         case _:
             return tape.constant(value, dtype)
 
 
-def traced(tape: Tape, value: Any, dtype: DType | None = None) -> Traced:
+def as_traced(tape: Tape, value: Any, dtype: DType | None = None) -> TracedArray:
     """Anything that NumPy takes for an array, as a traced one."""
-    if isinstance(value, Traced):
-        return Traced(tape, value.node if dtype is None else tape.cast(value.node, dtype))
+    if isinstance(value, TracedArray):
+        return TracedArray(tape, value.node if dtype is None else tape.cast(value.node, dtype))
     if isinstance(value, Size):
-        return Traced(tape, tape.size(value.dim, dtype or DType.I64))
+        return TracedArray(tape, tape.size(value.dim, dtype or DType.I64))
     if isinstance(value, tuple | list) and has_traced(value):
-        return traced(tape, FUNCTIONS["stack"]([traced(tape, each) for each in value]), dtype)
+        return as_traced(tape, FUNCTIONS["stack"]([as_traced(tape, each) for each in value]), dtype)
     array = np.asarray(value)
-    return Traced(tape, tape.constant(array, dtype or dtype_from(array.dtype)))
+    return TracedArray(tape, tape.constant(array, dtype or dtype_from(array.dtype)))
 
 
 def has_traced(values: Any) -> bool:
     """Whether something traced, or a size, stands in a list."""
-    return any(isinstance(v, Size | Traced) or (isinstance(v, tuple | list) and has_traced(v)) for v in values)
+    return any(isinstance(v, Size | TracedArray) or (isinstance(v, tuple | list) and has_traced(v)) for v in values)
 
 
-def mapped(tape: Tape, function: str, *operands: Node) -> Node:
+def apply(tape: Tape, function: str, *operands: Node) -> Node:
     """A function of the table, as NumPy has it on bools too."""
     if operands[0].dtype is DType.BOOL and _is_comparison(function) and has(function, Fact.ORDERED):
         operands = tuple(tape.cast(each, DType.U8) for each in operands)
@@ -124,19 +124,19 @@ def elementwise(ufunc: np.ufunc, make: Make) -> Callable[..., Any]:
         refuse(ufunc.__name__, said)
         tape = tape_of([*operands, *_several(out), where])
         loop = loop_dtypes(ufunc, operands, None if dtype is None else dtype_from(dtype))
-        nodes, loop = _fitting(tape, ufunc, operands, loop)
+        nodes, loop = _loop_operands(tape, ufunc, operands, loop)
         results = [tape.cast(n, to) for n, to in zip(_several(make(tape, *nodes)), loop[ufunc.nin :], strict=True)]
-        arrays = as_scalars(tuple(_computed(tape, node, operands) for node in results))
+        arrays = as_scalars(tuple(_like_operands(tape, node, operands) for node in results))
         arrays = _put(ufunc, arrays, _several(out), where)
         return arrays if ufunc.nout > 1 else arrays[0]
 
     return call
 
 
-def _computed(tape: Tape, node: Node, operands: Sequence[Any]) -> Traced:
+def _like_operands(tape: Tape, node: Node, operands: Sequence[Any]) -> TracedArray:
     """A result, whose cells lie as those of the arrays that it is computed of."""
-    made = Traced(tape, node)
-    like = [each for each in operands if isinstance(each, Traced) and each.ndim]
+    made = TracedArray(tape, node)
+    like = [each for each in operands if isinstance(each, TracedArray) and each.ndim]
     if len(node.shape) > 1 and not any(isinstance(each, np.ndarray | list | tuple) for each in operands):
         made.lies("K", like)
     return made
@@ -146,7 +146,7 @@ def _several(value: Any) -> tuple[Any, ...]:
     return tuple(value) if isinstance(value, tuple) else () if value is None else (value,)
 
 
-def _fitting(
+def _loop_operands(
     tape: Tape, ufunc: np.ufunc, operands: Sequence[Any], loop: tuple[DType, ...]
 ) -> tuple[list[Node], tuple[DType, ...]]:
     """The operands as the loop takes them, and the loop. A comparison with a number of Python that its dtype cannot
@@ -176,18 +176,18 @@ def _is_weak(value: Any) -> bool:
     return isinstance(value, Size) and not getattr(value, "strong", False)
 
 
-def _put(ufunc: np.ufunc, made: tuple[Traced, ...], out: tuple[Any, ...], where: Any) -> tuple[Any, ...]:
+def _put(ufunc: np.ufunc, made: tuple[TracedArray, ...], out: tuple[Any, ...], where: Any) -> tuple[Any, ...]:
     """Results where they are wanted: by themselves, or written into arrays, everywhere or `where`."""
     if not any(each is not None for each in out):
         if where is not True:
             raise UnsupportedError(f"np.{ufunc.__name__} with where= leaves cells unset; give it out=, or use np.where")
         return made
-    return tuple(one if to is None else written(ufunc, one, to, where) for one, to in zip(made, out, strict=True))
+    return tuple(one if to is None else write_out(ufunc, one, to, where) for one, to in zip(made, out, strict=True))
 
 
-def written(ufunc: np.ufunc, made: Traced, target: Any, where: Any = True) -> Any:
+def write_out(ufunc: np.ufunc, made: TracedArray, target: Any, where: Any = True) -> Any:
     """A result in the array that is given for it, which is cast to as NumPy allows; a scalar is not changed."""
-    if not isinstance(target, Traced):
+    if not isinstance(target, TracedArray):
         raise UnsupportedError("it writes into an array that was there before the call; assign the result")
     if surely_scalar(target):
         return made
@@ -197,22 +197,22 @@ def written(ufunc: np.ufunc, made: Traced, target: Any, where: Any = True) -> An
     tape = target.tape
     cast = tape.cast(made.node, target.node.dtype)
     if where is not True:
-        cast = mapped(tape, "where", as_node(tape, where, DType.BOOL), cast, target.node)
+        cast = apply(tape, "where", as_node(tape, where, DType.BOOL), cast, target.node)
     FUNCTIONS["write"](target, cast)
     return target
 
 
-def _made(function: str, tape: Tape, *nodes: Node) -> Node:
+def _apply_to(function: str, tape: Tape, *nodes: Node) -> Node:
     first = nodes[0]
     if function in ("is_nan", "is_inf") and not first.dtype.is_float:
-        return mapped(tape, "not_equal", first, first)
+        return apply(tape, "not_equal", first, first)
     if function == "reciprocal" and not first.dtype.is_float:
-        return mapped(tape, "divide", tape.constant(1, first.dtype), first)
+        return apply(tape, "divide", tape.constant(1, first.dtype), first)
     if len({node.dtype for node in nodes}) > 1:
         return _of_two_signs(function, tape, *nodes)
     if function.startswith("logical_"):
         nodes = tuple(tape.cast(node, DType.BOOL) for node in nodes)
-    return mapped(tape, function, *nodes)
+    return apply(tape, function, *nodes)
 
 
 def _of_two_signs(function: str, tape: Tape, a: Node, b: Node) -> Node:
@@ -221,11 +221,11 @@ def _of_two_signs(function: str, tape: Tape, a: Node, b: Node) -> Node:
         pair = f"{a.dtype.value} and {b.dtype.value}"
         raise UnsupportedError(f"{function} of {pair} has no common dtype; cast one of them")
     signed = a if a.dtype is DType.I64 else b
-    below = mapped(tape, "less", signed, tape.constant(0, DType.I64))
-    alike = mapped(tape, function, tape.cast(a, DType.U64), tape.cast(b, DType.U64))
+    below = apply(tape, "less", signed, tape.constant(0, DType.I64))
+    alike = apply(tape, function, tape.cast(a, DType.U64), tape.cast(b, DType.U64))
     holds = {"less": signed is a, "less_equal": signed is a, "greater": signed is b, "greater_equal": signed is b}
     answer = holds.get(function, function == "not_equal")
-    return mapped(tape, "where", below, tape.constant(answer, DType.BOOL), alike)
+    return apply(tape, "where", below, tape.constant(answer, DType.BOOL), alike)
 
 
-UFUNCS.update({name: elementwise(getattr(np, name), partial(_made, function)) for name, function in SAME.items()})
+UFUNCS.update({name: elementwise(getattr(np, name), partial(_apply_to, function)) for name, function in SAME.items()})

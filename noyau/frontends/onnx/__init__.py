@@ -7,9 +7,9 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("onnx is not installed; run: pip install 'noyau[onnx]'") from error
 
-from noyau.frontends.onnx.importer import Imported, import_model
+from noyau.frontends.onnx.importer import ImportedModel, import_model
 from noyau.frontends.onnx.model_checks import verify
-from noyau.frontends.onnx.node_sites import wired
+from noyau.frontends.onnx.node_sites import partition_model
 from noyau.frontends.onnx.reader import read
 
-__all__ = ["Imported", "import_model", "onnx", "read", "verify", "wired"]
+__all__ = ["ImportedModel", "import_model", "onnx", "partition_model", "read", "verify"]

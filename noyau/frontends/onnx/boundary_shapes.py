@@ -15,18 +15,18 @@ import onnx
 
 from noyau.dtypes import DType, from_numpy, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.emitter import Values
+from noyau.frontends.onnx.emitter import ModelValues
 from noyau.frontends.onnx.model_checks import Inference
-from noyau.frontends.onnx.opaque import Surroundings
+from noyau.frontends.onnx.opaque import ModelContext
 from noyau.frontends.onnx.reductions import terms
-from noyau.frontends.onnx.sites import Site
+from noyau.frontends.onnx.sites import OnnxSite
 from noyau.ir.dims import Dim, Shape
 
 Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
-Rule: TypeAlias = "Callable[[Site], list[Outcome]]"
+Rule: TypeAlias = "Callable[[OnnxSite], list[Outcome]]"
 
 
-def outcome_of(site: Site, domain: str = "") -> list[Outcome]:
+def outcome_of(site: OnnxSite, domain: str = "") -> list[Outcome]:
     """The dtypes and extents of the outputs, as far as a rule says; nothing where there is none."""
     rule = _DOMAINS.get(domain, {}).get(site.op)
     try:
@@ -44,35 +44,35 @@ def _like(*positions: int) -> Rule:
     return lambda site: [(site.input(k).dtype, site.input(k).shape) for k in positions]
 
 
-def _same_rank(site: Site) -> list[Outcome]:
+def _same_rank(site: OnnxSite) -> list[Outcome]:
     """As many axes as the first input, and nothing known of them."""
     return [(site.input().dtype, _unknown(site.rank()))]
 
 
-def _reduction(site: Site) -> list[Outcome]:
+def _reduction(site: OnnxSite) -> list[Outcome]:
     return _same_rank(site) if site.attribute("keepdims", 1) == 1 else []
 
 
-def _listed(position: int, dtype: Callable[[Site], DType]) -> Rule:
+def _from_extents(position: int, dtype: Callable[[OnnxSite], DType]) -> Rule:
     """As many axes as a vector of extents has cells."""
 
-    def rule(site: Site) -> list[Outcome]:
+    def rule(site: OnnxSite) -> list[Outcome]:
         count = site.input(position).shape[0].constant if site.rank(position) == 1 else None
         return [] if count is None else [(dtype(site), _unknown(count))]
 
     return rule
 
 
-def _first(site: Site) -> DType:
+def _first(site: OnnxSite) -> DType:
     return site.input().dtype
 
 
-def _filler(site: Site) -> DType:
+def _filler(site: OnnxSite) -> DType:
     value = site.attributes.get("value", np.float32(0))
     return (from_numpy(value.dtype) if isinstance(value, np.ndarray | np.generic) else None) or DType.OTHER
 
 
-def _matmul(site: Site) -> list[Outcome]:
+def _matmul(site: OnnxSite) -> list[Outcome]:
     left, right = site.input(0), site.input(1)
     if not left.shape or not right.shape:
         return []
@@ -80,7 +80,7 @@ def _matmul(site: Site) -> list[Outcome]:
     return [(left.dtype, (*batch, *left.shape[-2:-1], *(right.shape[-1:] if len(right.shape) > 1 else ())))]
 
 
-def _gemm(site: Site) -> list[Outcome]:
+def _gemm(site: OnnxSite) -> list[Outcome]:
     left, right = site.input(0), site.input(1)
     if len(left.shape) != 2 or len(right.shape) != 2:
         return []
@@ -88,7 +88,7 @@ def _gemm(site: Site) -> list[Outcome]:
     return [(left.dtype, (rows, right.shape[0 if site.attribute("transB", 0) else 1]))]
 
 
-def _fused_matmul(site: Site) -> list[Outcome]:
+def _fused_matmul(site: OnnxSite) -> list[Outcome]:
     """onnxruntime's own: either operand may be transposed; the batch is the middle axes where that is."""
     left, right = site.input(0).shape, site.input(1).shape
     if site.attribute("transBatchA", 0) or site.attribute("transBatchB", 0) or min(len(left), len(right)) < 2:
@@ -98,11 +98,11 @@ def _fused_matmul(site: Site) -> list[Outcome]:
     return [(site.input(0).dtype, (*batch, row, column))]
 
 
-def _matmul_of_bits(site: Site) -> list[Outcome]:
+def _matmul_of_bits(site: OnnxSite) -> list[Outcome]:
     return [(site.input(0).dtype, (*site.input(0).shape[:-1], Dim.of(site.attribute("N", 0))))]
 
 
-def _attention(site: Site) -> list[Outcome]:
+def _attention(site: OnnxSite) -> list[Outcome]:
     """onnxruntime's own: queries, keys and values are one product of the input with the weights."""
     value, weights, sizes = site.input(0), site.input(1), site.attribute("qkv_hidden_sizes", [])
     if len(value.shape) != 3 or len(weights.shape) != 2:
@@ -111,7 +111,7 @@ def _attention(site: Site) -> list[Outcome]:
     return [(value.dtype, (*value.shape[:2], width)), (value.dtype, _unknown(5))][: len(site.outputs)]
 
 
-def _multi_head_attention(site: Site) -> list[Outcome]:
+def _multi_head_attention(site: OnnxSite) -> list[Outcome]:
     """onnxruntime's own: the width of what is looked at times the heads; that of grouped queries is the queries'."""
     query = site.input(0)
     if len(query.shape) != 3:
@@ -123,7 +123,7 @@ def _multi_head_attention(site: Site) -> list[Outcome]:
     return [*made, *[(query.dtype, _unknown(4))] * 2][: len(site.outputs)]
 
 
-def _einsum(site: Site) -> list[Outcome]:
+def _einsum(site: OnnxSite) -> list[Outcome]:
     inputs, output = terms(site.attribute("equation", ""))
     operands = site.all_inputs()
     pairs = [
@@ -133,19 +133,19 @@ def _einsum(site: Site) -> list[Outcome]:
     return [(operands[0].dtype, tuple(extents.get(letter) for letter in output))]
 
 
-def _conv(site: Site) -> list[Outcome]:
+def _conv(site: OnnxSite) -> list[Outcome]:
     value, weight = site.input(0), site.input(1)
     kernel = [Dim.of(size) for size in site.attribute("kernel_shape", [])] or list(weight.shape[2:])
     return [(value.dtype, (value.shape[0], weight.shape[0], *_windows(site, value.shape[2:], kernel)))]
 
 
-def _pool(site: Site) -> list[Outcome]:
+def _pool(site: OnnxSite) -> list[Outcome]:
     value, kernel = site.input(), [Dim.of(size) for size in site.attribute("kernel_shape", [])]
     shape = (*value.shape[:2], *_windows(site, value.shape[2:], kernel))
     return [(value.dtype, shape), (DType.I64, shape)][: max(len(site.outputs), 1)]
 
 
-def _windows(site: Site, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim | None, ...]:
+def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim | None, ...]:
     """How many windows of a convolution or a pool fit along each axis."""
     rank = len(extents)
     strides = site.attribute("strides", []) or [1] * rank
@@ -166,12 +166,12 @@ def _windows(site: Site, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim | N
     return tuple((dim - size) // step + 1 for dim, size, step in zip(padded, reach, strides, strict=True))
 
 
-def _global_pool(site: Site) -> list[Outcome]:
+def _global_pool(site: OnnxSite) -> list[Outcome]:
     shape = site.input().shape
     return [(site.input().dtype, (*shape[:2], *[Dim.of(1)] * (len(shape) - 2)))]
 
 
-def _top_k(site: Site) -> list[Outcome]:
+def _top_k(site: OnnxSite) -> list[Outcome]:
     value, count = site.input(), site.contents(1)
     axis = site.axis(site.attribute("axis", -1), len(value.shape))
     length = count.dims[0] if count is not None and len(count.dims) == 1 else None
@@ -179,23 +179,23 @@ def _top_k(site: Site) -> list[Outcome]:
     return [(value.dtype, shape), (DType.I64, shape)]
 
 
-def _non_zero(site: Site) -> list[Outcome]:
+def _non_zero(site: OnnxSite) -> list[Outcome]:
     return [(DType.I64, (Dim.of(site.rank()), None))]
 
 
-def _split(site: Site) -> list[Outcome]:
+def _split(site: OnnxSite) -> list[Outcome]:
     value = site.input()
     axis = site.axis(site.attribute("axis", 0), len(value.shape))
     return [(value.dtype, (*value.shape[:axis], None, *value.shape[axis + 1 :]))] * len(site.outputs)
 
 
-def _one_hot(site: Site) -> list[Outcome]:
+def _one_hot(site: OnnxSite) -> list[Outcome]:
     shape = site.input().shape
     axis = site.axis(site.attribute("axis", -1), len(shape) + 1)
     return [(site.input(2).dtype, (*shape[:axis], None, *shape[axis:]))]
 
 
-def _compress(site: Site) -> list[Outcome]:
+def _compress(site: OnnxSite) -> list[Outcome]:
     value = site.input()
     if "axis" not in site.attributes:
         return [(value.dtype, (None,))]
@@ -210,7 +210,7 @@ _RULES: dict[str, Rule] = {
     **dict.fromkeys(("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
     **dict.fromkeys(("AveragePool", "LpPool", "MaxPool"), _pool),
     "Compress": _compress,
-    "ConstantOfShape": _listed(0, _filler),
+    "ConstantOfShape": _from_extents(0, _filler),
     "Conv": _conv,
     "Einsum": _einsum,
     "Gemm": _gemm,
@@ -219,7 +219,7 @@ _RULES: dict[str, Rule] = {
     "NonZero": _non_zero,
     "OneHot": _one_hot,
     "Range": lambda site: [(site.input().dtype, (None,))],
-    "Reshape": _listed(1, _first),
+    "Reshape": _from_extents(1, _first),
     "Split": _split,
     "TopK": _top_k,
 }
@@ -239,28 +239,28 @@ _DOMAINS = {"": _RULES, "com.microsoft": _CONTRIBUTED}
 _SPELT = "noyau "  # begins the names by which extents go to ONNX's inference and come back
 
 
-class Settling:
+class BoundaryTypes:
     """Finds the dtype and the shape of each output of a boundary; extents that nobody knows are fresh sizes."""
 
     def __init__(
-        self, values: Values, declared: Mapping[str, onnx.TypeProto], around: Surroundings, inference: Inference
+        self, values: ModelValues, declared: Mapping[str, onnx.TypeProto], around: ModelContext, inference: Inference
     ) -> None:
         self.values, self.declared, self.around, self.inference = values, dict(declared), around, inference
 
     def of(self, node: onnx.NodeProto, names: Sequence[str], ruled: list[Outcome]) -> list[tuple[DType, Shape]]:
         """For each output its dtype and shape; DType.OTHER where either is unknown. `names` are what the node uses."""
         spelt: dict[str, Dim] = {}
-        said = [[_said(ruled[k], spelt)] if k < len(ruled) else [] for k in range(len(node.output))]
+        said = [[_type_of(ruled[k], spelt)] if k < len(ruled) else [] for k in range(len(node.output))]
         for name, types in zip(node.output, said, strict=True):
             types.append(self.declared.get(name, onnx.TypeProto()))
         if any(name and not any(map(_is_complete, types)) for name, types in zip(node.output, said, strict=True)):
-            inferred = self._inferred(node, names, spelt)
+            inferred = self._infer(node, names, spelt)
             for name, types in zip(node.output, said, strict=True):
                 types.insert(1, inferred.get(name, onnx.TypeProto()))
                 self.declared.setdefault(name, types[1])  # sequences, strings: others follow from them
-        return [self._settled(types, spelt) for types in said]
+        return [self._merge(types, spelt) for types in said]
 
-    def _inferred(self, node: onnx.NodeProto, names: Sequence[str], spelt: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
+    def _infer(self, node: onnx.NodeProto, names: Sequence[str], spelt: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
         if not self.around.has_schema(node):
             return {}
         known, inputs = [], []
@@ -277,9 +277,9 @@ class Settling:
         node = self.values.node(name)
         if node.dtype is DType.OTHER:
             return self.declared.get(name, onnx.TypeProto())
-        return _said((node.dtype, node.shape), spelt)
+        return _type_of((node.dtype, node.shape), spelt)
 
-    def _settled(self, said: Sequence[onnx.TypeProto], spelt: Mapping[str, Dim]) -> tuple[DType, Shape]:
+    def _merge(self, said: Sequence[onnx.TypeProto], spelt: Mapping[str, Dim]) -> tuple[DType, Shape]:
         tensors = [kind.tensor_type for kind in said if kind.HasField("tensor_type")]
         known = (from_onnx(tensor.elem_type) for tensor in tensors)
         dtype = next((dtype for dtype in known if dtype not in (None, DType.OTHER)), None)
@@ -297,11 +297,11 @@ class Settling:
             if dim.dim_param in spelt:
                 return spelt[dim.dim_param]
             if dim.dim_param and not dim.dim_param.startswith(("unk__", _SPELT)):
-                return self.values.sizes.named(dim.dim_param)
+                return self.values.sizes.dim_of(dim.dim_param)
         return self.values.sizes.fresh()
 
 
-def _said(outcome: Outcome, spelt: dict[str, Dim]) -> onnx.TypeProto:
+def _type_of(outcome: Outcome, spelt: dict[str, Dim]) -> onnx.TypeProto:
     """An outcome as an ONNX type; `spelt` is given the extent that each name stands for."""
     dtype, dims = outcome
     spelt.update((f"{_SPELT}{dim}", dim) for dim in dims if dim is not None and not dim.constant)

@@ -12,19 +12,19 @@ from collections.abc import Sequence
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.function_bodies import normalised_rows, root_mean_square
-from noyau.frontends.onnx.gathers import INDEXING, looked_up
-from noyau.frontends.onnx.sites import Importer, Site
+from noyau.frontends.onnx.function_bodies import normalize_rows, root_mean_square
+from noyau.frontends.onnx.gathers import INDEXING, lookup
+from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Node
 
 _LEAST_EPSILON = 1e-12
 
 
-def _known(importer: Importer, *attributes: str) -> Importer:
+def _with_attributes(importer: Importer, *attributes: str) -> Importer:
     """The importer, for nodes that have no other attributes than these."""
 
-    def checked(site: Site) -> Node | Sequence[Node]:
+    def checked(site: OnnxSite) -> Node | Sequence[Node]:
         unknown = sorted(site.attributes.keys() - set(attributes))
         if unknown:
             raise UnsupportedError(f"{site.op} has an attribute {unknown[0]!r} that noyau does not know")
@@ -33,23 +33,23 @@ def _known(importer: Importer, *attributes: str) -> Importer:
     return checked
 
 
-def _gelu(site: Site) -> Node:
+def _gelu(site: OnnxSite) -> Node:
     """x / 2 * (1 + erf(x / sqrt(2))), of the sum of the inputs."""
-    value = _biased(site)
+    value = _add_bias(site)
     inner = site.call("erf", site.call("multiply", value, site.like(math.sqrt(0.5), value)))
-    return _gated(site, value, inner)
+    return _gate(site, value, inner)
 
 
-def _fast_gelu(site: Site) -> Node:
+def _fast_gelu(site: OnnxSite) -> Node:
     """x / 2 * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3))), of the sum of the inputs."""
-    value = _biased(site)
+    value = _add_bias(site)
     square = site.call("multiply", site.call("multiply", value, value), site.like(0.044715, value))
     cubic = site.call("multiply", value, site.call("add", square, site.like(1, value)))
     inner = site.call("tanh", site.call("multiply", cubic, site.like(math.sqrt(2 / math.pi), value)))
-    return _gated(site, value, inner)
+    return _gate(site, value, inner)
 
 
-def _biased(site: Site) -> Node:
+def _add_bias(site: OnnxSite) -> Node:
     value = site.input()
     if not site.has(1):
         return value
@@ -59,19 +59,19 @@ def _biased(site: Site) -> Node:
     return site.call("add", value, bias)
 
 
-def _gated(site: Site, value: Node, inner: Node) -> Node:
+def _gate(site: OnnxSite, value: Node, inner: Node) -> Node:
     half = site.call("multiply", value, site.like(0.5, value))
     return site.call("multiply", half, site.call("add", inner, site.like(1, value)))
 
 
-def _quick_gelu(site: Site) -> Node:
+def _quick_gelu(site: OnnxSite) -> Node:
     """x * sigmoid(alpha * x)."""
     value, alpha = site.input(), site.attribute("alpha", 1.702)
     scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
     return site.call("multiply", value, site.call("sigmoid", scaled))
 
 
-def _skipped(site: Site, bias: int) -> tuple[Node, Node]:
+def _add_skip(site: OnnxSite, bias: int) -> tuple[Node, Node]:
     """Input, skip and bias together, in the type that sums are made in; and as the sum that is an output."""
     value = site.input(0)
     total = site.call("add", *(site.cast(site.input(k), value.dtype.compute) for k in (0, 1)))
@@ -82,30 +82,30 @@ def _skipped(site: Site, bias: int) -> tuple[Node, Node]:
     return total, site.cast(total, value.dtype)
 
 
-def _skip_layer_normalization(site: Site) -> list[Node]:
+def _skip_layer_normalization(site: OnnxSite) -> list[Node]:
     """LayerNormalization of input + skip + bias over the last axis; outputs: it, mean, 1 / spread, the sum."""
-    total, summed = _skipped(site, 4)
-    result, centre, inverse = normalised_rows(site, total, (site.rank() - 1,), _epsilon(site))
-    result = _scaled(site, site.cast(result, summed.dtype), 2, 3)
+    total, summed = _add_skip(site, 4)
+    result, centre, inverse = normalize_rows(site, total, (site.rank() - 1,), _epsilon(site))
+    result = _scale(site, site.cast(result, summed.dtype), 2, 3)
     return [result, centre, inverse, _apart(site, summed)]
 
 
-def _skip_simplified(site: Site) -> list[Node]:
+def _skip_simplified(site: OnnxSite) -> list[Node]:
     """RMSNormalization of input + skip + bias over the last axis; its second output is never made."""
-    total, summed = _skipped(site, 3)
+    total, summed = _add_skip(site, 3)
     result, inverse = root_mean_square(site, total, (site.rank() - 1,), _epsilon(site))
     if len(site.outputs) > 1 and site.outputs[1]:
         raise UnsupportedError(f"{site.op} gives no mean")
-    result = _scaled(site, site.cast(result, summed.dtype), 2)
+    result = _scale(site, site.cast(result, summed.dtype), 2)
     return [result, inverse, inverse, _apart(site, summed)]
 
 
-def _apart(site: Site, value: Node) -> Node:
+def _apart(site: OnnxSite, value: Node) -> Node:
     """The value as an output of its own."""
     return site.call("identity", value)
 
 
-def _simplified(site: Site) -> list[Node]:
+def _simplified(site: OnnxSite) -> list[Node]:
     """RMSNormalization, of the dtype of its scale."""
     value, scale = site.input(0), site.input(1)
     if site.attribute("stash_type", 1) != DType.F32.onnx:
@@ -116,16 +116,16 @@ def _simplified(site: Site) -> list[Node]:
     return [site.call("multiply", site.cast(result, scale.dtype), scale), inverse]
 
 
-def _epsilon(site: Site, default: float = _LEAST_EPSILON) -> float:
+def _epsilon(site: OnnxSite, default: float = _LEAST_EPSILON) -> float:
     return float(site.attribute("epsilon", default))
 
 
-def _scaled(site: Site, value: Node, scale: int, shift: int | None = None) -> Node:
+def _scale(site: OnnxSite, value: Node, scale: int, shift: int | None = None) -> Node:
     value = site.call("multiply", value, site.input(scale))
     return site.call("add", value, site.input(shift)) if shift is not None and site.has(shift) else value
 
 
-def _embed_layer_normalization(site: Site) -> list[Node]:
+def _embed_layer_normalization(site: OnnxSite) -> list[Node]:
     """Rows of tables for words, positions and segments, summed and normalised; how many of each row the mask has."""
     ids, rows = site.input(0), site.input(2)
     if len(ids.shape) != 2:
@@ -135,20 +135,20 @@ def _embed_layer_normalization(site: Site) -> list[Node]:
     total = site.call("add", total, site.cast(_row_of(site, site.input(3), places), total.dtype))
     if site.has(1) and site.has(4):
         total = site.call("add", total, site.cast(_row_of(site, site.input(4), site.input(1)), total.dtype))
-    result, _, _ = normalised_rows(site, total, (2,), _epsilon(site))
-    result = _scaled(site, site.cast(result, rows.dtype), 5, 6)
+    result, _, _ = normalize_rows(site, total, (2,), _epsilon(site))
+    result = _scale(site, site.cast(result, rows.dtype), 5, 6)
     return [result, _mask_index(site, ids), site.cast(_apart(site, total), rows.dtype)]
 
 
-def _row_of(site: Site, table: Node, places: Node) -> Node:
+def _row_of(site: OnnxSite, table: Node, places: Node) -> Node:
     """table[places[b, s]] for each b and s."""
     if len(table.shape) != 2 or len(places.shape) != 2:
         raise UnsupportedError(f"{site.op} needs tables and ids of rank 2")
     at = indices(3)
-    return looked_up(site, table, [(places, at[:2]), at[2]], (*places.shape, table.shape[1]))
+    return lookup(site, table, [(places, at[:2]), at[2]], (*places.shape, table.shape[1]))
 
 
-def _mask_index(site: Site, ids: Node) -> Node:
+def _mask_index(site: OnnxSite, ids: Node) -> Node:
     if not site.has(7):
         return site.full(0, DType.I32, ids.shape[:1])
     mask = site.input(7)
@@ -158,7 +158,7 @@ def _mask_index(site: Site, ids: Node) -> Node:
     return site.reduce("sum", ones, [1])
 
 
-def _rotary_embedding(site: Site) -> Node:
+def _rotary_embedding(site: OnnxSite) -> Node:
     """Pairs of cells turned by the angle of their position: (a, b) becomes (a cos - b sin, a sin + b cos)."""
     value, tables = site.input(0), [site.input(2), site.input(3)]
     if site.attribute("scale", 1.0) != 1 or site.attribute("is_packed_batching", 0):
@@ -169,13 +169,13 @@ def _rotary_embedding(site: Site) -> Node:
     batch, length = heads.shape[0], heads.shape[2]
     places = _places(site, batch, length)
     cos, sin = (site.restore_axes(_row_of(site, table, places), [1]) for table in tables)
-    turned = _turned(site, heads, cos, sin)
+    turned = _rotate(site, heads, cos, sin)
     if len(value.shape) == 4:
         return turned
     return site.reshape(site.transpose(turned, (0, 2, 1, 3)), value.shape)
 
 
-def _heads(site: Site, value: Node, width: Dim) -> Node:
+def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:
     """The value as [batch, heads, length, width of a head]."""
     if len(value.shape) == 4:
         return value
@@ -187,7 +187,7 @@ def _heads(site: Site, value: Node, width: Dim) -> Node:
     return site.transpose(split, (0, 2, 1, 3))
 
 
-def _places(site: Site, batch: Dim, length: Dim) -> Node:
+def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
     """The position of each cell, as [batch, length]: given, or counted from a start."""
     given = site.input(1)
     if len(given.shape) == 2:
@@ -198,7 +198,7 @@ def _places(site: Site, batch: Dim, length: Dim) -> Node:
     return site.expand(site.call("add", start, site.iota("#0", (length,))), (batch, length))
 
 
-def _turned(site: Site, heads: Node, cos: Node, sin: Node) -> Node:
+def _rotate(site: OnnxSite, heads: Node, cos: Node, sin: Node) -> Node:
     """A pair is a cell and the one half a width on; or, interleaved, two neighbours. What is beyond stays."""
     half, near = cos.shape[3], bool(site.attribute("interleaved", 0))
     low = site.slice(heads, 3, 0, half, 2 if near else 1)
@@ -214,19 +214,19 @@ def _turned(site: Site, heads: Node, cos: Node, sin: Node) -> Node:
 
 
 CONTRIBUTED: dict[str, Importer] = {
-    "BiasGelu": _known(_gelu),
-    "EmbedLayerNormalization": _known(_embed_layer_normalization, "epsilon", "mask_index_type"),
-    "FastGelu": _known(_fast_gelu),
-    "Gelu": _known(_gelu),
-    "QuickGelu": _known(_quick_gelu, "alpha"),
-    "RotaryEmbedding": _known(
+    "BiasGelu": _with_attributes(_gelu),
+    "EmbedLayerNormalization": _with_attributes(_embed_layer_normalization, "epsilon", "mask_index_type"),
+    "FastGelu": _with_attributes(_fast_gelu),
+    "Gelu": _with_attributes(_gelu),
+    "QuickGelu": _with_attributes(_quick_gelu, "alpha"),
+    "RotaryEmbedding": _with_attributes(
         _rotary_embedding, "interleaved", "is_packed_batching", "num_heads", "rotary_embedding_dim", "scale"
     ),
-    "SkipLayerNormalization": _known(_skip_layer_normalization, "epsilon"),
-    "SkipSimplifiedLayerNormalization": _known(_skip_simplified, "epsilon"),
-    "Trilu": _known(INDEXING["Trilu"], "upper"),
+    "SkipLayerNormalization": _with_attributes(_skip_layer_normalization, "epsilon"),
+    "SkipSimplifiedLayerNormalization": _with_attributes(_skip_simplified, "epsilon"),
+    "Trilu": _with_attributes(INDEXING["Trilu"], "upper"),
 }
 # What onnxruntime has in the default domain, where ONNX has no such operator, or a later one.
 IN_DEFAULT_DOMAIN: dict[str, Importer] = {
-    "SimplifiedLayerNormalization": _known(_simplified, "axis", "epsilon", "stash_type"),
+    "SimplifiedLayerNormalization": _with_attributes(_simplified, "axis", "epsilon", "stash_type"),
 }

@@ -11,7 +11,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.sites import Importer, Site
+from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Constant, Node
 from noyau.ir.operators import OPERATORS
@@ -20,12 +20,12 @@ _FIXED = {operator.names.onnx: operator for operator in OPERATORS.values() if op
 _VARIADIC = {"Max": "maximum", "Min": "minimum", "Sum": "add"}
 
 
-def _fixed(function: str, arity: int) -> Importer:
+def _of_arity(function: str, arity: int) -> Importer:
     return lambda site: site.call(function, *(site.input(k) for k in range(arity)))
 
 
-def _folded(function: str) -> Importer:
-    def fold(site: Site) -> Node:
+def _left_fold(function: str) -> Importer:
+    def fold(site: OnnxSite) -> Node:
         values = site.all_inputs()
         if len(values) == 1:
             return site.call("identity", values[0])
@@ -34,16 +34,16 @@ def _folded(function: str) -> Importer:
     return fold
 
 
-def _mean(site: Site) -> Node:
+def _mean(site: OnnxSite) -> Node:
     total = reduce(lambda a, b: site.call("add", a, b), site.all_inputs())
     return site.call("divide", total, site.like(len(site.inputs), total))
 
 
-def _identity(site: Site) -> Node:
+def _identity(site: OnnxSite) -> Node:
     return site.call("identity", site.input())
 
 
-def _clip(site: Site) -> Node:
+def _clip(site: OnnxSite) -> Node:
     value = site.input()
     for position, function in ((1, "maximum"), (2, "minimum")):
         if site.has(position):
@@ -51,11 +51,11 @@ def _clip(site: Site) -> Node:
     return value if value is not site.input() else _identity(site)
 
 
-def _mod(site: Site) -> Node:
+def _mod(site: OnnxSite) -> Node:
     return site.call("fmod" if site.attribute("fmod", 0) == 1 else "floor_mod", site.input(0), site.input(1))
 
 
-def _pow(site: Site) -> Node:
+def _pow(site: OnnxSite) -> Node:
     """The result has the dtype of the first operand, whatever the second one has."""
     left, right = site.input(0), site.input(1)
     if left.dtype.is_float or not right.dtype.is_float:
@@ -64,7 +64,7 @@ def _pow(site: Site) -> Node:
     return site.cast(site.call("power", site.cast(left, wide), site.cast(right, wide)), left.dtype)
 
 
-def _bit_shift(site: Site) -> Node:
+def _bit_shift(site: OnnxSite) -> Node:
     direction = site.attribute("direction", "")
     if direction not in ("LEFT", "RIGHT"):
         raise UnsupportedError(f"BitShift has no direction {direction!r}")
@@ -75,7 +75,7 @@ def _bit_shift(site: Site) -> Node:
     return _guarded_shift(site, direction, value, count, width)
 
 
-def _guarded_shift(site: Site, direction: str, value: Node, count: Node, width: int) -> Node:
+def _guarded_shift(site: OnnxSite, direction: str, value: Node, count: Node, width: int) -> Node:
     """A shift by a count that may be negative or beyond the width: nothing is left, or the sign where it goes right."""
     fits = site.call("less", count, site.like(width, count))
     if count.dtype.kind == "int":
@@ -86,7 +86,7 @@ def _guarded_shift(site: Site, direction: str, value: Node, count: Node, width: 
     return shifted if signed else site.call("where", fits, shifted, site.like(0, value))
 
 
-def _is_inf(site: Site) -> Node:
+def _is_inf(site: OnnxSite) -> Node:
     value = site.input()
     positive, negative = site.attribute("detect_positive", 1), site.attribute("detect_negative", 1)
     if positive and negative:
@@ -96,11 +96,11 @@ def _is_inf(site: Site) -> Node:
     return site.call("equal", value, site.like(np.inf if positive else -np.inf, value))
 
 
-def _where(site: Site) -> Node:
+def _where(site: OnnxSite) -> Node:
     return site.call("where", site.input(0), site.input(1), site.input(2))
 
 
-def _cast(site: Site) -> Node:
+def _cast(site: OnnxSite) -> Node:
     """Casts among noyau's dtypes; from float to bool, NaN is true."""
     number = site.attribute("to", 0)
     dtype = from_onnx(number)
@@ -109,7 +109,7 @@ def _cast(site: Site) -> Node:
     return site.cast(site.input(), dtype)
 
 
-def _cast_like(site: Site) -> Node:
+def _cast_like(site: OnnxSite) -> Node:
     return site.cast(site.input(0), site.input(1).dtype)
 
 
@@ -120,32 +120,32 @@ def _type_name(number: int) -> str:
     return str(TensorProto.DataType.Name(number)).lower() if known else f"type {number}"
 
 
-def _relu(site: Site) -> Node:
+def _relu(site: OnnxSite) -> Node:
     return site.call("maximum", site.input(), site.like(0, site.input()))
 
 
-def _leaky_relu(site: Site) -> Node:
+def _leaky_relu(site: OnnxSite) -> Node:
     value = site.input()
     slope = site.like(site.attribute("alpha", 0.01), value)
     return site.call("where", _negative(site, value), site.call("multiply", value, slope), value)
 
 
-def _prelu(site: Site) -> Node:
+def _prelu(site: OnnxSite) -> Node:
     value, slope = site.input(0), site.input(1)
     return site.call("where", _negative(site, value), site.call("multiply", value, slope), value)
 
 
-def _negative(site: Site, value: Node) -> Node:
+def _negative(site: OnnxSite, value: Node) -> Node:
     return site.call("less", value, site.like(0, value))
 
 
-def _elu(site: Site) -> Node:
+def _elu(site: OnnxSite) -> Node:
     value = site.input()
     scaled = site.call("multiply", site.like(site.attribute("alpha", 1.0), value), site.call("expm1", value))
     return site.call("where", _negative(site, value), scaled, value)
 
 
-def _selu(site: Site) -> Node:
+def _selu(site: OnnxSite) -> Node:
     value = site.input()
     alpha = site.like(site.attribute("alpha", 1.67326319217681884765625), value)
     gamma = site.like(site.attribute("gamma", 1.05070102214813232421875), value)
@@ -153,25 +153,25 @@ def _selu(site: Site) -> Node:
     return site.call("multiply", gamma, site.call("where", _negative(site, value), low, value))
 
 
-def _hard_sigmoid(site: Site) -> Node:
+def _hard_sigmoid(site: OnnxSite) -> Node:
     value = site.input()
     scaled = site.call("multiply", value, site.like(site.attribute("alpha", 0.2), value))
     moved = site.call("add", scaled, site.like(site.attribute("beta", 0.5), value))
     return site.call("maximum", site.call("minimum", moved, site.like(1, value)), site.like(0, value))
 
 
-def _softsign(site: Site) -> Node:
+def _softsign(site: OnnxSite) -> Node:
     value = site.input()
     return site.call("divide", value, site.call("add", site.call("abs", value), site.like(1, value)))
 
 
-def _thresholded_relu(site: Site) -> Node:
+def _thresholded_relu(site: OnnxSite) -> Node:
     value = site.input()
     above = site.call("greater", value, site.like(site.attribute("alpha", 1.0), value))
     return site.call("where", above, value, site.like(0, value))
 
 
-def _shrink(site: Site) -> Node:
+def _shrink(site: OnnxSite) -> Node:
     value = site.input()
     edge, bias = float(site.attribute("lambd", 0.5)), site.like(site.attribute("bias", 0.0), value)
     low = site.call("less", value, site.like(-edge, value))
@@ -180,14 +180,14 @@ def _shrink(site: Site) -> Node:
     return site.call("where", low, site.call("add", value, bias), outer)
 
 
-def _swish(site: Site) -> Node:
+def _swish(site: OnnxSite) -> Node:
     value = site.input()
     alpha = site.attribute("alpha", 1.0)
     scaled = value if alpha == 1 else site.call("multiply", value, site.like(alpha, value))
     return site.call("multiply", value, site.call("sigmoid", scaled))
 
 
-def _dropout(site: Site) -> list[Node]:
+def _dropout(site: OnnxSite) -> list[Node]:
     """The identity, with a mask of true: training is a boundary."""
     if site.has(2) and site.array(2, "the training mode").any():
         raise UnsupportedError("Dropout in training mode draws random numbers")
@@ -196,8 +196,8 @@ def _dropout(site: Site) -> list[Node]:
 
 
 ELEMENTWISE: dict[str, Importer] = {
-    **{op: _fixed(operator.name, operator.arity) for op, operator in _FIXED.items()},
-    **{op: _folded(function) for op, function in _VARIADIC.items()},
+    **{op: _of_arity(operator.name, operator.arity) for op, operator in _FIXED.items()},
+    **{op: _left_fold(function) for op, function in _VARIADIC.items()},
     "BitShift": _bit_shift,
     "Cast": _cast,
     "CastLike": _cast_like,
@@ -225,7 +225,7 @@ ELEMENTWISE: dict[str, Importer] = {
 _WIDE = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
 
 
-def _spread(site: Site, value: Node, factor: Node) -> Node:
+def _spread(site: OnnxSite, value: Node, factor: Node) -> Node:
     """A scale or a zero point, one for each cell of the value's shape or broadcastable to it."""
     block, rank = site.attribute("block_size", 0), len(value.shape)
     if not factor.shape or factor.shape == (Dim.of(1),):
@@ -241,7 +241,7 @@ def _spread(site: Site, value: Node, factor: Node) -> Node:
     return site.view(factor, value.shape, index)
 
 
-def _quantize(site: Site) -> Node:
+def _quantize(site: OnnxSite) -> Node:
     """saturate(round(x / scale) + zero point); halves go to even."""
     value, scale = site.input(0), site.input(1)
     named = from_onnx(site.attribute("output_dtype", 0) or 0)
@@ -260,7 +260,7 @@ def _quantize(site: Site) -> Node:
     return site.cast(site.call("minimum", low, site.like(int(limits.max), low)), target)
 
 
-def _dequantize(site: Site) -> Node:
+def _dequantize(site: OnnxSite) -> Node:
     """(x - zero point) * scale, in the type of the scale."""
     value, scale = site.input(0), site.input(1)
     if value.dtype not in (*_WIDE, DType.I32):

@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.size_names import Sizes
+from noyau.frontends.onnx.size_names import SizeNames
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, DimLike, DimOp, Shape, flat_index, index_name, maximum, product, shape_of
 from noyau.ir.graph import Iota, Kind, Node, Select, View, constant
@@ -69,7 +69,7 @@ def light(dims: Iterable[Dim]) -> bool:
     return all(weight(dim) <= _HEAVIEST and all(len(m) <= _MOST_FACTORS for m, _ in dim.terms) for dim in dims)
 
 
-class Values:
+class ModelValues:
     """The values made so far: graph nodes, and the contents of shape arithmetic, which become nodes when asked for."""
 
     def __init__(self, taken: set[str]) -> None:
@@ -80,7 +80,7 @@ class Values:
         self.few: dict[str, np.ndarray] = {}  # what small tensors of floats hold, which are inputs all the same
         self.places: dict[str, int] = {}
         self.demands: dict[int, dict[Demand, None]] = {}  # by position
-        self.sizes = Sizes()
+        self.sizes = SizeNames()
         self._taken, self._counts = taken, dict[str, int]()
 
     def add(self, node: Node) -> Node:
@@ -170,7 +170,7 @@ def _maxima(dim: Dim) -> list[DimOp]:
 class Emitter(GraphBuilder):
     """Emits the nodes of one ONNX node, no two as one; each result is named `{stem}~{k}`."""
 
-    def __init__(self, values: Values, stem: str, place: int, sources: tuple[str, ...]) -> None:
+    def __init__(self, values: ModelValues, stem: str, place: int, sources: tuple[str, ...]) -> None:
         super().__init__()
         self.values, self.stem, self.place, self.sources = values, stem, place, sources
         self.nodes, self.by_name = values.nodes, values.by_name
@@ -211,7 +211,7 @@ class Emitter(GraphBuilder):
         return self.view(value, shape, flat_index(value.shape, shape))
 
 
-def renamed(node: Node, names: Mapping[str, str]) -> Node:
+def rename(node: Node, names: Mapping[str, str]) -> Node:
     """A node whose output and inputs are renamed."""
     inputs = tuple(names.get(name, name) for name in node.inputs)
     return replace(node, output=names.get(node.output, node.output), inputs=inputs)

@@ -13,12 +13,12 @@ import onnx
 from noyau.dtypes import from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.reductions import mean
-from noyau.frontends.onnx.sites import Importer, Site
+from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Node
 
 
-def _layer_normalization(site: Site) -> list[Node]:
+def _layer_normalization(site: OnnxSite) -> list[Node]:
     """As the text of the operator has it: the variance is the mean of squared deviations, over the axes from `axis` on.
 
     The schema's body takes E[x2] - E[x]2 of a flattened value, which loses half the digits."""
@@ -28,14 +28,14 @@ def _layer_normalization(site: Site) -> list[Node]:
     if stash is None or not stash.is_float:
         raise UnsupportedError("LayerNormalization computes in a type that is no float")
     wide = site.cast(value, stash)
-    result, centre, inverse = normalised_rows(site, wide, tuple(range(first, rank)), site.attribute("epsilon", 1e-5))
+    result, centre, inverse = normalize_rows(site, wide, tuple(range(first, rank)), site.attribute("epsilon", 1e-5))
     result = site.call("multiply", site.cast(result, value.dtype), site.input(1))
     if site.has(2):
         result = site.call("add", result, site.input(2))
     return [result, centre, inverse]
 
 
-def normalised_rows(site: Site, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
+def normalize_rows(site: OnnxSite, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node, Node]:
     """Deviations from the mean over axes, divided by their spread; the mean; 1 over the spread."""
     centre = mean(site, value, axes)
     deviation = site.call("subtract", value, centre)
@@ -44,22 +44,22 @@ def normalised_rows(site: Site, value: Node, axes: tuple[int, ...], epsilon: flo
     return site.call("divide", deviation, spread), centre, site.call("reciprocal", spread)
 
 
-def root_mean_square(site: Site, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node]:
+def root_mean_square(site: OnnxSite, value: Node, axes: tuple[int, ...], epsilon: float) -> tuple[Node, Node]:
     """The value divided by the root of its mean square over axes; and 1 over that root."""
     square = mean(site, site.call("multiply", value, value), axes)
     spread = site.call("sqrt", site.call("add", square, site.like(epsilon, square)))
     return site.call("divide", value, spread), site.call("reciprocal", spread)
 
 
-def _batch_normalization(site: Site) -> Node:
+def _batch_normalization(site: OnnxSite) -> Node:
     if site.attribute("training_mode", 0):
         raise UnsupportedError("BatchNormalization in training mode gives running statistics")
     value = site.input()
     scale, shift, centre, variance = (_by_channel(site, value, site.input(k)) for k in range(1, 5))
-    return _normalised(site, value, centre, variance, scale, shift)
+    return _normalize(site, value, centre, variance, scale, shift)
 
 
-def _normalised(site: Site, value: Node, centre: Node, variance: Node, scale: Node, shift: Node) -> Node:
+def _normalize(site: OnnxSite, value: Node, centre: Node, variance: Node, scale: Node, shift: Node) -> Node:
     spread = site.call("sqrt", site.call("add", variance, site.like(site.attribute("epsilon", 1e-5), variance)))
     deviation = site.call("subtract", value, site.cast(centre, value.dtype))
     result = site.call("divide", deviation, site.cast(spread, value.dtype))
@@ -67,24 +67,24 @@ def _normalised(site: Site, value: Node, centre: Node, variance: Node, scale: No
     return site.call("add", result, site.cast(shift, value.dtype))
 
 
-def _by_channel(site: Site, value: Node, channel: Node) -> Node:
+def _by_channel(site: OnnxSite, value: Node, channel: Node) -> Node:
     """A vector along axis 1, aligned for broadcasting."""
     if len(channel.shape) != 1 or len(value.shape) < 2:
         raise UnsupportedError(f"{site.op} needs vectors over axis 1 of a value of rank 2 or more")
     return site.restore_axes(channel, range(1, len(value.shape) - 1))
 
 
-def _instance_normalization(site: Site) -> Node:
+def _instance_normalization(site: OnnxSite) -> Node:
     value = site.input()
     scale, shift = (_by_channel(site, value, site.input(k)) for k in (1, 2))
     axes = tuple(range(2, len(value.shape)))
     centre = mean(site, value, axes)
     deviation = site.call("subtract", value, centre)
     variance = mean(site, site.call("multiply", deviation, deviation), axes)
-    return _normalised(site, value, centre, variance, scale, shift)
+    return _normalize(site, value, centre, variance, scale, shift)
 
 
-def _lp_normalization(site: Site) -> Node:
+def _lp_normalization(site: OnnxSite) -> Node:
     """x / norm along an axis, and 0 where the norm is 0."""
     value, order = site.input(), site.attribute("p", 2)
     axis = site.axis(site.attribute("axis", -1), len(value.shape))
@@ -98,7 +98,7 @@ def _lp_normalization(site: Site) -> Node:
 
 
 def _global_pool(monoid: str) -> Importer:
-    def pool(site: Site) -> Node:
+    def pool(site: OnnxSite) -> Node:
         value = site.input()
         if len(value.shape) < 3:
             raise UnsupportedError(f"{site.op} needs a rank of 3 or more")
@@ -108,7 +108,7 @@ def _global_pool(monoid: str) -> Importer:
     return pool
 
 
-def _hardmax(site: Site) -> Node:
+def _hardmax(site: OnnxSite) -> Node:
     """1 at the first of the largest along an axis, 0 elsewhere."""
     value = site.input()
     axis = site.axis(site.attribute("axis", -1), len(value.shape))
@@ -142,7 +142,7 @@ def opsets_of(imports: list[onnx.OperatorSetIdProto]) -> dict[str, int]:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class FunctionBody:
     """A function, and the attributes that its call binds."""
 
     function: onnx.FunctionProto
@@ -178,13 +178,13 @@ def conform(node: onnx.NodeProto, domain: str, opset: int) -> None:
         raise UnsupportedError(f"{node.op_type} lacks its attribute {missing[0]}")
 
 
-def model_body(function: onnx.FunctionProto, call: onnx.NodeProto) -> Body:
+def model_body(function: onnx.FunctionProto, call: onnx.NodeProto) -> FunctionBody:
     """The body of a model-local function, where a call leaves out what has a default."""
     given = {attribute.name: attribute for attribute in call.attribute}
-    return Body(function, {**{default.name: default for default in function.attribute_proto}, **given})
+    return FunctionBody(function, {**{default.name: default for default in function.attribute_proto}, **given})
 
 
-def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> Body | None:
+def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> FunctionBody | None:
     """The body that ONNX's schema gives an operator at an opset, or None."""
     try:
         schema = onnx.defs.get_schema(call.op_type, opset, canonical(call.domain))
@@ -196,7 +196,7 @@ def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> 
     given = {attribute.name: attribute for attribute in call.attribute}
     defaults = {name: entry.default_value for name, entry in schema.attributes.items() if entry.default_value.name}
     function = onnx.FunctionProto.FromString(text) if isinstance(text, bytes) else text
-    return Body(function, {**defaults, **given})
+    return FunctionBody(function, {**defaults, **given})
 
 
 def _plain_body(schema: onnx.defs.OpSchema, opset: int) -> bytes | onnx.FunctionProto | None:
@@ -224,7 +224,7 @@ def type_of(node: Node) -> onnx.TypeProto:
     return onnx.helper.make_tensor_type_proto(node.dtype.onnx, dims)
 
 
-def resolved(node: onnx.NodeProto, bound: Attributes) -> onnx.NodeProto:
+def resolve(node: onnx.NodeProto, bound: Attributes) -> onnx.NodeProto:
     """A node of a body whose references to the function's attributes are replaced by their values."""
     if not any(attribute.ref_attr_name or _has_graph(attribute) for attribute in node.attribute):
         return node

@@ -13,7 +13,7 @@ import numpy as np
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.positions import position_at
-from noyau.frontends.onnx.sites import Importer, Site
+from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, DimLike, Shape, indices, maximum, never_negative
 from noyau.ir.graph import Constant, Iota, Lookup, Node, constant
 from noyau.ir.ranges import lowest, simplify, within
@@ -21,7 +21,7 @@ from noyau.ir.ranges import lowest, simplify, within
 Entry: TypeAlias = "Dim | tuple[Node, Sequence[Dim]]"  # of an index: known, or looked up in a value
 
 
-def looked_up(site: Site, table: Node, index: Sequence[Entry], shape: Shape) -> Node:
+def lookup(site: OnnxSite, table: Node, index: Sequence[Entry], shape: Shape) -> Node:
     """out[i] = table[index(i)]; an entry that is (value, at) is looked up, and counts from the end where negative."""
     extents = {f"#{axis}": dim for axis, dim in enumerate(shape)}
     inputs, entries = [table], list[Dim | Lookup]()
@@ -41,7 +41,7 @@ def looked_up(site: Site, table: Node, index: Sequence[Entry], shape: Shape) -> 
     return site.gather(entries, inputs, shape)
 
 
-def _position(site: Site, value: Node, at: Sequence[Dim], extent: Dim, extents: dict[str, Dim]) -> Dim | None:
+def _position(site: OnnxSite, value: Node, at: Sequence[Dim], extent: Dim, extents: dict[str, Dim]) -> Dim | None:
     """The index as a Dim, where it is one and surely inside, or where its bounds are formulas over sizes, which a
     kernel then compares once."""
     found = position_at(site.values.by_name, value.output, at)
@@ -61,7 +61,7 @@ def _is_bounded(index: Dim, extents: dict[str, Dim]) -> bool:
     return bool(axes) and linear and low is not None and never_negative(low)
 
 
-def from_the_end(site: Site, value: Node, extent: Dim) -> Node:
+def from_the_end(site: OnnxSite, value: Node, extent: Dim) -> Node:
     """Indices of a dtype that a Gather takes; negative ones have the extent added."""
     if value.dtype.kind not in ("int", "uint"):
         raise UnsupportedError(f"{site.op} cannot look up {value.dtype.value}")
@@ -85,16 +85,16 @@ def _is_natural(value: Node) -> bool:
             return value.dtype.kind == "uint"
 
 
-def _gather(site: Site) -> Node:
+def _gather(site: OnnxSite) -> Node:
     table, value = site.input(0), site.input(1)
     axis, rank = site.axis(site.attribute("axis", 0), len(table.shape)), len(value.shape)
     shape = (*table.shape[:axis], *value.shape, *table.shape[axis + 1 :])
     own = indices(len(shape))
     index: list[Entry] = [*own[:axis], (value, own[axis : axis + rank]), *own[axis + rank :]]
-    return looked_up(site, table, index, shape)
+    return lookup(site, table, index, shape)
 
 
-def _gather_elements(site: Site) -> Node:
+def _gather_elements(site: OnnxSite) -> Node:
     table, value = site.input(0), site.input(1)
     axis, own = site.axis(site.attribute("axis", 0), len(table.shape)), indices(len(table.shape))
     if len(value.shape) != len(table.shape):
@@ -103,10 +103,10 @@ def _gather_elements(site: Site) -> Node:
         if k != axis:
             site.demand_at_most(least, most)
     index: list[Entry] = [(value, own) if k == axis else own[k] for k in range(len(own))]
-    return looked_up(site, table, index, value.shape)
+    return lookup(site, table, index, value.shape)
 
 
-def _gather_nd(site: Site) -> Node:
+def _gather_nd(site: OnnxSite) -> Node:
     table, value = site.input(0), site.input(1)
     batch = site.attribute("batch_dims", 0)
     count = value.shape[-1].constant if value.shape else None
@@ -118,12 +118,12 @@ def _gather_nd(site: Site) -> Node:
     shape = (*lead, *rest)
     own = indices(len(shape))
     found = [(value, (*own[: len(lead)], Dim.of(k))) for k in range(count)]
-    return looked_up(site, table, [*own[:batch], *found, *own[len(lead) :]], shape)
+    return lookup(site, table, [*own[:batch], *found, *own[len(lead) :]], shape)
 
 
-def _slice(site: Site) -> Node:
+def _slice(site: OnnxSite) -> Node:
     value = site.input()
-    starts, ends = site.known(1, "the starts").dims, site.known(2, "the ends").dims
+    starts, ends = site.vector(1, "the starts").dims, site.vector(2, "the ends").dims
     rank, count = len(value.shape), len(starts)
     axes = [site.axis(axis, rank) for axis in site.integers(3, "the axes")] if site.has(3) else list(range(count))
     steps = site.integers(4, "the steps") if site.has(4) else (1,) * count
@@ -131,12 +131,12 @@ def _slice(site: Site) -> Node:
         raise UnsupportedError("Slice is given starts, ends, axes and steps that do not fit")
     index, shape = list(indices(rank)), list(value.shape)
     for axis, start, end, step in zip(axes, starts, ends, steps, strict=True):
-        first, length = sliced(value.shape[axis], start, end, step)
+        first, length = slice_bounds(value.shape[axis], start, end, step)
         index[axis], shape[axis] = Dim.of(f"#{axis}") * step + first, length
     return site.view(value, tuple(shape), index)
 
 
-def sliced(extent: Dim, start: DimLike, end: DimLike, step: int) -> tuple[Dim, Dim]:
+def slice_bounds(extent: Dim, start: DimLike, end: DimLike, step: int) -> tuple[Dim, Dim]:
     """The first index and the number of cells of start:end:step, clamped as ONNX and NumPy do."""
     if step > 0:
         first, last = _clamp(extent, start, Dim.of(0), extent), _clamp(extent, end, Dim.of(0), extent)
@@ -168,7 +168,7 @@ def minimum(left: Dim, right: Dim) -> Dim:
     return left + right - maximum(left, right)
 
 
-def _range(site: Site) -> Node:
+def _range(site: OnnxSite) -> Node:
     known = [contents.dims for contents in (site.contents(k) for k in range(3)) if contents is not None]
     if len(known) < 3 or any(len(dims) != 1 for dims in known):
         return _float_range(site)
@@ -182,7 +182,7 @@ def _range(site: Site) -> Node:
     return site.iota(start + Dim.of("#0") * step, (count,), site.input(0).dtype)
 
 
-def _float_range(site: Site) -> Node:
+def _float_range(site: OnnxSite) -> Node:
     """A range of constants that are not integers."""
     start, end, step = (site.array(k, "what Range is given").flat[0] for k in range(3))
     cells = np.ceil((float(end) - float(start)) / float(step)) if step else np.nan
@@ -194,7 +194,7 @@ def _float_range(site: Site) -> Node:
     return site.call("add", site.call("multiply", at, site.constant(step, dtype)), site.constant(start, dtype))
 
 
-def _trilu(site: Site) -> Node:
+def _trilu(site: OnnxSite) -> Node:
     value = site.input()
     if len(value.shape) < 2:
         raise UnsupportedError("Trilu needs a rank of 2 or more")
@@ -205,7 +205,7 @@ def _trilu(site: Site) -> Node:
     return site.call("where", kept, value, site.like(0, value))
 
 
-def _eye_like(site: Site) -> Node:
+def _eye_like(site: OnnxSite) -> Node:
     value = site.input()
     dtype = from_onnx(site.attribute("dtype", value.dtype.onnx))
     if dtype is None or dtype is DType.OTHER or len(value.shape) != 2:
@@ -214,7 +214,7 @@ def _eye_like(site: Site) -> Node:
     return site.cast(site.call("equal", ahead, site.constant(site.attribute("k", 0), DType.I64)), dtype)
 
 
-def _one_hot(site: Site) -> Node:
+def _one_hot(site: OnnxSite) -> Node:
     """on where the index along the new axis equals the (wrapped) index, else off."""
     value, values = site.input(0), site.input(2)
     depth = _depth(site)
@@ -228,7 +228,7 @@ def _one_hot(site: Site) -> Node:
     return site.call("where", same, site.pick(values, 0, 1), site.pick(values, 0, 0))
 
 
-def _depth(site: Site) -> Dim:
+def _depth(site: OnnxSite) -> Dim:
     depth = site.contents(1)
     if depth is not None and len(depth.dims) == 1:
         return depth.dims[0]
@@ -236,16 +236,16 @@ def _depth(site: Site) -> Dim:
     return Dim.of(int(array.flat[0]))
 
 
-def _constant_of_shape(site: Site) -> Node:
-    target = site.known(0, "the extents").dims
+def _constant_of_shape(site: OnnxSite) -> Node:
+    target = site.vector(0, "the extents").dims
     value = site.attribute("value", None)
     array = np.zeros(1, np.float32) if value is None else value
     if not isinstance(array, np.ndarray) or array.size != 1 or any((dim.constant or 0) < 0 for dim in target):
         raise UnsupportedError("ConstantOfShape is given a value that is no single cell, or a negative extent")
-    return site.expand(_emitted(site, array.reshape(())), target)
+    return site.expand(_emit_constant(site, array.reshape(())), target)
 
 
-def constant_array(site: Site) -> np.ndarray:
+def constant_array(site: OnnxSite) -> np.ndarray:
     """The array of a Constant, from whichever attribute holds it."""
     spellings = {"value_float": np.float32, "value_floats": np.float32, "value_int": np.int64, "value_ints": np.int64}
     for name, dtype in spellings.items():
@@ -257,11 +257,11 @@ def constant_array(site: Site) -> np.ndarray:
     return value
 
 
-def _constant(site: Site) -> Node:
-    return _emitted(site, constant_array(site))
+def _constant(site: OnnxSite) -> Node:
+    return _emit_constant(site, constant_array(site))
 
 
-def _emitted(site: Site, array: np.ndarray) -> Node:
+def _emit_constant(site: OnnxSite, array: np.ndarray) -> Node:
     node = constant("", array)
     return site.emit(node.kind, [], node.dtype, node.shape)
 
@@ -283,7 +283,7 @@ INDEXING: dict[str, Importer] = {
 _MERGES = {"none": None, "add": "sum", "mul": "prod", "max": "max", "min": "min"}
 
 
-def _merged(site: Site, index: Sequence[Dim | Lookup], places: Node) -> Node:
+def _merge(site: OnnxSite, index: Sequence[Dim | Lookup], places: Node) -> Node:
     """A copy of input 0 with the updates merged at `index` over the axes of the updates."""
     data, updates, how = site.input(0), site.input(2), site.attribute("reduction", "none")
     if how not in _MERGES or updates.dtype is not data.dtype:
@@ -291,7 +291,7 @@ def _merged(site: Site, index: Sequence[Dim | Lookup], places: Node) -> Node:
     return site.scatter(index, _MERGES[how], [data, places, updates])
 
 
-def _scatter_elements(site: Site) -> Node:
+def _scatter_elements(site: OnnxSite) -> Node:
     data, places, updates = (site.input(k) for k in range(3))
     rank = len(data.shape)
     axis = site.axis(site.attribute("axis", 0), rank)
@@ -303,10 +303,10 @@ def _scatter_elements(site: Site) -> Node:
             site.demand_at_most(left, most)
     own = indices(rank)
     index = [Lookup(1, own) if k == axis else own[k] for k in range(rank)]
-    return _merged(site, index, from_the_end(site, places, data.shape[axis]))
+    return _merge(site, index, from_the_end(site, places, data.shape[axis]))
 
 
-def _scatter_nd(site: Site) -> Node:
+def _scatter_nd(site: OnnxSite) -> Node:
     data, places, updates = (site.input(k) for k in range(3))
     count = places.shape[-1].constant if places.shape else None
     rank = None if count is None else len(places.shape) - 1 + len(data.shape) - count
@@ -316,10 +316,10 @@ def _scatter_nd(site: Site) -> Node:
         site.demand_equal(left, right)
     own, lead = indices(len(updates.shape)), len(places.shape) - 1
     index: list[Dim | Lookup] = [*(Lookup(1, (*own[:lead], Dim.of(k))) for k in range(count)), *own[lead:]]
-    return _merged(site, index, _each_from_the_end(site, places, data.shape[:count]))
+    return _merge(site, index, _each_from_the_end(site, places, data.shape[:count]))
 
 
-def _each_from_the_end(site: Site, places: Node, extents: Sequence[Dim]) -> Node:
+def _each_from_the_end(site: OnnxSite, places: Node, extents: Sequence[Dim]) -> Node:
     """Indices whose last axis names an axis each; negative ones have its extent added."""
     lead = len(places.shape) - 1
     columns = [site.slice(places, lead, k, 1) for k in range(len(extents))]

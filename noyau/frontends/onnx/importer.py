@@ -12,34 +12,34 @@ import onnx
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.boundary_shapes import Outcome, Settling, outcome_of
+from noyau.frontends.onnx.boundary_shapes import BoundaryTypes, Outcome, outcome_of
 from noyau.frontends.onnx.contrib_operators import CONTRIBUTED, IN_DEFAULT_DOMAIN
 from noyau.frontends.onnx.elementwise import ELEMENTWISE, QUANTIZING
-from noyau.frontends.onnx.emitter import Contents, Emitter, Values, renamed
+from noyau.frontends.onnx.emitter import Contents, Emitter, ModelValues, rename
 from noyau.frontends.onnx.function_bodies import (
     COMPOSITES,
-    Body,
+    FunctionBody,
     canonical,
     conform,
     model_body,
     opsets_of,
-    resolved,
+    resolve,
     schema_body,
 )
 from noyau.frontends.onnx.gathers import INDEXING, SCATTERING
 from noyau.frontends.onnx.model_checks import Inference, verify
 from noyau.frontends.onnx.opaque import (
     Boundary,
+    ModelContext,
     Run,
-    Surroundings,
     attribute_texts,
-    captured,
+    captures,
     reason_for,
 )
 from noyau.frontends.onnx.reductions import CONTRACTING, REDUCTIONS
 from noyau.frontends.onnx.resize import RESIZING
 from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic
-from noyau.frontends.onnx.sites import FOLDED, Site, folded
+from noyau.frontends.onnx.sites import FOLDED, OnnxSite, foldable_nodes
 from noyau.frontends.onnx.tensors import Initializers, array_of
 from noyau.frontends.onnx.views import PADDING, VIEWS
 from noyau.ir.dims import Dim, product, shape_of
@@ -66,19 +66,19 @@ _FEW = 8  # cells that a parameter of floats has, such as the scales of Resize
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedModel:
     """A model as a graph.
 
     `places`: for each value that an ONNX node made, the node's position. `arithmetic`: positions of shape arithmetic.
-    `opaque`: why a position is a boundary. `folded`: why it stays as it is, though it is none. `sizes`: what the model
-    calls each size. `initializers`: the inputs of the graph that are tensors of the model. `demands`: by position, what
-    must hold of extents when it runs, where it is not certain."""
+    `opaque`: why a position is a boundary. `foldable`: why it stays as it is, though it is none. `sizes`: the names
+    that the model has for them. `initializers`: the inputs of the graph that are tensors of the model. `demands`: by
+    position, what must hold of extents when it runs, where it is not certain."""
 
     graph: Graph
     places: Mapping[str, int]
     arithmetic: frozenset[int]
     opaque: Mapping[int, str]
-    folded: Mapping[int, str]
+    foldable: Mapping[int, str]
     initializers: Initializers
     sizes: Mapping[str, str]
     demands: Mapping[int, tuple[Demand, ...]]
@@ -88,33 +88,33 @@ class Imported:
         return self.initializers.load(name)
 
 
-def import_model(model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None) -> Imported:
+def import_model(model: onnx.ModelProto, folder: Path | None = None, *, run: Run | None = None) -> ImportedModel:
     """The graph of a model; ModelError where it is not well formed. `folder` is where its external data lies.
 
     `run(model, inputs)` runs a model of one node for the interpreter, and raises UnsupportedError where it cannot;
     then, and without it, ONNX's reference evaluator does."""
     with Inference() as inference:
-        return _Importing(verify(model), folder, run, inference).imported()
+        return _ModelImporter(verify(model), folder, run, inference).run()
 
 
-class _Importing:
+class _ModelImporter:
     def __init__(self, model: onnx.ModelProto, folder: Path | None, run: Run | None, inference: Inference) -> None:
         self.model, self.folder, self.run_node = model, folder, run
-        self.values = Values(_all_names(model.graph))
+        self.values = ModelValues(_all_names(model.graph))
         self.opsets = opsets_of(list(model.opset_import))
         self.functions = {(canonical(f.domain), f.name): f for f in model.functions}
-        self.around = Surroundings(list(model.opset_import), list(model.functions), model.ir_version)
+        self.around = ModelContext(list(model.opset_import), list(model.functions), model.ir_version)
         declared = [*model.graph.value_info, *model.graph.output, *model.graph.input]
         tensors = model.graph.initializer
         types = {t.name: onnx.helper.make_tensor_type_proto(t.data_type, t.dims) for t in tensors}
         types.update((value.name, value.type) for value in declared)
-        self.settling = Settling(self.values, types, self.around, inference)
+        self.settling = BoundaryTypes(self.values, types, self.around, inference)
         self.defaults = {tensor.name: tensor for tensor in model.graph.initializer}
         self.tensors: dict[str, onnx.TensorProto | onnx.SparseTensorProto] = {}
         self.arithmetic: set[int] = set()
         self.opaque: dict[int, str] = {}
 
-    def imported(self) -> Imported:
+    def run(self) -> ImportedModel:
         self._name_sizes()
         for value in self.model.graph.input:
             self._input(value)
@@ -127,20 +127,20 @@ class _Importing:
         outputs = tuple(value.name for value in self.model.graph.output)
         for name in outputs:
             self.values.node(name)
-        return Imported(
+        return ImportedModel(
             Graph(tuple(self.values.nodes), outputs),
             self.values.places,
             frozenset(self.arithmetic),
             self.opaque,
-            self._folded(),
+            self._foldable_reasons(),
             Initializers(self.tensors, self.folder),
             self.values.sizes.originals,
             {place: tuple(demands) for place, demands in self.values.demands.items() if demands},
         )
 
-    def _folded(self) -> dict[int, str]:
+    def _foldable_reasons(self) -> dict[int, str]:
         """What is computed once. Scalars are not among it: they are parts of formulas."""
-        places, found = folded(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
+        places, found = foldable_nodes(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
         for node in self.values.nodes:
             place = self.values.places.get(node.output, -1)
             if place in places and product(node.shape) != Dim.of(1):
@@ -152,7 +152,7 @@ class _Importing:
         for value in self.model.graph.input:
             for dim in value.type.tensor_type.shape.dim:
                 if dim.dim_param.isidentifier():
-                    self.values.sizes.named(dim.dim_param)
+                    self.values.sizes.dim_of(dim.dim_param)
 
     def _input(self, value: onnx.ValueInfoProto) -> None:
         if value.name in self.defaults:
@@ -171,7 +171,7 @@ class _Importing:
     def _declared_dim(self, dim: onnx.TensorShapeProto.Dimension) -> Dim:
         if dim.HasField("dim_value"):
             return Dim.of(dim.dim_value)
-        return self.values.sizes.named(dim.dim_param) if dim.dim_param else self.values.sizes.fresh()
+        return self.values.sizes.dim_of(dim.dim_param) if dim.dim_param else self.values.sizes.fresh()
 
     def _tensor(self, name: str, tensor: onnx.TensorProto, place: int | None, sources: tuple[str, ...]) -> None:
         """A tensor of the model as a value. Scalars and small integers are constants; weights, however small, are
@@ -248,18 +248,18 @@ class _Importing:
         body = self._body(proto, site, domain)
         if body is None:
             raise UnsupportedError(reason_for(proto))
-        return self._inlined(body, proto, site, depth)
+        return self._inline(body, proto, site, depth)
 
     def _site(
         self, proto: onnx.NodeProto, scope: Mapping[str, str], opsets: Mapping[str, int], emitter: Emitter
-    ) -> Site:
+    ) -> OnnxSite:
         """A node as the families see it; UnsupportedError where it is not what its schema says."""
         domain = canonical(proto.domain)
         opset = opsets.get(domain, 0)
         conform(proto, domain, opset)
         inputs = [scope.get(name, "") for name in proto.input]
         attributes = {a.name: _attribute(a, self.folder) for a in proto.attribute}
-        return Site(self.values, proto.op_type, opset, inputs, list(proto.output), attributes, emitter)
+        return OnnxSite(self.values, proto.op_type, opset, inputs, list(proto.output), attributes, emitter)
 
     def _keep(self, contents: Contents, emitter: Emitter) -> str:
         name = self.values.inner_name(emitter.stem)
@@ -267,14 +267,14 @@ class _Importing:
         self.values.origins[name] = (emitter.place, emitter.sources)
         return name
 
-    def _body(self, proto: onnx.NodeProto, site: Site, domain: str) -> Body | None:
+    def _body(self, proto: onnx.NodeProto, site: OnnxSite, domain: str) -> FunctionBody | None:
         if (domain, proto.op_type) in self.functions:
             return model_body(self.functions[domain, proto.op_type], proto)
         if reason_for(proto) != f"no meaning for operator {proto.op_type} yet":
             return None
         return schema_body(proto, site.opset, [site.input(k) if site.has(k) else None for k in range(len(site.inputs))])
 
-    def _inlined(self, body: Body, proto: onnx.NodeProto, site: Site, depth: int) -> list[str]:
+    def _inline(self, body: FunctionBody, proto: onnx.NodeProto, site: OnnxSite, depth: int) -> list[str]:
         """The outputs of a function's body, all of which must have a meaning."""
         if depth >= _DEEPEST:
             raise UnsupportedError(f"the functions of {proto.op_type} are nested too deep")
@@ -285,7 +285,7 @@ class _Importing:
             if site.steps[0] > _MOST_NODES or len(self.values.nodes) - site.first > _MOST_NODES:
                 raise UnsupportedError(f"the body of {proto.op_type} is too large")
             try:
-                results = self.convert(resolved(node, body.attributes), scope, body.opsets, site, depth + 1)
+                results = self.convert(resolve(node, body.attributes), scope, body.opsets, site, depth + 1)
             except UnsupportedError as refusal:
                 raise UnsupportedError(f"in the body of {proto.op_type}: {refusal}") from refusal
             scope.update((name, made) for name, made in zip(node.output, results, strict=False) if name)
@@ -317,16 +317,16 @@ class _Importing:
             else:
                 value = self.values.node(source)
                 names[emitter.emit(Map("identity"), [value], value.dtype, value.shape).output] = name
-        kept = self._needed(emitter.first, set(names))
+        kept = self._live_nodes(emitter.first, set(names))
         places = {node.output: self.values.places.get(node.output) for node in kept}
         self.values.forget(emitter.first)
         for node in kept:
-            made = self.values.add(renamed(node, names))
+            made = self.values.add(rename(node, names))
             place = places[node.output]
             if place is not None:
                 self.values.places[made.output] = place
 
-    def _needed(self, first: int, results: set[str]) -> list[Node]:
+    def _live_nodes(self, first: int, results: set[str]) -> list[Node]:
         """The nodes from `first` on that the results, or later nodes, can need."""
         kept, needed = list[Node](), set(results)
         for node in reversed(self.values.nodes[first:]):
@@ -338,10 +338,10 @@ class _Importing:
     def _opaque(self, place: int, proto: onnx.NodeProto, sources: tuple[str, ...], reason: str) -> None:
         """A boundary: one node, and a Part for each output where there are several."""
         self.opaque[place] = reason
-        names = [*(name for name in proto.input if name), *captured(proto)]
+        names = [*(name for name in proto.input if name), *captures(proto)]
         inputs = tuple(self.values.node(name).output for name in names)
         kind = Opaque(proto.op_type, Boundary(proto, names, self.around, self.run_node), attribute_texts(proto, place))
-        outcomes = self.settling.of(proto, names, self._ruled(proto, place))
+        outcomes = self.settling.of(proto, names, self._rule_outcomes(proto, place))
         wanted = [(name, outcome) for name, outcome in zip(proto.output, outcomes, strict=True) if name]
         if len(wanted) == 1:
             (name, (dtype, shape)), whole = wanted[0], ""
@@ -354,7 +354,7 @@ class _Importing:
         for name in [*([whole] if whole else []), *(name for name, _ in wanted)]:
             self.values.places[name] = place
 
-    def _ruled(self, proto: onnx.NodeProto, place: int) -> list[Outcome]:
+    def _rule_outcomes(self, proto: onnx.NodeProto, place: int) -> list[Outcome]:
         """What a rule says of a well-formed boundary."""
         scope = {name: name for name in proto.input if name}
         try:

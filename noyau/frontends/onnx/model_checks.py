@@ -11,7 +11,7 @@ import onnx
 
 from noyau.errors import ModelError
 from noyau.frontends.onnx.function_bodies import opsets_of
-from noyau.frontends.onnx.opaque import captured
+from noyau.frontends.onnx.opaque import captures
 from noyau.frontends.onnx.tensors import check_dims
 from noyau.workers.channel import Channel
 from noyau.workers.worker import spawn
@@ -91,7 +91,7 @@ def verify(model: onnx.ModelProto) -> onnx.ModelProto:
     return model
 
 
-def _given(graph: onnx.GraphProto) -> Iterator[str]:
+def _graph_inputs(graph: onnx.GraphProto) -> Iterator[str]:
     """The names of the values that no node makes; initializers may be listed as inputs too."""
     yield from dict.fromkeys(
         [*(value.name for value in graph.input), *(tensor.name for tensor in graph.initializer)]
@@ -104,7 +104,7 @@ def _check_names(graph: onnx.GraphProto) -> None:
         name, count = max(Counter(value.name for value in values).items(), key=lambda item: item[1], default=("", 0))
         if count > 1:
             raise ModelError(f"{count} {what}s are called {name!r}")
-    seen = set(_given(graph))
+    seen = set(_graph_inputs(graph))
     if "" in seen:
         raise ModelError("an input or an initializer has no name")
     for place, node in enumerate(graph.node):
@@ -116,10 +116,10 @@ def _check_names(graph: onnx.GraphProto) -> None:
 
 
 def _check_order(graph: onnx.GraphProto) -> None:
-    ready = set(_given(graph))
+    ready = set(_graph_inputs(graph))
     makers = {name: place for place, node in enumerate(graph.node) for name in node.output if name}
     for place, node in enumerate(graph.node):
-        for name in [*node.input, *captured(node)]:
+        for name in [*node.input, *captures(node)]:
             if not name or name in ready:
                 continue
             if name not in makers:
@@ -140,7 +140,7 @@ def _check_order(graph: onnx.GraphProto) -> None:
 def _cycle(graph: onnx.GraphProto, makers: dict[str, int]) -> list[str]:
     """The places of one cycle, or nothing: what is left when every node that can run has run."""
     needs = {
-        place: {makers[name] for name in [*node.input, *captured(node)] if name in makers}
+        place: {makers[name] for name in [*node.input, *captures(node)] if name in makers}
         for place, node in enumerate(graph.node)
     }
     left = set(needs)

@@ -56,14 +56,14 @@ def reason_for(node: onnx.NodeProto) -> str:
     return f"no meaning for operator {node.op_type} of domain {node.domain}"
 
 
-def captured(node: onnx.NodeProto) -> list[str]:
+def captures(node: onnx.NodeProto) -> list[str]:
     """The outer values that the subgraphs of a node use, in order."""
     found: dict[str, None] = {}
     for graph in _subgraphs(node):
         made = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
         made |= {tensor.values.name for tensor in graph.sparse_initializer}
         for inner in graph.node:
-            for name in [*inner.input, *captured(inner)]:
+            for name in [*inner.input, *captures(inner)]:
                 if name and name not in made:
                     found[name] = None
             made.update(inner.output)
@@ -87,7 +87,7 @@ def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class ModelContext:
     """What a node needs of its model to stand alone."""
 
     opsets: Sequence[onnx.OperatorSetIdProto]
@@ -122,7 +122,7 @@ class Surroundings:
 class Boundary:
     """Runs one node: by `run` where that is given and can, else by ONNX's reference evaluator."""
 
-    def __init__(self, node: onnx.NodeProto, names: Sequence[str], around: Surroundings, run: Run | None) -> None:
+    def __init__(self, node: onnx.NodeProto, names: Sequence[str], around: ModelContext, run: Run | None) -> None:
         self._node, self._names, self._around, self._run = node, tuple(names), around, run
         self._evaluator: Any = None
 

@@ -36,7 +36,7 @@ def _at(values: Mapping[str, Node], name: str, index: tuple[Dim, ...], steps: li
         case Select(axis, starts):
             return _piece_at(values, node, axis, starts, index, steps)
         case Map(function):
-            return _called(function, [_at(values, operand, index, steps) for operand in node.inputs])
+            return _call(function, [_at(values, operand, index, steps) for operand in node.inputs])
         case _:
             return None
 
@@ -63,7 +63,7 @@ def _piece_at(
     return _at(values, node.inputs[piece], inside, steps)
 
 
-def _called(function: str, operands: Sequence[Dim | None]) -> Dim | None:
+def _call(function: str, operands: Sequence[Dim | None]) -> Dim | None:
     match function, operands:
         case ("add", [Dim() as left, Dim() as right]):
             return left + right

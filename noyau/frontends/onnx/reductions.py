@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.sites import Importer, Site
+from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, product
 from noyau.ir.graph import Contract, Node, Scan
 from noyau.ir.monoids import MONOIDS
 
 
-def _einsum(site: Site) -> Node:
+def _einsum(site: OnnxSite) -> Node:
     inputs, output = terms(site.attribute("equation", ""))
     operands = site.all_inputs()
     if len(inputs) != len(operands) or any(len(t) != len(o.shape) for t, o in zip(inputs, operands, strict=True)):
@@ -27,7 +27,7 @@ def _einsum(site: Site) -> Node:
     if len(set(output)) != len(output) or not set(output) <= set(extents):
         raise UnsupportedError("Einsum names an axis of its result that no operand has")
     if len(operands) == 1:
-        return _summed(site, operands[0], inputs[0], output, extents)
+        return _sum_diagonals(site, operands[0], inputs[0], output, extents)
     if len(operands) != 2 or any(len(set(term)) != len(term) for term in inputs):
         raise UnsupportedError("Einsum of more than two operands, or of a diagonal, is a library call")
     shape = tuple(extents[letter] for letter in output)
@@ -45,7 +45,7 @@ def terms(equation: str) -> tuple[list[str], str]:
     return left.split(","), right if arrow else implied
 
 
-def _summed(site: Site, value: Node, term: str, output: str, extents: dict[str, Dim]) -> Node:
+def _sum_diagonals(site: OnnxSite, value: Node, term: str, output: str, extents: dict[str, Dim]) -> Node:
     """The diagonals of one operand, summed over what the result does not name, in the result's order."""
     summed = [letter for letter in dict.fromkeys(term) if letter not in output]
     order = [*output, *summed]
@@ -57,7 +57,7 @@ def _summed(site: Site, value: Node, term: str, output: str, extents: dict[str, 
 CONTRACTING: dict[str, Importer] = {"Einsum": _einsum}
 
 
-def reduced_axes(site: Site) -> tuple[int, ...]:
+def reduction_axes(site: OnnxSite) -> tuple[int, ...]:
     """The axes of a ReduceX, an attribute or (ReduceSum since 13, all since 18) a constant input."""
     rank = site.rank()
     listed = site.attributes.get("axes")
@@ -68,11 +68,13 @@ def reduced_axes(site: Site) -> tuple[int, ...]:
     return site.axes(listed, rank)
 
 
-def _reduction(before: Callable[[Site, Node], Node], monoid: str, after: Callable[[Site, Node], Node]) -> Importer:
+def _reduction(
+    before: Callable[[OnnxSite, Node], Node], monoid: str, after: Callable[[OnnxSite, Node], Node]
+) -> Importer:
     """`after(monoid(before(x)))`. Half types are widened first where a sum or a square may overflow them."""
 
-    def reduce(site: Site) -> Node:
-        axes, value = reduced_axes(site), site.input()
+    def reduce(site: OnnxSite) -> Node:
+        axes, value = reduction_axes(site), site.input()
         wide = site.cast(value, value.dtype.compute) if monoid in ("sum", "prod") else value
         result = after(site, site.reduce(monoid, before(site, wide), axes, keep=site.attribute("keepdims", 1) == 1))
         return site.cast(site.call("identity", result) if result is value else result, value.dtype)
@@ -80,28 +82,28 @@ def _reduction(before: Callable[[Site, Node], Node], monoid: str, after: Callabl
     return reduce
 
 
-def _same(site: Site, value: Node) -> Node:
+def _same(site: OnnxSite, value: Node) -> Node:
     return value
 
 
-def _called(function: str) -> Callable[[Site, Node], Node]:
+def _call(function: str) -> Callable[[OnnxSite, Node], Node]:
     """A scalar function; on integers it is computed in float64."""
 
-    def call(site: Site, value: Node) -> Node:
+    def call(site: OnnxSite, value: Node) -> Node:
         return site.call(function, value if value.dtype.is_float else site.cast(value, DType.F64))
 
     return call
 
 
-def _square(site: Site, value: Node) -> Node:
+def _square(site: OnnxSite, value: Node) -> Node:
     return site.call("multiply", value, value)
 
 
-def _absolute(site: Site, value: Node) -> Node:
+def _absolute(site: OnnxSite, value: Node) -> Node:
     return value if value.dtype.kind == "uint" else site.call("abs", value)
 
 
-def mean(site: Site, value: Node, axes: tuple[int, ...], *, keep: bool = True) -> Node:
+def mean(site: OnnxSite, value: Node, axes: tuple[int, ...], *, keep: bool = True) -> Node:
     """The sum over axes divided by their number of cells."""
     wide = site.cast(value, value.dtype.compute)
     total = site.reduce("sum", wide, axes, keep=keep)
@@ -109,12 +111,12 @@ def mean(site: Site, value: Node, axes: tuple[int, ...], *, keep: bool = True) -
     return site.cast(site.call("divide", total, count), value.dtype)
 
 
-def _reduce_mean(site: Site) -> Node:
-    return mean(site, site.input(), reduced_axes(site), keep=site.attribute("keepdims", 1) == 1)
+def _reduce_mean(site: OnnxSite) -> Node:
+    return mean(site, site.input(), reduction_axes(site), keep=site.attribute("keepdims", 1) == 1)
 
 
-def _log_sum_exp(site: Site) -> Node:
-    axes, value = reduced_axes(site), site.input()
+def _log_sum_exp(site: OnnxSite) -> Node:
+    axes, value = reduction_axes(site), site.input()
     if not axes:
         return site.call("identity", value)
     wide = value if value.dtype.is_float else site.cast(value, DType.F64)
@@ -122,7 +124,7 @@ def _log_sum_exp(site: Site) -> Node:
 
 
 def _arg(monoid: str) -> Importer:
-    def reduce(site: Site) -> Node:
+    def reduce(site: OnnxSite) -> Node:
         value = site.input()
         axis = site.axis(site.attribute("axis", 0), len(value.shape))
         last = bool(site.attribute("select_last_index", 0))
@@ -133,10 +135,10 @@ def _arg(monoid: str) -> Importer:
     return reduce
 
 
-def _running(monoid: str) -> Importer:
+def _scan(monoid: str) -> Importer:
     """CumSum and CumProd along a constant axis."""
 
-    def scan(site: Site) -> Node:
+    def scan(site: OnnxSite) -> Node:
         axes, value = site.integers(1, "the axis"), site.input()
         if len(axes) != 1:
             raise UnsupportedError(f"{site.op} is given {len(axes)} axes")
@@ -149,11 +151,11 @@ def _running(monoid: str) -> Importer:
 REDUCTIONS: dict[str, Importer] = {
     **{MONOIDS[name].onnx: _arg(name) for name in ("argmax", "argmin")},
     **{MONOIDS[name].onnx: _reduction(_same, name, _same) for name in ("sum", "prod", "max", "min")},
-    "CumProd": _running("prod"),
-    "CumSum": _running("sum"),
+    "CumProd": _scan("prod"),
+    "CumSum": _scan("sum"),
     "ReduceL1": _reduction(_absolute, "sum", _same),
-    "ReduceL2": _reduction(_square, "sum", _called("sqrt")),
-    "ReduceLogSum": _reduction(_same, "sum", _called("log")),
+    "ReduceL2": _reduction(_square, "sum", _call("sqrt")),
+    "ReduceLogSum": _reduction(_same, "sum", _call("log")),
     "ReduceLogSumExp": _log_sum_exp,
     "ReduceMean": _reduce_mean,
     "ReduceSumSquare": _reduction(_square, "sum", _same),

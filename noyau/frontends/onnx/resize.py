@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.gathers import minimum
-from noyau.frontends.onnx.sites import Importer, Site
+from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, index_name, indices, maximum
 from noyau.ir.graph import Node
 
@@ -23,7 +23,7 @@ PERIODS = 8  # of a rule that are looked at, where an extent is symbolic
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class ResizeAxis:
     """One axis: its extents before and after, and the scale between them."""
 
     before: Dim
@@ -32,7 +32,7 @@ class Axis:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SourcePlace:
     """x = (slope i + start) / step, of a cell i."""
 
     slope: int
@@ -43,7 +43,7 @@ class Place:
         return at * self.slope + self.start
 
 
-def _resize(site: Site) -> Node:
+def _resize(site: OnnxSite) -> Node:
     value, mode = site.input(), site.attribute("mode", "nearest")
     for name, plain in (("antialias", 0), ("exclude_outside", 0), ("keep_aspect_ratio_policy", "stretch")):
         if site.attribute(name, plain) != plain:
@@ -57,22 +57,22 @@ def _resize(site: Site) -> Node:
     return made if made is not value else site.call("identity", value)
 
 
-def _how(site: Site) -> str:
+def _how(site: OnnxSite) -> str:
     """How the coordinates of a cell before and after belong together."""
     return str(site.attribute("coordinate_transformation_mode", "half_pixel"))
 
 
-def _axes(site: Site, value: Node) -> dict[int, Axis]:
+def _axes(site: OnnxSite, value: Node) -> dict[int, ResizeAxis]:
     """What becomes of each axis that is resized."""
     rank = len(value.shape)
     axes = [site.axis(axis, rank) for axis in site.attribute("axes", None) or range(rank)]
     extents = [value.shape[axis] for axis in axes]
     if site.has(3):
-        after = site.known(3, "the sizes").dims
-        made = [Axis(a, b, _quotient(a, b)) for a, b in zip(extents, after, strict=False)]
+        after = site.vector(3, "the sizes").dims
+        made = [ResizeAxis(a, b, _quotient(a, b)) for a, b in zip(extents, after, strict=False)]
     else:
         scales = site.array(2, "the scale").ravel().tolist()
-        made = [_scaled(extent, scale) for extent, scale in zip(extents, scales, strict=False)]
+        made = [_scale_axis(extent, scale) for extent, scale in zip(extents, scales, strict=False)]
     if len(made) != len(set(axes)):
         raise UnsupportedError(f"Resize is told of {len(made)} axes, and has {len(axes)}")
     return dict(zip(axes, made, strict=True))
@@ -86,7 +86,7 @@ def _quotient(before: Dim, after: Dim) -> Fraction:
     return Fraction(after.constant, before.constant)
 
 
-def _scaled(before: Dim, scale: float) -> Axis:
+def _scale_axis(before: Dim, scale: float) -> ResizeAxis:
     """The axis under a scale that is told in float32."""
     exact = Fraction(scale).limit_denominator(LARGEST) if np.isfinite(scale) else Fraction(0)
     if exact <= 0 or exact.numerator > LARGEST or np.float32(exact) != np.float32(scale):
@@ -95,14 +95,14 @@ def _scaled(before: Dim, scale: float) -> Axis:
     if before.constant is None:
         if exact.denominator & (exact.denominator - 1):  # a power of two divides floats exactly
             raise UnsupportedError(f"Resize of {before} by {exact} has an extent that floats may round")
-        return Axis(before, after, exact)
+        return ResizeAxis(before, after, exact)
     told = {int(before.constant * np.float32(scale)), int(before.constant * float(np.float32(scale)))}
     if told != {after.constant}:
         raise UnsupportedError(f"Resize of {before} by {scale} has an extent that floats round to and fro")
-    return Axis(before, after, exact)
+    return ResizeAxis(before, after, exact)
 
 
-def _place(site: Site, axis: Axis) -> Place:
+def _place(site: OnnxSite, axis: ResizeAxis) -> SourcePlace:
     """Where cells come from, as the transformation of coordinates has it."""
     how, scale = _how(site), axis.scale
     whole = axis.before * scale.numerator == axis.after * scale.denominator
@@ -110,18 +110,18 @@ def _place(site: Site, axis: Axis) -> Place:
         raise UnsupportedError(f"Resize with {how} of {axis.before} by {scale} ends between cells")
     match how:
         case "asymmetric":
-            return Place(scale.denominator, 0, scale.numerator)
+            return SourcePlace(scale.denominator, 0, scale.numerator)
         case "align_corners" if axis.before.constant and axis.after.constant:
-            return Place(axis.before.constant - 1, 0, max(1, axis.after.constant - 1))
+            return SourcePlace(axis.before.constant - 1, 0, max(1, axis.after.constant - 1))
         case "pytorch_half_pixel" if (axis.after.constant or 1) == 1 and axis.after.constant != 0:
             raise UnsupportedError(f"Resize to {axis.after} cells may be to one, of which frameworks think differently")
         case "half_pixel" | "half_pixel_symmetric" | "pytorch_half_pixel":
-            return Place(2 * scale.denominator, scale.denominator - scale.numerator, 2 * scale.numerator)
+            return SourcePlace(2 * scale.denominator, scale.denominator - scale.numerator, 2 * scale.numerator)
         case _:
             raise UnsupportedError(f"Resize of {axis.before} with {how} has a scale that is only known when it runs")
 
 
-def _nearest(site: Site, value: Node, number: int, axis: Axis, place: Place) -> Node:
+def _nearest(site: OnnxSite, value: Node, number: int, axis: ResizeAxis, place: SourcePlace) -> Node:
     """Each cell as it is at the nearest place."""
     rounding, at = site.attribute("nearest_mode", "round_prefer_floor"), Dim.of(index_name(number))
     x = place.numerator(at)
@@ -142,17 +142,17 @@ def _nearest(site: Site, value: Node, number: int, axis: Axis, place: Place) -> 
     return _read(site, value, number, axis, chosen)
 
 
-def _read(site: Site, value: Node, number: int, axis: Axis, place: Dim) -> Node:
+def _read(site: OnnxSite, value: Node, number: int, axis: ResizeAxis, place: Dim) -> Node:
     shape = (*value.shape[:number], axis.after, *value.shape[number + 1 :])
     return site.view(value, shape, [place if k == number else at for k, at in enumerate(indices(len(shape)))])
 
 
-def _rounds(axis: Axis) -> range:
+def _rounds(axis: ResizeAxis) -> range:
     """The cells of a rule that are looked at: all, or some periods of it."""
     return range(axis.after.constant if axis.after.constant is not None else 2 * PERIODS * axis.scale.numerator)
 
 
-def _alike(short: Dim, chosen: Dim, axis: Axis, name: str) -> bool:
+def _alike(short: Dim, chosen: Dim, axis: ResizeAxis, name: str) -> bool:
     """Whether a rule that needs no bounds gives the same cells."""
     most = axis.before.constant
     for i in _rounds(axis):
@@ -162,17 +162,19 @@ def _alike(short: Dim, chosen: Dim, axis: Axis, name: str) -> bool:
     return most is not None or axis.before * axis.scale.numerator == axis.after * axis.scale.denominator
 
 
-def _require_agreement(site: Site, axis: Axis, place: Place, chosen: Dim, rounding: str, name: str) -> None:
+def _require_agreement(
+    site: OnnxSite, axis: ResizeAxis, place: SourcePlace, chosen: Dim, rounding: str, name: str
+) -> None:
     """UnsupportedError where floats would choose other cells."""
     i = np.arange(len(_rounds(axis)))
     exact = np.array([int(chosen.evaluate({name: int(k)})) for k in i], np.int64)
     for dtype in (np.float32, np.float64):
-        told = _round(_told(_how(site), i.astype(dtype), axis, dtype), rounding)
+        told = _round(_source_positions(_how(site), i.astype(dtype), axis, dtype), rounding)
         if (np.maximum(told, 0) != np.maximum(exact, 0)).any():
             raise UnsupportedError(f"Resize by {axis.scale} chooses cells that floats may round to and fro")
 
 
-def _told(how: str, i: np.ndarray, axis: Axis, dtype: type) -> np.ndarray:
+def _source_positions(how: str, i: np.ndarray, axis: ResizeAxis, dtype: type) -> np.ndarray:
     """Where cells come from, in floats."""
     half, last = dtype(0.5), max(1, (axis.after.constant or 1) - 1)
     match how:

@@ -13,14 +13,14 @@ import numpy as np
 from noyau.dtypes import DType, from_numpy, from_onnx
 from noyau.frontends.onnx.emitter import Contents, light
 from noyau.frontends.onnx.gathers import constant_array, minimum
-from noyau.frontends.onnx.sites import Site
+from noyau.frontends.onnx.sites import OnnxSite
 from noyau.ir.dims import Dim, equal, maximum, never_negative, product
 
 _MOST_CELLS, _MOST_ROW = 256, 1
 Results: TypeAlias = "list[Contents] | None"
 
 
-def shape_arithmetic(site: Site) -> Results:
+def shape_arithmetic(site: OnnxSite) -> Results:
     """The contents of a node's outputs, or None where it is no shape arithmetic."""
     function = ARITHMETIC.get(site.op)
     try:
@@ -38,50 +38,50 @@ def constant_contents(array: np.ndarray, dtype: DType | None) -> Contents | None
     return Contents(tuple(Dim.of(int(cell)) for cell in array.flat), array.shape, dtype)
 
 
-def _held(cells: Any, dtype: DType) -> Contents:
+def _contents_of(cells: Any, dtype: DType) -> Contents:
     """The contents that are the cells of an array of Dims."""
     array = np.asarray(cells, dtype=object)
     return Contents(tuple(array.flat), array.shape, dtype)
 
 
-def _all_known(site: Site) -> list[Contents] | None:
+def _all_known(site: OnnxSite) -> list[Contents] | None:
     found = [site.contents(k) for k in range(len(site.inputs))]
     return [contents for contents in found if contents is not None] if found and None not in found else None
 
 
-def _moved(function: Callable[[Site, np.ndarray], np.ndarray | None]) -> Callable[[Site], Results]:
+def _move(function: Callable[[OnnxSite, np.ndarray], np.ndarray | None]) -> Callable[[OnnxSite], Results]:
     """An operator that only moves the cells of its first input."""
 
-    def call(site: Site) -> Results:
+    def call(site: OnnxSite) -> Results:
         known = site.contents(0)
         cells = None if known is None else function(site, known.cells)
-        return None if known is None or cells is None else [_held(cells, known.dtype)]
+        return None if known is None or cells is None else [_contents_of(cells, known.dtype)]
 
     return call
 
 
-def _dims_of(site: Site) -> tuple[Dim, ...]:
+def _dims_of(site: OnnxSite) -> tuple[Dim, ...]:
     """The shape of the first input, without making a node of it."""
     contents = site.contents(0)
     return site.input().shape if contents is None else contents.extents
 
 
-def _shape(site: Site) -> Results:
+def _shape(site: OnnxSite) -> Results:
     dims = _dims_of(site)
     dims = dims[site.attribute("start", 0) : site.attribute("end", len(dims))]
     return [Contents(tuple(dims), (len(dims),), DType.I64)]
 
 
-def _size(site: Site) -> Results:
+def _size(site: OnnxSite) -> Results:
     return [Contents((product(_dims_of(site)),), (), DType.I64)]
 
 
 def _cellwise(
     function: Callable[..., Dim | None], *, result: DType | None = None, operands: slice = slice(None)
-) -> Callable[[Site], Results]:
+) -> Callable[[OnnxSite], Results]:
     """A function of cells, broadcast; `result` is the dtype where it is not that of the operands."""
 
-    def call(site: Site) -> Results:
+    def call(site: OnnxSite) -> Results:
         known = _all_known(site)
         if known is None or len({contents.dtype for contents in known[operands]}) != 1:
             return None
@@ -97,11 +97,11 @@ def _cellwise(
     return call
 
 
-def _integer(function: Callable[..., Dim | None]) -> Callable[[Site], Results]:
+def _integer(function: Callable[..., Dim | None]) -> Callable[[OnnxSite], Results]:
     """A cellwise function of integers (bools have no sum)."""
     call = _cellwise(function)
 
-    def checked(site: Site) -> Results:
+    def checked(site: OnnxSite) -> Results:
         found = call(site)
         return found if found and found[0].dtype in (DType.I32, DType.I64) else None
 
@@ -121,7 +121,7 @@ def _is_positive(dim: Dim) -> bool:
     return never_negative(dim) if dim.constant is None else dim.constant > 0
 
 
-def _modulo_of(site: Site) -> Results:
+def _modulo_of(site: OnnxSite) -> Results:
     return None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site)
 
 
@@ -156,7 +156,7 @@ def _not(value: Dim) -> Dim:
     return 1 - value
 
 
-def _negated(value: bool | None) -> bool | None:
+def _negate(value: bool | None) -> bool | None:
     return None if value is None else not value
 
 
@@ -170,7 +170,7 @@ def _abs(value: Dim) -> Dim | None:
     return value if never_negative(value) else -value if never_negative(-value) else None
 
 
-def _cast(site: Site) -> Results:
+def _cast(site: OnnxSite) -> Results:
     known, dtype = site.contents(0), from_onnx(site.attribute("to", 0))
     return None if known is None or dtype is None else _cast_to(known, dtype)
 
@@ -184,20 +184,20 @@ def _cast_to(known: Contents, dtype: DType) -> Results:
     return [Contents(known.dims, known.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
 
 
-def _cast_like(site: Site) -> Results:
+def _cast_like(site: OnnxSite) -> Results:
     known = site.contents(0)
     return None if known is None or not site.has(1) else _cast_to(known, site.input(1).dtype)
 
 
-def _gather(site: Site) -> Results:
+def _gather(site: OnnxSite) -> Results:
     table, at = site.contents(0), site.contents(1)
     if table is None or at is None or at.integers is None or not table.shape:
         return None
     places = np.array(at.integers, np.int64).reshape(at.shape)
-    return [_held(np.take(table.cells, places, site.attribute("axis", 0)), table.dtype)]
+    return [_contents_of(np.take(table.cells, places, site.attribute("axis", 0)), table.dtype)]
 
 
-def _slice(site: Site, cells: np.ndarray) -> np.ndarray | None:
+def _slice(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
     known = [site.contents(k) for k in range(1, len(site.inputs)) if site.has(k)]
     numbers = [contents.integers for contents in known if contents is not None]
     if len(numbers) != len(known) or None in numbers or len(site.inputs) < 3:
@@ -211,26 +211,28 @@ def _slice(site: Site, cells: np.ndarray) -> np.ndarray | None:
     return cells[tuple(index)]
 
 
-def _concat(site: Site) -> Results:
+def _concat(site: OnnxSite) -> Results:
     known = _all_known(site)
     if known is None or len({contents.dtype for contents in known}) != 1:
         return None
-    return [_held(np.concatenate([contents.cells for contents in known], site.attribute("axis", 0)), known[0].dtype)]
+    return [
+        _contents_of(np.concatenate([contents.cells for contents in known], site.attribute("axis", 0)), known[0].dtype)
+    ]
 
 
-def _transpose(site: Site, cells: np.ndarray) -> np.ndarray:
+def _transpose(site: OnnxSite, cells: np.ndarray) -> np.ndarray:
     return np.transpose(cells, site.attributes.get("perm"))
 
 
-def _squeeze(site: Site, cells: np.ndarray) -> np.ndarray:
+def _squeeze(site: OnnxSite, cells: np.ndarray) -> np.ndarray:
     return np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)
 
 
-def _unsqueeze(site: Site, cells: np.ndarray) -> np.ndarray:
+def _unsqueeze(site: OnnxSite, cells: np.ndarray) -> np.ndarray:
     return np.expand_dims(cells, site.integers(1, "the axes"))
 
 
-def _reshape(site: Site, cells: np.ndarray) -> np.ndarray | None:
+def _reshape(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
     target = site.contents(1)
     if target is None or target.integers is None:
         return None
@@ -239,7 +241,7 @@ def _reshape(site: Site, cells: np.ndarray) -> np.ndarray | None:
     return cells.reshape(wanted)
 
 
-def _split(site: Site) -> Results:
+def _split(site: OnnxSite) -> Results:
     known, count = site.contents(0), len(site.outputs)
     if known is None or len(known.shape) != 1 or not count:
         return None
@@ -249,23 +251,23 @@ def _split(site: Site) -> Results:
     if sum(lengths) != total or min(lengths) < 0 or len(lengths) != count:
         return None
     ends = np.cumsum(lengths)
-    return [_held(known.cells[end - n : end], known.dtype) for end, n in zip(ends, lengths, strict=True)]
+    return [_contents_of(known.cells[end - n : end], known.dtype) for end, n in zip(ends, lengths, strict=True)]
 
 
-def _constant(site: Site) -> Results:
+def _constant(site: OnnxSite) -> Results:
     array = constant_array(site)
     known = constant_contents(array, from_numpy(array.dtype))
     return None if known is None else [known]
 
 
-def _extents(site: Site, position: int) -> tuple[int, ...] | None:
+def _extents(site: OnnxSite, position: int) -> tuple[int, ...] | None:
     """Constant extents of a scalar or a small vector."""
     target = site.contents(position)
     found = None if target is None else target.integers
     return found if found is not None and len(found) <= 1 and 0 <= min(found, default=0) <= _MOST_CELLS else None
 
 
-def _constant_of_shape(site: Site) -> Results:
+def _constant_of_shape(site: OnnxSite) -> Results:
     extents, value = _extents(site, 0), site.attribute("value", None)
     if extents is None or not isinstance(value, np.ndarray) or value.size != 1:
         return None
@@ -273,14 +275,14 @@ def _constant_of_shape(site: Site) -> Results:
     return None if filled is None else [filled]
 
 
-def _expand(site: Site, cells: np.ndarray) -> np.ndarray | None:
+def _expand(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
     extents = _extents(site, 1)
     if extents is None:
         return None
     return np.broadcast_to(cells, np.broadcast_shapes(cells.shape, extents))
 
 
-def _range(site: Site) -> Results:
+def _range(site: OnnxSite) -> Results:
     known = _all_known(site)
     if known is None or any(contents.integers is None for contents in known):
         return None
@@ -291,8 +293,8 @@ def _range(site: Site) -> Results:
     return [Contents(cells, (len(cells),), known[0].dtype)]
 
 
-def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[Site], Results]:
-    def reduce(site: Site) -> Results:
+def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite], Results]:
+    def reduce(site: OnnxSite) -> Results:
         known = site.contents(0)
         if known is None or len(known.shape) != 1 or not known.dims or known.dtype not in (DType.I32, DType.I64):
             return None
@@ -308,7 +310,7 @@ def _sum(dims: Sequence[Dim]) -> Dim:
     return sum(dims, Dim.of(0))
 
 
-ARITHMETIC: dict[str, Callable[[Site], Results]] = {
+ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
     "Abs": _integer(_abs),
     "Add": _integer(lambda a, b: a + b),
     "And": _cellwise(lambda a, b: a * b),
@@ -319,13 +321,13 @@ ARITHMETIC: dict[str, Callable[[Site], Results]] = {
     "ConstantOfShape": _constant_of_shape,
     "Div": _integer(_divide),
     "Equal": _cellwise(lambda a, b: _truth(equal(a, b)), result=DType.BOOL),
-    "Expand": _moved(_expand),
+    "Expand": _move(_expand),
     "Gather": _gather,
     "Greater": _cellwise(lambda a, b: _truth(_less(b, a)), result=DType.BOOL),
-    "GreaterOrEqual": _cellwise(lambda a, b: _truth(_negated(_less(a, b))), result=DType.BOOL),
-    "Identity": _moved(lambda site, cells: cells),
+    "GreaterOrEqual": _cellwise(lambda a, b: _truth(_negate(_less(a, b))), result=DType.BOOL),
+    "Identity": _move(lambda site, cells: cells),
     "Less": _cellwise(lambda a, b: _truth(_less(a, b)), result=DType.BOOL),
-    "LessOrEqual": _cellwise(lambda a, b: _truth(_negated(_less(b, a))), result=DType.BOOL),
+    "LessOrEqual": _cellwise(lambda a, b: _truth(_negate(_less(b, a))), result=DType.BOOL),
     "Max": _integer(_fold(maximum)),
     "Min": _integer(_fold(minimum)),
     "Mod": _modulo_of,
@@ -338,14 +340,14 @@ ARITHMETIC: dict[str, Callable[[Site], Results]] = {
     "ReduceMin": _reduction(lambda dims: _fold(minimum)(*dims)),
     "ReduceProd": _reduction(product),
     "ReduceSum": _reduction(_sum),
-    "Reshape": _moved(_reshape),
+    "Reshape": _move(_reshape),
     "Shape": _shape,
     "Size": _size,
-    "Slice": _moved(_slice),
+    "Slice": _move(_slice),
     "Split": _split,
-    "Squeeze": _moved(_squeeze),
+    "Squeeze": _move(_squeeze),
     "Sub": _integer(lambda a, b: a - b),
-    "Transpose": _moved(_transpose),
-    "Unsqueeze": _moved(_unsqueeze),
+    "Transpose": _move(_transpose),
+    "Unsqueeze": _move(_unsqueeze),
     "Where": _cellwise(_choose, operands=slice(1, None)),
 }

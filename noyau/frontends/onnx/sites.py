@@ -13,7 +13,7 @@ import onnx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.emitter import Contents, Emitter, Values
+from noyau.frontends.onnx.emitter import Contents, Emitter, ModelValues
 from noyau.frontends.onnx.opaque import CONTROL_FLOW, RANDOM
 from noyau.ir.graph import Constant, Node
 
@@ -22,7 +22,7 @@ FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothin
 _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
 
 
-def folded(model: onnx.ModelProto) -> frozenset[int]:
+def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
     """The positions of the nodes that read tensors of the model alone, through others such or directly; Constants are
     not among them. A tensor that an input may override is none."""
     given = {value.name for value in model.graph.input} if model.ir_version >= 4 else set()
@@ -38,15 +38,15 @@ def folded(model: onnx.ModelProto) -> frozenset[int]:
     return frozenset(found)
 
 
-Importer: TypeAlias = "Callable[[Site], Node | Sequence[Node]]"
+Importer: TypeAlias = "Callable[[OnnxSite], Node | Sequence[Node]]"
 
 
-class Site(Emitter):
+class OnnxSite(Emitter):
     """An ONNX node being imported. Whatever it lacks is refused with an UnsupportedError, which makes a boundary."""
 
     def __init__(
         self,
-        values: Values,
+        values: ModelValues,
         op: str,
         opset: int,
         inputs: Sequence[str],
@@ -82,7 +82,7 @@ class Site(Emitter):
         """What is known of an integer input's cells."""
         return self.values.contents.get(self.inputs[position]) if self.has(position) else None
 
-    def known(self, position: int, what: str) -> Contents:
+    def vector(self, position: int, what: str) -> Contents:
         """The cells of an integer input, as Dims; refused where they are only known when the model runs."""
         contents = self.contents(position)
         if contents is None:
@@ -93,7 +93,7 @@ class Site(Emitter):
 
     def integers(self, position: int, what: str) -> tuple[int, ...]:
         """The cells of an integer input; refused where they are not constant."""
-        found = self.known(position, what).integers
+        found = self.vector(position, what).integers
         if found is None:
             raise UnsupportedError(f"{what} of {self.op} are not constant")
         return found

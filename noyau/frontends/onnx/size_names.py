@@ -12,7 +12,7 @@ from noyau.ir.dims import Dim
 _LONGEST_NAME = 40
 
 
-class Sizes:
+class SizeNames:
     """The sizes of one model: one name for each distinct dimension name, and fresh names for what is unknown."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Sizes:
         """What the model calls each size that it names."""
         return {str(size): original for original, size in self._by_original.items() if str(size) in self._taken}
 
-    def named(self, original: str) -> Dim:
+    def dim_of(self, original: str) -> Dim:
         """The size that the model calls so. A sum, product or quotient of known names is that polynomial."""
         if original not in self._by_original:
             self._by_original[original] = self._expression(original) or Dim.of(self._claim(_clean(original)))

@@ -9,14 +9,14 @@ from collections.abc import Sequence
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.gathers import minimum
-from noyau.frontends.onnx.sites import Importer, Site
+from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, Shape, indices, maximum, never_negative, product
 from noyau.ir.graph import Node
 
 
-def _pads(site: Site, rank: int) -> tuple[list[Dim], list[Dim]]:
+def _pads(site: OnnxSite, rank: int) -> tuple[list[Dim], list[Dim]]:
     """What is put before and after each axis; negative where cells are cut off."""
-    pads = site.known(1, "the pads").dims
+    pads = site.vector(1, "the pads").dims
     axes = [site.axis(axis, rank) for axis in site.integers(3, "the axes")] if site.has(3) else list(range(rank))
     if len(pads) != 2 * len(axes) or len(set(axes)) != len(axes):
         raise UnsupportedError(f"Pad is given {len(pads)} pads for {len(axes)} axes")
@@ -26,7 +26,7 @@ def _pads(site: Site, rank: int) -> tuple[list[Dim], list[Dim]]:
     return before, after
 
 
-def _pad(site: Site) -> Node:
+def _pad(site: OnnxSite) -> Node:
     value, mode = site.input(), site.attribute("mode", "constant")
     before, after = _pads(site, len(value.shape))
     for axis, (first, last) in enumerate(zip(before, after, strict=True)):
@@ -45,7 +45,7 @@ def _pad(site: Site) -> Node:
     return site.view(value, shape, index)
 
 
-def _cut(site: Site, value: Node, axis: int, low: Dim, high: Dim) -> Node:
+def _cut(site: OnnxSite, value: Node, axis: int, low: Dim, high: Dim) -> Node:
     """The value without the cells that negative pads cut off."""
     if never_negative(low) and never_negative(high):
         return value
@@ -54,25 +54,25 @@ def _cut(site: Site, value: Node, axis: int, low: Dim, high: Dim) -> Node:
     return site.slice(value, axis, first, length if never_negative(length) else maximum(length, 0))
 
 
-def _with_constant(site: Site, value: Node, before: list[Dim], after: list[Dim]) -> Node:
+def _with_constant(site: OnnxSite, value: Node, before: list[Dim], after: list[Dim]) -> Node:
     fill = site.input(2) if site.has(2) else site.like(0, value)
     if fill.dtype is not value.dtype:
         raise UnsupportedError(f"Pad fills {value.dtype.value} with {fill.dtype.value}")
     fill = site.drop_axes(fill, range(len(fill.shape)))
     for axis, (low, high) in enumerate(zip(before, after, strict=True)):
-        pieces = [_filled(site, fill, value, axis, low), value, _filled(site, fill, value, axis, high)]
+        pieces = [_fill(site, fill, value, axis, low), value, _fill(site, fill, value, axis, high)]
         kept = [piece for piece in pieces if piece is not None]
         value = site.concat(kept, axis) if len(kept) > 1 else value
     return value if value is not site.input() else site.call("identity", value)
 
 
-def _filled(site: Site, fill: Node, value: Node, axis: int, length: Dim) -> Node | None:
+def _fill(site: OnnxSite, fill: Node, value: Node, axis: int, length: Dim) -> Node | None:
     if length == Dim.of(0):
         return None
     return site.expand(fill, (*value.shape[:axis], length, *value.shape[axis + 1 :]))
 
 
-def _reflected(at: Dim, extent: Dim) -> Dim:
+def _reflect(at: Dim, extent: Dim) -> Dim:
     """0 1 2 3 -> ... 2 1 0 1 2 3 2 1 ...: the border is not repeated."""
     far = extent - 1
     distance = far - maximum(at, -at)
@@ -83,15 +83,15 @@ def _nearest(at: Dim, extent: Dim) -> Dim:
     return minimum(maximum(at, 0), extent - 1)
 
 
-def _wrapped(at: Dim, extent: Dim) -> Dim:
+def _wrap(at: Dim, extent: Dim) -> Dim:
     return at % extent
 
 
-_SOURCES = {"reflect": _reflected, "edge": _nearest, "wrap": _wrapped}
+_SOURCES = {"reflect": _reflect, "edge": _nearest, "wrap": _wrap}
 PADDING: dict[str, Importer] = {"Pad": _pad}
 
 
-def reshaped(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> Shape:
+def reshape_target(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> Shape:
     """The shape that Reshape's second input asks for: -1 is what is left, 0 the old extent unless `keep_zero`."""
     wanted = list(target)
     for axis, dim in enumerate(wanted):
@@ -110,10 +110,10 @@ def reshaped(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> Shape:
     return tuple(wanted)
 
 
-def _reshape(site: Site) -> Node:
-    value, target = site.input(), site.known(1, "the extents").dims
+def _reshape(site: OnnxSite) -> Node:
+    value, target = site.input(), site.vector(1, "the extents").dims
     keep_zero = bool(site.attribute("allowzero", 0))
-    shape = reshaped(value.shape, target, keep_zero=keep_zero)
+    shape = reshape_target(value.shape, target, keep_zero=keep_zero)
     if not keep_zero:
         _demand_extents(site, value.shape, target)
     if Dim.of(-1) in target:
@@ -124,14 +124,14 @@ def _reshape(site: Site) -> Node:
     return site.reshape(value, shape)
 
 
-def _demand_extents(site: Site, shape: Shape, target: Sequence[Dim]) -> None:
+def _demand_extents(site: OnnxSite, shape: Shape, target: Sequence[Dim]) -> None:
     """That a size of the target is 0 only where the old extent is, for which it would stand."""
     for old, dim in zip(shape, target, strict=False):
         if dim.constant is None and old % dim != Dim.of(0):
             site.demand_at_most(old * maximum(1 - dim, 0), Dim.of(0))
 
 
-def _flatten(site: Site) -> Node:
+def _flatten(site: OnnxSite) -> Node:
     value = site.input()
     rank, axis = len(value.shape), site.attribute("axis", 1)
     if not -rank <= axis <= rank:
@@ -140,7 +140,7 @@ def _flatten(site: Site) -> Node:
     return site.reshape(value, (product(value.shape[:axis]), product(value.shape[axis:])))
 
 
-def _transpose(site: Site) -> Node:
+def _transpose(site: OnnxSite) -> Node:
     value = site.input()
     order = site.attribute("perm", list(range(len(value.shape)))[::-1])
     if sorted(order) != list(range(len(value.shape))):
@@ -148,14 +148,14 @@ def _transpose(site: Site) -> Node:
     return site.transpose(value, order)
 
 
-def listed_axes(site: Site, rank: int) -> tuple[int, ...] | None:
+def axes_input(site: OnnxSite, rank: int) -> tuple[int, ...] | None:
     """The axes of Squeeze and Unsqueeze, a constant input; None where there are none."""
     return site.axes(site.integers(1, "the axes"), rank) if site.has(1) else None
 
 
-def _squeeze(site: Site) -> Node:
+def _squeeze(site: OnnxSite) -> Node:
     value = site.input()
-    axes = listed_axes(site, len(value.shape))
+    axes = axes_input(site, len(value.shape))
     if axes is None:
         if any(dim.constant is None for dim in value.shape):
             raise UnsupportedError("which axes Squeeze drops is only known when the model runs")
@@ -163,21 +163,21 @@ def _squeeze(site: Site) -> Node:
     return site.drop_axes(value, axes)
 
 
-def _unsqueeze(site: Site) -> Node:
+def _unsqueeze(site: OnnxSite) -> Node:
     value = site.input()
     axes = site.integers(1, "the axes")
     return site.restore_axes(value, site.axes(axes, len(value.shape) + len(axes)))
 
 
-def _expand(site: Site) -> Node:
+def _expand(site: OnnxSite) -> Node:
     value = site.input()
-    target = site.known(1, "the extents").dims
+    target = site.vector(1, "the extents").dims
     if any((dim.constant or 0) < 0 for dim in target):
         raise UnsupportedError("Expand is given a negative extent")
     return site.expand(value, site.broadcast([value.shape, target]))
 
 
-def _concat(site: Site) -> Node:
+def _concat(site: OnnxSite) -> Node:
     pieces = site.all_inputs()
     rank = len(pieces[0].shape)
     axis = site.axis(site.attribute("axis", 0), rank)
@@ -187,7 +187,7 @@ def _concat(site: Site) -> Node:
     return site.concat(pieces, axis)
 
 
-def _split(site: Site) -> list[Node]:
+def _split(site: OnnxSite) -> list[Node]:
     value = site.input()
     axis = site.axis(site.attribute("axis", 0), len(value.shape))
     lengths = _split_lengths(site, value.shape[axis])
@@ -199,10 +199,10 @@ def _split(site: Site) -> list[Node]:
     return pieces
 
 
-def _split_lengths(site: Site, extent: Dim) -> list[Dim]:
+def _split_lengths(site: OnnxSite, extent: Dim) -> list[Dim]:
     count = len(site.outputs)
     if site.has(1):
-        lengths = list(site.known(1, "the lengths").dims)
+        lengths = list(site.vector(1, "the lengths").dims)
         if len(lengths) != count or any((length.constant or 0) < 0 for length in lengths):
             raise UnsupportedError(f"Split has {count} outputs and {len(lengths)} lengths")
         return lengths
@@ -217,9 +217,9 @@ def _split_lengths(site: Site, extent: Dim) -> list[Dim]:
     return [chunk] * (count - 1) + [last]
 
 
-def _tile(site: Site) -> Node:
+def _tile(site: OnnxSite) -> Node:
     value = site.input()
-    repeats = site.known(1, "the repeats").dims
+    repeats = site.vector(1, "the repeats").dims
     if len(repeats) != len(value.shape) or any((count.constant or 0) < 0 for count in repeats):
         raise UnsupportedError(f"Tile is given {len(repeats)} repeats for a rank of {len(value.shape)}")
     shape = tuple(dim * count for dim, count in zip(value.shape, repeats, strict=True))
@@ -228,7 +228,7 @@ def _tile(site: Site) -> Node:
     return site.view(value, shape, [at % dim for at, dim in zip(indices(len(shape)), value.shape, strict=True)])
 
 
-def _space_to_depth(site: Site) -> Node:
+def _space_to_depth(site: OnnxSite) -> Node:
     value, block = site.input(), _block(site)
     n, c, h, w = value.shape
     cut = site.reshape(value, (n, c, h // block, Dim.of(block), w // block, Dim.of(block)))
@@ -236,7 +236,7 @@ def _space_to_depth(site: Site) -> Node:
     return site.reshape(moved, (n, c * block * block, h // block, w // block))
 
 
-def _depth_to_space(site: Site) -> Node:
+def _depth_to_space(site: OnnxSite) -> Node:
     value, block = site.input(), _block(site)
     n, c, h, w = value.shape
     rest, size = c // (block * block), Dim.of(block)
@@ -247,7 +247,7 @@ def _depth_to_space(site: Site) -> Node:
     return site.reshape(moved, (n, rest, h * block, w * block))
 
 
-def _column_first(site: Site) -> bool:
+def _column_first(site: OnnxSite) -> bool:
     """Whether the depth is ordered column, row, depth: mode CRD."""
     mode = site.attribute("mode", "DCR")
     if mode not in ("DCR", "CRD"):
@@ -255,7 +255,7 @@ def _column_first(site: Site) -> bool:
     return bool(mode == "CRD")
 
 
-def _block(site: Site) -> int:
+def _block(site: OnnxSite) -> int:
     block = int(site.attribute("blocksize", 0))
     if block < 1 or site.rank() != 4:
         raise UnsupportedError(f"{site.op} needs a rank of 4 and a block size")

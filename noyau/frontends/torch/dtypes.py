@@ -22,7 +22,7 @@ def dtype_of(theirs: torch.dtype) -> DType:
     return FROM_TORCH[theirs]
 
 
-def told_strange(tensor: torch.Tensor) -> str:
+def unsupported_cells(tensor: torch.Tensor) -> str:
     """What noyau has no cells for, of a tensor: complex numbers, float8, what is sparse or quantised; else nothing."""
     if tensor.layout is not torch.strided:
         return f"laid out as {tensor.layout}"
@@ -38,7 +38,7 @@ def dim_of(size: Any) -> Dim:
     return _of_expression(size.node.expr)
 
 
-def hinted(size: Any) -> int:
+def size_hint(size: Any) -> int:
     """A size as the number that it was when torch traced. UnsupportedError for one that depends on values."""
     number = size if isinstance(size, int) else size.node.hint
     if number is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.sites import ATEN, Handler, Site, promoted
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, promote
 from noyau.ir.graph import Node
 from noyau.ir.operators import BOOL, OPERATORS, Fact, Operator, has
 
@@ -25,168 +25,168 @@ LOGICAL = _named(lambda each: each.accepts == BOOL)
 OF_FLOATS = _named(lambda each: each.arity == 1 and each.result == "bool")  # is_nan and is_inf: of integers, false
 
 
-def mapped(site: Site, function: str, *operands: Node) -> Node:
+def apply(site: AtenSite, function: str, *operands: Node) -> Node:
     """A function of the table, as torch has it on bools too."""
     return site.builder.call(OPERATORS[function].on(operands[0].dtype), *operands)
 
 
-def in_result(site: Site, position: int) -> Node:
+def in_result(site: AtenSite, position: int) -> Node:
     """An operand in the dtype of the result."""
-    return site.operand(site.given(position), site.dtype)
+    return site.operand(site.argument(position), site.dtype)
 
 
 def unary(function: str) -> Handler:
-    return lambda site: mapped(site, function, in_result(site, 0))
+    return lambda site: apply(site, function, in_result(site, 0))
 
 
 def binary(function: str) -> Handler:
-    return lambda site: mapped(site, function, in_result(site, 0), in_result(site, 1))
+    return lambda site: apply(site, function, in_result(site, 0), in_result(site, 1))
 
 
-def compared(function: str) -> Handler:
-    def handle(site: Site) -> Node:
-        common = promoted(site.given(0), site.given(1))
+def compare(function: str) -> Handler:
+    def handle(site: AtenSite) -> Node:
+        common = promote(site.argument(0), site.argument(1))
         if common is DType.BOOL and has(function, Fact.ORDERED):  # of which of two bools is larger it asks numbers
             common = DType.U8
-        return mapped(site, function, *(site.operand(site.given(at), common) for at in (0, 1)))
+        return apply(site, function, *(site.operand(site.argument(at), common) for at in (0, 1)))
 
     return handle
 
 
 def logical(function: str) -> Handler:
     places = range(OPERATORS[function].arity)
-    return lambda site: mapped(site, function, *(site.operand(site.given(at), DType.BOOL) for at in places))
+    return lambda site: apply(site, function, *(site.operand(site.argument(at), DType.BOOL) for at in places))
 
 
-def _add(site: Site) -> Node:
+def _add(site: AtenSite) -> Node:
     return _with_alpha(site, "add")
 
 
-def _subtract(site: Site) -> Node:
+def _subtract(site: AtenSite) -> Node:
     return _with_alpha(site, "subtract")
 
 
-def _reversed_subtract(site: Site) -> Node:
+def _reversed_subtract(site: AtenSite) -> Node:
     left, right = in_result(site, 1), in_result(site, 0)
     alpha = site.number(2, "alpha", 1)
-    return mapped(site, "subtract", left, right if alpha == 1 else _times(site, right, alpha))
+    return apply(site, "subtract", left, right if alpha == 1 else _times(site, right, alpha))
 
 
-def _with_alpha(site: Site, function: str) -> Node:
+def _with_alpha(site: AtenSite, function: str) -> Node:
     """a + alpha b; a bool is 0 or 1, and their sum is whether one is."""
     left, right, alpha = in_result(site, 0), in_result(site, 1), site.number(2, "alpha", 1)
     if left.dtype is DType.BOOL:
         return site.builder.call("logical_or", left, right)
-    return mapped(site, function, left, right if alpha == 1 else _times(site, right, alpha))
+    return apply(site, function, left, right if alpha == 1 else _times(site, right, alpha))
 
 
-def _times(site: Site, value: Node, factor: float) -> Node:
-    return mapped(site, "multiply", value, site.builder.constant(factor, value.dtype))
+def _times(site: AtenSite, value: Node, factor: float) -> Node:
+    return apply(site, "multiply", value, site.builder.constant(factor, value.dtype))
 
 
-def _divide(site: Site) -> Node:
+def _divide(site: AtenSite) -> Node:
     """a / b: floats, unless it is rounded to an integer: to the one below, or towards 0."""
     match site.number(2, "rounding_mode", None):
         case None:
-            return mapped(site, "divide", in_result(site, 0), in_result(site, 1))
+            return apply(site, "divide", in_result(site, 0), in_result(site, 1))
         case "floor":
-            return _floored(site)
+            return _floor_divide(site)
         case "trunc":
             pair = in_result(site, 0), in_result(site, 1)
             if site.dtype.is_float:
-                return mapped(site, "truncate", mapped(site, "divide", *pair))
-            return mapped(site, "divide", *pair)
+                return apply(site, "truncate", apply(site, "divide", *pair))
+            return apply(site, "divide", *pair)
         case other:
             raise UnsupportedError(f"aten.div has no rounding mode {other!r}")
 
 
-def _floored(site: Site) -> Node:
-    return mapped(site, "floor_divide", in_result(site, 0), in_result(site, 1))
+def _floor_divide(site: AtenSite) -> Node:
+    return apply(site, "floor_divide", in_result(site, 0), in_result(site, 1))
 
 
-def _power(site: Site) -> Node:
-    return mapped(site, "power", in_result(site, 0), in_result(site, 1))
+def _power(site: AtenSite) -> Node:
+    return apply(site, "power", in_result(site, 0), in_result(site, 1))
 
 
-def _where(site: Site) -> Node:
-    condition = site.operand(site.given(0), DType.BOOL)
-    return mapped(site, "where", condition, in_result(site, 1), in_result(site, 2))
+def _where(site: AtenSite) -> Node:
+    condition = site.operand(site.argument(0), DType.BOOL)
+    return apply(site, "where", condition, in_result(site, 1), in_result(site, 2))
 
 
-def _masked_fill(site: Site) -> Node:
-    mask = site.operand(site.given(1), DType.BOOL)
-    return mapped(site, "where", mask, in_result(site, 2), in_result(site, 0))
+def _masked_fill(site: AtenSite) -> Node:
+    mask = site.operand(site.argument(1), DType.BOOL)
+    return apply(site, "where", mask, in_result(site, 2), in_result(site, 0))
 
 
-def _clamp(site: Site) -> Node:
+def _clamp(site: AtenSite) -> Node:
     value = in_result(site, 0)
-    low, high = site.given(1, "min"), site.given(2, "max")
+    low, high = site.argument(1, "min"), site.argument(2, "max")
     if low is not None:
-        value = mapped(site, "maximum", value, site.operand(low, site.dtype))
-    return value if high is None else mapped(site, "minimum", value, site.operand(high, site.dtype))
+        value = apply(site, "maximum", value, site.operand(low, site.dtype))
+    return value if high is None else apply(site, "minimum", value, site.operand(high, site.dtype))
 
 
-def _relu(site: Site) -> Node:
-    return mapped(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype))
+def _relu(site: AtenSite) -> Node:
+    return apply(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype))
 
 
-def _hardtanh(site: Site) -> Node:
+def _hardtanh(site: AtenSite) -> Node:
     low = site.operand(site.number(1, "min_val", -1), site.dtype)
     high = site.operand(site.number(2, "max_val", 1), site.dtype)
-    return mapped(site, "minimum", mapped(site, "maximum", in_result(site, 0), low), high)
+    return apply(site, "minimum", apply(site, "maximum", in_result(site, 0), low), high)
 
 
-def _leaky_relu(site: Site) -> Node:
+def _leaky_relu(site: AtenSite) -> Node:
     value, slope = in_result(site, 0), site.number(1, "negative_slope", 0.01)
-    above = mapped(site, "greater", value, site.builder.constant(0, value.dtype))
-    return mapped(site, "where", above, value, _times(site, value, slope))
+    above = apply(site, "greater", value, site.builder.constant(0, value.dtype))
+    return apply(site, "where", above, value, _times(site, value, slope))
 
 
-def _elu(site: Site) -> Node:
+def _elu(site: AtenSite) -> Node:
     value = in_result(site, 0)
     alpha, scale, inner = (site.number(*each) for each in ((1, "alpha", 1), (2, "scale", 1), (3, "input_scale", 1)))
-    above = mapped(site, "greater", value, site.builder.constant(0, value.dtype))
-    below = _times(site, mapped(site, "expm1", _times(site, value, inner)), alpha * scale)
-    return mapped(site, "where", above, _times(site, value, scale), below)
+    above = apply(site, "greater", value, site.builder.constant(0, value.dtype))
+    below = _times(site, apply(site, "expm1", _times(site, value, inner)), alpha * scale)
+    return apply(site, "where", above, _times(site, value, scale), below)
 
 
-def _gelu(site: Site) -> Node:
+def _gelu(site: AtenSite) -> Node:
     """x P(X <= x), exactly or by tanh (Hendrycks and Gimpel, Gaussian Error Linear Units, 2016)."""
     value = in_result(site, 0)
     half, one = (site.builder.constant(number, value.dtype) for number in (0.5, 1.0))
     if site.number(1, "approximate", "none") == "none":
-        bent = mapped(site, "erf", _times(site, value, math.sqrt(0.5)))
+        bent = apply(site, "erf", _times(site, value, math.sqrt(0.5)))
     else:
-        cube = mapped(site, "multiply", mapped(site, "multiply", value, value), value)
-        inner = mapped(site, "add", value, _times(site, cube, 0.044715))
-        bent = mapped(site, "tanh", _times(site, inner, math.sqrt(2 / math.pi)))
-    return mapped(site, "multiply", mapped(site, "multiply", half, value), mapped(site, "add", one, bent))
+        cube = apply(site, "multiply", apply(site, "multiply", value, value), value)
+        inner = apply(site, "add", value, _times(site, cube, 0.044715))
+        bent = apply(site, "tanh", _times(site, inner, math.sqrt(2 / math.pi)))
+    return apply(site, "multiply", apply(site, "multiply", half, value), apply(site, "add", one, bent))
 
 
-def _silu(site: Site) -> Node:
+def _silu(site: AtenSite) -> Node:
     value = in_result(site, 0)
-    return mapped(site, "multiply", value, mapped(site, "sigmoid", value))
+    return apply(site, "multiply", value, apply(site, "sigmoid", value))
 
 
-def _sign(site: Site) -> Node:
+def _sign(site: AtenSite) -> Node:
     """1 above 0, -1 below, else 0, also of NaN."""
     value = in_result(site, 0)
     if value.dtype is DType.BOOL:
         return value
     zero, one = (site.builder.constant(number, value.dtype) for number in (0, 1))
-    above = mapped(site, "where", mapped(site, "greater", value, zero), one, zero)
+    above = apply(site, "where", apply(site, "greater", value, zero), one, zero)
     if value.dtype.kind == "uint":
         return above
-    return mapped(site, "where", mapped(site, "less", value, zero), site.builder.constant(-1, value.dtype), above)
+    return apply(site, "where", apply(site, "less", value, zero), site.builder.constant(-1, value.dtype), above)
 
 
-def _square(site: Site) -> Node:
+def _square(site: AtenSite) -> Node:
     value = in_result(site, 0)
-    return mapped(site, "multiply", value, value)
+    return apply(site, "multiply", value, value)
 
 
 def _of_floats(function: str) -> Handler:
-    def handle(site: Site) -> Node:
+    def handle(site: AtenSite) -> Node:
         value = site.value(0)
         wide = value if value.dtype.is_float else site.builder.cast(value, DType.F32)
         return site.builder.call(function, wide)
@@ -194,11 +194,11 @@ def _of_floats(function: str) -> Handler:
     return handle
 
 
-def _cast(site: Site) -> Node:
+def _cast(site: AtenSite) -> Node:
     return site.builder.cast(site.value(0), site.dtype)
 
 
-def _same(site: Site) -> Node:
+def _same(site: AtenSite) -> Node:
     return site.value(0)
 
 
@@ -206,13 +206,13 @@ ATEN.update(
     {
         **{f"{name}.default": unary(function) for name, function in UNARY.items()},
         **{f"{name}.{kind}": binary(f) for name, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
-        **{f"{name}.{kind}": compared(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
+        **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
         **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
         **{f"add.{kind}": _add for kind in ("Tensor", "Scalar")},
         **{f"sub.{kind}": _subtract for kind in ("Tensor", "Scalar")},
         **{f"rsub.{kind}": _reversed_subtract for kind in ("Tensor", "Scalar")},
         **{f"div.{kind}": _divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
-        **{f"floor_divide.{kind}": _floored for kind in ("default", "Scalar")},
+        **{f"floor_divide.{kind}": _floor_divide for kind in ("default", "Scalar")},
         **{f"pow.{kind}": _power for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
         **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
         **{f"where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},

@@ -6,43 +6,43 @@ from collections.abc import Iterator, Sequence
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.elementwise import mapped
-from noyau.frontends.torch.sites import ATEN, Handler, Site
+from noyau.frontends.torch.elementwise import apply
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
 from noyau.ir.dims import Dim, Shape, index_name, indices
 from noyau.ir.graph import Lookup, Node
 
 _MONOIDS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
 
 
-def _indices(site: Site, given: Node, extent: Dim, *, wraps: bool) -> Node:
+def _indices(site: AtenSite, given: Node, extent: Dim, *, wraps: bool) -> Node:
     """Indices in int64; with `wraps`, those below 0 count from the end."""
     wide = site.builder.cast(given, DType.I64)
     if not wraps:
         return wide
-    below = mapped(site, "less", wide, site.builder.constant(0, DType.I64))
-    return mapped(site, "where", below, mapped(site, "add", wide, site.builder.size(extent, DType.I64)), wide)
+    below = apply(site, "less", wide, site.builder.constant(0, DType.I64))
+    return apply(site, "where", below, apply(site, "add", wide, site.builder.size(extent, DType.I64)), wide)
 
 
-def _embedding(site: Site) -> Node:
+def _embedding(site: AtenSite) -> Node:
     table, where = site.value(0), _indices(site, site.value(1), Dim.of(0), wraps=False)
     at = indices(len(where.shape))
     index: list[Dim | Lookup] = [Lookup(1, at), Dim.of(index_name(len(at)))]
     return site.builder.gather(index, [table, where], site.shape)
 
 
-def _index_select(site: Site) -> Node:
+def _index_select(site: AtenSite) -> Node:
     value = site.value(0)
-    axis = site.axis(site.given(1), len(value.shape))
+    axis = site.axis(site.argument(1), len(value.shape))
     where = _indices(site, site.value(2), value.shape[axis], wraps=False)
     index: list[Dim | Lookup] = list(indices(len(value.shape)))
     index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
     return site.builder.gather(index, [value, where], site.shape)
 
 
-def _gather(site: Site) -> Node:
+def _gather(site: AtenSite) -> Node:
     """out[i, j] = value[where[i, j], j] along an axis."""
     value = site.value(0)
-    axis = site.axis(site.given(1), len(value.shape))
+    axis = site.axis(site.argument(1), len(value.shape))
     where = _indices(site, site.value(2), value.shape[axis], wraps=False)
     own = indices(len(where.shape))
     index: list[Dim | Lookup] = list(own)
@@ -51,12 +51,12 @@ def _gather(site: Site) -> Node:
     return site.builder.gather(index, [value, where], site.shape)
 
 
-def _index(site: Site) -> Node:
+def _index(site: AtenSite) -> Node:
     """value[i, :, j]: arrays of indices, broadcast together; their axes come where the first one stands if they are
     neighbours, else in front."""
-    value, given = site.value(0), list(site.given(1))
+    value, given = site.value(0), list(site.argument(1))
     places = [at for at, each in enumerate(given) if each is not None]
-    arrays = [site.known(given[at]) for at in places]
+    arrays = [site.tensor(given[at]) for at in places]
     if any(array.dtype is DType.BOOL for array in arrays):
         raise UnsupportedError("a mask of bools has a result of unknown shape; it is left to torch")
     common = site.builder.broadcast([array.shape for array in arrays])
@@ -80,14 +80,14 @@ def _others(count: int, first: int, inserted: int) -> Iterator[Dim]:
     return iter(Dim.of(index_name(k if k < first else k + inserted)) for k in range(count))
 
 
-def _scattered(monoid: str | None) -> Handler:
+def _scatter(monoid: str | None) -> Handler:
     """The inverse of gather: updates merged at the places that are looked up along an axis."""
 
-    def handle(site: Site) -> Node:
+    def handle(site: AtenSite) -> Node:
         value = site.value(0)
-        axis = site.axis(site.given(1), len(value.shape))
+        axis = site.axis(site.argument(1), len(value.shape))
         where = _indices(site, site.value(2), value.shape[axis], wraps=False)
-        given = site.given(3)
+        given = site.argument(3)
         updates = site.operand(given, value.dtype)
         if updates.shape != where.shape:
             updates = _begin(site, updates, where.shape) if updates.shape else site.builder.expand(updates, where.shape)
@@ -100,51 +100,51 @@ def _scattered(monoid: str | None) -> Handler:
     return handle
 
 
-def _begin(site: Site, value: Node, shape: Shape) -> Node:
+def _begin(site: AtenSite, value: Node, shape: Shape) -> Node:
     """The first cells of a value, of a smaller shape."""
     return site.builder.view(value, shape, indices(len(shape)))
 
 
-def _reduced(site: Site) -> Node:
+def _scatter_reduce(site: AtenSite) -> Node:
     """scatter_reduce, over what is there."""
     kind = site.number(4, "reduce", None)
-    if kind not in _MONOIDS or not site.given(5, "include_self", True):
+    if kind not in _MONOIDS or not site.argument(5, "include_self", True):
         raise UnsupportedError(f"scatter_reduce by {kind!r} without what is there is left to torch")
-    return _made(_scattered(_MONOIDS[kind])(site))
+    return _only(_scatter(_MONOIDS[kind])(site))
 
 
-def _index_add(site: Site) -> Node:
+def _index_add(site: AtenSite) -> Node:
     """value[where[i]] += updates[i] along an axis."""
     value = site.value(0)
-    axis = site.axis(site.given(1), len(value.shape))
+    axis = site.axis(site.argument(1), len(value.shape))
     where, updates = _indices(site, site.value(2), value.shape[axis], wraps=False), site.value(3)
     alpha = site.number(4, "alpha", 1)
     if alpha != 1:
-        updates = mapped(site, "multiply", updates, site.builder.constant(alpha, updates.dtype))
+        updates = apply(site, "multiply", updates, site.builder.constant(alpha, updates.dtype))
     index: list[Dim | Lookup] = list(indices(len(updates.shape)))
     index[axis] = Lookup(1, (Dim.of(index_name(axis)),))
     return site.builder.scatter(index, "sum", [value, where, updates])
 
 
-def _index_put(site: Site) -> Node:
+def _index_put(site: AtenSite) -> Node:
     """value[i] = updates, or += them, by one array of indices."""
-    value, given = site.value(0), list(site.given(1))
+    value, given = site.value(0), list(site.argument(1))
     places = [at for at, each in enumerate(given) if each is not None]
-    arrays: Sequence[Node] = [site.known(given[at]) for at in places]
+    arrays: Sequence[Node] = [site.tensor(given[at]) for at in places]
     if len(arrays) != 1 or arrays[0].dtype is DType.BOOL:
         raise UnsupportedError("index_put by several arrays or a mask is left to torch")
     axis, rank = places[0], len(arrays[0].shape)
     where = _indices(site, arrays[0], value.shape[axis], wraps=True)
     shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :])
-    updates = site.builder.expand(site.operand(site.given(2), value.dtype), shape)
+    updates = site.builder.expand(site.operand(site.argument(2), value.dtype), shape)
     at = tuple(Dim.of(index_name(axis + k)) for k in range(rank))
     index: list[Dim | Lookup] = [Dim.of(index_name(k if k < axis else k + rank - 1)) for k in range(len(value.shape))]
     index[axis] = Lookup(1, at)
-    monoid = "sum" if site.given(3, "accumulate", False) else None
+    monoid = "sum" if site.argument(3, "accumulate", False) else None
     return site.builder.scatter(index, monoid, [value, where, updates])
 
 
-def _made(result: object) -> Node:
+def _only(result: object) -> Node:
     assert isinstance(result, Node)
     return result
 
@@ -156,9 +156,9 @@ ATEN.update(
         "gather.default": _gather,
         "index.Tensor": _index,
         "_unsafe_index.Tensor": _index,
-        **{f"scatter.{kind}": _scattered(None) for kind in ("src", "value")},
-        "scatter_add.default": _scattered("sum"),
-        "scatter_reduce.two": _reduced,
+        **{f"scatter.{kind}": _scatter(None) for kind in ("src", "value")},
+        "scatter_add.default": _scatter("sum"),
+        "scatter_reduce.two": _scatter_reduce,
         "index_add.default": _index_add,
         **{f"{name}.default": _index_put for name in ("index_put", "_unsafe_index_put")},
     }

@@ -19,8 +19,8 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch import elementwise, gathers, reductions, views  # noqa: F401  they fill ATEN
-from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from, told_strange
-from noyau.frontends.torch.sites import ATEN, Made, Site, evaluator
+from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from, unsupported_cells
+from noyau.frontends.torch.sites import ATEN, AtenSite, Made, evaluator
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part
@@ -76,7 +76,7 @@ def body(node: fx.Node) -> fx.Graph | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Imported:
+class ImportedGraph:
     """A graph, its inputs named after torch's placeholders. `made_by`: torch's node of each value that it made;
     `opaque`: why a node is a boundary; `sizes`: the placeholders that are sizes, as Dims; `results`: the values that a
     node of torch's gives, each node values of its own; `demands`: what a node needs of sizes."""
@@ -89,18 +89,18 @@ class Imported:
     demands: Mapping[str, tuple[Demand, ...]] = field(default_factory=dict)
 
 
-def import_graph(program: fx.Graph) -> Imported:
+def import_graph(program: fx.Graph) -> ImportedGraph:
     """A graph of torch's whose nodes carry fake tensors (`meta["val"]`). What reads complex numbers, float8, or what is
     sparse or quantised, is a boundary.
 
     UnsupportedError where an input is neither a tensor nor a size."""
-    work = _Importing(GraphBuilder())
+    work = _GraphImporter(GraphBuilder())
     for node in program.nodes:
         work.enter(node)
-    return work.finished()
+    return work.finish()
 
 
-class _Importing:
+class _GraphImporter:
     def __init__(self, builder: GraphBuilder) -> None:
         self.builder = builder
         self.values: dict[fx.Node, Made] = {}
@@ -117,19 +117,19 @@ class _Importing:
         self.builder.unique.clear()  # the values of a node are its own, though another one has equal ones
         match node.op:
             case "placeholder" | "get_attr":
-                self.values[node] = self.placed(node)
+                self.values[node] = self.placeholder(node)
             case "call_function" if "val" in node.meta:
-                self.values[node] = self.called(node)
+                self.values[node] = self.convert(node)
             case "call_function":
                 pass  # it asserts what torch knows already
             case "output":
-                self.outputs = [self.returned(each) for each in _flat(node.args[0])]
+                self.outputs = [self.output(each) for each in _flat(node.args[0])]
             case other:
                 raise UnsupportedError(f"{node.name} is a {other}, which no graph of ATen operators has")
-        self.told(node, before)
+        self.note(node, before)
         self.demands[node.name] = tuple(demand for demand in self.builder.demands if demand not in demanded)
 
-    def told(self, node: fx.Node, before: int) -> None:
+    def note(self, node: fx.Node, before: int) -> None:
         """Note what a node has made; a result that is another node's value gets a name of its own."""
         made = self.values.get(node)
         own = {value.output for value in self.builder.nodes[before:]}
@@ -145,7 +145,7 @@ class _Importing:
             case _:
                 pass
 
-    def placed(self, node: fx.Node) -> Made:
+    def placeholder(self, node: fx.Node) -> Made:
         value = node.meta.get("val")
         if isinstance(value, torch.SymInt | int) and not isinstance(value, bool):
             self.sizes[node.name] = dim_of(value)
@@ -158,23 +158,23 @@ class _Importing:
         name = f"{node.name}_" if re.fullmatch(r"v\d+", node.name) else node.name  # as the builder names values
         return self.builder.add_input(name, _dtype(value), shape_from(value))
 
-    def called(self, node: fx.Node) -> Made:
+    def convert(self, node: fx.Node) -> Made:
         if node.target is operator.getitem:
             source, place = node.args
             assert isinstance(source, fx.Node)
             if isinstance(node.meta.get("val"), torch.SymInt | int):
-                return self.sized(node)  # as attention has them beside its tensors
+                return self.size(node)  # as attention has them beside its tensors
             whole = self.values[source]
             if not isinstance(whole, tuple) or not isinstance(place, int):
                 raise UnsupportedError(f"{node.name} takes {place!r} of {source.name}; noyau knows results by numbers")
             return whole[place]
         if isinstance(node.meta.get("val"), torch.SymInt | int):
-            return self.sized(node)
+            return self.size(node)
         if isinstance(node.meta.get("val"), torch.SymFloat | torch.SymBool | float):
             return None
         marks = len(self.builder.nodes), dict(self.builder.demands)
         try:
-            return self.meant(node)
+            return self.lower(node)
         except UnsupportedError as reason:
             for value in self.builder.nodes[marks[0] :]:
                 del self.builder.by_name[value.output]
@@ -184,18 +184,18 @@ class _Importing:
             self.opaque[node.name] = str(reason)
             return self.boundary(node)
 
-    def meant(self, node: fx.Node) -> Made:
+    def lower(self, node: fx.Node) -> Made:
         """What an operator means, by the table, or by the body that torch gives it. UnsupportedError where neither
         tells."""
         name = str(node.target).removeprefix("aten.")
         if name in ATEN:
-            return self.fitted(node, ATEN[name](Site(self.builder, node, self.values)))
+            return self.fit_results(node, ATEN[name](AtenSite(self.builder, node, self.values)))
         inner = body(node)
         if inner is None:
             raise UnsupportedError(f"noyau does not know {node.target}")
-        return self.fitted(node, self.within(node, inner))
+        return self.fit_results(node, self.inline(node, inner))
 
-    def within(self, node: fx.Node, inner: fx.Graph) -> Made:
+    def inline(self, node: fx.Node, inner: fx.Graph) -> Made:
         """What a composite operator means: its body, node by node."""
         given = iter(node.all_input_nodes)
         for each in inner.nodes:
@@ -204,14 +204,14 @@ class _Importing:
             elif each.op == "call_function" and "val" not in each.meta:
                 raise UnsupportedError(f"the body of {node.target} has {each.target}, of which torch tells nothing")
             elif each.op == "call_function" and (each.target is operator.getitem or not _is_tensor(each)):
-                self.values[each] = self.called(each)
+                self.values[each] = self.convert(each)
             elif each.op == "call_function":
-                self.values[each] = self.meant(each)
+                self.values[each] = self.lower(each)
             elif each.op == "output":
-                return self.given_back(each.args[0])
+                return self.body_results(each.args[0])
         raise UnsupportedError(f"{node.target} has a body without a result")
 
-    def given_back(self, results: Any) -> Made:
+    def body_results(self, results: Any) -> Made:
         """The results of a body."""
         many = isinstance(results, tuple | list)
         found = [None if each is None else self.values.get(each) for each in (results if many else [results])]
@@ -223,11 +223,11 @@ class _Importing:
         assert values[0] is not None
         return values[0]
 
-    def sized(self, node: fx.Node) -> Made:
+    def size(self, node: fx.Node) -> Made:
         """A size that the graph computes; torch has its formula."""
         return dim_of(node.meta["val"])
 
-    def fitted(self, node: fx.Node, made: Made) -> Made:
+    def fit_results(self, node: fx.Node, made: Made) -> Made:
         """Results of the very dtypes and shapes that torch gives them."""
         if isinstance(made, Node):
             return self.fit(made, node.meta["val"])
@@ -259,7 +259,7 @@ class _Importing:
         """The same cells as a value of its own."""
         return self.builder.view(value, value.shape, indices(len(value.shape)))
 
-    def returned(self, given: Any) -> str:
+    def output(self, given: Any) -> str:
         """The name of a result; a size, a number or an input is a value of its own."""
         made = self.values.get(given) if isinstance(given, fx.Node) else given
         match made:
@@ -274,7 +274,7 @@ class _Importing:
             case _:
                 raise UnsupportedError(f"the result {given} is no tensor and no size")
 
-    def finished(self) -> Imported:
+    def finish(self) -> ImportedGraph:
         """The graph, its values under torch's names."""
         names = self.names
         nodes = tuple(
@@ -289,12 +289,12 @@ class _Importing:
         graph = check(Graph(nodes, outputs, tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
         results = {name: tuple(names.get(each, each) for each in made) for name, made in self.results.items()}
-        return Imported(graph, made_by, self.opaque, self.sizes, results, self.demands)
+        return ImportedGraph(graph, made_by, self.opaque, self.sizes, results, self.demands)
 
 
 def _dtype(value: torch.Tensor) -> DType:
     """The dtype of an input, or of what a boundary makes; OTHER where noyau has no cells for it."""
-    return DType.OTHER if told_strange(value) else FROM_TORCH[value.dtype]
+    return DType.OTHER if unsupported_cells(value) else FROM_TORCH[value.dtype]
 
 
 def _is_tensor(node: fx.Node) -> bool:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.dtypes import dtype_of
-from noyau.frontends.torch.elementwise import in_result, mapped
-from noyau.frontends.torch.sites import ATEN, Handler, Site
+from noyau.frontends.torch.elementwise import apply, in_result
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
 
@@ -17,14 +17,14 @@ from noyau.ir.graph import Node, Scan
 def einsum_of(equation: str, first: int = 0) -> Handler:
     """An einsum of two operands."""
 
-    def handle(site: Site) -> Node:
+    def handle(site: AtenSite) -> Node:
         left, right = site.value(first), site.value(first + 1)
         return site.builder.contract(equation, [left, right])
 
     return handle
 
 
-def _matmul(site: Site) -> Node:
+def _matmul(site: AtenSite) -> Node:
     """A product of ranks 1 to n, the axes before the last two broadcast."""
     left, right = site.value(0), site.value(1)
     if min(len(left.shape), len(right.shape)) > 2 and len(left.shape) != len(right.shape):
@@ -36,28 +36,28 @@ def _matmul(site: Site) -> Node:
     return site.builder.contract(f"{rows},{columns}->{result}", [left, right])
 
 
-def _linear(site: Site) -> Node:
+def _linear(site: AtenSite) -> Node:
     value, weight = site.value(0), site.value(1)
     letters = "abcdefgh"[: len(value.shape) - 1]
     made = site.builder.contract(f"{letters}k,jk->{letters}j", [value, weight])
-    bias = site.given(2, "bias")
-    return made if bias is None else mapped(site, "add", made, site.value(2, "bias"))
+    bias = site.argument(2, "bias")
+    return made if bias is None else apply(site, "add", made, site.value(2, "bias"))
 
 
-def _added(equation: str) -> Handler:
+def _product_plus(equation: str) -> Handler:
     """beta c + alpha a @ b."""
 
-    def handle(site: Site) -> Node:
+    def handle(site: AtenSite) -> Node:
         made = site.builder.contract(equation, [site.value(1), site.value(2)])
         beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
         if alpha != 1:
-            made = mapped(site, "multiply", made, site.builder.constant(alpha, made.dtype))
+            made = apply(site, "multiply", made, site.builder.constant(alpha, made.dtype))
         if beta == 0:
             return made
-        other = site.operand(site.given(0), made.dtype)
+        other = site.operand(site.argument(0), made.dtype)
         if beta != 1:
-            other = mapped(site, "multiply", other, site.builder.constant(beta, made.dtype))
-        return mapped(site, "add", other, made)
+            other = apply(site, "multiply", other, site.builder.constant(beta, made.dtype))
+        return apply(site, "add", other, made)
 
     return handle
 
@@ -71,58 +71,58 @@ ATEN.update(
         "outer.default": einsum_of("i,j->ij"),
         "matmul.default": _matmul,
         "linear.default": _linear,
-        "addmm.default": _added("ik,kj->ij"),
-        "baddbmm.default": _added("bik,bkj->bij"),
-        "addmv.default": _added("ik,k->i"),
+        "addmm.default": _product_plus("ik,kj->ij"),
+        "baddbmm.default": _product_plus("bik,bkj->bij"),
+        "addmv.default": _product_plus("ik,k->i"),
     }
 )
 
 
-def _axes(site: Site, position: int, value: Node) -> tuple[int, ...]:
-    return site.axes(site.given(position, "dim"), len(value.shape))
+def _axes(site: AtenSite, position: int, value: Node) -> tuple[int, ...]:
+    return site.axes(site.argument(position, "dim"), len(value.shape))
 
 
-def _keeps(site: Site, position: int) -> bool:
-    return bool(site.given(position, "keepdim", False))
+def _keeps(site: AtenSite, position: int) -> bool:
+    return bool(site.argument(position, "keepdim", False))
 
 
-def folded(monoid: str, *, asks: DType | None = None) -> Handler:
+def reduction(monoid: str, *, asks: DType | None = None) -> Handler:
     """A reduction with `dim` and `keepdim`, computed in the dtype of the result, or in `asks`."""
 
-    def handle(site: Site) -> Node:
-        value = site.operand(site.given(0), asks or site.dtype)
+    def handle(site: AtenSite) -> Node:
+        value = site.operand(site.argument(0), asks or site.dtype)
         return site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
 
     return handle
 
 
-def mean_of(site: Site, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
+def mean_of(site: AtenSite, value: Node, axes: tuple[int, ...], *, less: float = 0) -> Node:
     """The sum over axes that stay, over how many there are, less some."""
     total = site.builder.reduce("sum", value, axes, keep=True)
     count = site.builder.size(product([value.shape[axis] for axis in axes]), value.dtype)
     if less:
         zero = site.builder.constant(0, value.dtype)
-        count = mapped(site, "maximum", mapped(site, "subtract", count, site.builder.constant(less, value.dtype)), zero)
-    return mapped(site, "divide", total, count)
+        count = apply(site, "maximum", apply(site, "subtract", count, site.builder.constant(less, value.dtype)), zero)
+    return apply(site, "divide", total, count)
 
 
-def _mean(site: Site) -> Node:
+def _mean(site: AtenSite) -> Node:
     value = in_result(site, 0)
     axes = _axes(site, 1, value)
     made = mean_of(site, value, axes)
     return made if _keeps(site, 2) else site.builder.drop_axes(made, axes)
 
 
-def _variance_over(site: Site, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
+def _variance_over(site: AtenSite, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
     """The variance, by deviations from the mean, and the mean; axes stay."""
     centre = mean_of(site, value, axes)
-    away = mapped(site, "subtract", value, centre)
-    return mean_of(site, mapped(site, "multiply", away, away), axes, less=correction), centre
+    away = apply(site, "subtract", value, centre)
+    return mean_of(site, apply(site, "multiply", away, away), axes, less=correction), centre
 
 
-def _spread(site: Site) -> tuple[Node, Node]:
+def _spread(site: AtenSite) -> tuple[Node, Node]:
     value = site.value(0)
-    correction = site.given(2, "correction")
+    correction = site.argument(2, "correction")
     axes = _axes(site, 1, value)
     spread, centre = _variance_over(site, value, axes, 1 if correction is None else float(correction))
     if _keeps(site, 3):
@@ -130,20 +130,20 @@ def _spread(site: Site) -> tuple[Node, Node]:
     return site.builder.drop_axes(spread, axes), site.builder.drop_axes(centre, axes)
 
 
-def _variance(site: Site) -> Node:
+def _variance(site: AtenSite) -> Node:
     return _spread(site)[0]
 
 
-def _variance_and_mean(site: Site) -> tuple[Node, Node]:
+def _variance_and_mean(site: AtenSite) -> tuple[Node, Node]:
     return _spread(site)
 
 
 def _ends(largest: str, place: str) -> Handler:
     """The largest along an axis and where it is, as two results."""
 
-    def handle(site: Site) -> tuple[Node, ...]:
+    def handle(site: AtenSite) -> tuple[Node, ...]:
         value = site.value(0)
-        axes = (site.axis(site.given(1), len(value.shape)),)
+        axes = (site.axis(site.argument(1), len(value.shape)),)
         return tuple(
             site.builder.reduce(monoid, value, axes if value.shape else (), keep=_keeps(site, 2))
             for monoid in (largest, place)
@@ -155,11 +155,11 @@ def _ends(largest: str, place: str) -> Handler:
 def _place(monoid: str) -> Handler:
     """argmax and argmin: without an axis, in the flat value."""
 
-    def handle(site: Site) -> Node:
-        value, axis = site.value(0), site.given(1, "dim")
+    def handle(site: AtenSite) -> Node:
+        value, axis = site.value(0), site.argument(1, "dim")
         if axis is None:
             value = site.builder.reshape(value, (product(value.shape),))
-        return site.shaped(
+        return site.as_result(
             site.builder.reduce(monoid, value, (site.axis(axis or 0, len(value.shape)),), keep=_keeps(site, 2))
         )
 
@@ -169,8 +169,8 @@ def _place(monoid: str) -> Handler:
 def _truth(monoid: str) -> Handler:
     """any and all: without an axis, over all."""
 
-    def handle(site: Site) -> Node:
-        value = site.operand(site.given(0), DType.BOOL)
+    def handle(site: AtenSite) -> Node:
+        value = site.operand(site.argument(0), DType.BOOL)
         reduced = site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
         return site.builder.cast(reduced, site.dtype)
 
@@ -180,59 +180,59 @@ def _truth(monoid: str) -> Handler:
 def _whole(monoid: str) -> Handler:
     """A reduction over everything."""
 
-    def handle(site: Site) -> Node:
+    def handle(site: AtenSite) -> Node:
         value = in_result(site, 0)
         return site.builder.reduce(monoid, value, tuple(range(len(value.shape))))
 
     return handle
 
 
-def _running(monoid: str) -> Handler:
-    def handle(site: Site) -> Node:
+def _scan(monoid: str) -> Handler:
+    def handle(site: AtenSite) -> Node:
         value = in_result(site, 0)
         if not value.shape:
             return value
-        return site.builder.scan(Scan(monoid, site.axis(site.given(1), len(value.shape))), value)
+        return site.builder.scan(Scan(monoid, site.axis(site.argument(1), len(value.shape))), value)
 
     return handle
 
 
-def _logsumexp(site: Site) -> Node:
+def _logsumexp(site: AtenSite) -> Node:
     value = in_result(site, 0)
     return site.builder.reduce("logsumexp", value, _axes(site, 1, value), keep=_keeps(site, 2))
 
 
-def _exponentials(site: Site) -> tuple[Node, Node, Node]:
+def _exponentials(site: AtenSite) -> tuple[Node, Node, Node]:
     """x - max, exp of it, and the sum of that, over one axis, which stays."""
     value = in_result(site, 0)
-    axes = (site.axis(site.given(1), len(value.shape)),) if value.shape else ()
-    below = mapped(site, "subtract", value, site.builder.reduce("max", value, axes, keep=True))
-    raised = mapped(site, "exp", below)
+    axes = (site.axis(site.argument(1), len(value.shape)),) if value.shape else ()
+    below = apply(site, "subtract", value, site.builder.reduce("max", value, axes, keep=True))
+    raised = apply(site, "exp", below)
     return below, raised, site.builder.reduce("sum", raised, axes, keep=True)
 
 
-def _softmax(site: Site) -> Node:
+def _softmax(site: AtenSite) -> Node:
     _, raised, total = _exponentials(site)
-    return mapped(site, "divide", raised, total)
+    return apply(site, "divide", raised, total)
 
 
-def _log_softmax(site: Site) -> Node:
+def _log_softmax(site: AtenSite) -> Node:
     below, _, total = _exponentials(site)
-    return mapped(site, "subtract", below, mapped(site, "log", total))
+    return apply(site, "subtract", below, apply(site, "log", total))
 
 
-def _layer_norm(site: Site) -> tuple[Node, ...]:
+def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
     """The normalised value, the mean and 1 over the spread, as aten.native_layer_norm gives them."""
     value = site.value(0)
     wide = site.builder.cast(value, value.dtype.compute)
-    count, eps = len(site.given(1)), float(site.number(4, "eps", 1e-5))
+    count, eps = len(site.argument(1)), float(site.number(4, "eps", 1e-5))
     axes = tuple(range(len(value.shape) - count, len(value.shape)))
     variance, centre = _variance_over(site, wide, axes, 0)
-    inverse = mapped(site, "rsqrt", mapped(site, "add", variance, site.builder.constant(eps, wide.dtype)))
-    made = mapped(site, "multiply", mapped(site, "subtract", wide, centre), inverse)
+    inverse = apply(site, "rsqrt", apply(site, "add", variance, site.builder.constant(eps, wide.dtype)))
+    made = apply(site, "multiply", apply(site, "subtract", wide, centre), inverse)
     for position, function in ((2, "multiply"), (3, "add")):
-        if site.given(position) is not None:
-            made = mapped(site, function, made, site.operand(site.given(position), wide.dtype))
+        if site.argument(position) is not None:
+            made = apply(site, function, made, site.operand(site.argument(position), wide.dtype))
     results = [site.builder.cast(made, value.dtype), centre, inverse]
     kinds = [meta.dtype for meta in site.meta]
     return tuple(site.builder.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
@@ -240,12 +240,12 @@ def _layer_norm(site: Site) -> tuple[Node, ...]:
 
 ATEN.update(
     {
-        **{f"sum.{kind}": folded("sum") for kind in ("dim_IntList",)},
+        **{f"sum.{kind}": reduction("sum") for kind in ("dim_IntList",)},
         "sum.default": _whole("sum"),
         "prod.default": _whole("prod"),
-        "prod.dim_int": folded("prod"),
-        "amax.default": folded("max"),
-        "amin.default": folded("min"),
+        "prod.dim_int": reduction("prod"),
+        "amax.default": reduction("max"),
+        "amin.default": reduction("min"),
         "max.default": _whole("max"),
         "min.default": _whole("min"),
         "max.dim": _ends("max", "argmax"),
@@ -258,8 +258,8 @@ ATEN.update(
         "mean.dim": _mean,
         "var.correction": _variance,
         "var_mean.correction": _variance_and_mean,
-        "cumsum.default": _running("sum"),
-        "cumprod.default": _running("prod"),
+        "cumsum.default": _scan("sum"),
+        "cumprod.default": _scan("prod"),
         "logsumexp.default": _logsumexp,
         "_softmax.default": _softmax,
         "_log_softmax.default": _log_softmax,

@@ -16,18 +16,18 @@ from torch import fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import TO_TORCH, dim_of, dtype_of, shape_from, told_strange
+from noyau.frontends.torch.dtypes import TO_TORCH, dim_of, dtype_of, shape_from, unsupported_cells
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Node
 
 Made: TypeAlias = "Node | Dim | tuple[Node | None, ...] | None"
-Handler: TypeAlias = "Callable[[Site], Made]"
+Handler: TypeAlias = "Callable[[AtenSite], Made]"
 ATEN: dict[str, Handler] = {}  # by the name of the operator, "add.Tensor"; each family file fills its part
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class AtenSite:
     """An operator: `values` has what was imported before it, by the node of torch's graph."""
 
     builder: GraphBuilder
@@ -49,7 +49,7 @@ class Site:
         """Of the result."""
         return shape_from(self.meta)
 
-    def given(self, position: int, name: str = "", default: Any = None) -> Any:
+    def argument(self, position: int, name: str = "", default: Any = None) -> Any:
         """An argument as torch's graph has it."""
         if position < len(self.node.args):
             return self.node.args[position]
@@ -57,14 +57,14 @@ class Site:
 
     def value(self, position: int, name: str = "") -> Node:
         """A tensor among the arguments. UnsupportedError for what is none."""
-        return self.known(self.given(position, name))
+        return self.tensor(self.argument(position, name))
 
-    def known(self, given: Any) -> Node:
+    def tensor(self, given: Any) -> Node:
         found = self.values.get(given) if isinstance(given, fx.Node) else None
         if not isinstance(found, Node):
             raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor that is followed")
         if found.dtype is DType.OTHER:
-            told = told_strange(given.meta["val"])
+            told = unsupported_cells(given.meta["val"])
             raise UnsupportedError(f"{self.node.target} is given {given}, {told}: noyau has no kernels for that")
         return found
 
@@ -73,7 +73,7 @@ class Site:
         found = self.values.get(given) if isinstance(given, fx.Node) else given
         match found:
             case Node():
-                return self.builder.cast(self.known(given), dtype)
+                return self.builder.cast(self.tensor(given), dtype)
             case Dim():
                 return self.builder.size(found, dtype)
             case bool() | int() | float():
@@ -94,7 +94,7 @@ class Site:
 
     def number(self, position: int, name: str, default: Any) -> Any:
         """A number that is known now. UnsupportedError for one that is not."""
-        found = self.given(position, name, default)
+        found = self.argument(position, name, default)
         if isinstance(found, fx.Node):
             raise UnsupportedError(f"{self.node.target} is given {found} as {name}, which has no number yet")
         return found
@@ -110,16 +110,16 @@ class Site:
         wanted = given if isinstance(given, list | tuple) else [given]
         return tuple(sorted({self.axis(axis, rank) for axis in wanted})) if rank else ()
 
-    def shaped(self, value: Node) -> Node:
+    def as_result(self, value: Node) -> Node:
         """A value under the shape and the dtype that torch gives the result."""
         return self.builder.assume_shape(self.builder.cast(value, self.dtype), self.shape)
 
-    def indexed(self, value: Node, index: Sequence[Dim]) -> Node:
+    def view(self, value: Node, index: Sequence[Dim]) -> Node:
         """A view of the result's shape."""
         return self.builder.view(value, self.shape, index)
 
 
-def promoted(*tensors: Any) -> DType:
+def promote(*tensors: Any) -> DType:
     """The dtype in which torch computes with tensors and numbers: categories, and tensors of rank 0 below others."""
     fakes = [each.meta["val"] if isinstance(each, fx.Node) else each for each in tensors]
     made = fakes[0].dtype if isinstance(fakes[0], torch.Tensor) else torch.result_type(fakes[0], fakes[0])

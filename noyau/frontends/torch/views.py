@@ -9,92 +9,92 @@ from torch import fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import dim_of, hinted, shape_from
-from noyau.frontends.torch.elementwise import mapped
-from noyau.frontends.torch.sites import ATEN, Handler, Site
+from noyau.frontends.torch.dtypes import dim_of, shape_from, size_hint
+from noyau.frontends.torch.elementwise import apply
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Node
 
 _I64 = DType.I64
 
 
-def _reshape(site: Site) -> Node:
+def _reshape(site: AtenSite) -> Node:
     return site.builder.reshape(site.value(0), site.shape)
 
 
-def _permute(site: Site) -> Node:
+def _permute(site: AtenSite) -> Node:
     value = site.value(0)
     rank = len(value.shape)
-    return site.builder.transpose(value, [site.axis(axis, rank) for axis in site.given(1)])
+    return site.builder.transpose(value, [site.axis(axis, rank) for axis in site.argument(1)])
 
 
-def _transpose(site: Site) -> Node:
+def _transpose(site: AtenSite) -> Node:
     value = site.value(0)
     order = list(range(len(value.shape)))
     if order:
-        one, two = (site.axis(site.given(at), len(order)) for at in (1, 2))
+        one, two = (site.axis(site.argument(at), len(order)) for at in (1, 2))
         order[one], order[two] = order[two], order[one]
     return site.builder.transpose(value, order)
 
 
-def _turn(site: Site) -> Node:
+def _turn(site: AtenSite) -> Node:
     value = site.value(0)
     return site.builder.transpose(value, list(range(len(value.shape)))[::-1])
 
 
-def _unsqueeze(site: Site) -> Node:
+def _unsqueeze(site: AtenSite) -> Node:
     value = site.value(0)
-    return site.builder.restore_axes(value, (site.axis(site.given(1), len(value.shape) + 1),))
+    return site.builder.restore_axes(value, (site.axis(site.argument(1), len(value.shape) + 1),))
 
 
-def _squeeze(site: Site) -> Node:
+def _squeeze(site: AtenSite) -> Node:
     """Axes of 1 gone: all of them, or those that are asked for and are 1."""
     value = site.value(0)
-    wanted = site.axes(site.given(1, "dim"), len(value.shape))
+    wanted = site.axes(site.argument(1, "dim"), len(value.shape))
     return site.builder.drop_axes(value, [axis for axis in wanted if value.shape[axis] == Dim.of(1)])
 
 
-def _expand(site: Site) -> Node:
+def _expand(site: AtenSite) -> Node:
     return site.builder.expand(site.value(0), site.shape)
 
 
-def _first(site: Site, given: object, whole: torch.Tensor, axis: int) -> Dim:
+def _first(site: AtenSite, given: object, whole: torch.Tensor, axis: int) -> Dim:
     """Where a slice of a fake tensor begins, cut off as Python does: below 0 it counts from the end, and it stays
     within the extent. What holds of the sizes that torch saw holds of all that its graph is run on: it has guards."""
     if given is None or given == 0:
         return Dim.of(0)  # whatever the extent is, also one that depends on values
-    extent, last, start = dim_of(whole.shape[axis]), hinted(whole.shape[axis]), site.dim(given)
-    at = hinted(given.meta["val"] if isinstance(given, fx.Node) else given)
+    extent, last, start = dim_of(whole.shape[axis]), size_hint(whole.shape[axis]), site.dim(given)
+    at = size_hint(given.meta["val"] if isinstance(given, fx.Node) else given)
     if at < 0:
         start, at = extent + start, last + at
     return Dim.of(0) if at < 0 else extent if at > last else start
 
 
-def _slice(site: Site) -> Node:
+def _slice(site: AtenSite) -> Node:
     value = site.value(0)
-    axis = site.axis(site.given(1, "dim", 0), len(value.shape))
+    axis = site.axis(site.argument(1, "dim", 0), len(value.shape))
     step, index = int(site.number(4, "step", 1)), list(indices(len(value.shape)))
-    index[axis] = index[axis] * step + _first(site, site.given(2, "start"), site.given(0).meta["val"], axis)
-    return site.indexed(value, index)
+    index[axis] = index[axis] * step + _first(site, site.argument(2, "start"), site.argument(0).meta["val"], axis)
+    return site.view(value, index)
 
 
-def _select(site: Site) -> Node:
+def _select(site: AtenSite) -> Node:
     value = site.value(0)
-    axis = site.axis(site.given(1), len(value.shape))
-    place = site.dim(site.given(2))
+    axis = site.axis(site.argument(1), len(value.shape))
+    place = site.dim(site.argument(2))
     if place.constant is not None and place.constant < 0:
         place = value.shape[axis] + place
     return site.builder.pick(value, axis, place)
 
 
-def _flip(site: Site) -> Node:
+def _flip(site: AtenSite) -> Node:
     value = site.value(0)
-    axes = site.axes(site.given(1), len(value.shape)) if site.given(1) else ()
+    axes = site.axes(site.argument(1), len(value.shape)) if site.argument(1) else ()
     index = [value.shape[k] - 1 - dim if k in axes else dim for k, dim in enumerate(indices(len(value.shape)))]
-    return site.indexed(value, index)
+    return site.view(value, index)
 
 
-def _cut(site: Site, value: Node, axis: int, lengths: Sequence[Dim]) -> tuple[Node, ...]:
+def _cut(site: AtenSite, value: Node, axis: int, lengths: Sequence[Dim]) -> tuple[Node, ...]:
     """Pieces of a value, one after the other along an axis."""
     pieces, start = [], Dim.of(0)
     for length in lengths:
@@ -103,42 +103,42 @@ def _cut(site: Site, value: Node, axis: int, lengths: Sequence[Dim]) -> tuple[No
     return tuple(pieces)
 
 
-def _split(site: Site) -> tuple[Node, ...]:
+def _split(site: AtenSite) -> tuple[Node, ...]:
     value = site.value(0)
-    axis = site.axis(site.given(2, "dim", 0), len(value.shape))
+    axis = site.axis(site.argument(2, "dim", 0), len(value.shape))
     return _cut(site, value, axis, [shape_from(piece)[axis] for piece in site.meta])
 
 
-def _unbind(site: Site) -> tuple[Node, ...]:
+def _unbind(site: AtenSite) -> tuple[Node, ...]:
     value = site.value(0)
-    axis = site.axis(site.given(1, "dim", 0), len(value.shape))
+    axis = site.axis(site.argument(1, "dim", 0), len(value.shape))
     pieces = _cut(site, value, axis, [Dim.of(1)] * len(site.meta))
     return tuple(site.builder.drop_axes(piece, (axis,)) for piece in pieces)
 
 
-def _concatenate(site: Site) -> Node:
-    pieces = [site.operand(piece, site.dtype) for piece in site.given(0)]
+def _concatenate(site: AtenSite) -> Node:
+    pieces = [site.operand(piece, site.dtype) for piece in site.argument(0)]
     whole = [piece for piece in pieces if piece.shape != (Dim.of(0),)] or pieces  # torch skips empty vectors
-    return site.builder.concat(whole, site.axis(site.given(1, "dim", 0), len(whole[0].shape)))
+    return site.builder.concat(whole, site.axis(site.argument(1, "dim", 0), len(whole[0].shape)))
 
 
-def _stack(site: Site) -> Node:
-    pieces = [site.operand(piece, site.dtype) for piece in site.given(0)]
-    axis = site.axis(site.given(1, "dim", 0), len(pieces[0].shape) + 1)
+def _stack(site: AtenSite) -> Node:
+    pieces = [site.operand(piece, site.dtype) for piece in site.argument(0)]
+    axis = site.axis(site.argument(1, "dim", 0), len(pieces[0].shape) + 1)
     return site.builder.concat([site.builder.restore_axes(piece, (axis,)) for piece in pieces], axis)
 
 
-def _pad(site: Site) -> Node:
+def _pad(site: AtenSite) -> Node:
     """Constant padding: pairs of before and after, from the last axis on; a negative one cuts."""
-    value, pads = site.value(0), [site.dim(pad) for pad in site.given(1)]
+    value, pads = site.value(0), [site.dim(pad) for pad in site.argument(1)]
     filling = site.builder.constant(site.number(2, "value", 0), value.dtype)
     for at in range(len(pads) // 2):
         axis = len(value.shape) - 1 - at
-        value = _padded(site, value, axis, pads[2 * at], pads[2 * at + 1], filling)
+        value = _pad_axis(site, value, axis, pads[2 * at], pads[2 * at + 1], filling)
     return value
 
 
-def _padded(site: Site, value: Node, axis: int, before: Dim, after: Dim, filling: Node) -> Node:
+def _pad_axis(site: AtenSite, value: Node, axis: int, before: Dim, after: Dim, filling: Node) -> Node:
     for pad in (before, after):
         if pad.constant is None or pad.constant < 0:
             raise UnsupportedError(f"constant_pad_nd by {pad} is left to torch")
@@ -151,7 +151,7 @@ def _padded(site: Site, value: Node, axis: int, before: Dim, after: Dim, filling
     return site.builder.concat(pieces, axis) if len(pieces) > 1 else value
 
 
-def _put(site: Site, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
+def _put(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
     """A piece between what `whole` has before and after it along an axis."""
     end = start + piece.shape[axis]
     spans = ((Dim.of(0), start), (end, whole.shape[axis]))
@@ -161,51 +161,51 @@ def _put(site: Site, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
     return site.builder.concat(shown, axis) if len(shown) > 1 else shown[0]
 
 
-def _zeros(site: Site) -> Node:
+def _zeros(site: AtenSite) -> Node:
     return site.builder.full(0, site.dtype, site.shape)
 
 
-def _slice_backward(site: Site) -> Node:
+def _slice_backward(site: AtenSite) -> Node:
     """The gradient of a slice: it lies where the slice was, and 0 elsewhere."""
-    given, axis = site.value(0), site.axis(site.given(2), len(site.shape))
+    given, axis = site.value(0), site.axis(site.argument(2), len(site.shape))
     if int(site.number(5, "step", 1)) != 1:
         raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
-    return _put(site, given, axis, _first(site, site.given(3), site.meta, axis), _zeros(site))
+    return _put(site, given, axis, _first(site, site.argument(3), site.meta, axis), _zeros(site))
 
 
-def _select_backward(site: Site) -> Node:
-    axis = site.axis(site.given(2), len(site.shape))
+def _select_backward(site: AtenSite) -> Node:
+    axis = site.axis(site.argument(2), len(site.shape))
     piece = site.builder.restore_axes(site.value(0), (axis,))
-    return _put(site, piece, axis, _first(site, site.given(3), site.meta, axis), _zeros(site))
+    return _put(site, piece, axis, _first(site, site.argument(3), site.meta, axis), _zeros(site))
 
 
-def _slice_scatter(site: Site) -> Node:
-    whole, piece = site.value(0), site.operand(site.given(1), site.dtype)
-    axis = site.axis(site.given(2, "dim", 0), len(whole.shape))
+def _slice_scatter(site: AtenSite) -> Node:
+    whole, piece = site.value(0), site.operand(site.argument(1), site.dtype)
+    axis = site.axis(site.argument(2, "dim", 0), len(whole.shape))
     if int(site.number(5, "step", 1)) != 1:
         raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
-    return _put(site, piece, axis, _first(site, site.given(3, "start"), site.meta, axis), whole)
+    return _put(site, piece, axis, _first(site, site.argument(3, "start"), site.meta, axis), whole)
 
 
-def _select_scatter(site: Site) -> Node:
+def _select_scatter(site: AtenSite) -> Node:
     whole = site.value(0)
-    axis = site.axis(site.given(2), len(whole.shape))
-    piece = site.builder.restore_axes(site.operand(site.given(1), site.dtype), (axis,))
-    return _put(site, piece, axis, _first(site, site.given(3), site.meta, axis), whole)
+    axis = site.axis(site.argument(2), len(whole.shape))
+    piece = site.builder.restore_axes(site.operand(site.argument(1), site.dtype), (axis,))
+    return _put(site, piece, axis, _first(site, site.argument(3), site.meta, axis), whole)
 
 
-def _repeat(site: Site) -> Node:
+def _repeat(site: AtenSite) -> Node:
     """Copies side by side: an index modulo the extent."""
-    value, times = site.value(0), [site.dim(time) for time in site.given(1)]
+    value, times = site.value(0), [site.dim(time) for time in site.argument(1)]
     value = site.builder.restore_axes(value, range(len(times) - len(value.shape)))
     index = [
         Dim.of(0) if extent == Dim.of(1) else dim if time == Dim.of(1) else dim % extent
         for dim, extent, time in zip(indices(len(value.shape)), value.shape, times, strict=True)
     ]
-    return site.indexed(value, index)
+    return site.view(value, index)
 
 
-def _diagonal(site: Site) -> Node:
+def _diagonal(site: AtenSite) -> Node:
     value = site.value(0)
     rank = len(value.shape)
     offset = int(site.number(1, "offset", 0))
@@ -215,44 +215,44 @@ def _diagonal(site: Site) -> Node:
     along_it = Dim.of(f"#{rank - 2}")
     others = iter(indices(len(site.shape) - 1))
     places = {one: along_it + max(-offset, 0), two: along_it + max(offset, 0)}
-    return site.indexed(value, [places[k] if k in places else next(others) for k in range(rank)])
+    return site.view(value, [places[k] if k in places else next(others) for k in range(rank)])
 
 
-def _filled(position: int) -> Handler:
+def _full(position: int) -> Handler:
     """A value of one number everywhere."""
-    return lambda site: site.builder.expand(site.operand(site.given(position), site.dtype), site.shape)
+    return lambda site: site.builder.expand(site.operand(site.argument(position), site.dtype), site.shape)
 
 
 def _number(number: float) -> Handler:
     return lambda site: site.builder.full(number, site.dtype, site.shape)
 
 
-def _arange(site: Site) -> Node:
+def _arange(site: AtenSite) -> Node:
     """start + step i: of integers an index, of floats computed."""
     count = {"arange.default": 1, "arange.start": 2}.get(_name(site), 3)
-    given = [site.given(at) for at in range(count)]
-    start, step = (given[0] if count > 1 else 0), (site.given(2, "step", 1) if count > 2 else 1)
+    given = [site.argument(at) for at in range(count)]
+    start, step = (given[0] if count > 1 else 0), (site.argument(2, "step", 1) if count > 2 else 1)
     if all(isinstance(each, int) or not isinstance(each, float) for each in (start, step)):
         index = Dim.of("#0") * site.dim(step) + site.dim(start)
         return site.builder.cast(site.builder.iota(index, site.shape), site.dtype)
     places = site.builder.cast(site.builder.iota(Dim.of("#0"), site.shape), site.dtype)
     first, by = (site.operand(each, site.dtype) for each in (start, step))
-    return mapped(site, "add", first, mapped(site, "multiply", places, by))
+    return apply(site, "add", first, apply(site, "multiply", places, by))
 
 
-def _name(site: Site) -> str:
+def _name(site: AtenSite) -> str:
     return str(site.node.target).removeprefix("aten.")
 
 
 def _triangle(lower: bool) -> Handler:
     """What lies on one side of a diagonal; 0 elsewhere."""
 
-    def handle(site: Site) -> Node:
+    def handle(site: AtenSite) -> Node:
         value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
         rows, columns = Dim.of(f"#{len(value.shape) - 2}"), Dim.of(f"#{len(value.shape) - 1}")
         away = site.builder.iota(columns - rows, value.shape)
-        kept = mapped(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, _I64))
-        return mapped(site, "where", kept, value, site.builder.constant(0, value.dtype))
+        kept = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, _I64))
+        return apply(site, "where", kept, value, site.builder.constant(0, value.dtype))
 
     return handle
 
@@ -282,13 +282,13 @@ ATEN.update(
         "select_scatter.default": _select_scatter,
         "repeat.default": _repeat,
         "diagonal.default": _diagonal,
-        "full.default": _filled(1),
-        "full_like.default": _filled(1),
-        "scalar_tensor.default": _filled(0),
-        "fill.Scalar": _filled(1),
+        "full.default": _full(1),
+        "full_like.default": _full(1),
+        "scalar_tensor.default": _full(0),
+        "fill.Scalar": _full(1),
         **{f"{name}.default": _number(0) for name in ("zeros", "zeros_like", "new_zeros")},
         **{f"{name}.default": _number(1) for name in ("ones", "ones_like", "new_ones")},
-        "new_full.default": _filled(2),
+        "new_full.default": _full(2),
         **{f"arange.{kind}": _arange for kind in ("default", "start", "start_step")},
         "tril.default": _triangle(True),
         "triu.default": _triangle(False),

@@ -27,7 +27,7 @@ from noyau.text import printable
 from noyau.verify.inputs import Inputs, load_inputs, make_inputs
 
 if TYPE_CHECKING:
-    from noyau.frontends.onnx import Imported
+    from noyau.frontends.onnx import ImportedModel
 
 USUAL = 128  # what a size is where nobody says
 SMALL = 64  # the most that a size is where kernels are checked on made-up inputs
@@ -47,7 +47,7 @@ class ModelInputs:
 
 
 def model_inputs(
-    imported: Imported, graphs: Sequence[Graph], dims: Mapping[str, int], file: str | Path | None, seed: int
+    imported: ImportedModel, graphs: Sequence[Graph], dims: Mapping[str, int], file: str | Path | None, seed: int
 ) -> ModelInputs:
     """Arrays for the inputs of a model, from an .npz file or made up for the sizes `dims`, by the model's own names.
 
@@ -73,7 +73,7 @@ def model_inputs(
     return ModelInputs(small, large, True, missing)
 
 
-def sizes_for(imported: Imported, dims: Mapping[str, int]) -> dict[str, int]:
+def sizes_for(imported: ImportedModel, dims: Mapping[str, int]) -> dict[str, int]:
     """A number for each size that the inputs of a model have."""
     names = {original: name for name, original in imported.sizes.items()}
     sizes: dict[str, int] = {}
@@ -206,13 +206,13 @@ def _look(
 
 
 if TYPE_CHECKING:
-    from noyau.frontends.onnx import Imported
+    from noyau.frontends.onnx import ImportedModel
 
 Bound = tuple[Dim, Dim]  # the first is at most the second
 _MOST_MOVES = 64
 
 
-def fit_sizes(sizes: Mapping[str, int], imported: Imported, fixed: Collection[str] = ()) -> dict[str, int]:
+def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collection[str] = ()) -> dict[str, int]:
     """The sizes, of which those that are not fixed are moved until no view of the model reads beyond what it views and
     extents that must be equal are, as far as that can be."""
     found, bounds = (
@@ -231,7 +231,7 @@ def fit_sizes(sizes: Mapping[str, int], imported: Imported, fixed: Collection[st
     return found
 
 
-def _bounds(imported: Imported) -> Iterator[Bound]:
+def _bounds(imported: ImportedModel) -> Iterator[Bound]:
     for demand in chain.from_iterable(imported.demands.values()):
         yield demand.left, demand.right
         if demand.relation != "at most":

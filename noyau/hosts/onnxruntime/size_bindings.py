@@ -16,7 +16,7 @@ from noyau.text import printable
 from noyau.verify.inputs import Inputs, make_inputs
 
 if TYPE_CHECKING:
-    from noyau.frontends.onnx import Imported
+    from noyau.frontends.onnx import ImportedModel
 
 Sizes = Mapping[str, int]
 Dims = Mapping[str, int | Sequence[int]]
@@ -26,7 +26,7 @@ MOST_OPEN, MOST_ASKED = 6, 16
 MOST_BYTES = 1 << 30  # of the largest value: a model is not timed beyond it where nobody asked for that
 
 
-def bindings(imported: Imported, dims: Dims) -> list[dict[str, int]]:
+def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
     """Numbers for the sizes of a model, by the names that its graph has; all else is done with the first of them.
 
     Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
@@ -60,13 +60,13 @@ def vary(usual: Sizes, lead: Collection[str]) -> Iterator[dict[str, int]]:
         yield {**small, name: MANY if name in lead and len(usual) > 1 else LARGE}
 
 
-def leading(imported: Imported) -> set[str]:
+def leading(imported: ImportedModel) -> set[str]:
     """The sizes that an input of two axes or more begins with: how many of something there are."""
     given = (node for node in imported.graph.inputs if node.output not in imported.initializers)
     return {name for node in given if len(node.shape) > 1 for name in node.shape[0].names}
 
 
-def inputs_at(imported: Imported, sizes: Sizes, missing: Iterable[str], seed: int) -> Inputs:
+def inputs_at(imported: ImportedModel, sizes: Sizes, missing: Iterable[str], seed: int) -> Inputs:
     """Inputs that are made up for these sizes; `missing` are those that cannot be. InputError as `make_inputs`."""
     names = {*imported.initializers, *missing}
     return make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=names)
@@ -82,7 +82,7 @@ def largest_bytes(graph: Graph, sizes: Sizes) -> int:
     return max(found, default=0)
 
 
-def model_names(imported: Imported, sizes: Sizes) -> dict[str, int]:
+def model_names(imported: ImportedModel, sizes: Sizes) -> dict[str, int]:
     """The sizes by the model's own names."""
     return {imported.sizes.get(name, name): size for name, size in sizes.items()}
 
@@ -96,7 +96,7 @@ def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
     return (value,) if isinstance(value, int) else tuple(value)
 
 
-def _originals(imported: Imported) -> Iterator[tuple[str, str]]:
+def _originals(imported: ImportedModel) -> Iterator[tuple[str, str]]:
     """Each size of the graph, and what the model calls it."""
     for node in imported.graph.inputs:
         for dim in node.shape:

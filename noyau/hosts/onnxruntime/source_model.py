@@ -35,7 +35,7 @@ class SourceModel:
     name: str
     folder: Path
     model: onnx.ModelProto
-    imported: frontend.Imported
+    imported: frontend.ImportedModel
     written: Provenance | None = None
 
     @property
@@ -54,7 +54,7 @@ class SourceModel:
 
     def cut(self, within: Collection[int] | None = None) -> Partition:
         """Its groups, and why they end where they do; `within` has the positions of the only operators to be fused."""
-        wired = frontend.wired(self.model, self.imported)
+        wired = frontend.partition_model(self.model, self.imported)
         if within is None:
             return partition(wired)
         others = {place.position for place in wired.places} - set(within) - wired.arithmetic

@@ -34,7 +34,7 @@ from noyau.verify.values import MOVED_RUNS, Case, Trial, spell
 if TYPE_CHECKING:
     import onnx
 
-    from noyau.frontends.onnx import Imported
+    from noyau.frontends.onnx import ImportedModel
 
 Arrays = Mapping[str, np.ndarray]
 SCHEMA_VERSION = 1
@@ -207,13 +207,13 @@ def _require_same_inputs(one: Side, other: Side) -> None:
         )
 
 
-def _ends(imported: Imported) -> dict[str, str]:
+def _ends(imported: ImportedModel) -> dict[str, str]:
     nodes = [node for node in imported.graph.inputs if node.output not in imported.initializers]
     return {node.output: f"{node.dtype.value} of rank {len(node.shape)}" for node in nodes}
 
 
 def _feeds(
-    imported: Imported, dims: Dims, file: str | Path | None, seed: int
+    imported: ImportedModel, dims: Dims, file: str | Path | None, seed: int
 ) -> Iterator[tuple[Arrays, Mapping[str, int], tuple[str, ...]]]:
     """Inputs, their sizes, and where they come from: at each size that is asked for, else small ones and all at 1."""
     if file is not None:
@@ -228,7 +228,7 @@ def _feeds(
         yield made.arrays, sizes, made.notes
 
 
-def _small(imported: Imported) -> dict[str, int]:
+def _small(imported: ImportedModel) -> dict[str, int]:
     sizes: dict[str, int] = {}
     for node in imported.graph.inputs:
         if node.output not in imported.initializers:

@@ -11,8 +11,8 @@ from pathlib import Path as File
 
 import numpy as np
 
-from noyau.codegen.numpy.printer import Written, write
-from noyau.codegen.numpy.terms import Extents
+from noyau.codegen.numpy.printer import NumpyFunction, write
+from noyau.codegen.numpy.terms import SizeText
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.sites import DefUse, drop_unneeded
 from noyau.compiler.passes.normal_form import own_sizes
@@ -66,7 +66,7 @@ class Extraction:
         made = {file: text.encode("ascii"), file.with_suffix(".npz"): self.packed(written)}
         return made if reason else {**made, file.with_suffix(".c"): kernel.text.encode("ascii")}
 
-    def written(self, name: str) -> Written:
+    def written(self, name: str) -> NumpyFunction:
         """The reference. UnsupportedError where the path has no text, or no signature."""
         ends = self.path.ends.sources
         others = [node.output for node in self.graph.inputs if node.output not in ends]
@@ -77,9 +77,9 @@ class Extraction:
             raise UnsupportedError(f"the path has no signature as an op: {error}") from error
         return written
 
-    def signature(self, written: Written) -> str:
+    def signature(self, written: NumpyFunction) -> str:
         """`f32[batch, n], f32[n] -> f32[batch, n]`, in the names of the reference."""
-        extents = Extents(lambda name: written.sizes[name], set())
+        extents = SizeText(lambda name: written.sizes[name], set())
 
         def term(name: str) -> str:
             node = self.graph[name]
@@ -90,7 +90,7 @@ class Extraction:
             results = [f"{names}: {each}" for names, each in zip(outputs_of(written).values(), results, strict=True)]
         return f"{', '.join(map(term, written.inputs))} -> {', '.join(results)}"
 
-    def packed(self, written: Written) -> bytes:
+    def packed(self, written: NumpyFunction) -> bytes:
         """The arrays as an .npz file, under the names of the op's inputs."""
         made = io.BytesIO()
         with zipfile.ZipFile(made, "w") as archive:
@@ -99,7 +99,7 @@ class Extraction:
                     np.lib.format.write_array(member, np.ascontiguousarray(self.arrays[name]), allow_pickle=False)
         return made.getvalue()
 
-    def text(self, written: Written, file: File, unfused: str, launch: str = "") -> str:
+    def text(self, written: NumpyFunction, file: File, unfused: str, launch: str = "") -> str:
         """The Python file."""
         ends = self.path.ends
         short = [called for name, called in written.inputs.items() if self.graph[name].dtype is DType.BF16]
@@ -203,7 +203,7 @@ def require_room(file: File, *, force: bool) -> None:
 
 
 def wires_of(original: SourceModel) -> DefUse:
-    return DefUse(frontend.wired(original.model, original.imported))
+    return DefUse(frontend.partition_model(original.model, original.imported))
 
 
 def path_graph(wires: DefUse, path: Path) -> Graph:

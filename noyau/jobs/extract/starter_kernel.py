@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 from noyau.codegen.c import printer as c_printer
 from noyau.codegen.c.tables import TYPES
-from noyau.codegen.numpy.printer import Written
-from noyau.codegen.numpy.terms import Extents
+from noyau.codegen.numpy.printer import NumpyFunction
+from noyau.codegen.numpy.terms import SizeText
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
@@ -41,7 +41,7 @@ class Start:
     launch: str = ""
 
 
-def start_of(graph: Graph, written: Written) -> Start:
+def start_of(graph: Graph, written: NumpyFunction) -> Start:
     """The C text of a function `written.name` that computes the graph; what it is given is called as in `written`.
 
     UnsupportedError, with the reason, where the path does not become one kernel."""
@@ -55,7 +55,7 @@ def start_of(graph: Graph, written: Written) -> Start:
     return Start(f"{asked.sub('', text)}{function}\n", items or "")
 
 
-def _items(graph: Graph, kernel: Kernel, written: Written) -> str | None:
+def _items(graph: Graph, kernel: Kernel, written: NumpyFunction) -> str | None:
     """Extent of the pieces of the kernel, as `launch=` has it, "" where that is the first dim of the first output; None
     for a kernel of several launches, of a fixed number of items, or of one that needs more than arithmetic."""
     extent, names = extent_of(kernel.launches[0]), set[str]()
@@ -64,20 +64,20 @@ def _items(graph: Graph, kernel: Kernel, written: Written) -> str | None:
     first = graph[graph.outputs[0]].shape
     if first and first[0] == extent:
         return ""
-    text = Extents(lambda name: written.sizes[name], names).text(extent)
+    text = SizeText(lambda name: written.sizes[name], names).text(extent)
     if re.search(r"\b(max|min)\(", text):
         return None
     asked = ", ".join(sorted(written.sizes[name] for name in names))
     return f'"{text}"' if text.isidentifier() else f"lambda {asked}: {text}"
 
 
-def outputs_of(written: Written) -> dict[str, str]:
+def outputs_of(written: NumpyFunction) -> dict[str, str]:
     """Names that the op gives its results, by their names in the graph."""
     names = dict(written.outputs)
     return names if len(names) > 1 else dict.fromkeys(names, OUT)
 
 
-def _function(graph: Graph, kernel: Kernel, written: Written, *, in_pieces: bool) -> str:
+def _function(graph: Graph, kernel: Kernel, written: NumpyFunction, *, in_pieces: bool) -> str:
     """The function that runs each launch once, on all of its items, or the only one on some."""
     outputs = outputs_of(written)
     known = {**written.inputs, **outputs, **{name: f"&{names}" for name, names in written.named.items()}}
@@ -95,7 +95,7 @@ def _function(graph: Graph, kernel: Kernel, written: Written, *, in_pieces: bool
     return "\n".join([head, "{", *(f"    {line}" for line in body), "}"])
 
 
-def _body(kernel: Kernel, mapping: dict[str, str], written: Written, *, in_pieces: bool) -> list[str]:
+def _body(kernel: Kernel, mapping: dict[str, str], written: NumpyFunction, *, in_pieces: bool) -> list[str]:
     scratch = [f"scratch_{k}" for k in range(len(kernel.of(Role.SCRATCH)))]
     held = [_pointer(buffer, mapping) for buffer in (*kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT))]
     sizes = ", ".join(written.sizes[binding.size] for binding in kernel.binding) or "0"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from noyau import functions
-from noyau.codegen.numpy.printer import Written, friendly, head_text, write
+from noyau.codegen.numpy.printer import NumpyFunction, friendly, head_text, write
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.hosts.onnxruntime.source_model import open_model
@@ -28,7 +28,7 @@ GRAPHS = {name: graph for name, (graph, _) in {**GOLDEN, **MORE}.items()}
 SIZES = {"rows": 5, "n": 33, "s": 7, "b": 2, "m": 4, "words": 3, "a": 6, "c": 4, "heads": 2}
 
 
-def run(written: Written, arrays: Mapping[str, np.ndarray], *, wide: bool = False) -> tuple[np.ndarray, ...]:
+def run(written: NumpyFunction, arrays: Mapping[str, np.ndarray], *, wide: bool = False) -> tuple[np.ndarray, ...]:
     """The results of the text, executed as it stands."""
     scope = {"np": np, **{name: getattr(functions, name) for name in written.imports}}
     exec(compile(written.text, "path.py", "exec"), scope)
@@ -89,7 +89,7 @@ def test_the_text_is_that_committed(name, golden):
     golden(f"numpy/{name}.txt", source(write(GRAPHS[name], name)))
 
 
-def source(written: Written) -> str:
+def source(written: NumpyFunction) -> str:
     imports = [f"from noyau.functions import {', '.join(written.imports)}"] if written.imports else []
     numpy = ["import numpy as np"] if "np." in written.text else []
     return "\n\n".join([*numpy, *imports, f"\n{written.text}"]).lstrip()

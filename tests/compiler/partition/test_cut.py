@@ -11,7 +11,7 @@ import pytest
 
 from noyau.codegen.plan import Plan, plan
 from noyau.compiler.partition.cut import Partition, partition
-from noyau.frontends.onnx import Imported, import_model, read, wired
+from noyau.frontends.onnx import ImportedModel, import_model, partition_model, read
 from noyau.hosts.onnxruntime.install import put_back
 from noyau.ir.graph import Graph, Map, Reduce
 
@@ -21,11 +21,11 @@ MOST_LEFT = 42  # of the 125 float nodes of a model of two layers
 
 
 @cache
-def cut(exporter: str) -> tuple[onnx.ModelProto, Imported, Partition, Plan]:
+def cut(exporter: str) -> tuple[onnx.ModelProto, ImportedModel, Partition, Plan]:
     path = Path(str(files("noyau.jobs.demo.models") / f"llama_tiny_{exporter}.onnx"))
     model = read(path)
     imported = import_model(model, path.parent)
-    found = partition(wired(model, imported))
+    found = partition(partition_model(model, imported))
     return model, imported, found, plan(found.groups, [node.op_type for node in model.graph.node], "x86-64-v3")
 
 

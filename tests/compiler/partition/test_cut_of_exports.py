@@ -12,7 +12,7 @@ import pytest
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.cut import Group, partition
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
-from noyau.frontends.onnx import import_model, wired
+from noyau.frontends.onnx import import_model, partition_model
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loops import Role
@@ -101,7 +101,7 @@ SIZES = {"b": 2, "s": 3, "t": 5, "past": 4, "n": 2, "h": 3, "w": 2}
 
 def groups_of(text: str) -> tuple[Group, ...]:
     proto = model(text, 18, ', "com.microsoft" : 1')
-    return partition(wired(proto, import_model(proto))).groups
+    return partition(partition_model(proto, import_model(proto))).groups
 
 
 def arrays_for(group: Group) -> dict[str, np.ndarray]:

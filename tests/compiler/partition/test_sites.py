@@ -8,7 +8,7 @@ import pytest
 from noyau.compiler.partition.sites import DefUse, drop_unneeded, is_scalar
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx import wired
+from noyau.frontends.onnx import partition_model
 from noyau.ir.graph import Constant, Graph, Iota, constant
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.graph_verifier import check
@@ -18,7 +18,7 @@ from tests.nodes import F32, at, given, graph, value, view
 
 def wires(text: str) -> DefUse:
     made = Fusing(text)
-    return DefUse(wired(made.model, made.imported))
+    return DefUse(partition_model(made.model, made.imported))
 
 
 def extracted(text: str, *positions: int) -> Graph:

@@ -9,7 +9,7 @@ from noyau.compiler.partition.sites import DefUse
 from noyau.compiler.partition.structural_keys import StructuralKeys, with_names
 from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.passes.rewrite import nameless
-from noyau.frontends.onnx import wired
+from noyau.frontends.onnx import partition_model
 from noyau.ir.graph import Graph, Map
 from noyau.ir.graph_verifier import check
 from tests.compiler.passes.fusing import Fusing
@@ -22,7 +22,7 @@ TWICE = """(float[n, 4] x, float[n, 4] z) => (float[n, 4] y, float[n, 4] b)
 
 def likeness(text: str) -> StructuralKeys:
     made = Fusing(text)
-    return StructuralKeys(DefUse(wired(made.model, made.imported)))
+    return StructuralKeys(DefUse(partition_model(made.model, made.imported)))
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_names_that_passes_derived_follow_those_of_the_model():
 
 def test_a_deep_model_is_cut_as_without_looking_for_what_is_alike(monkeypatch):
     made = Fusing(llama(3))
-    model = wired(made.model, made.imported)
+    model = partition_model(made.model, made.imported)
     found = partition_cut.partition(model)
     monkeypatch.setattr(StructuralKeys, "key_of", lambda self, positions: None)
     slowly = partition_cut.partition(model)

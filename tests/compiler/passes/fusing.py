@@ -12,7 +12,7 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 
 from noyau.compiler.partition.cut import Group, Partition, partition
-from noyau.frontends.onnx import Imported, import_model, wired
+from noyau.frontends.onnx import ImportedModel, import_model, partition_model
 from noyau.ir.graph import Constant
 from noyau.ir.loop_interpreter import run
 
@@ -31,12 +31,12 @@ class Fusing:
         return onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {self.opset}]> g {self.text}')
 
     @cached_property
-    def imported(self) -> Imported:
+    def imported(self) -> ImportedModel:
         return import_model(self.model)
 
     @cached_property
     def partition(self) -> Partition:
-        return partition(wired(self.model, self.imported))
+        return partition(partition_model(self.model, self.imported))
 
     @property
     def positions(self) -> list[tuple[int, ...]]:

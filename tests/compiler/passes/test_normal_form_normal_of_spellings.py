@@ -13,7 +13,7 @@ import pytest
 
 from noyau.codegen.plan import plan
 from noyau.compiler.partition.cut import Group, partition
-from noyau.frontends.onnx import import_model, wired
+from noyau.frontends.onnx import import_model, partition_model
 from noyau.ir.graph_interpreter import evaluate
 
 NUMBERS = "<float e={0.1}, float one={1.0}, float two={2.0}, float half={0.5}, float mone={-1.0}, float mhalf={-0.5}, "
@@ -149,7 +149,7 @@ APART = {
 def cut(ends: str, body: str, opset: int = 18) -> tuple[str, Group]:
     """The digest of the one kernel that a model becomes, and its group."""
     model = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["" : {opset}]> g {ends} {NUMBERS} {{ {body} }}')
-    (group,) = partition(wired(model, import_model(model))).groups
+    (group,) = partition(partition_model(model, import_model(model))).groups
     (kernel,) = plan([group], [node.op_type for node in model.graph.node], "x86-64").kernels
     return kernel.operator.rsplit("_", 1)[1], group
 

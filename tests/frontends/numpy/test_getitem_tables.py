@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.numpy.getitem import Table, as_table
+from noyau.frontends.numpy.getitem import ConstantArray, as_table
 from noyau.ir.graph import Gather
 from tests.frontends.numpy.traces import agrees, traced_only, x
 
@@ -59,5 +59,5 @@ def test_other_classes_of_arrays_stay_as_they_are():
     masked = np.ma.masked_array([1, 2], [True, False])
     assert as_table(masked) is masked
     made = as_table(CODES)
-    assert isinstance(made, Table)
+    assert isinstance(made, ConstantArray)
     assert np.shares_memory(made, CODES)

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx.reference import ReferenceEvaluator
 
-from noyau.frontends.onnx import Imported, import_model
+from noyau.frontends.onnx import ImportedModel, import_model
 from noyau.ir.graph_interpreter import evaluate
 from noyau.ir.graph_verifier import check
 
@@ -19,14 +19,14 @@ def model(text: str, opset: int = 18, imports: str = "") -> onnx.ModelProto:
     return onnx.parser.parse_model(f"{header} g {text}")
 
 
-def imported(source: str | onnx.ModelProto, opset: int = 18, **options: Any) -> Imported:
+def imported(source: str | onnx.ModelProto, opset: int = 18, **options: Any) -> ImportedModel:
     """A model imported, its graph checked."""
     found = import_model(model(source, opset) if isinstance(source, str) else source, **options)
     check(found.graph)
     return found
 
 
-def results(found: Imported, feeds: dict[str, np.ndarray], *, wide: bool = False) -> list[np.ndarray]:
+def results(found: ImportedModel, feeds: dict[str, np.ndarray], *, wide: bool = False) -> list[np.ndarray]:
     """The outputs of an imported model; initializers are loaded."""
     loaded = {name: found.load_initializer(name) for name in found.initializers}
     made = evaluate(found.graph, {**loaded, **feeds}, wide=wide)
@@ -35,7 +35,7 @@ def results(found: Imported, feeds: dict[str, np.ndarray], *, wide: bool = False
 
 def agree(
     source: str | onnx.ModelProto, feeds: dict[str, np.ndarray], opset: int = 18, tolerance: float = 1e-6
-) -> Imported:
+) -> ImportedModel:
     """The import, whose graph has no boundary and gives what the reference evaluator gives."""
     proto = model(source, opset) if isinstance(source, str) else source
     found = imported(proto)

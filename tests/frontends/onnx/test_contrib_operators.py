@@ -8,7 +8,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from noyau.frontends.onnx import Imported
+from noyau.frontends.onnx import ImportedModel
 from noyau.ir.graph import Select
 from tests.frontends.onnx.models import imported, model, results
 
@@ -22,7 +22,7 @@ def proto_of(text: str) -> onnx.ModelProto:
     return model(text, 18, DOMAIN)
 
 
-def agree(text: str, feeds: dict[str, np.ndarray], tolerance: float) -> Imported:
+def agree(text: str, feeds: dict[str, np.ndarray], tolerance: float) -> ImportedModel:
     """The import, whose graph has no boundary and gives what onnxruntime gives."""
     proto = proto_of(text)
     options = onnxruntime.SessionOptions()

@@ -7,7 +7,7 @@ import pytest
 
 from noyau.compiler.lowering.size_guards import guards
 from noyau.errors import InputError
-from noyau.frontends.onnx.gathers import sliced
+from noyau.frontends.onnx.gathers import slice_bounds
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Iota, View
 from tests.frontends.onnx.models import agree, imported, results
@@ -21,7 +21,7 @@ def test_slices_clamp_as_numpy_does(step):
     for size in (0, 1, 2, 5):
         for start in BOUNDS:
             for end in BOUNDS:
-                first, length = sliced(Dim.of("n"), start, end, step)
+                first, length = slice_bounds(Dim.of("n"), start, end, step)
                 got = [first.evaluate({"n": size}) + step * k for k in range(length.evaluate({"n": size}))]
                 assert got == list(range(size))[slice(start, end, step)], (size, start, end, step)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.frontends.onnx import wired
+from noyau.frontends.onnx import partition_model
 from noyau.ir.dims import Dim
 from noyau.ir.sizes import Demand
 from tests.frontends.onnx.models import imported, model
@@ -11,7 +11,7 @@ from tests.small_models import with_branches, with_loop
 
 def model_of(source, opset=18):
     proto = model(source, opset) if isinstance(source, str) else source
-    return wired(proto, imported(proto))
+    return partition_model(proto, imported(proto))
 
 
 def test_each_node_is_a_place_with_what_it_reads_and_makes():

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from noyau.frontends.onnx.size_names import Sizes
+from noyau.frontends.onnx.size_names import SizeNames
 from noyau.ir.dims import Dim
 
 HOSTILE = [
@@ -30,32 +30,32 @@ HOSTILE = [
 
 
 def test_a_plain_name_is_kept():
-    assert Sizes().named("batch_size") == Dim.of("batch_size")
+    assert SizeNames().dim_of("batch_size") == Dim.of("batch_size")
 
 
 def test_equal_names_are_one_size_and_others_another():
-    sizes = Sizes()
-    assert sizes.named("a b") == sizes.named("a b")
-    assert [str(sizes.named(name)) for name in ("a b", "a-b", "a_b", "a*b")] == ["a_b", "a_b_2", "a_b_3", "a_b_4"]
+    sizes = SizeNames()
+    assert sizes.dim_of("a b") == sizes.dim_of("a b")
+    assert [str(sizes.dim_of(name)) for name in ("a b", "a-b", "a_b", "a*b")] == ["a_b", "a_b_2", "a_b_3", "a_b_4"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_any_name_becomes_an_identifier(name):
-    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", str(Sizes().named(name)))
+    assert re.fullmatch(r"[A-Za-z][A-Za-z0-9_]{0,63}", str(SizeNames().dim_of(name)))
 
 
 def test_what_the_model_calls_each_is_kept():
-    sizes = Sizes()
+    sizes = SizeNames()
     for name in HOSTILE:
-        sizes.named(name)
+        sizes.dim_of(name)
     assert sorted(sizes.originals.values()) == sorted(HOSTILE)
 
 
 def test_fresh_names_are_nobodys():
-    sizes = Sizes()
-    sizes.named("d1")
+    sizes = SizeNames()
+    sizes.dim_of("d1")
     assert [str(sizes.fresh()) for _ in range(3)] == ["d0", "d2", "d3"]
-    assert str(sizes.named("d0")) == "d0_2"
+    assert str(sizes.dim_of("d0")) == "d0_2"
     assert "d0" not in sizes.originals
 
 
@@ -68,15 +68,15 @@ def test_fresh_names_are_nobodys():
     ],
 )
 def test_a_formula_of_known_names_is_that_formula(text, meaning):
-    sizes = Sizes()
-    sizes.named("past"), sizes.named("sequence")
-    assert sizes.named(text) == meaning
+    sizes = SizeNames()
+    sizes.dim_of("past"), sizes.dim_of("sequence")
+    assert sizes.dim_of(text) == meaning
 
 
 @pytest.mark.parametrize("text", ["other + 1", "past ** 2", "past // 0", "past / 2", "f(past)", "-past", "past +"])
 def test_anything_else_is_a_name(text):
-    sizes = Sizes()
-    sizes.named("past")
-    size = sizes.named(text)
+    sizes = SizeNames()
+    sizes.dim_of("past")
+    size = sizes.dim_of(text)
     assert size.names == {str(size)}
     assert size != Dim.of("past")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.views import reshaped
+from noyau.frontends.onnx.views import reshape_target
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import View
 from tests.frontends.onnx.models import agree, imported
@@ -71,13 +71,13 @@ def test_a_reshape_keeps_the_prefix_it_can(batch):
     ],
 )
 def test_the_extent_that_is_left(target, result):
-    assert reshaped(shape_of(["b", "s", 12]), shape_of(target), keep_zero=False) == shape_of(result)
+    assert reshape_target(shape_of(["b", "s", 12]), shape_of(target), keep_zero=False) == shape_of(result)
 
 
 @pytest.mark.parametrize("target", [[-1, -1], [-2], [4, 5, 6, 0], [0, 0, 0, 0]])
 def test_shapes_that_are_none(target):
     with pytest.raises(UnsupportedError, match="Reshape"):
-        reshaped(shape_of(["b", "s", 12]), shape_of(target), keep_zero=False)
+        reshape_target(shape_of(["b", "s", 12]), shape_of(target), keep_zero=False)
 
 
 def test_what_cannot_be_is_a_boundary():

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from noyau.frontends.torch.importer import Imported, import_graph
+from noyau.frontends.torch.importer import ImportedGraph, import_graph
 from noyau.frontends.torch.sites import as_array
 from noyau.ir.graph_interpreter import evaluate
 
@@ -32,11 +32,11 @@ def graph_of(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dyna
     return program.run_decompositions().graph_module.graph
 
 
-def imported(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dynamic: bool = False) -> Imported:
+def imported(function: Callable[..., Any], args: Sequence[torch.Tensor], *, dynamic: bool = False) -> ImportedGraph:
     return import_graph(graph_of(function, args, dynamic=dynamic))
 
 
-def results(made: Imported, args: Sequence[torch.Tensor]) -> list[np.ndarray]:
+def results(made: ImportedGraph, args: Sequence[torch.Tensor]) -> list[np.ndarray]:
     """What an imported graph evaluates to."""
     graph = made.graph
     given = {node.output: as_array(arg) for node, arg in zip(graph.inputs, args, strict=True)}

@@ -6,21 +6,21 @@ torch = pytest.importorskip("torch")
 
 from noyau.dtypes import DType  # noqa: E402
 from noyau.errors import UnsupportedError  # noqa: E402
-from noyau.frontends.torch.sites import ATEN, Site, promoted  # noqa: E402
+from noyau.frontends.torch.sites import ATEN, AtenSite, promote  # noqa: E402
 from noyau.ir.builder import GraphBuilder  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 
 def site_of(function, *args):
     graph = graph_of(function, args)
-    return Site(GraphBuilder(), next(node for node in graph.nodes if node.op == "call_function"), {})
+    return AtenSite(GraphBuilder(), next(node for node in graph.nodes if node.op == "call_function"), {})
 
 
 def test_what_is_given_and_what_torch_knows_of_the_result():
     site = site_of(lambda x: torch.softmax(x, -1), torch.zeros(2, 3))
-    assert site.given(1) == -1
+    assert site.argument(1) == -1
     assert site.number(2, "half_to_float", None) is False
-    assert site.given(7, "other", 5) == 5
+    assert site.argument(7, "other", 5) == 5
     assert (site.dtype, [str(dim) for dim in site.shape]) == (DType.F32, ["2", "3"])
     assert site.axes(None, 3) == (0, 1, 2)
     assert site.axes([-1, 0], 3) == (0, 2)
@@ -35,9 +35,9 @@ def test_a_tensor_that_was_not_followed():
 
 def test_promotion_is_by_category():
     vector, scalar = torch.zeros(2, dtype=torch.float16), torch.zeros((), dtype=torch.float64)
-    assert promoted(vector, scalar) is DType.F16
-    assert promoted(vector, 2.5) is DType.F16
-    assert promoted(torch.zeros(2, dtype=torch.int8), 2.5) is DType.F32
+    assert promote(vector, scalar) is DType.F16
+    assert promote(vector, 2.5) is DType.F16
+    assert promote(torch.zeros(2, dtype=torch.int8), 2.5) is DType.F32
 
 
 def test_every_operator_is_named_with_its_overload():

@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
-from noyau.frontends.torch.dtypes import hinted
+from noyau.frontends.torch.dtypes import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.graph import Map, Node, Select, View
@@ -101,7 +101,7 @@ class Drawer:
     """Inputs of a group, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
     where these do not fit together."""
 
-    def __init__(self, group: Group, source: TracedGraph, device: torch.device, sized: Sized = hinted) -> None:
+    def __init__(self, group: Group, source: TracedGraph, device: torch.device, sized: Sized = size_hint) -> None:
         self.group, self.source, self.device, self.sized = group, source, device, sized
         self.maker = Maker(group.original, sizes_of(group, source, sized), np.random.default_rng(0), frozenset())
         self.reads = isolate(source, group)[1]
@@ -179,7 +179,7 @@ def other_sizes(source: TracedGraph) -> list[Sized]:
         fake = node.meta.get("val") if node.op == "placeholder" else None
         for size in (*fake.shape, *fake.stride()) if isinstance(fake, Tensor) else (fake,):
             if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                visited[size.node.expr] = hinted(size)
+                visited[size.node.expr] = size_hint(size)
     if not visited:
         return []
     halves, primes = set[int](), set[int]()

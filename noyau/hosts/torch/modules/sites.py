@@ -29,8 +29,8 @@ from noyau.compiler.partition.sites import DefUse, Positions
 from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import hinted
-from noyau.frontends.torch.importer import Imported, import_graph
+from noyau.frontends.torch.dtypes import size_hint
+from noyau.frontends.torch.importer import ImportedGraph, import_graph
 from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Graph, Input, Node, View
 from noyau.ir.sizes import bind
@@ -47,7 +47,7 @@ class TracedGraph:
     value, by its name."""
 
     program: fx.Graph
-    imported: Imported
+    imported: ImportedGraph
     model: Model
     nodes: tuple[fx.Node, ...]
     givers: Mapping[str, fx.Node]
@@ -176,11 +176,11 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
     UnsupportedError where its cells are not side by side."""
     if fake.is_contiguous():
         return None
-    order = sorted(range(fake.dim()), key=lambda axis: (-hinted(fake.stride(axis)), axis))
+    order = sorted(range(fake.dim()), key=lambda axis: (-size_hint(fake.stride(axis)), axis))
     expected = 1
     for axis in reversed(order):
-        extent = hinted(fake.shape[axis])
-        if extent > 1 and hinted(fake.stride(axis)) != expected:
+        extent = size_hint(fake.shape[axis])
+        if extent > 1 and size_hint(fake.stride(axis)) != expected:
             raise UnsupportedError("the cells of a value are not side by side in torch's memory")
         expected *= extent
     return order
@@ -238,7 +238,7 @@ def _is_place(node: fx.Node) -> bool:
     return node.op in ("call_function", "output") and node.target is not operator.getitem
 
 
-def _read(node: fx.Node, imported: Imported) -> list[str]:
+def _read(node: fx.Node, imported: ImportedGraph) -> list[str]:
     """The values that a node reads; a size that another node makes is one."""
     results: list[str] = []
     for each in node.all_input_nodes:
@@ -246,7 +246,7 @@ def _read(node: fx.Node, imported: Imported) -> list[str]:
     return results
 
 
-def _made(node: fx.Node, imported: Imported) -> tuple[str, ...]:
+def _made(node: fx.Node, imported: ImportedGraph) -> tuple[str, ...]:
     if node.op == "output":
         return ()
     return imported.results.get(node.name, (node.name,) if is_size(node) else ())
@@ -291,19 +291,19 @@ def draw(node: fx.Node) -> Any:
     """A value for a node that no group tells the use of: numbers at random, zeros for integers; a size as it was."""
     fake = node.meta["val"]
     if not isinstance(fake, torch.Tensor):
-        return hinted(fake)
-    shape, strides = [hinted(extent) for extent in fake.shape], [hinted(stride) for stride in fake.stride()]
+        return size_hint(fake)
+    shape, strides = [size_hint(extent) for extent in fake.shape], [size_hint(stride) for stride in fake.stride()]
     made = torch.empty_strided(shape, strides, dtype=fake.dtype)
     return made.normal_() if fake.dtype.is_floating_point else made.zero_()
 
 
-def sizes_of(group: Group, source: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+def sizes_of(group: Group, source: TracedGraph, sized: Callable[[Any], int] = size_hint) -> dict[str, int]:
     """The sizes of a group as torch saw them when it traced, or as `sized` has them. InputError where they do not fit
     together."""
     return sizes_in(group.original, source, sized)
 
 
-def sizes_in(graph: Graph, source: TracedGraph, sized: Callable[[Any], int] = hinted) -> dict[str, int]:
+def sizes_in(graph: Graph, source: TracedGraph, sized: Callable[[Any], int] = size_hint) -> dict[str, int]:
     """The sizes of a graph over values of torch's, as `sizes_of` has them."""
     inputs = [node for node in graph.inputs if node.output in source.givers]
     shapes = [[sized(extent) for extent in source.givers[node.output].meta["val"].shape] for node in inputs]

@@ -12,7 +12,7 @@ import torch
 
 from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.input_layouts import Layout
-from noyau.frontends.torch.dtypes import hinted
+from noyau.frontends.torch.dtypes import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.torch.candidates import input_names
@@ -45,7 +45,7 @@ def first_call(kernel: Planned, source: TracedGraph) -> FirstCall:
     """The first call of a kernel of a graph."""
     group = kernel.groups[0]
     fakes = [source.givers[name].meta["val"] for name in input_names(group)]
-    forms = [(tuple(map(hinted, fake.shape)), tuple(map(hinted, fake.stride())), fake.dtype) for fake in fakes]
+    forms = [(tuple(map(size_hint, fake.shape)), tuple(map(size_hint, fake.stride())), fake.dtype) for fake in fakes]
     return FirstCall(kernel, layouts_of(group, source), tuple(forms))
 
 

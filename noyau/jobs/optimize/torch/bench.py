@@ -14,7 +14,7 @@ from torch import fx
 from noyau.compiler.partition.costs import Traffic, traffic
 from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import CheckError, InputError, NoyauError
-from noyau.frontends.torch.dtypes import hinted
+from noyau.frontends.torch.dtypes import size_hint
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, sizes_in, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
@@ -118,5 +118,5 @@ def lay_out(tensor: torch.Tensor, giver: fx.Node) -> torch.Tensor:
     fake = giver.meta["val"]
     if fake.is_contiguous():
         return tensor
-    strides = [hinted(stride) for stride in fake.stride()]
+    strides = [size_hint(stride) for stride in fake.stride()]
     return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)
