@@ -116,8 +116,8 @@ def reduce_term(kind: Reduce, operand: NumpyTerm, source: Node, node: Node, *, k
     return NumpyTerm(f"{operand.within(ATOM)}.{name}({where}{keep}{extra})", ATOM, shape)
 
 
-def _shape_after_reduce(kind: Reduce, source: Node, node: Node, kept: bool) -> Shape:
-    if not kept:
+def _shape_after_reduce(kind: Reduce, source: Node, node: Node, keep: bool) -> Shape:
+    if not keep:
         return node.shape
     return tuple(ONE if axis in kind.axes else dim for axis, dim in enumerate(source.shape))
 

@@ -124,10 +124,10 @@ class _Printer:
         return NumpyFunction(self.name, text, self.inputs, outputs, self.sizes, self.constants, self.named, imports)
 
     def live_values(self) -> set[str]:
-        found = set(self.graph.outputs)
+        live = set(self.graph.outputs)
         for node in reversed(self.graph.nodes):
-            found |= set(node.inputs) if node.output in found else set()
-        return found
+            live |= set(node.inputs) if node.output in live else set()
+        return live
 
     def size_lines(self) -> Iterator[str]:
         """Where each size that the text names comes from."""
@@ -202,8 +202,8 @@ class _Printer:
             case Map(function):
                 return map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
             case Reduce():
-                kept = self.is_kept(node, len(sources[0].shape))
-                return reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, kept=kept)
+                keep = self.is_kept(node, len(sources[0].shape))
+                return reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, kept=keep)
             case Scan():
                 return scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
             case View(index):
@@ -269,11 +269,11 @@ class _Printer:
         if not any(name.startswith("#") for name in index.names):
             return self.extents.term(index, node.dtype)
         if len(node.shape) == 1 and index == Dim.of(index_name(0)):
-            counted = NumpyTerm(f"np.arange({self.extents.text(node.shape[0])})", ATOM, node.shape)
+            counter = NumpyTerm(f"np.arange({self.extents.text(node.shape[0])})", ATOM, node.shape)
         else:
             shape = read_shape([index], node.shape)
-            counted = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
-        return cast_term(counted, DType.I64, node.dtype)
+            counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
+        return cast_term(counter, DType.I64, node.dtype)
 
     def is_kept(self, node: Node, rank: int) -> bool:
         """Whether all that read a reduction put its axes back, so that it may keep them."""
@@ -299,14 +299,14 @@ class _Printer:
         table, _, updates = (self.whole(name) for name in node.inputs)
         operands = [self.whole(name) for name in node.inputs]
         shape = self.graph[node.inputs[2]].shape
-        made = self.assign(node, NumpyTerm(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
+        copy = self.assign(node, NumpyTerm(f"{table.within(ATOM)}.copy()", ATOM, node.shape))
         cells = cell_texts(kind.index, shape, operands, self.extents, self.grid)
         if kind.monoid is None:
-            self.lines.append(f"{made.text}[{', '.join(cells)}] = {updates.text}")
+            self.lines.append(f"{copy.text}[{', '.join(cells)}] = {updates.text}")
         else:
             where = f"({', '.join(cells)}{',' if len(cells) == 1 else ''})"
-            self.lines.append(f"np.{MONOIDS[kind.monoid].function}.at({made.text}, {where}, {updates.text})")
-        return made
+            self.lines.append(f"np.{MONOIDS[kind.monoid].function}.at({copy.text}, {where}, {updates.text})")
+        return copy
 
 
 def friendly(name: str) -> str:

@@ -103,14 +103,14 @@ def step_of(dim: Dim, shape: Shape) -> AxisStep | None:
     return AxisStep(axes[0], start, factor)
 
 
-def _plain(found: Sequence[AxisStep | None], operand: NumpyTerm, source: Node, rank: int) -> list[AxisStep] | None:
+def _plain(candidates: Sequence[AxisStep | None], operand: NumpyTerm, source: Node, rank: int) -> list[AxisStep] | None:
     """The steps along the operand's own axes, where slices can take them; where it broadcasts all cells are alike."""
-    steps = [step for step in found if step is not None]
+    steps = [step for step in candidates if step is not None]
     missing = len(source.shape) - len(operand.shape)
     outs = [step.out for step in steps[missing:] if step.out is not None]
-    if len(steps) < len(found) or len(set(outs)) < len(outs):
+    if len(steps) < len(candidates) or len(set(outs)) < len(outs):
         return None
-    made, grows = [], len({*outs}) < rank
+    usable, grows = [], len({*outs}) < rank
     for step, dim, there in zip(steps[missing:], source.shape[missing:], operand.shape, strict=True):
         at, alike = step.start.constant, dim != there
         if alike and there != ONE:
@@ -119,8 +119,8 @@ def _plain(found: Sequence[AxisStep | None], operand: NumpyTerm, source: Node, r
         risky = grows or (at is not None and at < 0)
         if step.out is None and not alike and risky and not is_within(step.start, dim):
             return None
-        made.append(AxisStep(step.out, ZERO) if alike else step)
-    return made
+        usable.append(AxisStep(step.out, ZERO) if alike else step)
+    return usable
 
 
 def _slice_term(
@@ -164,31 +164,31 @@ def _with_new_axes(pairs: Sequence[tuple[AxisStep, str]], shape: Shape, rank: in
     """The subscripts of the operand's axes, and a new axis for each of the result that none of them is. One of extent 1
     that goes where a new one comes, stays."""
     waiting = list(zip(pairs, shape if len(shape) == len(pairs) else [ZERO] * len(pairs), strict=True))
-    kept, placed = {step.out for step, _ in pairs}, list[str]()
+    outs, texts = {step.out for step, _ in pairs}, list[str]()
     for axis in range(rank):
-        while axis in kept and waiting[0][0][0].out is None:
-            placed.append(waiting.pop(0)[0][1])
-        if axis in kept:
-            placed.append(waiting.pop(0)[0][1])
+        while axis in outs and waiting[0][0][0].out is None:
+            texts.append(waiting.pop(0)[0][1])
+        if axis in outs:
+            texts.append(waiting.pop(0)[0][1])
         elif waiting and waiting[0][0][0].out is None and waiting[0][1] == ONE:
             waiting.pop(0)
-            placed.append(":")
+            texts.append(":")
         else:
-            placed.append("None")
-    return [*placed, *(cell for (_, cell), _ in waiting)]
+            texts.append("None")
+    return [*texts, *(cell for (_, cell), _ in waiting)]
 
 
 def _subscript(text: str, cells: Sequence[str]) -> str:
     """The text with these subscripts, but for whole axes at the end; three dots stand for many at the front."""
-    kept = list(cells)
-    while kept and kept[-1] == ":":
-        kept.pop()
-    if not kept:
+    texts = list(cells)
+    while texts and texts[-1] == ":":
+        texts.pop()
+    if not texts:
         return text
     front = next(at for at, cell in enumerate(cells) if cell != ":")
-    if front > 1 and len(kept) == len(cells):
-        kept = ["...", *kept[front:]]
-    return f"{text}[{', '.join(kept)}]"
+    if front > 1 and len(texts) == len(cells):
+        texts = ["...", *texts[front:]]
+    return f"{text}[{', '.join(texts)}]"
 
 
 def is_reshape(index: Shape, source: Shape, target: Shape) -> bool:

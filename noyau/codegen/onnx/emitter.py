@@ -108,22 +108,22 @@ class NodeWriter:
         if term.dtype is dtype:
             return term
         if dtype.is_float8 or term.dtype.is_float8:
-            told = f"a cast from {term.dtype.value} to {dtype.value}"
-            raise UnsupportedError(f"{told} does not go into ONNX, where it saturates; cast outside of the op")
+            what = f"a cast from {term.dtype.value} to {dtype.value}"
+            raise UnsupportedError(f"{what} does not go into ONNX, where it saturates; cast outside of the op")
         if term.name in self.numbers:
             with np.errstate(all="ignore"):
                 return replace(term, name=self.constant(self.numbers[term.name].astype(dtype.numpy)), dtype=dtype)
-        made = self.emit("Cast", term.name, to=dtype.onnx)
-        return OnnxTerm(made, dtype, term.shape)
+        name = self.emit("Cast", term.name, to=dtype.onnx)
+        return OnnxTerm(name, dtype, term.shape)
 
 
 class SizeWriter:
     """Sizes as values, int64 of one cell, calculated from the shapes of values where they are needed: of `told`, which
     bear the names `called`."""
 
-    def __init__(self, writer: NodeWriter, told: Sequence[Node], called: Mapping[str, str]) -> None:
-        self.writer, self.told, self.called = writer, told, called
-        self.bindings: dict[str, Binding] = {b.size: b for b in plan([node.shape for node in told])}
+    def __init__(self, writer: NodeWriter, nodes: Sequence[Node], names: Mapping[str, str]) -> None:
+        self.writer, self.told, self.called = writer, nodes, names
+        self.bindings: dict[str, Binding] = {b.size: b for b in plan([node.shape for node in nodes])}
         self.known: dict[Dim, str] = {}
         self.ranges: dict[tuple[Dim, int, int], str] = {}
 

@@ -47,18 +47,18 @@ def _widen(writer: NodeWriter, operand: OnnxTerm) -> OnnxTerm:
 
 
 def _reduce(writer: NodeWriter, operator: str, term: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
-    made = writer.emit(operator, term.name, writer.constant(np.array(axes, np.int64)), keepdims=int(keep))
-    kept = tuple(ONE if axis in axes else dim for axis, dim in enumerate(term.shape) if keep or axis not in axes)
-    return replace(term, name=made, shape=kept)
+    name = writer.emit(operator, term.name, writer.constant(np.array(axes, np.int64)), keepdims=int(keep))
+    shape = tuple(ONE if axis in axes else dim for axis, dim in enumerate(term.shape) if keep or axis not in axes)
+    return replace(term, name=name, shape=shape)
 
 
 def _plain_reduce(writer: NodeWriter, kind: Reduce, term: OnnxTerm, *, keep: bool) -> OnnxTerm:
     """A plain reduction; onnxruntime's largest and least lose NaN, so that is asked for apart."""
-    made = _reduce(writer, MONOIDS[kind.monoid].onnx, term, kind.axes, keep=keep)
+    reduced = _reduce(writer, MONOIDS[kind.monoid].onnx, term, kind.axes, keep=keep)
     if not term.dtype.is_float or kind.monoid in ("sum", "prod"):
-        return made
-    seen = _any_true(writer, CellWriter(writer)("IsNaN", term), kind.axes, keep=keep)
-    return CellWriter(writer).where(seen, writer.number(np.nan, term.dtype), made)
+        return reduced
+    has_nan = _any_true(writer, CellWriter(writer)("IsNaN", term), kind.axes, keep=keep)
+    return CellWriter(writer).where(has_nan, writer.number(np.nan, term.dtype), reduced)
 
 
 def _any_true(writer: NodeWriter, truths: OnnxTerm, axes: Sequence[int], *, keep: bool = False) -> OnnxTerm:
@@ -74,16 +74,16 @@ def _arg_reduce(kind: Reduce, term: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:
     """The place of the first of the largest, or of the first NaN; several axes become one."""
     writer, cells = sizes.writer, CellWriter(sizes.writer)
     flat, axis = _merge_axes(kind.axes, term, sizes)
-    kept = flat.shape[:axis] + flat.shape[axis + 1 :]
+    shape = flat.shape[:axis] + flat.shape[axis + 1 :]
 
     def place(operator: str, term: OnnxTerm) -> OnnxTerm:
-        return OnnxTerm(writer.emit(operator, term.name, axis=axis, keepdims=0), DType.I64, kept)
+        return OnnxTerm(writer.emit(operator, term.name, axis=axis, keepdims=0), DType.I64, shape)
 
-    made = place(MONOIDS[kind.monoid].onnx, flat)
+    place_ = place(MONOIDS[kind.monoid].onnx, flat)
     if not term.dtype.is_float:
-        return made
+        return place_
     odd = cells("IsNaN", flat)
-    return cells.where(_any_true(writer, odd, [axis]), place("ArgMax", writer.cast(odd, DType.I32)), made)
+    return cells.where(_any_true(writer, odd, [axis]), place("ArgMax", writer.cast(odd, DType.I32)), place_)
 
 
 def _merge_axes(axes: Sequence[int], term: OnnxTerm, sizes: SizeWriter) -> tuple[OnnxTerm, int]:
@@ -102,12 +102,12 @@ def _logsumexp(writer: NodeWriter, term: OnnxTerm, axes: Sequence[int], *, keep:
     cells = CellWriter(writer)
     top = _reduce(writer, "ReduceMax", term, axes, keep=True)
     top = cells.where(cells("IsInf", top), writer.number(0, term.dtype), top)
-    made = cells(
+    total = cells(
         "Add", cells("Log", _reduce(writer, "ReduceSum", cells("Exp", cells("Sub", term, top)), axes, keep=True)), top
     )
-    left = tuple(dim for axis, dim in enumerate(made.shape) if axis not in axes)
+    left = tuple(dim for axis, dim in enumerate(total.shape) if axis not in axes)
     squeezed = writer.constant(np.array(axes, np.int64))
-    return made if keep else replace(made, name=writer.emit("Squeeze", made.name, squeezed), shape=left)
+    return total if keep else replace(total, name=writer.emit("Squeeze", total.name, squeezed), shape=left)
 
 
 def _variance(term: OnnxTerm, axes: Sequence[int], sizes: SizeWriter, *, keep: bool) -> OnnxTerm:
@@ -130,8 +130,8 @@ def scan_term(kind: Scan, operand: OnnxTerm, dtype: DType, writer: NodeWriter) -
         raise UnsupportedError(f"the running {kind.monoid} has no ONNX operator in onnxruntime")
     wide = _widen(writer, operand)
     flags = {"exclusive": int(kind.exclusive), "reverse": int(kind.reverse)}
-    made = writer.emit(_RUNNING[kind.monoid], wide.name, writer.constant(np.int64(kind.axis)), **flags)
-    return writer.cast(replace(wide, name=made), dtype)
+    name = writer.emit(_RUNNING[kind.monoid], wide.name, writer.constant(np.int64(kind.axis)), **flags)
+    return writer.cast(replace(wide, name=name), dtype)
 
 
 def contract_term(
@@ -140,14 +140,14 @@ def contract_term(
     """An einsum of two values; MatMul where it is one, once their axes are in order."""
     if dtype is DType.BOOL:
         raise UnsupportedError(f"the product {equation} of bool has no ONNX operator")
-    given, _, result = equation.replace(" ", "").partition("->")
-    first, second = given.split(",")
+    inputs, _, result = equation.replace(" ", "").partition("->")
+    first, second = inputs.split(",")
     ordered, wide = _in_order(first, second, result), [_widen(writer, term) for term in operands]
     names = [_transpose(writer, *each) for each in zip(wide, (first, second), ordered, strict=True)]
     equation = f"{','.join(ordered)}->{result}"
     is_product = _is_product(*ordered, result)
-    made = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
-    return writer.cast(OnnxTerm(made, wide[0].dtype, shape), dtype)
+    name = writer.emit("MatMul", *names) if is_product else writer.emit("Einsum", *names, equation=equation)
+    return writer.cast(OnnxTerm(name, wide[0].dtype, shape), dtype)
 
 
 def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
@@ -160,8 +160,8 @@ def _in_order(first: str, second: str, result: str) -> tuple[str, str]:
     return f"{stack}{rows}{summed}", f"{stack}{summed}{columns}"
 
 
-def _transpose(writer: NodeWriter, term: OnnxTerm, axes: str, wanted: str) -> str:
-    return term.name if axes == wanted else writer.emit("Transpose", term.name, perm=[axes.index(a) for a in wanted])
+def _transpose(writer: NodeWriter, term: OnnxTerm, axes: str, target: str) -> str:
+    return term.name if axes == target else writer.emit("Transpose", term.name, perm=[axes.index(a) for a in target])
 
 
 def _is_product(first: str, second: str, result: str) -> bool:

@@ -29,9 +29,9 @@ class CellWriter:
     writer: NodeWriter
 
     def __call__(self, operator: str, *terms: OnnxTerm, **attributes: int | str) -> OnnxTerm:
-        made = self.writer.emit(operator, *(term.name for term in terms), **attributes)
+        name = self.writer.emit(operator, *(term.name for term in terms), **attributes)
         dtype = DType.BOOL if operator in _BOOLEAN else terms[-1].dtype
-        return OnnxTerm(made, dtype, broadcast([term.shape for term in terms]))
+        return OnnxTerm(name, dtype, broadcast([term.shape for term in terms]))
 
     def number(self, value: float, like: OnnxTerm) -> OnnxTerm:
         return self.writer.number(value, like.dtype)
@@ -175,15 +175,15 @@ def _power(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
         return cells("Pow", a, b)
     exponent = cells.writer.known(b.name)
     if exponent is None or not 0 <= exponent <= _LARGEST_POWER:
-        told = "Pow goes through floats"
+        what = "Pow goes through floats"
         raise UnsupportedError(
-            f"a power of integers has no ONNX operator that keeps its bits ({told}): fix the exponent"
+            f"a power of integers has no ONNX operator that keeps its bits ({what}): fix the exponent"
         )
-    made = cells.number(1, a)
+    power = cells.number(1, a)
     for bit in f"{int(exponent):b}":
-        made = cells("Mul", made, made) if made.shape or bit == "0" else made
-        made = cells("Mul", made, a) if bit == "1" else made
-    return made
+        power = cells("Mul", power, power) if power.shape or bit == "0" else power
+        power = cells("Mul", power, a) if bit == "1" else power
+    return power
 
 
 def _exp2(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
@@ -329,11 +329,11 @@ def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dty
         raise UnsupportedError(f"{function} of f64 has no kernel in onnxruntime: calculate it in f32")
     if source is DType.U64 and has(function, Fact.ZERO_DIVISOR):
         raise UnsupportedError(f"{function} of u64 has no kernel in onnxruntime: calculate it in i64")
-    given = [writer.cast(term, COMPUTED.get(source, source)) for term in operands]
+    arguments = [writer.cast(term, COMPUTED.get(source, source)) for term in operands]
     turned = source is DType.U64 and has(function, Fact.ORDERED)
     spelling = _OF_NO_SIGN.get(function, SPELLINGS[function]) if source.kind == "uint" else SPELLINGS[function]
-    made = spelling(cells, *(_flip_sign_bit(cells, term) if turned else term for term in given))
-    back = _flip_sign_bit(cells, made) if turned and made.dtype is not DType.BOOL else made
+    value = spelling(cells, *(_flip_sign_bit(cells, term) if turned else term for term in arguments))
+    back = _flip_sign_bit(cells, value) if turned and value.dtype is not DType.BOOL else value
     return writer.cast(back, dtype)
 
 
@@ -354,8 +354,8 @@ def _where(cells: CellWriter, condition: OnnxTerm, yes: OnnxTerm, no: OnnxTerm) 
     if dtype is DType.BOOL:
         return cells("Or", cells("And", condition, yes), cells("And", cells("Not", condition), no))
     wide = COMPUTED.get(dtype, dtype)
-    given = [cells.writer.cast(term, wide) for term in (yes, no)]
-    return cells.writer.cast(cells.where(condition, *given), dtype)
+    branches = [cells.writer.cast(term, wide) for term in (yes, no)]
+    return cells.writer.cast(cells.where(condition, *branches), dtype)
 
 
 def _shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -> OnnxTerm:
@@ -363,16 +363,16 @@ def _shift(cells: CellWriter, function: str, value: OnnxTerm, count: OnnxTerm) -
     dtype, long = value.dtype, value.dtype.bytes == 8
     bare = DType.U64 if long else DType.U32
     if function == "shift_left":
-        made = cells("BitShift", *(cells.writer.cast(term, bare) for term in (value, count)), direction="LEFT")
-        return cells.writer.cast(made, dtype)
-    given, turns = value, None
+        shifted = cells("BitShift", *(cells.writer.cast(term, bare) for term in (value, count)), direction="LEFT")
+        return cells.writer.cast(shifted, dtype)
+    unsigned, turns = value, None
     if dtype.kind == "int":
         signed = cells.writer.cast(value, DType.I64 if long else DType.I32)
         turns = cells.where(
             cells("Less", signed, cells.number(0, signed)), cells.number(-1, signed), cells.number(0, signed)
         )
-        given = cells("BitwiseXor", signed, turns)
-    made = cells("BitShift", *(cells.writer.cast(term, bare) for term in (given, count)), direction="RIGHT")
+        unsigned = cells("BitwiseXor", signed, turns)
+    shifted = cells("BitShift", *(cells.writer.cast(term, bare) for term in (unsigned, count)), direction="RIGHT")
     if turns is not None:
-        made = cells("BitwiseXor", cells.writer.cast(made, turns.dtype), turns)
-    return cells.writer.cast(made, dtype)
+        shifted = cells("BitwiseXor", cells.writer.cast(shifted, turns.dtype), turns)
+    return cells.writer.cast(shifted, dtype)

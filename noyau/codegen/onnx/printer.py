@@ -37,14 +37,14 @@ from noyau.ir.graph import (
 from noyau.ir.sizes import Demand
 
 
-def spell(graph: Graph, writer: NodeWriter, called: Mapping[str, str], measured: Iterable[Node] = ()) -> range:
+def spell(graph: Graph, writer: NodeWriter, names: Mapping[str, str], measured: Iterable[Node] = ()) -> range:
     """Write the nodes that compute the outputs of a graph; the result are their positions. `called`: the names in the
     model of its inputs and outputs, and of those `measured`, inputs of the whole model that tell sizes too.
 
     UnsupportedError, with the name of what it is, where something has no ONNX operator."""
     start = len(writer.nodes)
     writer.made.clear()  # what is spelled apart shares no nodes
-    _Speller(graph, writer, called, tuple(measured)).write()
+    _Speller(graph, writer, names, tuple(measured)).write()
     return range(start, len(writer.nodes))
 
 
@@ -72,22 +72,22 @@ class _Speller:
         for node in self.graph.nodes:
             if node.output in needed and node.output not in self.terms:
                 self.writer.stem = identifier(node.output)
-                made = self.told(node)
-                self.terms[node.output] = self.demanded(made) if node is guarded else made
+                value = self.told(node)
+                self.terms[node.output] = self.demanded(value) if node is guarded else value
         for name in self.graph.outputs:
             self.finish(name)
 
     def needed(self) -> set[str]:
-        found = set(self.graph.outputs)
+        live = set(self.graph.outputs)
         for node in reversed(self.graph.nodes):
-            found |= set(node.inputs) if node.output in found else set()
-        return found
+            live |= set(node.inputs) if node.output in live else set()
+        return live
 
     def least(self, needed: Collection[str]) -> Node | None:
         """The computed value of the fewest axes: what is asked of the sizes is asked there, for it costs a pass."""
         able = (Map, Reduce, Scan, Select, Gather, Scatter, Contract)
-        made = [node for node in self.graph.nodes if node.output in needed]
-        computed = [node for node in made if isinstance(node.kind, able)] or made[-1:]
+        nodes = [node for node in self.graph.nodes if node.output in needed]
+        computed = [node for node in nodes if isinstance(node.kind, able)] or nodes[-1:]
         return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
 
     def told(self, node: Node) -> OnnxTerm:
@@ -100,14 +100,14 @@ class _Speller:
     def finish(self, name: str) -> None:
         """An output, whole, under its name."""
         self.writer.stem = identifier(name)
-        made = whole(self.terms[name], self.graph[name].shape, self.sizes)
+        value = whole(self.terms[name], self.graph[name].shape, self.sizes)
         target = self.called[name]
-        if made.name == target:
+        if value.name == target:
             return
-        if made.name in self.given or not self.writer.rename(made.name, target):
-            self.writer.nodes.append(onnx.helper.make_node("Identity", [made.name], [target]))
+        if value.name in self.given or not self.writer.rename(value.name, target):
+            self.writer.nodes.append(onnx.helper.make_node("Identity", [value.name], [target]))
         self.given.add(target)
-        self.terms = {key: replace(t, name=target) if t.name == made.name else t for key, t in self.terms.items()}
+        self.terms = {key: replace(t, name=target) if t.name == value.name else t for key, t in self.terms.items()}
 
     def whole(self, name: str) -> OnnxTerm:
         return whole(self.terms[name], self.graph[name].shape, self.sizes)

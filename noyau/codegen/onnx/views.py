@@ -23,9 +23,9 @@ def whole(term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
     if term.shape == shape:
         return term
     writer = sizes.writer
-    given = writer.cast(term, DType.F32) if term.dtype is DType.BF16 else term  # Expand has no bfloat16
-    made = replace(given, name=writer.emit("Expand", given.name, sizes.shape(shape)), shape=shape)
-    return writer.cast(made, term.dtype)
+    plain = writer.cast(term, DType.F32) if term.dtype is DType.BF16 else term  # Expand has no bfloat16
+    value = replace(plain, name=writer.emit("Expand", plain.name, sizes.shape(shape)), shape=shape)
+    return writer.cast(value, term.dtype)
 
 
 def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
@@ -93,12 +93,12 @@ def _cut(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWri
             starts, ends = [*starts, start], [*ends, Dim.of(_LAST) if reaches else stop]
             axes, strides = [*axes, axis], [*strides, stride]
     if axes:
-        given = [
+        texts = [
             sizes.shape(starts),
             sizes.shape(ends),
             *(writer.constant(np.array(x, np.int64)) for x in (axes, strides)),
         ]
-        name = writer.emit("Slice", name, *given)
+        name = writer.emit("Slice", name, *texts)
     if turned:
         ends_ = [[-1] * len(turned), [-_LAST] * len(turned), turned, [-1] * len(turned)]
         name = writer.emit("Slice", name, *(writer.constant(np.array(x, np.int64)) for x in ends_))
@@ -175,10 +175,10 @@ def _cells(
     for entry in index:
         if isinstance(entry, Lookup):
             looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, shape, sizes)
-            found = _inside(looked, sizes)
+            places = _inside(looked, sizes)
         else:
-            found = sizes.indexed(entry, shape)
-        columns.append(unsqueeze(writer, whole(found, shape, sizes).name, [len(shape)]))
+            places = sizes.indexed(entry, shape)
+        columns.append(unsqueeze(writer, whole(places, shape, sizes).name, [len(shape)]))
     return writer.emit("Concat", *columns, axis=len(shape)) if len(columns) > 1 else columns[0]
 
 
@@ -194,9 +194,9 @@ def scatter_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Nod
         assert isinstance(entry, Lookup)
         looked = view_term(entry.at, operands[entry.input], sources[entry.input].shape, updates.shape, sizes)
         ids = whole(_inside(looked, sizes), updates.shape, sizes)
-        made = writer.emit("ScatterElements", table.name, ids.name, updates.name, axis=places[0])
+        name = writer.emit("ScatterElements", table.name, ids.name, updates.name, axis=places[0])
     else:
         cells = _cells(index, updates.shape, operands, sources, sizes)
         merge = {} if node.kind.monoid is None else {"reduction": _MERGES[node.kind.monoid]}
-        made = writer.emit("ScatterND", table.name, cells, updates.name, **merge)
-    return replace(table, name=made, shape=node.shape)
+        name = writer.emit("ScatterND", table.name, cells, updates.name, **merge)
+    return replace(table, name=name, shape=node.shape)

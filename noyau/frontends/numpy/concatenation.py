@@ -37,15 +37,17 @@ def _weakly(value: Any) -> Any:
             return value
 
 
-def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **said: Any) -> TracedArray:
+def concatenate(
+    arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: Any = None, **options: Any
+) -> TracedArray:
     """Arrays side by side along an axis; numbers of Python among them are arrays of their own dtype."""
-    refuse("concatenate", {**{k: v for k, v in said.items() if k != "casting"}, "out": out})
+    refuse("concatenate", {**{k: v for k, v in options.items() if k != "casting"}, "out": out})
     tape = tape_of(arrays)
-    given = [as_traced(tape, each) for each in arrays]
-    wanted = common_dtype(given) if dtype is None else dtype_from(dtype)
+    arrays_ = [as_traced(tape, each) for each in arrays]
+    target = common_dtype(arrays_) if dtype is None else dtype_from(dtype)
     if axis is None:
-        given, axis = [call("ravel", each) for each in given], 0
-    pieces = [tape.cast(each.node, wanted) for each in given]
+        arrays_, axis = [call("ravel", each) for each in arrays_], 0
+    pieces = [tape.cast(each.node, target) for each in arrays_]
     if len({len(piece.shape) for piece in pieces}) != 1 or not pieces[0].shape:
         raise UnsupportedError("np.concatenate takes arrays of one rank, and not of none")
     return TracedArray(tape, _concat(pieces, axis_of(axis, len(pieces[0].shape)), tape))
@@ -54,28 +56,28 @@ def concatenate(arrays: Sequence[Any], axis: Any = 0, out: Any = None, dtype: An
 def _concat(pieces: Sequence[Node], axis: int, tape: Any) -> Node:
     """Pieces side by side, without those that are empty."""
     some = [piece for piece in pieces if piece.shape[axis] != Dim.of(0)]
-    made: Node = tape.concat(some or pieces[:1], axis)
-    return made
+    joined_node: Node = tape.concat(some or pieces[:1], axis)
+    return joined_node
 
 
-def stack(arrays: Sequence[Any], axis: int = 0, **said: Any) -> TracedArray:
+def stack(arrays: Sequence[Any], axis: int = 0, **options: Any) -> TracedArray:
     """Arrays of one shape side by side along a new axis."""
     tape = tape_of(arrays)
-    given = [as_traced(tape, each) for each in arrays]
-    shape = tape.broadcast([each.node.shape for each in given])
-    if any(each.ndim != len(shape) for each in given):
+    pieces = [as_traced(tape, each) for each in arrays]
+    shape = tape.broadcast([each.node.shape for each in pieces])
+    if any(each.ndim != len(shape) for each in pieces):
         raise UnsupportedError("np.stack takes arrays of one shape")
-    alike = [TracedArray(tape, tape.assume_shape(each.node, shape)) for each in given]
-    return concatenate([call("expand_dims", each, axis) for each in alike], axis=axis, **said)
+    alike = [TracedArray(tape, tape.assume_shape(each.node, shape)) for each in pieces]
+    return concatenate([call("expand_dims", each, axis) for each in alike], axis=axis, **options)
 
 
-def _vstack(tup: Sequence[Any], **said: Any) -> TracedArray:
-    return concatenate(_at_least("atleast_2d", tup), axis=0, **said)
+def _vstack(tup: Sequence[Any], **options: Any) -> TracedArray:
+    return concatenate(_at_least("atleast_2d", tup), axis=0, **options)
 
 
-def _hstack(tup: Sequence[Any], **said: Any) -> TracedArray:
+def _hstack(tup: Sequence[Any], **options: Any) -> TracedArray:
     arrays = _at_least("atleast_1d", tup)
-    return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, **said)
+    return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, **options)
 
 
 def _dstack(tup: Sequence[Any]) -> TracedArray:
@@ -84,8 +86,8 @@ def _dstack(tup: Sequence[Any]) -> TracedArray:
 
 def _column_stack(tup: Sequence[Any]) -> TracedArray:
     tape = tape_of(tup)
-    given = [as_traced(tape, each) for each in tup]
-    return concatenate([call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in given], axis=1)
+    columns = [as_traced(tape, each) for each in tup]
+    return concatenate([call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in columns], axis=1)
 
 
 def _at_least(name: str, arrays: Sequence[Any]) -> list[TracedArray]:
@@ -157,12 +159,12 @@ def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
 def _resize(a: Any, new_shape: Any) -> Any:
     """np.resize: the cells in C order, again and again."""
     flat = call("ravel", array_of(a))
-    wanted = new_shape if isinstance(new_shape, tuple | list) else (new_shape,)
+    dims = new_shape if isinstance(new_shape, tuple | list) else (new_shape,)
     if not flat.tape.at_most(1, flat.node.shape[0], usual=True):
-        return call("zeros_like", flat, shape=tuple(wanted))
-    total = product(map(dim_of, wanted))
-    made = TracedArray(flat.tape, flat.tape.view(flat.node, (total,), [indices(1)[0] % flat.node.shape[0]]))
-    return call("copy", call("reshape", made, wanted))
+        return call("zeros_like", flat, shape=tuple(dims))
+    total = product(map(dim_of, dims))
+    resized = TracedArray(flat.tape, flat.tape.view(flat.node, (total,), [indices(1)[0] % flat.node.shape[0]]))
+    return call("copy", call("reshape", resized, dims))
 
 
 def _insert(arr: Any, obj: Any, values: Any, axis: Any = None) -> Any:
@@ -183,7 +185,7 @@ def _delete(arr: Any, obj: Any, axis: Any = None) -> Any:
     return concatenate(_around(a, obj, axis, "delete", 1), axis=axis)
 
 
-def _around(a: TracedArray, place: Any, axis: int, name: str, gone: int) -> list[TracedArray]:
+def _around(a: TracedArray, place: Any, axis: int, name: str, dropped: int) -> list[TracedArray]:
     """What lies before a place of an axis, and behind it."""
     if isinstance(place, bool) or not isinstance(place, int | np.integer | Size):
         raise UnsupportedError(f"np.{name} is traced for one place; use np.concatenate")
@@ -191,9 +193,9 @@ def _around(a: TracedArray, place: Any, axis: int, name: str, gone: int) -> list
     at = dim_of(place)
     at = at if a.tape.at_most(0, at, usual=True) else at + extent
     a.tape.demand_at_most(0, at)
-    a.tape.demand_at_most(at + gone, extent)
+    a.tape.demand_at_most(at + dropped, extent)
     start = as_size(a.tape, at)
-    return [a[(*lead, slice(None, start))], a[(*lead, slice(start + gone, None))]]
+    return [a[(*lead, slice(None, start))], a[(*lead, slice(start + dropped, None))]]
 
 
 def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
@@ -227,12 +229,12 @@ def _roll_axis(a: TracedArray, by: Any, axis: int) -> Any:
     return concatenate([a[(*lead, slice(cut, None))], a[(*lead, slice(None, cut))]], axis=axis)
 
 
-def _pad(array: Any, pad_width: Any, mode: Any = "constant", **said: Any) -> Any:
+def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
     """np.pad: constant, edge, wrap, reflect and symmetric by one extent at most."""
     a = array_of(array)
-    values = said.pop("constant_values", 0)
-    if not isinstance(mode, str) or mode not in _PADS or said:
-        raise UnsupportedError(f"np.pad is traced with mode= one of {', '.join(_PADS)}, without {', '.join(said)}")
+    values = options.pop("constant_values", 0)
+    if not isinstance(mode, str) or mode not in _PADS or options:
+        raise UnsupportedError(f"np.pad is traced with mode= one of {', '.join(_PADS)}, without {', '.join(options)}")
     for axis, (width, value) in enumerate(zip(_pairs(pad_width, a.ndim), _pairs(values, a.ndim), strict=True)):
         before, after = _PADS[mode](a, axis, width, value)
         pieces = [piece for piece in (before, a, after) if piece is not None]
@@ -240,19 +242,19 @@ def _pad(array: Any, pad_width: Any, mode: Any = "constant", **said: Any) -> Any
     return call("copy", a)
 
 
-def _pairs(given: Any, rank: int) -> list[tuple[Any, Any]]:
+def _pairs(widths: Any, rank: int) -> list[tuple[Any, Any]]:
     """One number, a pair, or a pair for each axis, as a pair for each axis."""
-    if isinstance(given, np.ndarray):
-        given = given.tolist()
-    if isinstance(given, dict):
-        return [(0, 0) if k not in given else _pairs(given[k], 1)[0] for k in range(rank)]
-    if not isinstance(given, tuple | list):
-        return [(given, given)] * rank
-    rows = [each if isinstance(each, tuple | list) else None for each in given]
+    if isinstance(widths, np.ndarray):
+        widths = widths.tolist()
+    if isinstance(widths, dict):
+        return [(0, 0) if k not in widths else _pairs(widths[k], 1)[0] for k in range(rank)]
+    if not isinstance(widths, tuple | list):
+        return [(widths, widths)] * rank
+    rows = [each if isinstance(each, tuple | list) else None for each in widths]
     if None not in rows:
         pairs = [tuple(row) * (3 - len(row)) for row in rows if row is not None]
         return [(p[0], p[1]) for p in (pairs * rank if len(pairs) == 1 else pairs)]
-    return [(given[0], given[-1])] * rank
+    return [(widths[0], widths[-1])] * rank
 
 
 def _constant_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
@@ -271,8 +273,8 @@ def _edge_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, A
     if width != (0, 0):
         a.tape.demand_at_most(1, a.node.shape[axis])
     ends = a[(*lead, slice(None, 1))], a[(*lead, slice(-1, None))]
-    made = [None if w == 0 else _repeat(end, w, axis) for end, w in zip(ends, width, strict=True)]
-    return made[0], made[1]
+    pads = [None if w == 0 else _repeat(end, w, axis) for end, w in zip(ends, width, strict=True)]
+    return pads[0], pads[1]
 
 
 def _mirror(skip: int) -> Any:
@@ -292,10 +294,10 @@ def _statistic_pad(name: str) -> Any:
     """Pads with a mean or an extreme of the axis."""
 
     def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
-        found = call(name, a, axis, keepdims=True)
-        found = found if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](found)
-        made = [None if w == 0 else _repeat(found.astype(a.dtype), w, axis) for w in width]
-        return made[0], made[1]
+        statistic = call(name, a, axis, keepdims=True)
+        statistic = statistic if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](statistic)
+        pads = [None if w == 0 else _repeat(statistic.astype(a.dtype), w, axis) for w in width]
+        return pads[0], pads[1]
 
     return pad
 
@@ -325,12 +327,12 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
     axis = axis_of(axis, a.ndim)
     ends = [None if not is_given(each) else _end_piece(a, each, axis) for each in (prepend, append)]
     pieces = [each for each in (ends[0], a, ends[1]) if each is not None]
-    made: Any = concatenate(pieces, axis=axis) if len(pieces) > 1 else a
+    result: Any = concatenate(pieces, axis=axis) if len(pieces) > 1 else a
     lead = (slice(None),) * axis
     for _ in range(n):
-        function = np.not_equal if made.dtype == bool else np.subtract
-        made = function(made[(*lead, slice(1, None))], made[(*lead, slice(None, -1))])
-    return made
+        function = np.not_equal if result.dtype == bool else np.subtract
+        result = function(result[(*lead, slice(1, None))], result[(*lead, slice(None, -1))])
+    return result
 
 
 def _end_piece(a: TracedArray, value: Any, axis: int) -> TracedArray:

@@ -26,19 +26,19 @@ def _dims(shape: Any) -> Shape:
     return tuple(map(dim_of, shape_given((shape,))))
 
 
-def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **said: Any) -> TracedArray:
+def full(tape: Tape, shape: Any, fill_value: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:
     """np.full: cells of one value, or of one that is broadcast."""
     value = as_traced(tape, fill_value, None if dtype is None else dtype_from(dtype))
-    made = TracedArray(tape, tape.expand(value.node, _dims(shape)))
-    made.lies(order)
-    return made
+    result = TracedArray(tape, tape.expand(value.node, _dims(shape)))
+    result.lies(order)
+    return result
 
 
-def zeros(tape: Tape, shape: Any, dtype: Any = float, order: Any = "C", **said: Any) -> TracedArray:
+def zeros(tape: Tape, shape: Any, dtype: Any = float, order: Any = "C", **options: Any) -> TracedArray:
     return full(tape, shape, 0, float if dtype is None else dtype, order)
 
 
-def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **said: Any) -> TracedArray:
+def ones(tape: Tape, shape: Any, dtype: Any = None, order: Any = "C", **options: Any) -> TracedArray:
     return full(tape, shape, 1, float if dtype is None else dtype, order)
 
 
@@ -47,11 +47,11 @@ def index_array(tape: Tape, index: Dim, shape: Shape, dtype: Any = np.int64) -> 
     return TracedArray(tape, tape.cast(tape.iota(index, shape), dtype_from(dtype)))
 
 
-def arange(tape: Tape, *ends: Any, dtype: Any = None, **said: Any) -> Any:
+def arange(tape: Tape, *ends: Any, dtype: Any = None, **options: Any) -> Any:
     """np.arange of integers and sizes."""
-    given = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
-    given = {"start": 0, "step": 1, **given, **{key: value for key, value in said.items() if key in _ENDS}}
-    start, stop, step = given["start"], given["stop"], given["step"]
+    bounds = dict(zip(("start", "stop", "step") if len(ends) > 1 else ("stop",), ends, strict=False))
+    bounds = {"start": 0, "step": 1, **bounds, **{key: value for key, value in options.items() if key in _ENDS}}
+    start, stop, step = bounds["start"], bounds["stop"], bounds["step"]
     step = tape.settle(step.dim) if isinstance(step, Size) else step
     if not isinstance(step, int | np.integer) or step == 0 or not all(map(_is_end, (start, stop))):
         raise UnsupportedError("np.arange of sizes is traced with whole ends and a whole step that is known")
@@ -79,24 +79,24 @@ def linspace(
     divisor = Number(tape, tape.size(parts, DType.I64), parts.names)
     step = (last - first) / divisor if some else (last - first) * np.nan
     at = index_array(tape, Dim.of("#0"), (count, *[Dim.of(1)] * max(first.ndim, last.ndim)), np.float64)
-    made: Any = at * step + first if some else at * 0.0 + first
+    points: Any = at * step + first if some else at * 0.0 + first
     if endpoint and some:
-        made = where(at == divisor, last, made)
-    made = made if dtype is None else (np.floor(made) if np.dtype(dtype).kind in "iu" else made).astype(dtype)
-    return (made, step) if retstep else made
+        points = where(at == divisor, last, points)
+    points = points if dtype is None else (np.floor(points) if np.dtype(dtype).kind in "iu" else points).astype(dtype)
+    return (points, step) if retstep else points
 
 
-def eye(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
+def eye(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **options: Any) -> Any:
     shape = _dims((N, N if M is None else M))
     at = index_array(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
     return (at == k).astype(dtype)
 
 
-def identity(tape: Tape, n: Any, dtype: Any = float, **said: Any) -> Any:
+def identity(tape: Tape, n: Any, dtype: Any = float, **options: Any) -> Any:
     return eye(tape, n, dtype=float if dtype is None else dtype)
 
 
-def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **said: Any) -> Any:
+def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **options: Any) -> Any:
     shape = _dims((N, N if M is None else M))
     at = index_array(tape, Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
     return (at <= k).astype(dtype)
@@ -105,27 +105,27 @@ def tri(tape: Tape, N: Any, M: Any = None, k: Any = 0, dtype: Any = float, **sai
 def indices(tape: Tape, dimensions: Any, dtype: Any = int, sparse: bool = False) -> Any:
     """np.indices: the index along each axis, of the whole shape or of that axis alone."""
     shape = _dims(tuple(dimensions))
-    made = []
+    grids = []
     for axis in range(len(shape)):
         own = tuple(dim if k == axis else Dim.of(1) for k, dim in enumerate(shape)) if sparse else shape
-        made.append(index_array(tape, Dim.of(index_name(axis)), own, dtype))
-    return tuple(made) if sparse else call("stack", made)
+        grids.append(index_array(tape, Dim.of(index_name(axis)), own, dtype))
+    return tuple(grids) if sparse else call("stack", grids)
 
 
-def fromfunction(tape: Tape, function: Callable[..., Any], shape: Any, *, dtype: Any = float, **said: Any) -> Any:
-    return function(*indices(tape, shape, dtype), **said)
+def fromfunction(tape: Tape, function: Callable[..., Any], shape: Any, *, dtype: Any = float, **options: Any) -> Any:
+    return function(*indices(tape, shape, dtype), **options)
 
 
-def array(tape: Tape, value: Any, *args: Any, **said: Any) -> Any:
+def array(tape: Tape, value: Any, *args: Any, **options: Any) -> Any:
     """np.array of lists with traced numbers in them."""
-    return call("array", value if isinstance(value, TracedArray) else as_traced(tape, value), *args, **said)
+    return call("array", value if isinstance(value, TracedArray) else as_traced(tape, value), *args, **options)
 
 
-def prod(tape: Tape, a: Any, *args: Any, **said: Any) -> Any:
+def prod(tape: Tape, a: Any, *args: Any, **options: Any) -> Any:
     """np.prod of a shape is a size; of anything else, an array."""
-    if isinstance(a, tuple | list) and not args and not said and all(map(_is_end, a)):
+    if isinstance(a, tuple | list) and not args and not options and all(map(_is_end, a)):
         return as_size(tape, product(map(dim_of, a)), strong=True)
-    return call("prod", a, *args, **said)
+    return call("prod", a, *args, **options)
 
 
 ALWAYS: dict[str, Make] = {"zeros": zeros, "ones": ones, "empty": zeros, "full": full}  # they may be written

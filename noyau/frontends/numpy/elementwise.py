@@ -58,18 +58,18 @@ def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise"
     return _select([a == k for k in range(count)], list(choices))
 
 
-def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **said: Any) -> Any:
-    low = said.pop("min", None) if not is_given(a_min) else a_min
-    high = said.pop("max", None) if not is_given(a_max) else a_max
-    dtype = {key: said.pop(key) for key in ("dtype",) if said.get(key) is not None}
-    refuse("clip", said)
+def _clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, **options: Any) -> Any:
+    low = options.pop("min", None) if not is_given(a_min) else a_min
+    high = options.pop("max", None) if not is_given(a_max) else a_max
+    dtype = {key: options.pop(key) for key in ("dtype",) if options.get(key) is not None}
+    refuse("clip", options)
     a = as_traced(tape_of([a, low, high]), a)  # a Python number is an array of its own dtype here
     low, high = (None if beyond(a.tape, end, a.node.dtype) == side else end for end, side in ((low, -1), (high, 1)))
     if not (is_given(low) or is_given(high)):
         return UFUNCS["positive"](a, out=out, **dtype)
-    made = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
-    made = made if not is_given(high) else UFUNCS["minimum"](made, high, **dtype)
-    return UFUNCS["positive"](made, out=out) if out is not None else TracedArray(a.tape, made.node)
+    clipped = a if not is_given(low) else UFUNCS["maximum"](a, low, **dtype)
+    clipped = clipped if not is_given(high) else UFUNCS["minimum"](clipped, high, **dtype)
+    return UFUNCS["positive"](clipped, out=out) if out is not None else TracedArray(a.tape, clipped.node)
 
 
 def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
@@ -92,46 +92,46 @@ def _fix(x: Any, out: Any = None) -> Any:
     return UFUNCS["trunc"](array_of(x), out=out)
 
 
-def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **said: Any) -> TracedArray:
+def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **options: Any) -> TracedArray:
     x = array_of(x)
-    wanted = dtype_from(dtype)
-    if not np.can_cast(x.dtype, wanted.numpy, casting):
-        raise UnsupportedError(f"a cast of {x.dtype} to {wanted.numpy} is not {casting!r}; NumPy refuses it too")
-    if said.get("copy") is False and wanted is x.node.dtype:
+    target = dtype_from(dtype)
+    if not np.can_cast(x.dtype, target.numpy, casting):
+        raise UnsupportedError(f"a cast of {x.dtype} to {target.numpy} is not {casting!r}; NumPy refuses it too")
+    if options.get("copy") is False and target is x.node.dtype:
         return _in_order(x, order)
-    return _new(x, x.tape.cast(x.node, wanted), order)
+    return _new(x, x.tape.cast(x.node, target), order)
 
 
-def _copy(a: Any, order: Any = "K", **said: Any) -> TracedArray:
+def _copy(a: Any, order: Any = "K", **options: Any) -> TracedArray:
     a = array_of(a)
     return _new(a, a.node, order)
 
 
 def _new(a: TracedArray, node: Node, order: Any) -> TracedArray:
     """An array that is new, whose cells lie in an order, or as those of another array."""
-    made = TracedArray(a.tape, node)
-    made.lies(order, like=[] if order == "F" else [a])
-    return made
+    array = TracedArray(a.tape, node)
+    array.lies(order, like=[] if order == "F" else [a])
+    return array
 
 
 _NEVER = np.lib.NumpyVersion(np.__version__) >= "2.0.0b1"  # before, copy=False was a copy where one is needed
 
 
-def _as_array(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **said: Any) -> Any:
+def _as_array(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **options: Any) -> Any:
     """np.asarray: the array itself where its dtype and its order are as wanted."""
     return _array(a, dtype, copy=copy, order=order)
 
 
-def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **said: Any) -> Any:
+def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndmin: int = 0, **options: Any) -> Any:
     a = array_of(a)
-    wanted = a.dtype if dtype is None else dtype
-    if copy is False and _NEVER and np.dtype(wanted) != a.dtype:
+    target = a.dtype if dtype is None else dtype
+    if copy is False and _NEVER and np.dtype(target) != a.dtype:
         raise UnsupportedError("np.array with copy=False makes no array of another dtype; NumPy refuses it too")
-    made = _astype(a, wanted, order, copy=copy is True)
-    return made[(None,) * max(ndmin - made.ndim, 0) + (Ellipsis,)] if ndmin else made
+    array = _astype(a, target, order, copy=copy is True)
+    return array[(None,) * max(ndmin - array.ndim, 0) + (Ellipsis,)] if ndmin else array
 
 
-def _as_contiguous(a: Any, dtype: Any = None, **said: Any) -> TracedArray:
+def _as_contiguous(a: Any, dtype: Any = None, **options: Any) -> TracedArray:
     return _in_order(call("atleast_1d", _as_array(a, dtype)), "C")
 
 
@@ -141,12 +141,12 @@ def _in_order(a: TracedArray, order: Any) -> TracedArray:
     gaps = a.gaps() if order == "C" or a.ndim < 2 else None
     if order not in ("C", "F") or gaps == []:
         return a
-    made = TracedArray(a.tape, a.node)
+    array = TracedArray(a.tape, a.node)
     if gaps is None:
-        made.look_at(a, "in_order")
+        array.look_at(a, "in_order")
     elif not _has_several(a, gaps):
         return a
-    return made
+    return array
 
 
 def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
@@ -163,16 +163,16 @@ def _has_several(a: TracedArray, gaps: Sequence[tuple[Dim, Dim]]) -> bool:
 def _like(name: str, value: Any) -> Callable[..., Any]:
     """zeros_like and its kin: `value` None is the first argument after the array."""
 
-    def filled(a: Any, *given: Any, dtype: Any = None, shape: Any = None, **said: Any) -> TracedArray:
-        refuse(name, {key: v for key, v in said.items() if key not in ("device", "fill_value")})
-        a, rest = array_of(a), list(given)
-        number = value if value is not None else said["fill_value"] if "fill_value" in said else rest.pop(0)
+    def filled(a: Any, *leading: Any, dtype: Any = None, shape: Any = None, **options: Any) -> TracedArray:
+        refuse(name, {key: v for key, v in options.items() if key not in ("device", "fill_value")})
+        a, rest = array_of(a), list(leading)
+        number = value if value is not None else options["fill_value"] if "fill_value" in options else rest.pop(0)
         dtype = rest[0] if rest else dtype
-        wanted = a.node.dtype if dtype is None else dtype_from(dtype)
+        target = a.node.dtype if dtype is None else dtype_from(dtype)
         dims = a.node.shape if shape is None else tuple(map(dim_of, shape_given((shape,))))
-        made = TracedArray(a.tape, a.tape.expand(as_node(a.tape, number, wanted), dims))
-        made.lies(said.get("order", "K"), [a] if shape is None and said.get("order") in (None, "K") else [])
-        return made
+        array = TracedArray(a.tape, a.tape.expand(as_node(a.tape, number, target), dims))
+        array.lies(options.get("order", "K"), [a] if shape is None and options.get("order") in (None, "K") else [])
+        return array
 
     return filled
 
@@ -237,22 +237,22 @@ def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
 
 def _ix(*args: Any) -> tuple[Any, ...]:
     tape = tape_of(args)
-    made = [as_traced(tape, each) for each in args]
-    if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in made):
+    vectors = [as_traced(tape, each) for each in args]
+    if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in vectors):
         raise UnsupportedError("np.ix_ is traced for vectors of integers")
-    shapes = [[-1 if k == at else 1 for k in range(len(made))] for at in range(len(made))]
-    return tuple(call("reshape", each, shape) for each, shape in zip(made, shapes, strict=True))
+    shapes = [[-1 if k == at else 1 for k in range(len(vectors))] for at in range(len(vectors))]
+    return tuple(call("reshape", each, shape) for each, shape in zip(vectors, shapes, strict=True))
 
 
 def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
     tape = tape_of(xi)
-    made = [call("ravel", as_traced(tape, each)) for each in xi]
-    order = list(range(len(made)))
-    if indexing == "xy" and len(made) > 1:
+    vectors = [call("ravel", as_traced(tape, each)) for each in xi]
+    order = list(range(len(vectors)))
+    if indexing == "xy" and len(vectors) > 1:
         order[:2] = [1, 0]
-    shapes = [[-1 if order[at] == k else 1 for k in range(len(made))] for at in range(len(made))]
-    placed = [call("reshape", each, shape) for each, shape in zip(made, shapes, strict=True)]
-    return tuple(placed) if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *placed))
+    shapes = [[-1 if order[at] == k else 1 for k in range(len(vectors))] for at in range(len(vectors))]
+    grids = [call("reshape", each, shape) for each, shape in zip(vectors, shapes, strict=True)]
+    return tuple(grids) if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *grids))
 
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Any:

@@ -61,11 +61,11 @@ def getitem(array: TracedArray, key: Any) -> Any:
     if is_mask(key):
         return FUNCTIONS["masked"](array, mask_of(array, key))
     plan = parse(array, key)
-    made = read(array, plan)
-    made.scalar = not made.ndim and not any(each is Ellipsis for each in _entries(key))
-    if plan.looked_up and made.ndim and is_view(key):
-        made.see(Window(array, lambda: read(array, plan).node, lambda node: FUNCTIONS["scattered"](array, plan, node)))
-    return made
+    value = read(array, plan)
+    value.scalar = not value.ndim and not any(each is Ellipsis for each in _entries(key))
+    if plan.looked_up and value.ndim and is_view(key):
+        value.see(Window(array, lambda: read(array, plan).node, lambda node: FUNCTIONS["scattered"](array, plan, node)))
+    return value
 
 
 def is_view(key: Any) -> bool:
@@ -117,9 +117,9 @@ def _index(plan: Key) -> list[Dim | Lookup]:
             case Node():
                 looked_up += 1
                 index.append(Lookup(looked_up, _lookup_index(each.shape, plan)))
-            case Count(counted, shape):
-                seen = {index_name(k): dim for k, dim in enumerate(_lookup_index(shape, plan))}
-                index.append(counted.replace(seen))
+            case Count(position, shape):
+                axes = {index_name(k): dim for k, dim in enumerate(_lookup_index(shape, plan))}
+                index.append(position.replace(axes))
             case _:
                 index.append(each)
     return index
@@ -222,9 +222,9 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     tape, place = array.tape, axis_of(axis, array.ndim)
     if mode != "raise":
         extent = tape.size(array.node.shape[place], DType.I64)
-        found = as_node(tape, as_traced(tape, indices), DType.I64)
+        looked = as_node(tape, as_traced(tape, indices), DType.I64)
         indices = TracedArray(
-            tape, apply(tape, "floor_mod", found, extent) if mode == "wrap" else _clamp(found, extent, tape)
+            tape, apply(tape, "floor_mod", looked, extent) if mode == "wrap" else _clamp(looked, extent, tape)
         )
     elif not isinstance(indices, TracedArray | np.ndarray | list | tuple):
         indices = np.asarray(indices)
@@ -232,9 +232,9 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     return put_out(getitem(array, (*(slice(None),) * place, where)), out)
 
 
-def _clamp(found: Node, extent: Node, tape: Tape) -> Node:
+def _clamp(position: Node, extent: Node, tape: Tape) -> Node:
     last = apply(tape, "subtract", extent, tape.constant(1, DType.I64))
-    return apply(tape, "maximum", apply(tape, "minimum", found, last), tape.constant(0, DType.I64))
+    return apply(tape, "maximum", apply(tape, "minimum", position, last), tape.constant(0, DType.I64))
 
 
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
@@ -254,10 +254,10 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
 def _expand_ellipsis(key: Sequence[Any], rank: int) -> list[Any]:
     """The key with one entry for each axis: what Ellipsis stands for is slices of everything."""
     dots = [at for at, each in enumerate(key) if each is Ellipsis]
-    used = sum(each is not None and each is not Ellipsis for each in key)
-    if len(dots) > 1 or used > rank:
-        raise UnsupportedError(f"{used} indices are given for an array of {rank} axes")
-    rest = [slice(None)] * (rank - used)
+    count = sum(each is not None and each is not Ellipsis for each in key)
+    if len(dots) > 1 or count > rank:
+        raise UnsupportedError(f"{count} indices are given for an array of {rank} axes")
+    rest = [slice(None)] * (rank - count)
     at = dots[0] if dots else len(key)
     return [*key[:at], *rest, *key[at + 1 :]]
 
@@ -278,13 +278,13 @@ def _slice(tape: Tape, key: slice, extent: Dim) -> Slice:
     return Slice(start, int(step), length if apart == 1 else (length + (apart - 1)) // apart)
 
 
-def _end(tape: Tape, given: Any, otherwise: Dim, low: Dim, high: Dim, extent: Dim) -> Dim:
+def _end(tape: Tape, bound: Any, otherwise: Dim, low: Dim, high: Dim, extent: Dim) -> Dim:
     """An end of a slice, within its axis: one below 0 counts from the end."""
-    if given is None:
+    if bound is None:
         return otherwise
-    if not isinstance(given, int | Size | np.integer):
-        raise UnsupportedError(f"an end of a slice is {given!r}; it is an integer or a size")
-    dim = dim_of(given)
+    if not isinstance(bound, int | Size | np.integer):
+        raise UnsupportedError(f"an end of a slice is {bound!r}; it is an integer or a size")
+    dim = dim_of(bound)
     if not tape.at_most(0, dim, usual=not never_negative(-dim)):
         dim = dim + extent
     if not tape.at_most(low, dim, usual=True):
@@ -359,17 +359,19 @@ class ConstantArray(np.ndarray):
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if _holds_traced(key) or _holds_traced(value):
-            told = "it writes what is traced into an array whose numbers are known"
-            raise UnsupportedError(f"{told}; write into one that np.zeros, np.full or a traced .copy() makes")
+            what = "it writes what is traced into an array whose numbers are known"
+            raise UnsupportedError(f"{what}; write into one that np.zeros, np.full or a traced .copy() makes")
         super().__setitem__(key, value)
 
-    def take(self, indices: Any, *args: Any, **said: Any) -> Any:
+    def take(self, indices: Any, *args: Any, **options: Any) -> Any:
         if not isinstance(indices, TracedArray):
-            return super().take(indices, *args, **said)
-        return call("take", as_traced(indices.tape, self), indices, *args, **said)
+            return super().take(indices, *args, **options)
+        return call("take", as_traced(indices.tape, self), indices, *args, **options)
 
-    def dot(self, b: Any, *args: Any, **said: Any) -> Any:
-        return call("dot", self, b, *args, **said) if isinstance(b, TracedArray) else super().dot(b, *args, **said)
+    def dot(self, b: Any, *args: Any, **options: Any) -> Any:
+        return (
+            call("dot", self, b, *args, **options) if isinstance(b, TracedArray) else super().dot(b, *args, **options)
+        )
 
 
 def _holds_traced(key: Any) -> bool:

@@ -43,14 +43,14 @@ class MaskedArray(NDArrayOperatorsMixin):
     def size(self) -> Number:
         """How many cells there are, as a number of Python."""
         whole = self.tape.expand(self._wide(), self.cells.node.shape)
-        counted = self.tape.reduce("sum", self.tape.cast(whole, DType.I64), range(self.cells.ndim))
-        return Number(self.tape, counted, None)
+        count = self.tape.reduce("sum", self.tape.cast(whole, DType.I64), range(self.cells.ndim))
+        return Number(self.tape, count, None)
 
     def _wide(self) -> Node:
         """The mask with axes of 1 where the array has more."""
         return self.tape.restore_axes(self.mask, range(len(self.mask.shape), self.cells.ndim))
 
-    def reduced(self, name: str, axis: Any, said: dict[str, Any]) -> Any:
+    def reduced(self, name: str, axis: Any, options: dict[str, Any]) -> Any:
         """A reduction over all cells, or over those that were one axis."""
         if axis not in (None, 0):
             raise UnsupportedError(f"np.{name} of what a mask picks is traced over all cells, or over axis 0")
@@ -60,13 +60,13 @@ class MaskedArray(NDArrayOperatorsMixin):
         where = TracedArray(self.tape, self._wide())
         if name in ("max", "min"):
             dtype = self.cells.node.dtype
-            said = {"initial": (lowest if name == "max" else highest)(dtype), **said}
-        return FUNCTIONS[name](self.cells, axis=axes, where=where, **said)
+            options = {"initial": (lowest if name == "max" else highest)(dtype), **options}
+        return FUNCTIONS[name](self.cells, axis=axes, where=where, **options)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         if method == "reduce" and ufunc.__name__ in BY_FUNCTION:
-            return self.reduced(BY_FUNCTION[ufunc.__name__], said.pop("axis", 0), said)
-        return ufunc_call(ufunc, method, inputs, said)
+            return self.reduced(BY_FUNCTION[ufunc.__name__], options.pop("axis", 0), options)
+        return ufunc_call(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         name = {"amax": "max", "amin": "min"}.get(name_of(function), name_of(function))
@@ -96,14 +96,14 @@ _REDUCED = frozenset({"sum", "prod", "mean", "var", "std", "max", "min", "any", 
 
 
 def _axis(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
-    said = dict(kwargs)
-    axis = said.pop("axis", args[0] if args else None)
-    if len(args) > 1 or set(said) - {"dtype", "ddof"}:
+    arguments = dict(kwargs)
+    axis = arguments.pop("axis", args[0] if args else None)
+    if len(args) > 1 or set(arguments) - {"dtype", "ddof"}:
         raise UnsupportedError("a reduction of what a mask picks is traced with axis=, dtype= and ddof=")
-    return axis, said
+    return axis, arguments
 
 
-def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], said: dict[str, Any]) -> MaskedArray | None:
+def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], options: dict[str, Any]) -> MaskedArray | None:
     """A ufunc of what one mask picks, and of numbers: cell by cell, before it picks. None where no operand is that."""
     masked = [each for each in operands if isinstance(each, MaskedArray)]
     if not masked:
@@ -114,11 +114,11 @@ def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], said: dict[str, Any])
             fits = each.mask.output == first.mask.output and each.cells.ndim == first.cells.ndim
         else:
             fits = np.ndim(each) <= first.cells.ndim - len(first.mask.shape)
-        if not fits or ufunc.nout > 1 or said["where"] is not True:
+        if not fits or ufunc.nout > 1 or options["where"] is not True:
             raise UnsupportedError(UNKNOWN)
-    given = [each.cells if isinstance(each, MaskedArray) else each for each in operands]
-    cells = ufunc_call(ufunc, "__call__", given, {"dtype": said["dtype"]})
-    target = said["out"][0] if said["out"] else None
+    cells_of = [each.cells if isinstance(each, MaskedArray) else each for each in operands]
+    cells = ufunc_call(ufunc, "__call__", cells_of, {"dtype": options["dtype"]})
+    target = options["out"][0] if options["out"] else None
     if target is not None and not (
         isinstance(target, MaskedArray) and np.can_cast(cells.dtype, target.dtype, "same_kind")
     ):
@@ -130,10 +130,10 @@ def compress(mask: Any, array: TracedArray, axis: Any = None, out: Any = None) -
     """np.compress and np.extract: of all axes alone."""
     if axis is not None or out is not None:
         raise UnsupportedError(UNKNOWN)
-    made = FUNCTIONS["getitem"](array, mask)
-    if not isinstance(made, MaskedArray):
+    picked = FUNCTIONS["getitem"](array, mask)
+    if not isinstance(picked, MaskedArray):
         raise UnsupportedError(UNKNOWN)
-    return made
+    return picked
 
 
 MASKED.append(masked_ufunc)

@@ -20,10 +20,10 @@ def _numbers(a: TracedArray) -> Any:
 def _neutral_for_nan(name: str, neutral: int) -> Callable[..., Any]:
     """A sum or a product in which NaN changes nothing."""
 
-    def reduce(a: Any, *args: Any, **said: Any) -> Any:
+    def reduce(a: Any, *args: Any, **options: Any) -> Any:
         a = array_of(a)
         clean = where(_numbers(a), a, np.array(neutral, a.dtype)) if a.dtype.kind == "f" else a
-        return call(name, clean, *args, **said)
+        return call(name, clean, *args, **options)
 
     return reduce
 
@@ -31,9 +31,9 @@ def _neutral_for_nan(name: str, neutral: int) -> Callable[..., Any]:
 def _over_numbers(name: str) -> Callable[..., Any]:
     """A mean or a variance of the numbers alone; NaN where there is none."""
 
-    def reduce(a: Any, *args: Any, **said: Any) -> Any:
+    def reduce(a: Any, *args: Any, **options: Any) -> Any:
         a = array_of(a)
-        return call(name, a, *args, **(said if a.dtype.kind != "f" else {**said, "where": _numbers(a)}))
+        return call(name, a, *args, **(options if a.dtype.kind != "f" else {**options, "where": _numbers(a)}))
 
     return reduce
 
@@ -41,15 +41,15 @@ def _over_numbers(name: str) -> Callable[..., Any]:
 def _nan_extreme(name: str, end: float) -> Callable[..., Any]:
     """The largest or the least number; NaN where there is none."""
 
-    def reduce(a: Any, axis: Any = None, out: Any = None, **said: Any) -> Any:
+    def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
         a = array_of(a)
         if a.dtype.kind != "f":
-            return call(name, a, axis, out=out, **said)
-        keep = {key: value for key, value in said.items() if key == "keepdims"}
-        made = call(name, where(_numbers(a), a, np.array(end, a.dtype)), axis, **said)
+            return call(name, a, axis, out=out, **options)
+        keep = {key: value for key, value in options.items() if key == "keepdims"}
+        extreme = call(name, where(_numbers(a), a, np.array(end, a.dtype)), axis, **options)
         some = call("any", _numbers(a), axis, **keep)
-        made = made if "initial" in said else where(some, made, np.array(np.nan, a.dtype))
-        return made if out is None else UFUNCS["positive"](made, out=out)
+        extreme = extreme if "initial" in options else where(some, extreme, np.array(np.nan, a.dtype))
+        return extreme if out is None else UFUNCS["positive"](extreme, out=out)
 
     return reduce
 
@@ -57,10 +57,10 @@ def _nan_extreme(name: str, end: float) -> Callable[..., Any]:
 def _place(name: str, end: float) -> Callable[..., Any]:
     """The place of an extreme; where all are NaN it is 0, and NumPy refuses."""
 
-    def reduce(a: Any, axis: Any = None, **said: Any) -> Any:
+    def reduce(a: Any, axis: Any = None, **options: Any) -> Any:
         a = array_of(a)
         clean = where(_numbers(a), a, np.array(end, a.dtype)) if a.dtype.kind == "f" else a
-        return call(name, clean, axis, **said)
+        return call(name, clean, axis, **options)
 
     return reduce
 
@@ -71,9 +71,9 @@ def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, n
         return call("copy", x)
     info = np.finfo(x.dtype)
     high, low = (info.max if posinf is None else posinf), (info.min if neginf is None else neginf)
-    made = where(x == np.inf, np.array(high, x.dtype), where(x == -np.inf, np.array(low, x.dtype), x))
-    made = where(_numbers(x), made, np.array(nan, x.dtype))
-    return made if copy else UFUNCS["positive"](made, out=x)
+    numbers = where(x == np.inf, np.array(high, x.dtype), where(x == -np.inf, np.array(low, x.dtype), x))
+    numbers = where(_numbers(x), numbers, np.array(nan, x.dtype))
+    return numbers if copy else UFUNCS["positive"](numbers, out=x)
 
 
 FUNCTIONS.update(

@@ -39,13 +39,13 @@ def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
     """np.fill_diagonal of matrices, by one number or by as many as it has."""
     if wrap or a.ndim != 2:
         raise UnsupportedError("np.fill_diagonal is traced for matrices, without wrap=")
-    given = call("ravel", as_traced(a.tape, val)).astype(a.dtype)
-    given = given[0] if given.node.shape == (Dim.of(1),) else given
-    if given.ndim:
+    values = call("ravel", as_traced(a.tape, val)).astype(a.dtype)
+    values = values[0] if values.node.shape == (Dim.of(1),) else values
+    if values.ndim:
         count = diagonal(a).node.shape[0]
-        a.tape.demand_at_most(count, given.node.shape[0])
-        given = call("pad", given[: call("size", diagonal(a))], (0, a.shape[1] - call("size", diagonal(a))))
-    FUNCTIONS["write"](a, where(_on_diagonal(a, a.node.shape, 0), given, a).node)
+        a.tape.demand_at_most(count, values.node.shape[0])
+        values = call("pad", values[: call("size", diagonal(a))], (0, a.shape[1] - call("size", diagonal(a))))
+    FUNCTIONS["write"](a, where(_on_diagonal(a, a.node.shape, 0), values, a).node)
 
 
 def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
@@ -58,14 +58,14 @@ def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw:
         conditions.append(~call("any", call("stack", conditions), axis=0))
     if len(conditions) != len(funclist):
         raise UnsupportedError("np.piecewise takes a function for each condition, and one more for all other cells")
-    made = call("zeros_like", x)
+    cells = call("zeros_like", x)
     for condition, function in zip(conditions, funclist, strict=True):
         if not x.ndim:
-            found = function(x, *args, **kw) if callable(function) else function
-            made = where(condition, as_traced(x.tape, found).astype(x.dtype), made)
+            value = function(x, *args, **kw) if callable(function) else function
+            cells = where(condition, as_traced(x.tape, value).astype(x.dtype), cells)
         else:
-            setitem(made, condition, function(x[condition], *args, **kw) if callable(function) else function)
-    return made
+            setitem(cells, condition, function(x[condition], *args, **kw) if callable(function) else function)
+    return cells
 
 
 def _is_array(value: Any) -> bool:
@@ -103,20 +103,20 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: 
     if mode != "raise" or order not in ("C", "F"):
         raise UnsupportedError("np.ravel_multi_index is traced without mode=")
     pairs = list(zip([as_traced(tape, each) for each in multi_index], shape, strict=True))
-    made: Any = None
+    flat: Any = None
     for each, extent in pairs if order == "C" else pairs[::-1]:
-        made = each if made is None else made * extent + each
-    return made.astype(np.int64)
+        flat = each if flat is None else flat * extent + each
+    return flat.astype(np.int64)
 
 
 def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """np.unravel_index of places that are inside; NumPy refuses others."""
     rest: Any = as_traced(tape_of([indices, shape]), indices).astype(np.int64)
-    made, extents = [], shape_given((shape,))
+    positions, extents = [], shape_given((shape,))
     for extent in extents[::-1] if order == "C" else extents:
-        made.append(rest % extent)
+        positions.append(rest % extent)
         rest = rest // extent
-    return tuple(made[::-1] if order == "C" else made)
+    return tuple(positions[::-1] if order == "C" else positions)
 
 
 FUNCTIONS.update(

@@ -15,9 +15,9 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, c
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, loop_dtypes, refuse, write_out
 
 
-def matmul(a: Any, b: Any, out: Any = None, **said: Any) -> Any:
+def matmul(a: Any, b: Any, out: Any = None, **options: Any) -> Any:
     """a @ b: matrices of the last two axes; the others are broadcast. A vector is a row on the left, else a column."""
-    refuse("matmul", said)
+    refuse("matmul", options)
     left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
     if not left.ndim or not right.ndim:
         raise UnsupportedError("a matrix product takes no scalars; use *")
@@ -26,9 +26,9 @@ def matmul(a: Any, b: Any, out: Any = None, **said: Any) -> Any:
     second = "B" if right.ndim == 1 else f"{batch[len(batch) - (right.ndim - 2) :] if right.ndim > 2 else ''}BC"
     lead = max((first[:-2], second[:-2]), key=len)
     result = lead + ("A" if left.ndim > 1 else "") + ("C" if right.ndim > 1 else "")
-    made = product_of(np.matmul, [left, right], f"{first},{second}->{result}")
+    product = product_of(np.matmul, [left, right], f"{first},{second}->{result}")
     target = out[0] if isinstance(out, tuple) else out
-    return made if target is None else write_out(np.matmul, made, target)
+    return product if target is None else write_out(np.matmul, product, target)
 
 
 def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> TracedArray:
@@ -37,8 +37,8 @@ def product_of(ufunc: np.ufunc, pair: Sequence[Any], equation: str) -> TracedArr
     dtypes = loop_dtypes(ufunc, pair)
     nodes = [as_node(tape, *each) for each in zip(pair, dtypes, strict=False)]
     if nodes[0].dtype is DType.BOOL:
-        counted = tape.contract(equation, [tape.cast(node, DType.I64) for node in nodes])
-        return TracedArray(tape, apply(tape, "greater", counted, tape.constant(0, DType.I64)))
+        count = tape.contract(equation, [tape.cast(node, DType.I64) for node in nodes])
+        return TracedArray(tape, apply(tape, "greater", count, tape.constant(0, DType.I64)))
     return TracedArray(tape, tape.contract(equation, nodes))
 
 
@@ -74,23 +74,23 @@ def vdot(a: Any, b: Any) -> Any:
     return matmul(left, right)
 
 
-def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **said: Any) -> Any:
+def vecdot(x1: Any, x2: Any, /, *, axis: int = -1, **options: Any) -> Any:
     """np.vecdot: sums of products along an axis; the others are broadcast."""
-    refuse("vecdot", said)
+    refuse("vecdot", options)
     left, right = (call("moveaxis", as_traced(tape_of([x1, x2]), each), axis, -1) for each in (x1, x2))
     return call("squeeze", matmul(left[..., None, :], right[..., :, None]), (-2, -1))
 
 
-def matvec(x1: Any, x2: Any, /, **said: Any) -> Any:
+def matvec(x1: Any, x2: Any, /, **options: Any) -> Any:
     """np.matvec: stacks of matrices by stacks of vectors."""
-    refuse("matvec", said)
+    refuse("matvec", options)
     tape = tape_of([x1, x2])
     return call("squeeze", matmul(as_traced(tape, x1), as_traced(tape, x2)[..., None]), -1)
 
 
-def vecmat(x1: Any, x2: Any, /, **said: Any) -> Any:
+def vecmat(x1: Any, x2: Any, /, **options: Any) -> Any:
     """np.vecmat: stacks of vectors by stacks of matrices."""
-    refuse("vecmat", said)
+    refuse("vecmat", options)
     tape = tape_of([x1, x2])
     return call("squeeze", matmul(as_traced(tape, x1)[..., None, :], as_traced(tape, x2)), -2)
 
@@ -112,37 +112,37 @@ def tensordot(a: Any, b: Any, axes: Any = 2) -> Any:
     return product_of(np.multiply, [left, right], f"{''.join(first)},{''.join(second)}->{''.join(result)}")
 
 
-def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False, **said: Any) -> Any:
+def einsum(equation: Any, *operands: Any, out: Any = None, optimize: Any = False, **options: Any) -> Any:
     """np.einsum spelt with letters; several operands are contracted from the left, two at a time."""
-    dtype = said.pop("dtype", None)
-    refuse("einsum", {k: v for k, v in said.items() if (k, v) != ("casting", "safe")})
+    dtype = options.pop("dtype", None)
+    refuse("einsum", {k: v for k, v in options.items() if (k, v) != ("casting", "safe")})
     if not isinstance(equation, str):
         return einsum(*_with_letters([equation, *operands]), out=out, dtype=dtype)
     tape = tape_of(operands)
-    given = [as_traced(tape, each) for each in operands]
-    terms, result = _parse_equation(equation, [each.ndim for each in given])
-    common = np.result_type(*(each.dtype for each in given)) if dtype is None else np.dtype(dtype)
-    if len(given) == 1 and set(terms[0]) <= set(result) and common == given[0].dtype and out is None:
-        value, term = _once(operands[0] if isinstance(operands[0], TracedArray) else given[0], terms[0])
-        made = call("transpose", value, [term.index(letter) for letter in result])
-        made.fixed = made.memory.owner and made.fixed
-        return made
-    values = [_once(each.astype(common), term) for each, term in zip(given, terms, strict=True)]
+    arrays = [as_traced(tape, each) for each in operands]
+    terms, result = _parse_equation(equation, [each.ndim for each in arrays])
+    common = np.result_type(*(each.dtype for each in arrays)) if dtype is None else np.dtype(dtype)
+    if len(arrays) == 1 and set(terms[0]) <= set(result) and common == arrays[0].dtype and out is None:
+        value, term = _once(operands[0] if isinstance(operands[0], TracedArray) else arrays[0], terms[0])
+        arranged = call("transpose", value, [term.index(letter) for letter in result])
+        arranged.fixed = arranged.memory.owner and arranged.fixed
+        return arranged
+    values = [_once(each.astype(common), term) for each, term in zip(arrays, terms, strict=True)]
     while len(values) > 1:
         (a, first), (b, second), *rest = values
-        wanted = set(result).union(*(term for _, term in rest))
-        kept = "".join(dict.fromkeys(x for x in first + second if x in wanted))
-        values = [(product_of(np.multiply, [a, b], f"{first},{second}->{kept}"), kept), *rest]
-    made = _arrange(*values[0], result)
-    return made if out is None else write_out(np.multiply, made, out)
+        letters = set(result).union(*(term for _, term in rest))
+        output = "".join(dict.fromkeys(x for x in first + second if x in letters))
+        values = [(product_of(np.multiply, [a, b], f"{first},{second}->{output}"), output), *rest]
+    arranged = _arrange(*values[0], result)
+    return arranged if out is None else write_out(np.multiply, arranged, out)
 
 
-def _with_letters(given: Sequence[Any]) -> tuple[Any, ...]:
+def _with_letters(operands: Sequence[Any]) -> tuple[Any, ...]:
     """np.einsum's other form, operands each with a list of numbers, with letters."""
-    numbers, result = given[1::2], given[-1] if len(given) % 2 else None
-    spelt = ["".join("..." if k is Ellipsis else ascii_letters[k] for k in each) for each in (*numbers, result or ())]
-    joined = ",".join(spelt[: len(numbers)])
-    return joined if result is None else f"{joined}->{spelt[-1]}", *given[: 2 * len(numbers) : 2]
+    numbers, result = operands[1::2], operands[-1] if len(operands) % 2 else None
+    terms = ["".join("..." if k is Ellipsis else ascii_letters[k] for k in each) for each in (*numbers, result or ())]
+    joined = ",".join(terms[: len(numbers)])
+    return joined if result is None else f"{joined}->{terms[-1]}", *operands[: 2 * len(numbers) : 2]
 
 
 def _parse_equation(equation: str, ranks: Sequence[int]) -> tuple[list[str], str]:
@@ -177,9 +177,9 @@ def _once(value: Any, term: str) -> tuple[Any, str]:
 
 def _arrange(value: Any, term: str, result: str) -> Any:
     """The axes of a value in the order of the result, those that it lacks summed."""
-    gone = tuple(k for k, letter in enumerate(term) if letter not in result)
-    if gone:
-        value = call("sum", value, gone, dtype=value.dtype)
+    summed = tuple(k for k, letter in enumerate(term) if letter not in result)
+    if summed:
+        value = call("sum", value, summed, dtype=value.dtype)
         term = "".join(x for x in term if x in result)
     return call("copy", call("transpose", value, [term.index(x) for x in result])) if term else value
 
@@ -189,8 +189,8 @@ def kron(a: Any, b: Any) -> Any:
     left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
     rank = max(left.ndim, right.ndim)
     left, right = (x[(None,) * (rank - x.ndim) + (Ellipsis,)] for x in (left, right))
-    made = left[(slice(None), None) * rank] * right[(None, slice(None)) * rank]
-    return call("reshape", made, [m * n for m, n in zip(left.shape, right.shape, strict=True)])
+    blocks = left[(slice(None), None) * rank] * right[(None, slice(None)) * rank]
+    return call("reshape", blocks, [m * n for m, n in zip(left.shape, right.shape, strict=True)])
 
 
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002  NumPy's own name
@@ -201,8 +201,8 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
     if not vector and ord in (1, -1, np.inf, -np.inf):
         return _of_matrices(x, ord, axes_of(axis, x.ndim), keepdims)
     if not vector and ord != "fro":
-        told = f"np.linalg.norm of matrices is traced with ord= None, 'fro', 1, -1, inf and -inf, not {ord!r}"
-        raise UnsupportedError(f"{told}, which takes singular values")
+        what = f"np.linalg.norm of matrices is traced with ord= None, 'fro', 1, -1, inf and -inf, not {ord!r}"
+        raise UnsupportedError(f"{what}, which takes singular values")
     axis = axis_of(axis, x.ndim) if isinstance(axis, int) else axis
     match ord:
         case None | 2 | "fro":
@@ -225,8 +225,8 @@ def _of_matrices(x: Any, ord: float, axes: Sequence[int], keepdims: bool) -> Any
     if len(axes) != 2:
         raise UnsupportedError("np.linalg.norm takes a vector or matrices")
     summed, left = axes if abs(ord) == 1 else axes[::-1]
-    made = call("max" if ord > 0 else "min", call("sum", abs(x), summed, keepdims=True), left, keepdims=True)
-    return made if keepdims else call("squeeze", made, tuple(axes))
+    extreme = call("max" if ord > 0 else "min", call("sum", abs(x), summed, keepdims=True), left, keepdims=True)
+    return extreme if keepdims else call("squeeze", extreme, tuple(axes))
 
 
 FUNCTIONS.update({"dot": dot, "einsum": einsum, "matmul": matmul, "inner": inner, "outer": outer, "vdot": vdot})

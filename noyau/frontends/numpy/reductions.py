@@ -23,11 +23,11 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     """The axes that a reduction names: all of them for None."""
     if axis is None:
         return tuple(range(rank))
-    given = axis if isinstance(axis, tuple | list) else (axis,)
-    found = tuple(axis_of(each, rank) for each in given)
-    if len(set(found)) < len(found):
-        raise UnsupportedError(f"the axes {tuple(given)} name one twice")
-    return found
+    listed = axis if isinstance(axis, tuple | list) else (axis,)
+    axes = tuple(axis_of(each, rank) for each in listed)
+    if len(set(axes)) < len(axes):
+        raise UnsupportedError(f"the axes {tuple(listed)} name one twice")
+    return axes
 
 
 def axis_of(axis: Any, rank: int) -> int:
@@ -49,14 +49,14 @@ def is_given(value: Any) -> bool:
 class _Reduction:
     """What a reduction is asked for: its array, axes and the cells that count."""
 
-    def __init__(self, name: str, a: Any, axis: Any, said: dict[str, Any]) -> None:
+    def __init__(self, name: str, a: Any, axis: Any, options: dict[str, Any]) -> None:
         self.array = array_of(a)
         whole = self.array.ndim == 0 and type(axis) is int and axis in (0, -1) and name not in ("mean", "var")
         self.tape, self.axes = self.array.tape, () if whole else axes_of(axis, self.array.ndim)
-        where, self.initial = said.pop("where", NONE), said.pop("initial", NONE)
-        self.keep = said.pop("keepdims", False) not in (False, NONE)
-        self.out = said.pop("out", None)
-        refuse(name, said)
+        where, self.initial = options.pop("where", NONE), options.pop("initial", NONE)
+        self.keep = options.pop("keepdims", False) not in (False, NONE)
+        self.out = options.pop("out", None)
+        refuse(name, options)
         self.where = None if where is NONE or where is True or where is None else self._condition(where)
 
     def _condition(self, where: Any) -> Node:
@@ -82,9 +82,9 @@ class _Reduction:
     def reduced(self, monoid: str, value: Node) -> Node:
         return self.tape.reduce(monoid, value, self.axes, keep=self.keep)
 
-    def given(self, made: Node) -> Any:
+    def given(self, result: Node) -> Any:
         """The result, or `out` with it."""
-        return put_out(TracedArray(self.tape, made), self.out)
+        return put_out(TracedArray(self.tape, result), self.out)
 
 
 def accumulator_dtype(dtype: DType) -> DType:
@@ -93,16 +93,16 @@ def accumulator_dtype(dtype: DType) -> DType:
 
 
 def _sum_like(monoid: str, function: str, neutral: int) -> Callable[..., Any]:
-    def reduce(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **said: Any) -> Any:
-        asked = _Reduction(monoid, a, axis, {**said, "out": out})
-        wanted = accumulator_dtype(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
-        value = asked.counted(asked.tape.cast(asked.array.node, wanted), neutral)
-        if wanted is DType.BOOL:
-            return asked.given(asked.reduced("any" if monoid == "sum" else "all", value))
-        made = asked.reduced(monoid, value)
-        if asked.initial is not NONE:
-            made = apply(asked.tape, function, made, as_node(asked.tape, asked.initial, wanted))
-        return asked.given(made)
+    def reduce(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+        request = _Reduction(monoid, a, axis, {**options, "out": out})
+        target = accumulator_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
+        value = request.counted(request.tape.cast(request.array.node, target), neutral)
+        if target is DType.BOOL:
+            return request.given(request.reduced("any" if monoid == "sum" else "all", value))
+        result = request.reduced(monoid, value)
+        if request.initial is not NONE:
+            result = apply(request.tape, function, result, as_node(request.tape, request.initial, target))
+        return request.given(result)
 
     return reduce
 
@@ -110,74 +110,74 @@ def _sum_like(monoid: str, function: str, neutral: int) -> Callable[..., Any]:
 def _extreme(monoid: str, bools: str, function: str) -> Callable[..., Any]:
     end = lowest if monoid == "max" else highest
 
-    def reduce(a: Any, axis: Any = None, out: Any = None, **said: Any) -> Any:
-        asked = _Reduction(monoid, a, axis, {**said, "out": out})
-        tape, value = asked.tape, asked.array.node
-        if asked.initial is NONE:
-            if asked.where is not None:
+    def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        request = _Reduction(monoid, a, axis, {**options, "out": out})
+        tape, value = request.tape, request.array.node
+        if request.initial is NONE:
+            if request.where is not None:
                 raise UnsupportedError(f"np.{monoid} with where= needs initial=, as in NumPy")
-            tape.demand_at_most(1, product(value.shape[k] for k in asked.axes))
-        value = asked.counted(value, end(value.dtype))
-        made = asked.reduced(bools if value.dtype is DType.BOOL else monoid, value)
-        if asked.initial is not NONE:
-            made = apply(tape, function, made, as_node(tape, asked.initial, value.dtype))
-        return asked.given(made)
+            tape.demand_at_most(1, product(value.shape[k] for k in request.axes))
+        value = request.counted(value, end(value.dtype))
+        result = request.reduced(bools if value.dtype is DType.BOOL else monoid, value)
+        if request.initial is not NONE:
+            result = apply(tape, function, result, as_node(tape, request.initial, value.dtype))
+        return request.given(result)
 
     return reduce
 
 
 def _logical(monoid: str) -> Callable[..., Any]:
-    def reduce(a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **said: Any) -> Any:
-        asked = _Reduction(monoid, a, axis, {**said, "out": out})
-        value = asked.counted(asked.tape.cast(asked.array.node, DType.BOOL), monoid == "all")
-        return asked.given(asked.reduced(monoid, value))
+    def reduce(a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **options: Any) -> Any:
+        request = _Reduction(monoid, a, axis, {**options, "out": out})
+        value = request.counted(request.tape.cast(request.array.node, DType.BOOL), monoid == "all")
+        return request.given(request.reduced(monoid, value))
 
     return reduce
 
 
-def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **said: Any) -> Any:
-    asked = _Reduction("mean", a, axis, {**said, "out": out})
-    wanted = _mean_dtype(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
-    if not wanted.is_float:
-        raise UnsupportedError(f"np.mean is traced in floats, not in {wanted.value}")
-    value = asked.tape.cast(asked.array.node, wanted.compute)
-    total = asked.reduced("sum", asked.counted(value, 0))
-    mean = apply(asked.tape, "divide", total, asked.count(wanted.compute))
-    return asked.given(asked.tape.cast(mean, wanted))
+def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+    request = _Reduction("mean", a, axis, {**options, "out": out})
+    target = _mean_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
+    if not target.is_float:
+        raise UnsupportedError(f"np.mean is traced in floats, not in {target.value}")
+    value = request.tape.cast(request.array.node, target.compute)
+    total = request.reduced("sum", request.counted(value, 0))
+    mean = apply(request.tape, "divide", total, request.count(target.compute))
+    return request.given(request.tape.cast(mean, target))
 
 
 def _mean_dtype(dtype: DType) -> DType:
     return dtype if dtype.is_float else DType.F64
 
 
-def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **said: Any) -> Any:
+def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **options: Any) -> Any:
     """The variance, in two passes; NaN where no degree of freedom is left."""
-    ddof = said.pop("correction", ddof) if is_given(said.get("correction")) else ddof
-    mean = said.pop("mean", NONE)
-    asked = _Reduction("var", a, axis, {**said, "out": out})
-    tape, wanted = asked.tape, _mean_dtype(asked.array.node.dtype) if dtype is None else dtype_from(dtype)
-    value = tape.cast(asked.array.node, wanted.compute)
+    ddof = options.pop("correction", ddof) if is_given(options.get("correction")) else ddof
+    mean = options.pop("mean", NONE)
+    request = _Reduction("var", a, axis, {**options, "out": out})
+    tape, target = request.tape, _mean_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
+    value = tape.cast(request.array.node, target.compute)
     if is_given(mean):
-        centre = as_node(tape, mean, wanted.compute)
+        centre = as_node(tape, mean, target.compute)
     else:
-        keep, asked.keep = asked.keep, True
-        total = asked.reduced("sum", asked.counted(value, 0))
-        centre, asked.keep = apply(tape, "divide", total, asked.count(wanted.compute)), keep
+        keep, request.keep = request.keep, True
+        total = request.reduced("sum", request.counted(value, 0))
+        centre, request.keep = apply(tape, "divide", total, request.count(target.compute)), keep
     away = apply(tape, "subtract", value, centre)
-    total = asked.reduced("sum", asked.counted(apply(tape, "multiply", away, away), 0))
-    count = asked.count(wanted.compute, ddof)
+    total = request.reduced("sum", request.counted(apply(tape, "multiply", away, away), 0))
+    count = request.count(target.compute, ddof)
     freedom = apply(tape, "maximum", count, tape.constant(0, count.dtype))
-    return asked.given(tape.cast(apply(tape, "divide", total, freedom), wanted))
+    return request.given(tape.cast(apply(tape, "divide", total, freedom), target))
 
 
-def _deviation(a: Any, *args: Any, out: Any = None, **said: Any) -> Any:
-    return UFUNCS["sqrt"](_spread(a, *args, **said), out=out)
+def _deviation(a: Any, *args: Any, out: Any = None, **options: Any) -> Any:
+    return UFUNCS["sqrt"](_spread(a, *args, **options), out=out)
 
 
 def _arg(monoid: str) -> Callable[..., Any]:
-    def reduce(a: Any, axis: Any = None, out: Any = None, **said: Any) -> Any:
-        a, keep = array_of(a), said.pop("keepdims", False) not in (False, NONE)
-        refuse(monoid, said)
+    def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        a, keep = array_of(a), options.pop("keepdims", False) not in (False, NONE)
+        refuse(monoid, options)
         rank, tape = a.ndim, a.tape
         keep = keep and rank > 0
         if axis is None:
@@ -185,34 +185,34 @@ def _arg(monoid: str) -> Callable[..., Any]:
         axes = axes_of(axis, a.ndim)
         tape.demand_at_most(1, a.node.shape[axes[0]])
         value = tape.cast(a.node, DType.U8) if a.node.dtype is DType.BOOL else a.node
-        made = tape.reduce(monoid, value, axes, keep=keep)
-        made = tape.restore_axes(made, range(1, rank)) if keep and a.ndim != rank else made
-        return put_out(TracedArray(tape, made), out)
+        place = tape.reduce(monoid, value, axes, keep=keep)
+        place = tape.restore_axes(place, range(1, rank)) if keep and a.ndim != rank else place
+        return put_out(TracedArray(tape, place), out)
 
     return reduce
 
 
-def put_out(made: TracedArray, out: Any) -> Any:
+def put_out(result: TracedArray, out: Any) -> Any:
     """A result, or `out` with it."""
     target = out[0] if isinstance(out, tuple) else out
-    return made if target is None else write_out(np.positive, made, target)
+    return result if target is None else write_out(np.positive, result, target)
 
 
 def scan_function(monoid: str, name: str) -> Callable[..., Any]:
     """A running result along an axis, or along all cells for None."""
 
-    def scan(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **said: Any) -> Any:
-        refuse(name, said)
+    def scan(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
+        refuse(name, options)
         a = array_of(a)
         if axis is None:
             a, axis = call("ravel", a), 0
         added = monoid in ("sum", "prod")
-        wanted = dtype_from(dtype) if is_given(dtype) else accumulator_dtype(a.node.dtype) if added else a.node.dtype
-        if wanted is DType.BOOL and added:
-            wanted = DType.I64
-        value = a.tape.cast(a.node, DType.U8 if wanted is DType.BOOL else wanted)
-        made = a.tape.scan(Scan(monoid, axis_of(axis, a.ndim)), value)
-        return put_out(TracedArray(a.tape, a.tape.cast(made, wanted)), out)
+        target = dtype_from(dtype) if is_given(dtype) else accumulator_dtype(a.node.dtype) if added else a.node.dtype
+        if target is DType.BOOL and added:
+            target = DType.I64
+        value = a.tape.cast(a.node, DType.U8 if target is DType.BOOL else target)
+        running = a.tape.scan(Scan(monoid, axis_of(axis, a.ndim)), value)
+        return put_out(TracedArray(a.tape, a.tape.cast(running, target)), out)
 
     return scan
 
@@ -223,8 +223,8 @@ _COUNTS_IN_PYTHON = not isinstance(np.count_nonzero(np.ones(1)), np.generic)
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     """How many cells are not 0; over all axes a number of Python, where this NumPy gives one."""
     a = array_of(a)
-    made = call("sum", call("astype", a, bool), axis=axis, keepdims=keepdims)
-    return Number(a.tape, made.node, None) if axis is None and not keepdims and _COUNTS_IN_PYTHON else made
+    count = call("sum", call("astype", a, bool), axis=axis, keepdims=keepdims)
+    return Number(a.tape, count.node, None) if axis is None and not keepdims and _COUNTS_IN_PYTHON else count
 
 
 def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
@@ -235,9 +235,9 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     """np.average; weights of the array's shape, or along one axis."""
     a, keep = as_traced(tape_of([a, weights]), a), keepdims not in (False, NONE)
     if weights is None:
-        made = call("mean", a, axis, keepdims=keep)
-        count = a.tape.size(product(a.node.shape[k] for k in axes_of(axis, a.ndim)), made.node.dtype)
-        return (made, TracedArray(a.tape, a.tape.expand(count, made.node.shape))) if returned else made
+        average = call("mean", a, axis, keepdims=keep)
+        count = a.tape.size(product(a.node.shape[k] for k in axes_of(axis, a.ndim)), average.node.dtype)
+        return (average, TracedArray(a.tape, a.tape.expand(count, average.node.shape))) if returned else average
     w = as_traced(a.tape, weights)
     if w.ndim != a.ndim:
         if w.ndim != 1 or axis is None:
@@ -246,15 +246,15 @@ def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = Fal
     a.tape.demand_at_most(1, product(a.node.shape[k] for k in axes_of(axis, a.ndim)))  # of no cells NumPy has none
     dtype = np.result_type(a.dtype, w.dtype) if a.dtype.kind == "f" else np.result_type(a.dtype, w.dtype, "f8")
     total = call("sum", call("broadcast_to", w, a.shape), axis, keepdims=keep, dtype=dtype)
-    made = call("sum", UFUNCS["multiply"](a, w, dtype=dtype), axis, keepdims=keep) / total
-    return (made, total) if returned else made
+    average = call("sum", UFUNCS["multiply"](a, w, dtype=dtype), axis, keepdims=keep) / total
+    return (average, total) if returned else average
 
 
 def _over_ufunc(name: str) -> Callable[..., Any]:
     """ufunc.reduce, which goes over axis 0 where nothing else is said."""
 
-    def reduce(a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, **said: Any) -> Any:
-        more = {"keepdims": keepdims, "out": out, **said}
+    def reduce(a: Any, axis: Any = 0, dtype: Any = None, out: Any = None, keepdims: Any = False, **options: Any) -> Any:
+        more = {"keepdims": keepdims, "out": out, **options}
         if dtype is not None:
             more["dtype"] = dtype
         return call(name, a, axis, **more)
@@ -262,16 +262,16 @@ def _over_ufunc(name: str) -> Callable[..., Any]:
     return reduce
 
 
-def _logsumexp(a: Any, axis: Any = 0, **said: Any) -> Any:
+def _logsumexp(a: Any, axis: Any = 0, **options: Any) -> Any:
     """np.logaddexp.reduce: by the monoid that does not overflow."""
-    asked = _Reduction("logaddexp.reduce", a, axis, said)
-    value = asked.tape.cast(asked.array.node, loop_dtypes(np.logaddexp, [asked.array] * 2)[0])
-    return asked.given(asked.reduced("logsumexp", asked.counted(value, -np.inf)))
+    request = _Reduction("logaddexp.reduce", a, axis, options)
+    value = request.tape.cast(request.array.node, loop_dtypes(np.logaddexp, [request.array] * 2)[0])
+    return request.given(request.reduced("logsumexp", request.counted(value, -np.inf)))
 
 
 def _over_axis_0(scan: Callable[..., Any]) -> Callable[..., Any]:
     """ufunc.accumulate, which goes along axis 0 where nothing else is said."""
-    return lambda a, axis=0, **said: scan(a, axis, **said)
+    return lambda a, axis=0, **options: scan(a, axis, **options)
 
 
 FUNCTIONS.update(

@@ -56,12 +56,12 @@ class ReplacedScope:
         """What a traced function sees in the place of a value around it."""
         if id(value) in self.seen:
             return self.seen[id(value)][1]
-        made = self._replaced(value)
-        self.seen[id(value)] = (value, made)  # the value too, so that its id stays its own
-        return made
+        replacement = self._replaced(value)
+        self.seen[id(value)] = (value, replacement)  # the value too, so that its id stays its own
+        return replacement
 
     def _replaced(self, value: Any) -> Any:
-        given: Any = value
+        value_: Any = value
         name = getattr(value, "__name__", "")
         match value:
             case ModuleType():
@@ -73,9 +73,9 @@ class ReplacedScope:
             case FunctionType() if not is_numpy(value):
                 return self.function(value)
             case FunctionType() | BuiltinFunctionType() if getattr(np, name, None) is value:
-                return creator(self.tape, name, given)
+                return creator(self.tape, name, value_)
             case BuiltinFunctionType() if getattr(math, name, None) is value:
-                return self.arithmetic(name, given)
+                return self.arithmetic(name, value_)
             case MethodType() if isinstance(value.__func__, FunctionType) and not is_numpy(value.__func__):
                 return MethodType(self.function(value.__func__), value.__self__)
             case functools.partial():
@@ -83,7 +83,7 @@ class ReplacedScope:
             case _ if isinstance(
                 getattr(value, "py_func", None), FunctionType
             ):  # what Numba compiles, as it was written
-                return self.function(given.py_func)
+                return self.function(value_.py_func)
             case _ if _is_op(value):
                 return self.replaced(value.reference)
             case _ if type(value).__module__ in _BRACKETS:
@@ -98,13 +98,13 @@ class ReplacedScope:
 
     def function(self, function: FunctionType) -> Callable[..., Any]:
         """A function of the user, taken apart when it is called first."""
-        made: list[FunctionType] = []
+        copies: list[FunctionType] = []
 
         @functools.wraps(function)
         def called(*args: Any, **kwargs: Any) -> Any:
-            if not made:
-                made.append(self.rebuilt(function))
-            return made[0](*args, **kwargs)
+            if not copies:
+                copies.append(self.rebuilt(function))
+            return copies[0](*args, **kwargs)
 
         return called
 
@@ -117,17 +117,17 @@ class ReplacedScope:
         scope["__builtins__"] = {**vars(builtins), **self.builtins()}
         cells = tuple(self.cell(cell) for cell in function.__closure__ or ())
         defaults = tuple(map(self.replaced, function.__defaults__ or ())) or None
-        made = FunctionType(function.__code__, scope, function.__name__, defaults, cells)
-        made.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()}
-        return made
+        copy = FunctionType(function.__code__, scope, function.__name__, defaults, cells)
+        copy.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()}
+        return copy
 
     def cell(self, cell: CellType) -> CellType:
         try:
             value = cell.cell_contents
         except ValueError:  # not set yet
             return cell
-        made = self.replaced(value)
-        return cell if made is value else CellType(made)
+        content = self.replaced(value)
+        return cell if content is value else CellType(content)
 
     def builtins(self) -> dict[str, Any]:
         """Python's own functions, where they ask for more than a trace knows."""
@@ -206,9 +206,9 @@ def _names(code: CodeType) -> set[str]:
     return set(code.co_names).union(*map(_names, inner))
 
 
-def _refusal(told: str) -> Callable[..., Any]:
+def _refusal(message: str) -> Callable[..., Any]:
     def refused(*args: Any, **kwargs: Any) -> Any:
-        raise UnsupportedError(told)
+        raise UnsupportedError(message)
 
     return refused
 
@@ -217,11 +217,11 @@ def _larger(plain: Callable[..., Any], join: Callable[[Any, Any], Any]) -> Calla
     """max() and min() of sizes are sizes."""
 
     def choose(*args: Any, **kwargs: Any) -> Any:
-        given = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
-        if kwargs or not any(isinstance(each, TracedSize) for each in given) or not all(map(is_whole, given)):
+        operands = args[0] if len(args) == 1 and isinstance(args[0], tuple | list) else args
+        if kwargs or not any(isinstance(each, TracedSize) for each in operands) or not all(map(is_whole, operands)):
             return plain(*args, **kwargs)
-        tape = next(each.tape for each in given if isinstance(each, TracedSize))
-        return as_size(tape, functools.reduce(join, map(dim_of, given)))
+        tape = next(each.tape for each in operands if isinstance(each, TracedSize))
+        return as_size(tape, functools.reduce(join, map(dim_of, operands)))
 
     return choose
 
@@ -263,17 +263,17 @@ class Within(ReplacedScope):
 class _Converter:
     """What NumPy makes arrays of its arguments by, and wraps results."""
 
-    def __init__(self, *given: Any) -> None:
-        self.arrays = [as_traced(tape_of(given), each) if not hasattr(each, "node") else each for each in given]
+    def __init__(self, *operands: Any) -> None:
+        self.arrays = [as_traced(tape_of(operands), each) if not hasattr(each, "node") else each for each in operands]
 
     def __getitem__(self, at: int) -> Any:
         return self.arrays[at]
 
-    def as_arrays(self, **said: Any) -> tuple[Any, ...]:
+    def as_arrays(self, **options: Any) -> tuple[Any, ...]:
         return tuple(self.arrays)
 
-    def result_type(self, **said: Any) -> np.dtype:
+    def result_type(self, **options: Any) -> np.dtype:
         return common_dtype(self.arrays).numpy
 
-    def wrap(self, made: Any, **said: Any) -> Any:
-        return made
+    def wrap(self, result: Any, **options: Any) -> Any:
+        return result

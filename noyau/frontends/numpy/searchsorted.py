@@ -79,27 +79,27 @@ def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, perio
     at = searchsorted(xp, x, side="right") - 1
     (x0, y0), (x1, y1) = ((clipped_lookup(xp, k), clipped_lookup(fp, k)) for k in (at, at + 1))
     slope = (y1 - y0) / (x1 - x0)
-    made: Any = slope * (x - x0) + y0
-    made = where(UFUNCS["isnan"](made), slope * (x - x1) + y1, made)
-    made = where(UFUNCS["isnan"](made) & (y0 == y1), y0, made)
-    made = where((x0 == x) | (at == xp.shape[0] - 1), y0, made)
-    made = where(x > xp[-1], fp[-1] if right is None else as_traced(tape, right).astype(np.float64), made)
-    made = where(x < xp[0], fp[0] if left is None else as_traced(tape, left).astype(np.float64), made)
-    return where(UFUNCS["isnan"](x), x, made) if tape.at_most(2, xp.node.shape[0], usual=True) else made
+    line: Any = slope * (x - x0) + y0
+    line = where(UFUNCS["isnan"](line), slope * (x - x1) + y1, line)
+    line = where(UFUNCS["isnan"](line) & (y0 == y1), y0, line)
+    line = where((x0 == x) | (at == xp.shape[0] - 1), y0, line)
+    line = where(x > xp[-1], fp[-1] if right is None else as_traced(tape, right).astype(np.float64), line)
+    line = where(x < xp[0], fp[0] if left is None else as_traced(tape, left).astype(np.float64), line)
+    return where(UFUNCS["isnan"](x), x, line) if tape.at_most(2, xp.node.shape[0], usual=True) else line
 
 
 def _isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, kind: Any = None) -> Any:
     """np.isin among elements that are known."""
     if not isinstance(element, TracedArray) or isinstance(test_elements, TracedArray):
         raise UnsupportedError("np.isin is traced for elements that are known; compare, and use np.any")
-    known = np.unique(np.asarray(test_elements))
-    if {element.dtype.kind, known.dtype.kind} <= {"i", "u"}:  # of those that its dtype has
+    elements = np.unique(np.asarray(test_elements))
+    if {element.dtype.kind, elements.dtype.kind} <= {"i", "u"}:  # of those that its dtype has
         ends = np.iinfo(element.dtype)
-        known = known[(known >= ends.min) & (known <= ends.max)].astype(element.dtype)
-    if not known.size:
+        elements = elements[(elements >= ends.min) & (elements <= ends.max)].astype(element.dtype)
+    if not elements.size:
         return call("full_like", element, bool(invert), dtype=bool)
-    found = clipped_lookup(as_traced(element.tape, known), searchsorted(known, element))
-    return UFUNCS["not_equal" if invert else "equal"](found, element)
+    nearest = clipped_lookup(as_traced(element.tape, elements), searchsorted(elements, element))
+    return UFUNCS["not_equal" if invert else "equal"](nearest, element)
 
 
 def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002

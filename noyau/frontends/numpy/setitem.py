@@ -26,8 +26,8 @@ def write(target: TracedArray, value: Node) -> None:
     if memory.owner:
         raise UnsupportedError(f"it writes into {memory.owner}; make a new array: a copy, or np.where")
     if surely_scalar(target) or target.fixed or not target.sure:
-        told = "it writes into what is a view or a copy in NumPy, as the memory lies; write into its source"
-        raise UnsupportedError(target.fixed or ("it writes into a scalar" if target.scalar else told))
+        what = "it writes into what is a view or a copy in NumPy, as the memory lies; write into its source"
+        raise UnsupportedError(target.fixed or ("it writes into a scalar" if target.scalar else what))
     full = fit(tape, value, target.node.shape)
     memory.write(tape, target.index, full)
 
@@ -51,7 +51,7 @@ def setitem(array: TracedArray, key: Any, value: Any) -> None:
     if is_mask(key):
         write_where(array, key, value)
         return
-    given = (
+    value_node = (
         as_node(tape, as_traced(tape, value), dtype)
         if not isinstance(value, TracedArray)
         else tape.cast(value.node, dtype)
@@ -61,12 +61,12 @@ def setitem(array: TracedArray, key: Any, value: Any) -> None:
         return
     if plan.looked_up:
         memory = TracedArray(tape, array.node)
-        write(array, _scatter(tape, memory, plan, given, None))
+        write(array, _scatter(tape, memory, plan, value_node, None))
         return
     part = FUNCTIONS["getitem"](array, key)
     part.scalar = False
     part.look_at(array, "getitem")
-    write(part, given)
+    write(part, value_node)
 
 
 def _is_there(array: TracedArray, plan: Key, value: TracedArray) -> bool:
@@ -86,15 +86,15 @@ def write_where(array: TracedArray, mask: Any, value: Any) -> None:
     if isinstance(value, MaskedArray):
         if value.mask.output != condition.output or value.cells.ndim != array.ndim:
             raise UnsupportedError("what one mask picks is written where another one is; use np.where")
-        given = tape.cast(value.cells.node, dtype)
+        values = tape.cast(value.cells.node, dtype)
     else:
-        given = as_node(tape, as_traced(tape, value), dtype) if not isinstance(value, TracedArray) else value.node
-        given = tape.cast(given, dtype)
-        if len(given.shape) > array.ndim - len(condition.shape):
-            told = "as many values as a mask is true, which is only known when it runs"
-            raise UnsupportedError(f"it writes {told}; give one number, or use np.where")
+        values = as_node(tape, as_traced(tape, value), dtype) if not isinstance(value, TracedArray) else value.node
+        values = tape.cast(values, dtype)
+        if len(values.shape) > array.ndim - len(condition.shape):
+            what = "as many values as a mask is true, which is only known when it runs"
+            raise UnsupportedError(f"it writes {what}; give one number, or use np.where")
     wide = tape.restore_axes(condition, range(len(condition.shape), array.ndim))
-    write(array, apply(tape, "where", tape.expand(wide, array.node.shape), given, array.node))
+    write(array, apply(tape, "where", tape.expand(wide, array.node.shape), values, array.node))
 
 
 def ufunc_at(monoid: str, array: TracedArray, key: Any, value: Any, *, taken_away: bool = False) -> None:
@@ -102,23 +102,25 @@ def ufunc_at(monoid: str, array: TracedArray, key: Any, value: Any, *, taken_awa
     where NumPy computes in a wider dtype and rounds after each of them."""
     tape, dtype = array.tape, array.node.dtype
     plan = parse(array, resolve_masks(array, key))
-    given = as_traced(tape, value).node
-    if not _merges_alike(monoid, dtype, given):
-        told = f"{given.dtype.value} into {dtype.value}, which NumPy rounds after each cell"
-        raise UnsupportedError(f"it merges {told}; cast it before")
-    given = tape.cast(given, dtype)
+    updates = as_traced(tape, value).node
+    if not _merges_alike(monoid, dtype, updates):
+        what = f"{updates.dtype.value} into {dtype.value}, which NumPy rounds after each cell"
+        raise UnsupportedError(f"it merges {what}; cast it before")
+    updates = tape.cast(updates, dtype)
     if taken_away:
-        given = UFUNCS["negative"](TracedArray(tape, given)).node
-    write(array, _scatter(tape, TracedArray(tape, array.node), plan, given, monoid))
+        updates = UFUNCS["negative"](TracedArray(tape, updates)).node
+    write(array, _scatter(tape, TracedArray(tape, array.node), plan, updates, monoid))
 
 
-def _merges_alike(monoid: str, dtype: DType, given: Node) -> bool:
+def _merges_alike(monoid: str, dtype: DType, updates: Node) -> bool:
     """Whether values may be cast to the array's dtype before they are merged, and not after."""
-    if dtype.is_float or given.dtype is dtype:
+    if dtype.is_float or updates.dtype is dtype:
         return True
-    if isinstance(given.kind, Constant) and np.array_equal(given.kind.value.astype(dtype.numpy), given.kind.value):
+    if isinstance(updates.kind, Constant) and np.array_equal(
+        updates.kind.value.astype(dtype.numpy), updates.kind.value
+    ):
         return True
-    wide = np.promote_types(dtype.numpy, given.dtype.numpy)
+    wide = np.promote_types(dtype.numpy, updates.dtype.numpy)
     return wide == dtype.numpy or (wide.kind in "iu" and dtype is not DType.BOOL and monoid in ("sum", "prod"))
 
 
@@ -150,9 +152,9 @@ def overwrite(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
     if Dim.of(0) in part.shape:
         return whole
     spans = [_span(dim, part.shape) for dim in index]
-    used = [span.axis for span in spans if span.axis is not None]
-    free = [axis for axis in range(len(part.shape)) if axis not in used and part.shape[axis] != Dim.of(1)]
-    if free or len(set(used)) < len(used):
+    axes = [span.axis for span in spans if span.axis is not None]
+    free = [axis for axis in range(len(part.shape)) if axis not in axes and part.shape[axis] != Dim.of(1)]
+    if free or len(set(axes)) < len(axes):
         raise UnsupportedError("it writes into a view that has one cell several times")
     at: list[Dim] = [Dim.of(0)] * len(part.shape)
     for axis, (dim, span) in enumerate(zip(index, spans, strict=True)):
@@ -196,8 +198,8 @@ def _place(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: i
     before = _slice(tape, whole, axis, Dim.of(0), span.start)
     after = _slice(tape, whole, axis, span.start + reach, extent - span.start - reach)
     pieces = [piece for piece in (before, inner, after) if piece.shape[axis] != Dim.of(0)]
-    made = tape.concat(pieces, axis) if pieces else whole
-    return tape.assume_shape(made, whole.shape)
+    placed_node = tape.concat(pieces, axis) if pieces else whole
+    return tape.assume_shape(placed_node, whole.shape)
 
 
 def _beyond(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
@@ -228,19 +230,19 @@ def _fill(array: TracedArray, value: Any) -> None:
 
 def _putmask(array: TracedArray, mask: Any, values: Any) -> None:
     """np.putmask of one number, or of values of the array's own shape; NumPy repeats others cell by cell."""
-    given = as_traced(array.tape, values)
-    if given.ndim and not same_shape(given.node.shape, array.node.shape):
+    source = as_traced(array.tape, values)
+    if source.ndim and not same_shape(source.node.shape, array.node.shape):
         raise UnsupportedError("np.putmask is traced for one number, or values of the array's own shape")
-    _copyto(array, given, where=mask)
+    _copyto(array, source, where=mask)
 
 
 def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: Any = True) -> None:
     if casting != "same_kind":
         raise UnsupportedError("np.copyto is traced without casting=")
     tape, where = array.tape, np.True_ if where is True else where
-    given = tape.cast(as_traced(tape, value).node, array.node.dtype)
+    source = tape.cast(as_traced(tape, value).node, array.node.dtype)
     condition = as_node(tape, as_traced(tape, where), DType.BOOL)
-    write(array, apply(tape, "where", condition, given, array.node))
+    write(array, apply(tape, "where", condition, source, array.node))
 
 
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})

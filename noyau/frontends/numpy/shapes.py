@@ -15,27 +15,27 @@ from noyau.ir.dims import Dim, indices, product
 from noyau.ir.symbols import Size, dim_of
 
 
-def shape_given(given: Sequence[Any]) -> list[Any]:
+def shape_given(entries: Sequence[Any]) -> list[Any]:
     """A shape given as one tuple, or as several numbers."""
-    one = given[0] if len(given) == 1 and isinstance(given[0], tuple | list) else given
+    one = entries[0] if len(entries) == 1 and isinstance(entries[0], tuple | list) else entries
     if any(not isinstance(each, int | np.integer | Size) for each in one):
         raise UnsupportedError(f"{tuple(one)} is no shape of integers and sizes")
     return [int(each) if isinstance(each, np.integer) else each for each in one]
 
 
-def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **said: Any) -> Any:
+def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options: Any) -> Any:
     """np.reshape in C order; in Fortran's it is that of the transposes."""
     if copy:
-        return call("reshape", call("copy", a), *shape, order=order, **said)
+        return call("reshape", call("copy", a), *shape, order=order, **options)
     a = array_of(a)
-    given = said.pop("newshape", None) if said.get("shape") is None else said.pop("shape")
-    refuse("reshape", said)
+    one = options.pop("newshape", None) if options.get("shape") is None else options.pop("shape")
+    refuse("reshape", options)
     if _is_fortran("reshape", order, a):
-        wanted = shape_given(shape if given is None else (given,))
-        return call("transpose", call("reshape", call("transpose", a), wanted[::-1]))
-    wanted = shape_given(shape if given is None else (given,))
-    free = [k for k, each in enumerate(wanted) if isinstance(each, int) and each == -1]
-    dims = [Dim.of(1) if k in free else dim_of(each) for k, each in enumerate(wanted)]
+        extents = shape_given(shape if one is None else (one,))
+        return call("transpose", call("reshape", call("transpose", a), extents[::-1]))
+    extents = shape_given(shape if one is None else (one,))
+    free = [k for k, each in enumerate(extents) if isinstance(each, int) and each == -1]
+    dims = [Dim.of(1) if k in free else dim_of(each) for k, each in enumerate(extents)]
     if len(free) > 1:
         raise UnsupportedError("np.reshape can leave one extent open")
     if free:
@@ -57,10 +57,10 @@ def _ravel(a: Any, order: str = "C") -> Any:
     return TracedArray(a.tape, a.tape.reshape(a.node, (product(a.node.shape),)))
 
 
-def _transpose(a: Any, *axes: Any, **said: Any) -> TracedArray:
+def _transpose(a: Any, *axes: Any, **options: Any) -> TracedArray:
     a = array_of(a)
     one = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
-    given = said.get("axes", one)
+    given = options.get("axes", one)
     order = [axis_of(each, a.ndim) for each in given] if given else list(range(a.ndim))[::-1]
     if sorted(order) != list(range(a.ndim)):
         raise UnsupportedError(f"{tuple(order)} does not permute {a.ndim} axes")
@@ -113,24 +113,24 @@ def _expand_dims(a: Any, axis: Any) -> TracedArray:
 
 def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
     array = array_of(array)
-    wanted = tuple(dim_of(each) for each in shape_given((shape,)))
-    if len(wanted) < array.ndim:
+    dims = tuple(dim_of(each) for each in shape_given((shape,)))
+    if len(dims) < array.ndim:
         raise UnsupportedError(f"np.broadcast_to of {array.ndim} axes gives no fewer")
-    for have, want in zip(array.node.shape[::-1], wanted[::-1], strict=False):
+    for have, want in zip(array.node.shape[::-1], dims[::-1], strict=False):
         if have != Dim.of(1):
             array.tape.demand_equal(have, want)
-    return TracedArray(array.tape, array.tape.expand(array.node, wanted))
+    return TracedArray(array.tape, array.tape.expand(array.node, dims))
 
 
 def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[TracedArray, ...]:
     tape = tape_of(arrays)
-    given = [as_traced(tape, each) for each in arrays]
-    shape = tape.broadcast([each.node.shape for each in given])
-    made = tuple(TracedArray(tape, tape.expand(each.node, shape)) for each in given)
-    for one, other in zip(made, arrays, strict=True):
+    traced_arrays = [as_traced(tape, each) for each in arrays]
+    shape = tape.broadcast([each.node.shape for each in traced_arrays])
+    expanded = tuple(TracedArray(tape, tape.expand(each.node, shape)) for each in traced_arrays)
+    for one, other in zip(expanded, arrays, strict=True):
         if isinstance(other, TracedArray):
             one.look_at(other, "broadcast_to")
-    return made
+    return expanded
 
 
 def _flip(m: Any, axis: Any = None) -> Any:
@@ -158,10 +158,10 @@ def _atleast(rank: int) -> Any:
 
     def call_(*arrays: Any) -> Any:
         tape = tape_of(arrays)
-        made = tuple(
+        ranked = tuple(
             _at_rank(as_traced(tape, each) if not isinstance(each, TracedArray) else each, rank) for each in arrays
         )
-        return made[0] if len(made) == 1 else made
+        return ranked[0] if len(ranked) == 1 else ranked
 
     return call_
 

@@ -81,8 +81,8 @@ def gradient(f: Any, *varargs: Any, axis: Any = None, edge_order: int = 1) -> An
     if len(steps) != len(axes) or edge_order not in (1, 2):
         raise UnsupportedError("np.gradient takes one step, or one for each axis, and edge_order= 1 or 2")
     f = f if f.dtype.kind == "f" else f.astype(np.float64) if f.dtype != bool else f
-    made = tuple(_slopes(f, *pair, edge_order) for pair in zip(steps, axes, strict=True))
-    return made[0] if len(made) == 1 else made
+    slopes = tuple(_slopes(f, *pair, edge_order) for pair in zip(steps, axes, strict=True))
+    return slopes[0] if len(slopes) == 1 else slopes
 
 
 def _slopes(f: Any, step: Any, axis: int, order: int) -> Any:

@@ -21,9 +21,9 @@ class Retrace(BaseException):
     """The trace begins again with some sizes as numbers, or with one name for two of them. It passes through whatever
     the function catches, so it is no Exception."""
 
-    def __init__(self, known: Mapping[str, int | str]) -> None:
+    def __init__(self, numbers: Mapping[str, int | str]) -> None:
         super().__init__()
-        self.known = known
+        self.known = numbers
 
 
 class Tape(GraphBuilder):
@@ -119,11 +119,11 @@ class Tape(GraphBuilder):
 def dtype_from(dtype: Any) -> DType:
     """The DType of what NumPy takes for one. UnsupportedError where noyau has none."""
     try:
-        found = from_numpy(np.dtype(dtype))
+        equivalent = from_numpy(np.dtype(dtype))
     except TypeError:
-        found = None
-    if found is None or found is DType.OTHER:
+        equivalent = None
+    if equivalent is None or equivalent is DType.OTHER:
         raise UnsupportedError(
             f"there is no dtype for {dtype!r} here: f16, bf16, f32, f64, four float8, integers and bool are"
         )
-    return found
+    return equivalent

@@ -71,9 +71,9 @@ class BoundedTape(Tape):
         if self.rounds[place] > 1:
             self.steps += _WEIGHTS.get(type(node.kind), 1)
         if self.steps > MOST_STEPS:
-            told = f"a loop takes more than {MOST_STEPS} steps in {self.rounds[place]} rounds, which are unrolled"
-            counted = "a reduction counts as 5, cells that are written into an array as 15"
-            raise UnsupportedError(f"{told} ({counted}); write it for whole axes, without a loop over cells")
+            steps = f"a loop takes more than {MOST_STEPS} steps in {self.rounds[place]} rounds, which are unrolled"
+            weights = "a reduction counts as 5, cells that are written into an array as 15"
+            raise UnsupportedError(f"{steps} ({weights}); write it for whole axes, without a loop over cells")
         return super().add(node)
 
 
@@ -137,20 +137,20 @@ def follow(
     over an axis) the function is traced again with the number in the place of the name."""
     settled: dict[str, int | str] = {}
     while True:
-        given = [_substitute(node, settled) for node in inputs]
-        wanted = None if results is None else [_substitute(node, settled) for node in results]
-        known = {name: size for name, size in (sizes or {}).items() if name not in settled}
+        arguments = [_substitute(node, settled) for node in inputs]
+        signed = None if results is None else [_substitute(node, settled) for node in results]
+        remaining = {name: size for name, size in (sizes or {}).items() if name not in settled}
         numbers = {name: value for name, value in settled.items() if isinstance(value, int)}
-        tape = (BoundedTape if numbers else Tape)(known, merging=merging)
+        tape = (BoundedTape if numbers else Tape)(remaining, merging=merging)
         try:
-            graph, found, several = _trace(function, given, wanted, constants, tape)
+            graph, outputs, several = _trace(function, arguments, signed, constants, tape)
         except Retrace as question:
             settled |= question.known
             continue
         except UnsupportedError as error:
             raise UnsupportedError(str(error), partial(holds, numbers, tuple(tape.demands))) from error.__cause__
-        kept = tuple(node for node in given if isinstance(node.kind, Input))
-        return Trace(graph, kept, found, numbers, several)
+        arrays = tuple(node for node in arguments if isinstance(node.kind, Input))
+        return Trace(graph, arrays, outputs, numbers, several)
 
 
 def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapping[str, int]) -> bool:
@@ -161,25 +161,25 @@ def holds(specialised: Mapping[str, int], demands: Sequence[Demand], sizes: Mapp
 
 def trace_shapes(
     function: Callable[..., Any],
-    given: Mapping[str, tuple[DType, Sequence[int]]],
+    arrays: Mapping[str, tuple[DType, Sequence[int]]],
     constants: Mapping[str, Any],
 ) -> Trace:
     """A function without a signature, for arrays of these dtypes and shapes, by the names of its parameters.
 
     An extent of 1 is a number; others get the name of the parameter and the axis (`x_0`), and axes that must be equal
     share one. UnsupportedError names the line of what cannot be traced."""
-    sizes = {f"{name}_{k}": n for name, (_, shape) in given.items() for k, n in enumerate(shape) if n != 1}
+    sizes = {f"{name}_{k}": n for name, (_, shape) in arrays.items() for k, n in enumerate(shape) if n != 1}
     inputs = [
         Node(name, Input(), (), dtype, shape_of(1 if n == 1 else f"{name}_{k}" for k, n in enumerate(shape)))
-        for name, (dtype, shape) in given.items()
+        for name, (dtype, shape) in arrays.items()
     ]
     return follow(function, inputs, None, constants, sizes, merging=True)
 
 
-def _substitute(node: Node, known: Mapping[str, int | str]) -> Node:
+def _substitute(node: Node, numbers: Mapping[str, int | str]) -> Node:
     shape = node.shape
-    while any(name in known for dim in shape for name in dim.names):
-        shape = tuple(dim.replace(known) for dim in shape)
+    while any(name in numbers for dim in shape for name in dim.names):
+        shape = tuple(dim.replace(numbers) for dim in shape)
     return replace(node, shape=shape)
 
 
@@ -190,22 +190,22 @@ def _trace(
     constants: Mapping[str, Any],
     tape: Tape,
 ) -> tuple[Graph, tuple[Node, ...], bool]:
-    given = [_argument(tape, node) for node in inputs]
+    arguments = [_argument(tape, node) for node in inputs]
     named: dict[str, str] = {}
     try:
         with np.errstate(all="ignore"), _variables(function, named):
-            returned = in_scope(function, tape)(*given, **constants)
+            returned = in_scope(function, tape)(*arguments, **constants)
         if tape.refused is not None:
             raise tape.refused
         parts, several = _parts(returned, results)
-        wanted = results or [_result_input(tape, part, k, several) for k, part in enumerate(parts)]
-        nodes = [_result(tape, *pair) for pair in zip(parts, wanted, strict=True)]
+        signed = results or [_result_input(tape, part, k, several) for k, part in enumerate(parts)]
+        nodes = [_result(tape, *pair) for pair in zip(parts, signed, strict=True)]
     except Exception as fault:
         name = getattr(function, "__name__", "the function")
         raise UnsupportedError(f"{name} cannot be traced{_line(fault)}: {_reason(fault)}") from fault
     graph = Graph(tuple(tape.nodes), tuple(node.output for node in nodes), tuple(tape.demands))
-    found = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
-    return check(_rename(drop_unused(graph), named)), found, several
+    outputs = tuple(Node(node.output, Input(), (), node.dtype, node.shape) for node in nodes)
+    return check(_rename(drop_unused(graph), named)), outputs, several
 
 
 def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bool]:
@@ -224,10 +224,10 @@ def _argument(tape: Tape, node: Node) -> Any:
         case Constant(value):
             return value.item()
         case _:
-            made = tape.add_input(node.output, node.dtype, node.shape)
-            given = TracedArray(tape, made, owner=f"the argument {node.output}", scalar=not node.shape)
-            given.either = given.scalar
-            return given
+            parameter = tape.add_input(node.output, node.dtype, node.shape)
+            argument = TracedArray(tape, parameter, owner=f"the argument {node.output}", scalar=not node.shape)
+            argument.either = argument.scalar
+            return argument
 
 
 @contextmanager
@@ -265,15 +265,15 @@ def _pause(profiler: Any) -> Iterator[None]:
 
 def _rename(graph: Graph, named: Mapping[str, str]) -> Graph:
     """The graph whose values bear the names of variables; inputs, outputs and what is called so already stay."""
-    kept = {node.output for node in graph.inputs} | set(graph.outputs)
-    taken, new = set(kept), {}
+    live = {node.output for node in graph.inputs} | set(graph.outputs)
+    names, new = set(live), {}
     for node in graph.nodes:
         name = named.get(node.output)
-        if name is not None and node.output not in kept:
-            while name in taken or name in graph.by_name:
+        if name is not None and node.output not in live:
+            while name in names or name in graph.by_name:
                 name += "_"
             new[node.output] = name
-            taken.add(name)
+            names.add(name)
     nodes = tuple(
         replace(node, output=new.get(node.output, node.output), inputs=tuple(new.get(x, x) for x in node.inputs))
         for node in graph.nodes
@@ -299,9 +299,9 @@ def _value(tape: Tape, value: Any) -> Node:
 def _result(tape: Tape, value: Any, wanted: Node) -> Node:
     node = _value(tape, value)
     if node.dtype is not wanted.dtype or len(node.shape) != len(wanted.shape):
-        found = f"{node.dtype.value}[{', '.join(map(str, node.shape))}]"
+        actual = f"{node.dtype.value}[{', '.join(map(str, node.shape))}]"
         signed = f"{wanted.dtype.value} of {len(wanted.shape)} axes"
-        raise UnsupportedError(f"{wanted.output} is {found}, and signed {signed}; cast or reshape it")
+        raise UnsupportedError(f"{wanted.output} is {actual}, and signed {signed}; cast or reshape it")
     shaped = tape.assume_shape(node, wanted.shape)
     return tape.add(Node(wanted.output, Map("identity"), (shaped.output,), shaped.dtype, wanted.shape))
 

@@ -94,8 +94,8 @@ class Window:
         return self.whole.memory.version
 
     def write(self, tape: Tape, index: Shape, part: Node) -> None:
-        made = FUNCTIONS["overwritten"](tape, self.node, index, part)
-        FUNCTIONS["write"](self.whole, self.replaced(made))
+        value = FUNCTIONS["overwritten"](tape, self.node, index, part)
+        FUNCTIONS["write"](self.whole, self.replaced(value))
 
 
 class TracedArray(NDArrayOperatorsMixin):
@@ -120,8 +120,8 @@ class TracedArray(NDArrayOperatorsMixin):
         """The value now. UnsupportedError where it is not known whether a change is seen."""
         if self._seen != self.memory.version:
             if not self.is_sure:
-                told = "it reads what is a view or a copy in NumPy, as the memory lies, after its source was changed"
-                raise UnsupportedError(f"{told}; take a .copy() before")
+                state = "it reads what is a view or a copy in NumPy, as the memory lies, after its source was changed"
+                raise UnsupportedError(f"{state}; take a .copy() before")
             self._node = self.tape.view(self.memory.node, self._shape, self.index)
             self._seen = self.memory.version
         return self._node
@@ -143,9 +143,9 @@ class TracedArray(NDArrayOperatorsMixin):
             there, mine, back = self.tape.reshape, self._shape, other._shape
             self.memory = Window(other, lambda: there(other.node, mine), lambda node: there(node, back), packed=packed)
         else:
-            seen = {index_name(axis): dim for axis, dim in enumerate(index)}
+            axes = {index_name(axis): dim for axis, dim in enumerate(index)}
             self.memory = other.memory
-            self.index = tuple(dim.replace(seen) for dim in other.index)
+            self.index = tuple(dim.replace(axes) for dim in other.index)
         self._seen, self.looks = self.memory.version, True
         self.fixed = f"what np.{name} gives is read-only" if name in READ_ONLY else other.fixed
 
@@ -163,14 +163,14 @@ class TracedArray(NDArrayOperatorsMixin):
         where its cells lie in C order. None where that is not known."""
         steps = strides_of(self.memory.node.shape)
         place = sum((at * step for at, step in zip(self.index, steps, strict=True)), Dim.of(0))
-        made = []
+        gaps_ = []
         for axis, (extent, packed) in enumerate(zip(self._shape, strides_of(self._shape), strict=True)):
             gap = place.replace({index_name(axis): Dim.of(index_name(axis)) + 1}) - place - packed
             if any(name.startswith("#") for name in gap.names):
                 return None
             if extent.constant != 1 and gap != Dim.of(0):
-                made.append((extent, gap))
-        return made if self.memory.packed else None
+                gaps_.append((extent, gap))
+        return gaps_ if self.memory.packed else None
 
     def as_array(self) -> TracedArray:
         """Itself, or of a scalar an array of no axes."""
@@ -211,8 +211,8 @@ class TracedArray(NDArrayOperatorsMixin):
     def mT(self) -> Any:
         return call("matrix_transpose", self)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
-        return ufunc_call(ufunc, method, inputs, said)
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return ufunc_call(ufunc, method, inputs, options)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         return call(name_of(function), *args, **kwargs)
@@ -226,17 +226,17 @@ class TracedArray(NDArrayOperatorsMixin):
         if name in METHODS:
             return lambda *args, **kwargs: METHODS[name](self, *args, **kwargs)
         if name not in FUNCTIONS or not hasattr(np.ndarray, name):
-            told = f": {REFUSED[name]}" if name in REFUSED else ""
-            raise UnsupportedError(f"the method .{name} of an array is not among those that are traced{told}")
+            reason = f": {REFUSED[name]}" if name in REFUSED else ""
+            raise UnsupportedError(f"the method .{name} of an array is not among those that are traced{reason}")
         return lambda *args, **kwargs: self._like(call(name, self, *args, **kwargs))
 
-    def _like(self, made: Any) -> Any:
+    def _like(self, array: Any) -> Any:
         """What a method gives: of a scalar, scalars."""
         if self.scalar:
-            as_scalars(made)
-        if isinstance(made, TracedArray):
-            made.either = self.either and made.scalar
-        return made
+            as_scalars(array)
+        if isinstance(array, TracedArray):
+            array.either = self.either and array.scalar
+        return array
 
     def __getitem__(self, key: Any) -> Any:
         return call("getitem", self, key)
@@ -266,20 +266,20 @@ class TracedArray(NDArrayOperatorsMixin):
 
     @final
     def _no_number(self, *_: Any, **__: Any) -> NoReturn:
-        told = "it asks for the number in an array, which is only known when it runs"
-        raise UnsupportedError(f"{told}; keep it an array, and choose with np.where")
+        what = "it asks for the number in an array, which is only known when it runs"
+        raise UnsupportedError(f"{what}; keep it an array, and choose with np.where")
 
     @final
     def __array__(self, dtype: Any = None, copy: Any = None) -> NoReturn:
-        told = "what is not traced asks for the numbers in an array"
-        raise UnsupportedError(f"{told}; use functions of NumPy, and .astype")
+        what = "what is not traced asks for the numbers in an array"
+        raise UnsupportedError(f"{what}; use functions of NumPy, and .astype")
 
     def __repr__(self) -> str:
         return f"<traced {self._dtype.value}[{', '.join(map(str, self._shape))}]>"
 
-    def __array_wrap__(self, made: Any, *_: Any) -> Any:
+    def __array_wrap__(self, result: Any, *_: Any) -> Any:
         """What NumPy's own text has results wrapped by; they are wrapped already."""
-        return made
+        return result
 
     __array_prepare__ = __array_wrap__
 
@@ -328,8 +328,8 @@ def _compose_views(tape: Tape, node: Node, source: Node) -> Shape | None:
 def surely_scalar(a: TracedArray) -> bool:
     """Whether it is one of NumPy's scalars. UnsupportedError where it may also be an array of no axes."""
     if a.either:
-        told = "whether an argument is an array of no axes or one of NumPy's scalars is known when it is given"
-        raise UnsupportedError(f"{told}; make a new value, as in x = x + 1")
+        what = "whether an argument is an array of no axes or one of NumPy's scalars is known when it is given"
+        raise UnsupportedError(f"{what}; make a new value, as in x = x + 1")
     return a.scalar
 
 
@@ -341,48 +341,48 @@ def name_of(function: Any) -> str:
 
 
 @final
-def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], said: Mapping[str, Any]) -> Any:
+def ufunc_call(ufunc: np.ufunc, method: str, inputs: Sequence[Any], options: Mapping[str, Any]) -> Any:
     """A ufunc, or a method of it, by the table."""
     name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
     if name not in UFUNCS:
-        told = f": {REFUSED[name]}" if name in REFUSED else ""
-        raise UnsupportedError(f"np.{name} is not among the ufuncs that are traced{told}")
-    return UFUNCS[name](*inputs, **said)
+        reason = f": {REFUSED[name]}" if name in REFUSED else ""
+        raise UnsupportedError(f"np.{name} is not among the ufuncs that are traced{reason}")
+    return UFUNCS[name](*inputs, **options)
 
 
 @final
 def call(name: str, *args: Any, **kwargs: Any) -> Any:
     """A function of the table; where its result may be a view, it sees the memory of the argument."""
     if name not in FUNCTIONS:
-        told = f": {REFUSED[name]}" if name in REFUSED else ""
-        raise UnsupportedError(f"np.{name} is not among the functions that are traced{told}")
-    made = FUNCTIONS[name](*args, **kwargs)
-    if any(made is each for each in kwargs.values()):  # out=, which stays what it is
-        return made
+        reason = f": {REFUSED[name]}" if name in REFUSED else ""
+        raise UnsupportedError(f"np.{name} is not among the functions that are traced{reason}")
+    result = FUNCTIONS[name](*args, **kwargs)
+    if any(result is each for each in kwargs.values()):  # out=, which stays what it is
+        return result
     source = args[0] if args and isinstance(args[0], TracedArray) else None
     if name in ARRAYS:
-        made = made.as_array()
+        result = result.as_array()
     elif name not in VIEWS or (source is not None and source.scalar and not source.either and name in OWN_METHODS):
-        return as_scalars(made)
-    if name in VIEWS and source is not None and isinstance(made, TracedArray) and not (made.scalar or made.looks):
-        return _view_of(source, made, name)
-    return made
+        return as_scalars(result)
+    if name in VIEWS and source is not None and isinstance(result, TracedArray) and not (result.scalar or result.looks):
+        return _view_of(source, result, name)
+    return result
 
 
-def _view_of(source: TracedArray, made: TracedArray, name: str) -> TracedArray:
+def _view_of(source: TracedArray, result: TracedArray, name: str) -> TracedArray:
     """A result as a view of its source; of a scalar it sees a copy."""
     if source.either or not source.scalar:
-        made.look_at(source, name)
-        made.sure = made.sure and not source.either
-    return made
+        result.look_at(source, name)
+        result.sure = result.sure and not source.either
+    return result
 
 
-def as_scalars(made: Any) -> Any:
+def as_scalars(result: Any) -> Any:
     """What is new of a function, where arrays of no axes are NumPy's scalars."""
-    for each in made if isinstance(made, tuple | list) else (made,):
+    for each in result if isinstance(result, tuple | list) else (result,):
         if isinstance(each, TracedArray) and not each.ndim:
             each.scalar = True
-    return made
+    return result
 
 
 def tape_of(operands: Sequence[Any]) -> Tape:

@@ -32,9 +32,9 @@ class TracedSize(Size):
         if not is_whole(other):
             return NotImplemented
         left, right = self.dim, dim_of(other)
-        known = equal(left, right)
-        if known is not None:
-            return known
+        answer = equal(left, right)
+        if answer is not None:
+            return answer
         return self.tape.at_most(left, right) and self.tape.at_most(right, left)
 
     def __ne__(self, other: object) -> Any:
@@ -128,11 +128,11 @@ class TracedSize(Size):
         """This size as a number of the graph."""
         return Number(self.tape, self.tape.size(self.dim, DType.I64), self.dim.names)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **said: Any) -> Any:
-        if ufunc in _WHOLE and method == "__call__" and not said and all(map(is_whole, inputs)):
-            made = _WHOLE[ufunc](*inputs)
-            return as_size(self.tape, made if isinstance(made, Dim) else dim_of(made), strong=True)
-        return ufunc_call(ufunc, method, inputs, said)
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if ufunc in _WHOLE and method == "__call__" and not options and all(map(is_whole, inputs)):
+            whole = _WHOLE[ufunc](*inputs)
+            return as_size(self.tape, whole if isinstance(whole, Dim) else dim_of(whole), strong=True)
+        return ufunc_call(ufunc, method, inputs, options)
 
 
 _WHOLE: dict[np.ufunc, Callable[..., Any]] = {  # ufuncs whose results are sizes again, as NumPy's int64
@@ -275,12 +275,12 @@ def calculate_number(ufunc: np.ufunc, *operands: Any) -> TracedArray:
     dtype = DType.F64 if broken or ufunc.nin == 1 or ufunc in (np.divide, np.power) else DType.I64
     tape = numbers[0].tape
     nodes = [tape.cast(each.node, dtype) if isinstance(each, Number) else tape.constant(each, dtype) for each in known]
-    made = ufunc_call(ufunc, "__call__", [TracedArray(tape, node) for node in nodes], {})
+    number = ufunc_call(ufunc, "__call__", [TracedArray(tape, node) for node in nodes], {})
     sources = [each.names for each in numbers]
     names = None if None in sources else frozenset(name for each in sources for name in each or ())
     if any(isinstance(each, TracedSize) and each.strong for each in operands):
-        return TracedArray(tape, made.node, scalar=True)
-    return Number(tape, made.node, names)
+        return TracedArray(tape, number.node, scalar=True)
+    return Number(tape, number.node, names)
 
 
 def _demand_divisor(ufunc: np.ufunc, operands: tuple[Any, ...]) -> None:

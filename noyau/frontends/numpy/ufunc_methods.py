@@ -23,9 +23,9 @@ _LIES = "how arrays lie in memory is known when they are given, and a trace hold
 def _outer(name: str) -> Callable[..., Any]:
     """ufunc.outer: each cell of one with each of the other."""
 
-    def call(a: Any, b: Any, **said: Any) -> Any:
+    def call(a: Any, b: Any, **options: Any) -> Any:
         left, right = (as_traced(tape_of([a, b]), each) for each in (a, b))
-        return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **said)
+        return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **options)
 
     return call
 
@@ -41,14 +41,14 @@ def _at(monoid: str, name: str) -> Callable[..., Any]:
     return call
 
 
-def _refuse_sort(array: Any, *args: Any, **said: Any) -> Any:
+def _refuse_sort(array: Any, *args: Any, **options: Any) -> Any:
     raise UnsupportedError("the method .sort changes an array in place: " + _SORTS)
 
 
 def _reduceat(name: str) -> Callable[..., Any]:
     """ufunc.reduceat at known places: each result is of the cells up to the next place, or of one alone."""
 
-    def call_(array: Any, indices: Any, axis: int = 0, **said: Any) -> Any:
+    def call_(array: Any, indices: Any, axis: int = 0, **options: Any) -> Any:
         a = array_of(array)
         if isinstance(indices, TracedArray):
             raise UnsupportedError(f"np.{name}.reduceat is traced for places that are known")
@@ -57,7 +57,9 @@ def _reduceat(name: str) -> Callable[..., Any]:
         parts = []
         for at, end in zip(places, [*places[1:], None], strict=True):
             stop = at + 1 if end is not None and end <= at else end
-            parts.append(UFUNCS[f"{name}.reduce"](a[(*lead, slice(at, stop))], axis=len(lead), keepdims=True, **said))
+            parts.append(
+                UFUNCS[f"{name}.reduce"](a[(*lead, slice(at, stop))], axis=len(lead), keepdims=True, **options)
+            )
         return call("concatenate", parts, axis=len(lead))
 
     return call_

@@ -33,13 +33,13 @@ MASKED: list[Callable[..., Any]] = []  # how a ufunc takes what masks pick: `mas
 def loop_dtypes(ufunc: np.ufunc, operands: Sequence[Any], dtype: DType | None = None) -> tuple[DType, ...]:
     """The dtypes of the operands, and of the results, in the loop that NumPy would choose; Python numbers are weak.
     UnsupportedError where there is no such loop, or it is one of complex numbers or objects."""
-    asked = [_operand_dtype(each) for each in operands]
-    said: Any = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype.numpy] * ufunc.nout)}
+    operand_dtypes = [_operand_dtype(each) for each in operands]
+    signature: Any = {} if dtype is None else {"signature": (*[None] * ufunc.nin, *[dtype.numpy] * ufunc.nout)}
     try:
-        found = ufunc.resolve_dtypes((*asked, *[None] * ufunc.nout), **said)
+        dtypes = ufunc.resolve_dtypes((*operand_dtypes, *[None] * ufunc.nout), **signature)
     except TypeError as fault:
         raise UnsupportedError(f"np.{ufunc.__name__} does not take these: {fault}") from None
-    return tuple(dtype_from(dtype) for dtype in found)
+    return tuple(dtype_from(dtype) for dtype in dtypes)
 
 
 def _operand_dtype(value: Any) -> Any:
@@ -100,11 +100,11 @@ def _is_comparison(function: str) -> bool:
     return function in OPERATORS and OPERATORS[function].is_comparison
 
 
-def refuse(name: str, said: Mapping[str, Any]) -> None:
+def refuse(name: str, options: Mapping[str, Any]) -> None:
     """UnsupportedError for an argument that is not traced."""
-    wanted = next((key for key, value in said.items() if not _is_idle(key, value)), None)
-    if wanted is not None:
-        raise UnsupportedError(f"np.{name} is traced without {wanted}=")
+    unsupported = next((key for key, value in options.items() if not _is_idle(key, value)), None)
+    if unsupported is not None:
+        raise UnsupportedError(f"np.{name} is traced without {unsupported}=")
 
 
 def _is_idle(key: str, value: Any) -> bool:
@@ -115,13 +115,13 @@ def _is_idle(key: str, value: Any) -> bool:
 def elementwise(ufunc: np.ufunc, make: Make) -> Callable[..., Any]:
     """The handler of a ufunc: `make` is given a tape and the operands as the loop takes them."""
 
-    def call(*operands: Any, out: Any = None, where: Any = True, dtype: Any = None, **said: Any) -> Any:
+    def call(*operands: Any, out: Any = None, where: Any = True, dtype: Any = None, **options: Any) -> Any:
         if len(operands) > ufunc.nin:
             operands, out = operands[: ufunc.nin], operands[ufunc.nin :]
         for of_masked in MASKED:
-            if (made := of_masked(ufunc, operands, {"out": out, "where": where, "dtype": dtype})) is not None:
-                return made
-        refuse(ufunc.__name__, said)
+            if (masked := of_masked(ufunc, operands, {"out": out, "where": where, "dtype": dtype})) is not None:
+                return masked
+        refuse(ufunc.__name__, options)
         tape = tape_of([*operands, *_several(out), where])
         loop = loop_dtypes(ufunc, operands, None if dtype is None else dtype_from(dtype))
         nodes, loop = _loop_operands(tape, ufunc, operands, loop)
@@ -135,11 +135,11 @@ def elementwise(ufunc: np.ufunc, make: Make) -> Callable[..., Any]:
 
 def _like_operands(tape: Tape, node: Node, operands: Sequence[Any]) -> TracedArray:
     """A result, whose cells lie as those of the arrays that it is computed of."""
-    made = TracedArray(tape, node)
+    array = TracedArray(tape, node)
     like = [each for each in operands if isinstance(each, TracedArray) and each.ndim]
     if len(node.shape) > 1 and not any(isinstance(each, np.ndarray | list | tuple) for each in operands):
-        made.lies("K", like)
-    return made
+        array.lies("K", like)
+    return array
 
 
 def _several(value: Any) -> tuple[Any, ...]:
@@ -154,8 +154,8 @@ def _loop_operands(
     for at, (value, dtype) in enumerate(zip(operands, loop, strict=False)):
         side = beyond(tape, value, dtype) if _is_comparison(ufunc.__name__) else 0
         if side:
-            given = [side * np.inf if k == at else x for k, x in enumerate(operands)]
-            return [as_node(tape, each, DType.F64) for each in given], (DType.F64, DType.F64, DType.BOOL)
+            bounded = [side * np.inf if k == at else x for k, x in enumerate(operands)]
+            return [as_node(tape, each, DType.F64) for each in bounded], (DType.F64, DType.F64, DType.BOOL)
     return [as_node(tape, *pair) for pair in zip(operands, loop[: ufunc.nin], strict=True)], loop
 
 
@@ -176,26 +176,26 @@ def _is_weak(value: Any) -> bool:
     return isinstance(value, Size) and not getattr(value, "strong", False)
 
 
-def _put(ufunc: np.ufunc, made: tuple[TracedArray, ...], out: tuple[Any, ...], where: Any) -> tuple[Any, ...]:
+def _put(ufunc: np.ufunc, results: tuple[TracedArray, ...], out: tuple[Any, ...], where: Any) -> tuple[Any, ...]:
     """Results where they are wanted: by themselves, or written into arrays, everywhere or `where`."""
     if not any(each is not None for each in out):
         if where is not True:
             raise UnsupportedError(f"np.{ufunc.__name__} with where= leaves cells unset; give it out=, or use np.where")
-        return made
-    return tuple(one if to is None else write_out(ufunc, one, to, where) for one, to in zip(made, out, strict=True))
+        return results
+    return tuple(one if to is None else write_out(ufunc, one, to, where) for one, to in zip(results, out, strict=True))
 
 
-def write_out(ufunc: np.ufunc, made: TracedArray, target: Any, where: Any = True) -> Any:
+def write_out(ufunc: np.ufunc, result: TracedArray, target: Any, where: Any = True) -> Any:
     """A result in the array that is given for it, which is cast to as NumPy allows; a scalar is not changed."""
     if not isinstance(target, TracedArray):
         raise UnsupportedError("it writes into an array that was there before the call; assign the result")
     if surely_scalar(target):
-        return made
-    if not np.can_cast(made.dtype, target.dtype, "same_kind"):
-        told = f"{made.node.dtype.value} into {target.node.dtype.value}"
-        raise UnsupportedError(f"np.{ufunc.__name__} does not write {told}; NumPy refuses it too: cast it")
+        return result
+    if not np.can_cast(result.dtype, target.dtype, "same_kind"):
+        what = f"{result.node.dtype.value} into {target.node.dtype.value}"
+        raise UnsupportedError(f"np.{ufunc.__name__} does not write {what}; NumPy refuses it too: cast it")
     tape = target.tape
-    cast = tape.cast(made.node, target.node.dtype)
+    cast = tape.cast(result.node, target.node.dtype)
     if where is not True:
         cast = apply(tape, "where", as_node(tape, where, DType.BOOL), cast, target.node)
     FUNCTIONS["write"](target, cast)

@@ -119,8 +119,8 @@ def _multi_head_attention(site: OnnxSite) -> list[Outcome]:
     value = site.input(2).shape if site.has(2) else ()
     same = site.op == "GroupQueryAttention" and site.has(1)
     width = query.shape[2] if same else value[2] if len(value) == 3 and site.op == "MultiHeadAttention" else None
-    made: list[Outcome] = [(query.dtype, (*query.shape[:2], width))]
-    return [*made, *[(query.dtype, _unknown(4))] * 2][: len(site.outputs)]
+    outcomes: list[Outcome] = [(query.dtype, (*query.shape[:2], width))]
+    return [*outcomes, *[(query.dtype, _unknown(4))] * 2][: len(site.outputs)]
 
 
 def _einsum(site: OnnxSite) -> list[Outcome]:
@@ -249,62 +249,62 @@ class BoundaryTypes:
 
     def of(self, node: onnx.NodeProto, names: Sequence[str], ruled: list[Outcome]) -> list[tuple[DType, Shape]]:
         """For each output its dtype and shape; DType.OTHER where either is unknown. `names` are what the node uses."""
-        spelt: dict[str, Dim] = {}
-        said = [[_type_of(ruled[k], spelt)] if k < len(ruled) else [] for k in range(len(node.output))]
+        dims: dict[str, Dim] = {}
+        said = [[_type_of(ruled[k], dims)] if k < len(ruled) else [] for k in range(len(node.output))]
         for name, types in zip(node.output, said, strict=True):
             types.append(self.declared.get(name, onnx.TypeProto()))
         if any(name and not any(map(_is_complete, types)) for name, types in zip(node.output, said, strict=True)):
-            inferred = self._infer(node, names, spelt)
+            inferred = self._infer(node, names, dims)
             for name, types in zip(node.output, said, strict=True):
                 types.insert(1, inferred.get(name, onnx.TypeProto()))
                 self.declared.setdefault(name, types[1])  # sequences, strings: others follow from them
-        return [self._merge(types, spelt) for types in said]
+        return [self._merge(types, dims) for types in said]
 
-    def _infer(self, node: onnx.NodeProto, names: Sequence[str], spelt: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
+    def _infer(self, node: onnx.NodeProto, names: Sequence[str], dims: dict[str, Dim]) -> dict[str, onnx.TypeProto]:
         if not self.around.has_schema(node):
             return {}
-        known, inputs = [], []
+        tensors, inputs = [], []
         for name in dict.fromkeys(names):
             contents = self.values.contents.get(name)
             if contents is not None and contents.integers is not None:
                 tensor = onnx.helper.make_tensor(name, contents.dtype.onnx, contents.shape, contents.integers)
-                known.append(tensor)
+                tensors.append(tensor)
             else:
-                inputs.append(onnx.helper.make_value_info(name, self._type(name, spelt)))
-        return self.inference.types(self.around.model(node, inputs, [], known))
+                inputs.append(onnx.helper.make_value_info(name, self._type(name, dims)))
+        return self.inference.types(self.around.model(node, inputs, [], tensors))
 
-    def _type(self, name: str, spelt: dict[str, Dim]) -> onnx.TypeProto:
+    def _type(self, name: str, dims: dict[str, Dim]) -> onnx.TypeProto:
         node = self.values.node(name)
         if node.dtype is DType.OTHER:
             return self.declared.get(name, onnx.TypeProto())
-        return _type_of((node.dtype, node.shape), spelt)
+        return _type_of((node.dtype, node.shape), dims)
 
-    def _merge(self, said: Sequence[onnx.TypeProto], spelt: Mapping[str, Dim]) -> tuple[DType, Shape]:
-        tensors = [kind.tensor_type for kind in said if kind.HasField("tensor_type")]
-        known = (from_onnx(tensor.elem_type) for tensor in tensors)
-        dtype = next((dtype for dtype in known if dtype not in (None, DType.OTHER)), None)
+    def _merge(self, types: Sequence[onnx.TypeProto], spelt: Mapping[str, Dim]) -> tuple[DType, Shape]:
+        tensors = [kind.tensor_type for kind in types if kind.HasField("tensor_type")]
+        dtypes = (from_onnx(tensor.elem_type) for tensor in tensors)
+        dtype = next((dtype for dtype in dtypes if dtype not in (None, DType.OTHER)), None)
         shapes = [tensor.shape.dim for tensor in tensors if tensor.HasField("shape")]
         if dtype is None or not shapes:
             return DType.OTHER, ()
         alike = [shape for shape in shapes if len(shape) == len(shapes[0])]
         return dtype, tuple(self._dim(dims, spelt) for dims in zip(*alike, strict=True))
 
-    def _dim(self, said: Sequence[onnx.TensorShapeProto.Dimension], spelt: Mapping[str, Dim]) -> Dim:
+    def _dim(self, candidates: Sequence[onnx.TensorShapeProto.Dimension], dims: Mapping[str, Dim]) -> Dim:
         """The first extent that is known. A 0 says nothing: exporters write it for what they do not know."""
-        for dim in said:
+        for dim in candidates:
             if dim.dim_value > 0:
                 return Dim.of(dim.dim_value)
-            if dim.dim_param in spelt:
-                return spelt[dim.dim_param]
+            if dim.dim_param in dims:
+                return dims[dim.dim_param]
             if dim.dim_param and not dim.dim_param.startswith(("unk__", _SPELT)):
                 return self.values.sizes.dim_of(dim.dim_param)
         return self.values.sizes.fresh()
 
 
-def _type_of(outcome: Outcome, spelt: dict[str, Dim]) -> onnx.TypeProto:
+def _type_of(outcome: Outcome, extents: dict[str, Dim]) -> onnx.TypeProto:
     """An outcome as an ONNX type; `spelt` is given the extent that each name stands for."""
     dtype, dims = outcome
-    spelt.update((f"{_SPELT}{dim}", dim) for dim in dims if dim is not None and not dim.constant)
+    extents.update((f"{_SPELT}{dim}", dim) for dim in dims if dim is not None and not dim.constant)
     words = [None if dim is None else dim.constant or f"{_SPELT}{dim}" for dim in dims]
     return onnx.helper.make_tensor_type_proto(dtype.onnx, words)
 

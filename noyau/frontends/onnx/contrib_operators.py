@@ -189,12 +189,12 @@ def _heads(site: OnnxSite, value: Node, width: Dim) -> Node:
 
 def _places(site: OnnxSite, batch: Dim, length: Dim) -> Node:
     """The position of each cell, as [batch, length]: given, or counted from a start."""
-    given = site.input(1)
-    if len(given.shape) == 2:
-        site.demand_equal(given.shape[0], batch)
-        site.demand_equal(given.shape[1], length)
-        return given
-    start = site.drop_axes(given, range(len(given.shape)))
+    positions = site.input(1)
+    if len(positions.shape) == 2:
+        site.demand_equal(positions.shape[0], batch)
+        site.demand_equal(positions.shape[1], length)
+        return positions
+    start = site.drop_axes(positions, range(len(positions.shape)))
     return site.expand(site.call("add", start, site.iota("#0", (length,))), (batch, length))
 
 

@@ -116,8 +116,8 @@ def _cast_like(site: OnnxSite) -> Node:
 def _type_name(number: int) -> str:
     from onnx import TensorProto
 
-    known = number in TensorProto.DataType.values()
-    return str(TensorProto.DataType.Name(number)).lower() if known else f"type {number}"
+    is_listed = number in TensorProto.DataType.values()
+    return str(TensorProto.DataType.Name(number)).lower() if is_listed else f"type {number}"
 
 
 def _relu(site: OnnxSite) -> Node:
@@ -191,8 +191,8 @@ def _dropout(site: OnnxSite) -> list[Node]:
     """The identity, with a mask of true: training is a boundary."""
     if site.has(2) and site.array(2, "the training mode").any():
         raise UnsupportedError("Dropout in training mode draws random numbers")
-    kept = site.full(True, DType.BOOL, site.input().shape)
-    return [_identity(site), kept]
+    mask = site.full(True, DType.BOOL, site.input().shape)
+    return [_identity(site), mask]
 
 
 ELEMENTWISE: dict[str, Importer] = {

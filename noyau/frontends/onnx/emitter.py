@@ -28,8 +28,8 @@ class Contents:
     @property
     def integers(self) -> tuple[int, ...] | None:
         """The cells, or None where one is not a plain integer."""
-        found = tuple(dim.constant for dim in self.dims)
-        return None if None in found else tuple(value for value in found if value is not None)
+        numbers = tuple(dim.constant for dim in self.dims)
+        return None if None in numbers else tuple(value for value in numbers if value is not None)
 
     @property
     def cells(self) -> np.ndarray:
@@ -72,7 +72,7 @@ def light(dims: Iterable[Dim]) -> bool:
 class ModelValues:
     """The values made so far: graph nodes, and the contents of shape arithmetic, which become nodes when asked for."""
 
-    def __init__(self, taken: set[str]) -> None:
+    def __init__(self, names: set[str]) -> None:
         self.nodes: list[Node] = []
         self.by_name: dict[str, Node] = {}
         self.contents: dict[str, Contents] = {}
@@ -81,7 +81,7 @@ class ModelValues:
         self.places: dict[str, int] = {}
         self.demands: dict[int, dict[Demand, None]] = {}  # by position
         self.sizes = SizeNames()
-        self._taken, self._counts = taken, dict[str, int]()
+        self._taken, self._counts = names, dict[str, int]()
 
     def add(self, node: Node) -> Node:
         self.nodes.append(node)
@@ -129,11 +129,11 @@ class ModelValues:
         pieces = [Node(self.inner_name(name), Iota(dim), (), dtype, shape_of([1]), sources) for dim in dims]
         whole = name if len(contents.shape) == 1 else self.inner_name(name)
         row = Node(whole, Select(0, shape_of(range(len(dims)))), tuple(p.output for p in pieces), dtype, flat, sources)
-        made = [*pieces, row]
+        nodes = [*pieces, row]
         if whole != name:
             index = flat_index(flat, contents.extents)
-            made.append(Node(name, View(index), (whole,), dtype, contents.extents, sources))
-        for node in made:
+            nodes.append(Node(name, View(index), (whole,), dtype, contents.extents, sources))
+        for node in nodes:
             self.add(node)
             self.places[node.output] = self.origins[name][0]
 

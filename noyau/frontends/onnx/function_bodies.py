@@ -172,16 +172,16 @@ def conform(node: onnx.NodeProto, domain: str, opset: int) -> None:
         entry = schema.attributes.get(attribute.name)
         if entry is None or int(entry.type.value) != attribute.type:
             raise UnsupportedError(f"{node.op_type} has an attribute {attribute.name!r} that its schema has not")
-    given = {attribute.name for attribute in node.attribute}
-    missing = [name for name, entry in schema.attributes.items() if entry.required and name not in given]
+    present = {attribute.name for attribute in node.attribute}
+    missing = [name for name, entry in schema.attributes.items() if entry.required and name not in present]
     if missing:
         raise UnsupportedError(f"{node.op_type} lacks its attribute {missing[0]}")
 
 
 def model_body(function: onnx.FunctionProto, call: onnx.NodeProto) -> FunctionBody:
     """The body of a model-local function, where a call leaves out what has a default."""
-    given = {attribute.name: attribute for attribute in call.attribute}
-    return FunctionBody(function, {**{default.name: default for default in function.attribute_proto}, **given})
+    attributes = {attribute.name: attribute for attribute in call.attribute}
+    return FunctionBody(function, {**{default.name: default for default in function.attribute_proto}, **attributes})
 
 
 def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> FunctionBody | None:
@@ -193,10 +193,10 @@ def schema_body(call: onnx.NodeProto, opset: int, inputs: list[Node | None]) -> 
     text = _context_body(schema, call, opset, inputs) or _plain_body(schema, opset)
     if text is None:
         return None
-    given = {attribute.name: attribute for attribute in call.attribute}
+    attributes = {attribute.name: attribute for attribute in call.attribute}
     defaults = {name: entry.default_value for name, entry in schema.attributes.items() if entry.default_value.name}
     function = onnx.FunctionProto.FromString(text) if isinstance(text, bytes) else text
-    return FunctionBody(function, {**defaults, **given})
+    return FunctionBody(function, {**defaults, **attributes})
 
 
 def _plain_body(schema: onnx.defs.OpSchema, opset: int) -> bytes | onnx.FunctionProto | None:

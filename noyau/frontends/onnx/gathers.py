@@ -44,13 +44,13 @@ def lookup(site: OnnxSite, table: Node, index: Sequence[Entry], shape: Shape) ->
 def _position(site: OnnxSite, value: Node, at: Sequence[Dim], extent: Dim, extents: dict[str, Dim]) -> Dim | None:
     """The index as a Dim, where it is one and surely inside, or where its bounds are formulas over sizes, which a
     kernel then compares once."""
-    found = position_at(site.values.by_name, value.output, at)
-    if found is None:
+    position = position_at(site.values.by_name, value.output, at)
+    if position is None:
         return None
-    found = simplify(found, extents)
-    if found.constant is not None and found.constant < 0:
-        found = found + extent
-    return found if within(found, extent, extents) or _is_bounded(found, extents) else None
+    position = simplify(position, extents)
+    if position.constant is not None and position.constant < 0:
+        position = position + extent
+    return position if within(position, extent, extents) or _is_bounded(position, extents) else None
 
 
 def _is_bounded(index: Dim, extents: dict[str, Dim]) -> bool:
@@ -117,8 +117,8 @@ def _gather_nd(site: OnnxSite) -> Node:
     lead, rest = value.shape[:-1], table.shape[batch + count :]
     shape = (*lead, *rest)
     own = indices(len(shape))
-    found = [(value, (*own[: len(lead)], Dim.of(k))) for k in range(count)]
-    return lookup(site, table, [*own[:batch], *found, *own[len(lead) :]], shape)
+    lookups = [(value, (*own[: len(lead)], Dim.of(k))) for k in range(count)]
+    return lookup(site, table, [*own[:batch], *lookups, *own[len(lead) :]], shape)
 
 
 def _slice(site: OnnxSite) -> Node:
@@ -169,10 +169,10 @@ def minimum(left: Dim, right: Dim) -> Dim:
 
 
 def _range(site: OnnxSite) -> Node:
-    known = [contents.dims for contents in (site.contents(k) for k in range(3)) if contents is not None]
-    if len(known) < 3 or any(len(dims) != 1 for dims in known):
+    bounds = [contents.dims for contents in (site.contents(k) for k in range(3)) if contents is not None]
+    if len(bounds) < 3 or any(len(dims) != 1 for dims in bounds):
         return _float_range(site)
-    (start,), (end,), (delta,) = known
+    (start,), (end,), (delta,) = bounds
     step = delta.constant
     if not step:
         raise UnsupportedError("the step of Range is only known when the model runs")
@@ -201,8 +201,8 @@ def _trilu(site: OnnxSite) -> Node:
     ahead = site.iota(Dim.of("#1") - "#0", value.shape[-2:])
     edge = site.input(1) if site.has(1) else site.constant(0, DType.I64)
     edge = site.drop_axes(edge, range(len(edge.shape)))
-    kept = site.call("greater_equal" if site.attribute("upper", 1) else "less_equal", ahead, edge)
-    return site.call("where", kept, value, site.like(0, value))
+    mask = site.call("greater_equal" if site.attribute("upper", 1) else "less_equal", ahead, edge)
+    return site.call("where", mask, value, site.like(0, value))
 
 
 def _eye_like(site: OnnxSite) -> Node:
@@ -221,10 +221,10 @@ def _one_hot(site: OnnxSite) -> Node:
     rank = len(value.shape) + 1
     axis = site.axis(site.attribute("axis", -1), rank)
     shape = (*value.shape[:axis], depth, *value.shape[axis:])
-    wanted = site.cast(value, DType.I64)
-    wrapped = site.call("add", wanted, site.iota(depth))
-    wanted = site.call("where", site.call("less", wanted, site.like(0, wanted)), wrapped, wanted)
-    same = site.call("equal", site.iota(f"#{axis}", shape), site.restore_axes(wanted, [axis]))
+    positions = site.cast(value, DType.I64)
+    wrapped = site.call("add", positions, site.iota(depth))
+    positions = site.call("where", site.call("less", positions, site.like(0, positions)), wrapped, positions)
+    same = site.call("equal", site.iota(f"#{axis}", shape), site.restore_axes(positions, [axis]))
     return site.call("where", same, site.pick(values, 0, 1), site.pick(values, 0, 0))
 
 

@@ -140,12 +140,12 @@ class _ModelImporter:
 
     def _foldable_reasons(self) -> dict[int, str]:
         """What is computed once. Scalars are not among it: they are parts of formulas."""
-        places, found = foldable_nodes(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
+        places, reasons = foldable_nodes(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
         for node in self.values.nodes:
             place = self.values.places.get(node.output, -1)
             if place in places and product(node.shape) != Dim.of(1):
-                found[place] = FOLDED
-        return found
+                reasons[place] = FOLDED
+        return reasons
 
     def _name_sizes(self) -> None:
         """Plain names of extents come first: `past + sequence` may stand before an input that has `past`."""
@@ -238,13 +238,13 @@ class _ModelImporter:
         """The values, or known contents, that a node's outputs are; UnsupportedError where it has no meaning."""
         domain, site = canonical(proto.domain), self._site(proto, scope, opsets, emitter)
         if domain == "":
-            found = shape_arithmetic(site)
-            if found is not None:
-                return [self._keep(contents, emitter) for contents in found]
+            contents_ = shape_arithmetic(site)
+            if contents_ is not None:
+                return [self._keep(contents, emitter) for contents in contents_]
         family = _DOMAINS.get(domain, {}).get(proto.op_type)
         if family is not None and (domain == "" or (domain, proto.op_type) not in self.functions):
-            made = family(site)
-            return [made.output] if isinstance(made, Node) else [node.output for node in made]
+            value = family(site)
+            return [value.output] if isinstance(value, Node) else [node.output for node in value]
         body = self._body(proto, site, domain)
         if body is None:
             raise UnsupportedError(reason_for(proto))
@@ -288,7 +288,7 @@ class _ModelImporter:
                 results = self.convert(resolve(node, body.attributes), scope, body.opsets, site, depth + 1)
             except UnsupportedError as refusal:
                 raise UnsupportedError(f"in the body of {proto.op_type}: {refusal}") from refusal
-            scope.update((name, made) for name, made in zip(node.output, results, strict=False) if name)
+            scope.update((name, value) for name, value in zip(node.output, results, strict=False) if name)
         missing = [name for name in function.output[: len(proto.output)] if name not in scope]
         if missing:
             raise UnsupportedError(f"the body of {proto.op_type} does not make {missing[0]}")
@@ -296,44 +296,44 @@ class _ModelImporter:
 
     def _finish(self, place: int, proto: onnx.NodeProto, results: list[str], emitter: Emitter) -> None:
         """Give the results the names of the outputs, and drop what no output needs."""
-        wanted = [(name, made) for name, made in zip(proto.output, results, strict=False) if name]
+        pairs = [(name, value) for name, value in zip(proto.output, results, strict=False) if name]
         if len(results) < len([name for name in proto.output if name]):
             raise UnsupportedError(f"only {len(results)} outputs of {proto.op_type} have a meaning")
-        known = [(name, made) for name, made in wanted if made in self.values.contents]
-        for name, made in known:
-            self.values.contents[name] = self.values.contents[made]
+        arithmetic = [(name, value) for name, value in pairs if value in self.values.contents]
+        for name, value in arithmetic:
+            self.values.contents[name] = self.values.contents[value]
             self.values.origins[name] = (place, emitter.sources)
-        if len(known) == len(wanted):
+        if len(arithmetic) == len(pairs):
             self.arithmetic.add(place)
-        self._rename({name: made for name, made in wanted if made not in self.values.contents}, emitter)
+        self._rename({name: value for name, value in pairs if value not in self.values.contents}, emitter)
 
-    def _rename(self, wanted: Mapping[str, str], emitter: Emitter) -> None:
+    def _rename(self, targets: Mapping[str, str], emitter: Emitter) -> None:
         """Each wanted name becomes the name of the node that makes it, or a copy of it."""
         own = {node.output for node in self.values.nodes[emitter.first :]}
         names: dict[str, str] = {}
-        for name, source in wanted.items():
+        for name, source in targets.items():
             if source in own and source not in names:
                 names[source] = name
             else:
                 value = self.values.node(source)
                 names[emitter.emit(Map("identity"), [value], value.dtype, value.shape).output] = name
-        kept = self._live_nodes(emitter.first, set(names))
-        places = {node.output: self.values.places.get(node.output) for node in kept}
+        live = self._live_nodes(emitter.first, set(names))
+        places = {node.output: self.values.places.get(node.output) for node in live}
         self.values.forget(emitter.first)
-        for node in kept:
-            made = self.values.add(rename(node, names))
+        for node in live:
+            node_ = self.values.add(rename(node, names))
             place = places[node.output]
             if place is not None:
-                self.values.places[made.output] = place
+                self.values.places[node_.output] = place
 
     def _live_nodes(self, first: int, results: set[str]) -> list[Node]:
         """The nodes from `first` on that the results, or later nodes, can need."""
-        kept, needed = list[Node](), set(results)
+        live, needed = list[Node](), set(results)
         for node in reversed(self.values.nodes[first:]):
             if node.output in needed or node.output in self.values.contents:
                 needed.update(node.inputs)
-                kept.append(node)
-        return kept[::-1]
+                live.append(node)
+        return live[::-1]
 
     def _opaque(self, place: int, proto: onnx.NodeProto, sources: tuple[str, ...], reason: str) -> None:
         """A boundary: one node, and a Part for each output where there are several."""
@@ -342,16 +342,16 @@ class _ModelImporter:
         inputs = tuple(self.values.node(name).output for name in names)
         kind = Opaque(proto.op_type, Boundary(proto, names, self.around, self.run_node), attribute_texts(proto, place))
         outcomes = self.settling.of(proto, names, self._rule_outcomes(proto, place))
-        wanted = [(name, outcome) for name, outcome in zip(proto.output, outcomes, strict=True) if name]
-        if len(wanted) == 1:
-            (name, (dtype, shape)), whole = wanted[0], ""
+        outputs = [(name, outcome) for name, outcome in zip(proto.output, outcomes, strict=True) if name]
+        if len(outputs) == 1:
+            (name, (dtype, shape)), whole = outputs[0], ""
             self.values.add(Node(name, kind, inputs, dtype, shape, sources))
         else:
-            whole = self.values.inner_name(wanted[0][0] if wanted else f"node{place}")
+            whole = self.values.inner_name(outputs[0][0] if outputs else f"node{place}")
             self.values.add(Node(whole, kind, inputs, DType.OTHER, (), sources))
-            for k, (name, (dtype, shape)) in enumerate(wanted):
+            for k, (name, (dtype, shape)) in enumerate(outputs):
                 self.values.add(Node(name, Part(k), (whole,), dtype, shape, sources))
-        for name in [*([whole] if whole else []), *(name for name, _ in wanted)]:
+        for name in [*([whole] if whole else []), *(name for name, _ in outputs)]:
             self.values.places[name] = place
 
     def _rule_outcomes(self, proto: onnx.NodeProto, place: int) -> list[Outcome]:

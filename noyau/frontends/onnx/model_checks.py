@@ -104,15 +104,15 @@ def _check_names(graph: onnx.GraphProto) -> None:
         name, count = max(Counter(value.name for value in values).items(), key=lambda item: item[1], default=("", 0))
         if count > 1:
             raise ModelError(f"{count} {what}s are called {name!r}")
-    seen = set(_graph_inputs(graph))
-    if "" in seen:
+    names = set(_graph_inputs(graph))
+    if "" in names:
         raise ModelError("an input or an initializer has no name")
     for place, node in enumerate(graph.node):
         for name in node.output:
-            if name in seen:
+            if name in names:
                 raise ModelError(f"{name!r} is made twice; the second time by {_spell(place, node)}")
             if name:
-                seen.add(name)
+                names.add(name)
 
 
 def _check_order(graph: onnx.GraphProto) -> None:

@@ -58,17 +58,17 @@ def reason_for(node: onnx.NodeProto) -> str:
 
 def captures(node: onnx.NodeProto) -> list[str]:
     """The outer values that the subgraphs of a node use, in order."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for graph in _subgraphs(node):
         made = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
         made |= {tensor.values.name for tensor in graph.sparse_initializer}
         for inner in graph.node:
             for name in [*inner.input, *captures(inner)]:
                 if name and name not in made:
-                    found[name] = None
+                    names[name] = None
             made.update(inner.output)
-        found.update((value.name, None) for value in graph.output if value.name and value.name not in made)
-    return list(found)
+        names.update((value.name, None) for value in graph.output if value.name and value.name not in made)
+    return list(names)
 
 
 def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
@@ -82,8 +82,8 @@ def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
     """What tells two boundaries of one operator apart: attributes, and the place where two runs may differ."""
     texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in node.attribute]
     alone = node.op_type in RANDOM or node.domain not in ("", "ai.onnx") or any(_subgraphs(node))
-    wanted = "".join("1" if name else "0" for name in node.output)
-    return (node.domain, f"outputs:{wanted}", *sorted(texts), *((f"#{position}",) if alone else ()))
+    outputs = "".join("1" if name else "0" for name in node.output)
+    return (node.domain, f"outputs:{outputs}", *sorted(texts), *((f"#{position}",) if alone else ()))
 
 
 @dataclass(frozen=True)
@@ -99,10 +99,10 @@ class ModelContext:
         node: onnx.NodeProto,
         inputs: Sequence[onnx.ValueInfoProto],
         outputs: Sequence[onnx.ValueInfoProto],
-        known: Sequence[onnx.TensorProto] = (),
+        initializers: Sequence[onnx.TensorProto] = (),
     ) -> onnx.ModelProto:
         """A model of one node."""
-        graph = onnx.helper.make_graph([node], "one_node", list(inputs), list(outputs), list(known))
+        graph = onnx.helper.make_graph([node], "one_node", list(inputs), list(outputs), list(initializers))
         model = onnx.helper.make_model(graph, opset_imports=list(self.opsets), functions=list(self.functions))
         model.ir_version = self.ir_version
         return model
@@ -129,14 +129,14 @@ class Boundary:
     def __call__(self, *operands: Any) -> tuple[Any, ...]:
         """The results of the named outputs; UnsupportedError where nothing here can run the node."""
         feeds = dict(zip(self._names, operands, strict=True))
-        wanted = [name for name in self._node.output if name]
+        outputs = [name for name in self._node.output if name]
         if self._node.op_type == "MatMul" and self._node.domain == "":
             return (np.matmul(*operands),)
         if self._run is not None:
             with suppress(UnsupportedError):
                 return tuple(self._run(self._model(feeds), feeds))
         try:
-            return tuple(self._reference().run(wanted, feeds))
+            return tuple(self._reference().run(outputs, feeds))
         except _FAULTS as fault:
             hint = "" if self._run else "; give onnxruntime as `run`"
             raise UnsupportedError(f"the interpreter cannot run {self._node.op_type}: {fault}{hint}") from fault

@@ -14,8 +14,8 @@ _MOST_STEPS = 256
 
 def position_at(values: Mapping[str, Node], name: str, index: Sequence[Dim]) -> Dim | None:
     """The integer value `name` at an index, as a Dim of the names in the index; None where it is no such function."""
-    found = _at(values, name, tuple(index), [_MOST_STEPS])
-    return found if found is not None and light([found]) else None
+    position = _at(values, name, tuple(index), [_MOST_STEPS])
+    return position if position is not None and light([position]) else None
 
 
 def _at(values: Mapping[str, Node], name: str, index: tuple[Dim, ...], steps: list[int]) -> Dim | None:

@@ -50,11 +50,11 @@ def _resize(site: OnnxSite) -> Node:
             raise UnsupportedError(f"Resize with {name} has no meaning here")
     if mode != "nearest" or _how(site) not in PLACES:
         raise UnsupportedError(f"Resize of mode {mode!r} with coordinates {_how(site)!r} has no meaning here")
-    made = value
+    resized = value
     for number, axis in _axes(site, value).items():
         if axis.scale != 1:
-            made = _nearest(site, made, number, axis, _place(site, axis))
-    return made if made is not value else site.call("identity", value)
+            resized = _nearest(site, resized, number, axis, _place(site, axis))
+    return resized if resized is not value else site.call("identity", value)
 
 
 def _how(site: OnnxSite) -> str:
@@ -96,8 +96,8 @@ def _scale_axis(before: Dim, scale: float) -> ResizeAxis:
         if exact.denominator & (exact.denominator - 1):  # a power of two divides floats exactly
             raise UnsupportedError(f"Resize of {before} by {exact} has an extent that floats may round")
         return ResizeAxis(before, after, exact)
-    told = {int(before.constant * np.float32(scale)), int(before.constant * float(np.float32(scale)))}
-    if told != {after.constant}:
+    extents = {int(before.constant * np.float32(scale)), int(before.constant * float(np.float32(scale)))}
+    if extents != {after.constant}:
         raise UnsupportedError(f"Resize of {before} by {scale} has an extent that floats round to and fro")
     return ResizeAxis(before, after, exact)
 
@@ -156,8 +156,8 @@ def _alike(short: Dim, chosen: Dim, axis: ResizeAxis, name: str) -> bool:
     """Whether a rule that needs no bounds gives the same cells."""
     most = axis.before.constant
     for i in _rounds(axis):
-        wanted = max(0, int(chosen.evaluate({name: i})))
-        if int(short.evaluate({name: i})) != (wanted if most is None else min(wanted, most - 1)):
+        source = max(0, int(chosen.evaluate({name: i})))
+        if int(short.evaluate({name: i})) != (source if most is None else min(source, most - 1)):
             return False
     return most is not None or axis.before * axis.scale.numerator == axis.after * axis.scale.denominator
 
@@ -169,8 +169,8 @@ def _require_agreement(
     i = np.arange(len(_rounds(axis)))
     exact = np.array([int(chosen.evaluate({name: int(k)})) for k in i], np.int64)
     for dtype in (np.float32, np.float64):
-        told = _round(_source_positions(_how(site), i.astype(dtype), axis, dtype), rounding)
-        if (np.maximum(told, 0) != np.maximum(exact, 0)).any():
+        rounded = _round(_source_positions(_how(site), i.astype(dtype), axis, dtype), rounding)
+        if (np.maximum(rounded, 0) != np.maximum(exact, 0)).any():
             raise UnsupportedError(f"Resize by {axis.scale} chooses cells that floats may round to and fro")
 
 

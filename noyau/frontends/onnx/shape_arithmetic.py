@@ -53,9 +53,9 @@ def _move(function: Callable[[OnnxSite, np.ndarray], np.ndarray | None]) -> Call
     """An operator that only moves the cells of its first input."""
 
     def call(site: OnnxSite) -> Results:
-        known = site.contents(0)
-        cells = None if known is None else function(site, known.cells)
-        return None if known is None or cells is None else [_contents_of(cells, known.dtype)]
+        contents = site.contents(0)
+        cells = None if contents is None else function(site, contents.cells)
+        return None if contents is None or cells is None else [_contents_of(cells, contents.dtype)]
 
     return call
 
@@ -91,8 +91,8 @@ def _cellwise(
         cells = [function(*cell) for cell in zip(*(array.flat for array in arrays), strict=True)]
         if any(cell is None for cell in cells):
             return None
-        found = tuple(cell for cell in cells if cell is not None)
-        return [Contents(found, arrays[0].shape, result or known[operands][0].dtype)]
+        complete = tuple(cell for cell in cells if cell is not None)
+        return [Contents(complete, arrays[0].shape, result or known[operands][0].dtype)]
 
     return call
 
@@ -102,8 +102,8 @@ def _integer(function: Callable[..., Dim | None]) -> Callable[[OnnxSite], Result
     call = _cellwise(function)
 
     def checked(site: OnnxSite) -> Results:
-        found = call(site)
-        return found if found and found[0].dtype in (DType.I32, DType.I64) else None
+        contents = call(site)
+        return contents if contents and contents[0].dtype in (DType.I32, DType.I64) else None
 
     return checked
 
@@ -171,22 +171,22 @@ def _abs(value: Dim) -> Dim | None:
 
 
 def _cast(site: OnnxSite) -> Results:
-    known, dtype = site.contents(0), from_onnx(site.attribute("to", 0))
-    return None if known is None or dtype is None else _cast_to(known, dtype)
+    contents, dtype = site.contents(0), from_onnx(site.attribute("to", 0))
+    return None if contents is None or dtype is None else _cast_to(contents, dtype)
 
 
-def _cast_to(known: Contents, dtype: DType) -> Results:
+def _cast_to(contents: Contents, dtype: DType) -> Results:
     if dtype.kind not in ("int", "uint", "bool"):
         return None
-    if known.integers is not None:
-        cells = np.array(known.integers).astype(dtype.numpy)
-        return [Contents(tuple(Dim.of(int(cell)) for cell in cells), known.shape, dtype)]
-    return [Contents(known.dims, known.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
+    if contents.integers is not None:
+        cells = np.array(contents.integers).astype(dtype.numpy)
+        return [Contents(tuple(Dim.of(int(cell)) for cell in cells), contents.shape, dtype)]
+    return [Contents(contents.dims, contents.shape, dtype)] if dtype in (DType.I32, DType.I64) else None
 
 
 def _cast_like(site: OnnxSite) -> Results:
-    known = site.contents(0)
-    return None if known is None or not site.has(1) else _cast_to(known, site.input(1).dtype)
+    contents = site.contents(0)
+    return None if contents is None or not site.has(1) else _cast_to(contents, site.input(1).dtype)
 
 
 def _gather(site: OnnxSite) -> Results:
@@ -198,9 +198,9 @@ def _gather(site: OnnxSite) -> Results:
 
 
 def _slice(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
-    known = [site.contents(k) for k in range(1, len(site.inputs)) if site.has(k)]
-    numbers = [contents.integers for contents in known if contents is not None]
-    if len(numbers) != len(known) or None in numbers or len(site.inputs) < 3:
+    operands = [site.contents(k) for k in range(1, len(site.inputs)) if site.has(k)]
+    numbers = [contents.integers for contents in operands if contents is not None]
+    if len(numbers) != len(operands) or None in numbers or len(site.inputs) < 3:
         return None
     starts, ends = site.integers(1, "the starts"), site.integers(2, "the ends")
     axes = site.integers(3, "the axes") if site.has(3) else tuple(range(len(starts)))
@@ -212,11 +212,13 @@ def _slice(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
 
 
 def _concat(site: OnnxSite) -> Results:
-    known = _all_known(site)
-    if known is None or len({contents.dtype for contents in known}) != 1:
+    pieces = _all_known(site)
+    if pieces is None or len({contents.dtype for contents in pieces}) != 1:
         return None
     return [
-        _contents_of(np.concatenate([contents.cells for contents in known], site.attribute("axis", 0)), known[0].dtype)
+        _contents_of(
+            np.concatenate([contents.cells for contents in pieces], site.attribute("axis", 0)), pieces[0].dtype
+        )
     ]
 
 
@@ -237,34 +239,36 @@ def _reshape(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
     if target is None or target.integers is None:
         return None
     keep = site.attribute("allowzero", 0)
-    wanted = [cells.shape[k] if n == 0 and not keep else n for k, n in enumerate(target.integers)]
-    return cells.reshape(wanted)
+    extents = [cells.shape[k] if n == 0 and not keep else n for k, n in enumerate(target.integers)]
+    return cells.reshape(extents)
 
 
 def _split(site: OnnxSite) -> Results:
-    known, count = site.contents(0), len(site.outputs)
-    if known is None or len(known.shape) != 1 or not count:
+    contents, count = site.contents(0), len(site.outputs)
+    if contents is None or len(contents.shape) != 1 or not count:
         return None
-    total, chunk = len(known.dims), -(-len(known.dims) // count)
+    total, chunk = len(contents.dims), -(-len(contents.dims) // count)
     even = (chunk,) * (count - 1) + (total - chunk * (count - 1),)
     lengths = site.integers(1, "the lengths") if site.has(1) else even
     if sum(lengths) != total or min(lengths) < 0 or len(lengths) != count:
         return None
     ends = np.cumsum(lengths)
-    return [_contents_of(known.cells[end - n : end], known.dtype) for end, n in zip(ends, lengths, strict=True)]
+    return [_contents_of(contents.cells[end - n : end], contents.dtype) for end, n in zip(ends, lengths, strict=True)]
 
 
 def _constant(site: OnnxSite) -> Results:
     array = constant_array(site)
-    known = constant_contents(array, from_numpy(array.dtype))
-    return None if known is None else [known]
+    contents = constant_contents(array, from_numpy(array.dtype))
+    return None if contents is None else [contents]
 
 
 def _extents(site: OnnxSite, position: int) -> tuple[int, ...] | None:
     """Constant extents of a scalar or a small vector."""
     target = site.contents(position)
-    found = None if target is None else target.integers
-    return found if found is not None and len(found) <= 1 and 0 <= min(found, default=0) <= _MOST_CELLS else None
+    extents = None if target is None else target.integers
+    return (
+        extents if extents is not None and len(extents) <= 1 and 0 <= min(extents, default=0) <= _MOST_CELLS else None
+    )
 
 
 def _constant_of_shape(site: OnnxSite) -> Results:
@@ -283,25 +287,30 @@ def _expand(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
 
 
 def _range(site: OnnxSite) -> Results:
-    known = _all_known(site)
-    if known is None or any(contents.integers is None for contents in known):
+    bounds = _all_known(site)
+    if bounds is None or any(contents.integers is None for contents in bounds):
         return None
-    start, end, step = (contents.dims[0].constant or 0 for contents in known)
+    start, end, step = (contents.dims[0].constant or 0 for contents in bounds)
     if not step or abs((end - start) // step) > _MOST_CELLS:
         return None
     cells = tuple(Dim.of(k) for k in range(start, end, step))
-    return [Contents(cells, (len(cells),), known[0].dtype)]
+    return [Contents(cells, (len(cells),), bounds[0].dtype)]
 
 
 def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite], Results]:
     def reduce(site: OnnxSite) -> Results:
-        known = site.contents(0)
-        if known is None or len(known.shape) != 1 or not known.dims or known.dtype not in (DType.I32, DType.I64):
+        contents = site.contents(0)
+        if (
+            contents is None
+            or len(contents.shape) != 1
+            or not contents.dims
+            or contents.dtype not in (DType.I32, DType.I64)
+        ):
             return None
         if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
-            return [known]
+            return [contents]
         shape = (1,) if site.attribute("keepdims", 1) == 1 else ()
-        return [Contents((function(known.dims),), shape, known.dtype)]
+        return [Contents((function(contents.dims),), shape, contents.dtype)]
 
     return reduce
 

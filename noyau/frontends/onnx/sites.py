@@ -25,17 +25,17 @@ _KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
 def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
     """The positions of the nodes that read tensors of the model alone, through others such or directly; Constants are
     not among them. A tensor that an input may override is none."""
-    given = {value.name for value in model.graph.input} if model.ir_version >= 4 else set()
-    known = {tensor.name for tensor in model.graph.initializer} - given
-    found = set[int]()
+    inputs = {value.name for value in model.graph.input} if model.ir_version >= 4 else set()
+    constants = {tensor.name for tensor in model.graph.initializer} - inputs
+    places = set[int]()
     for place, node in enumerate(model.graph.node):
         if node.domain not in ("", "ai.onnx") or node.op_type in _KEPT | RANDOM | CONTROL_FLOW:
             continue
-        if all(name in known for name in node.input if name):
-            known.update(node.output)
+        if all(name in constants for name in node.input if name):
+            constants.update(node.output)
             if any(node.input):
-                found.add(place)
-    return frozenset(found)
+                places.add(place)
+    return frozenset(places)
 
 
 Importer: TypeAlias = "Callable[[OnnxSite], Node | Sequence[Node]]"
@@ -93,10 +93,10 @@ class OnnxSite(Emitter):
 
     def integers(self, position: int, what: str) -> tuple[int, ...]:
         """The cells of an integer input; refused where they are not constant."""
-        found = self.vector(position, what).integers
-        if found is None:
+        numbers = self.vector(position, what).integers
+        if numbers is None:
             raise UnsupportedError(f"{what} of {self.op} are not constant")
-        return found
+        return numbers
 
     def array(self, position: int, what: str) -> np.ndarray:
         """The cells of a small constant input."""
@@ -111,8 +111,8 @@ class OnnxSite(Emitter):
         """An attribute, of the type of its default (None: of any)."""
         value = self.attributes.get(name, default)
         if default is not None and value is not default:
-            wanted = (int, float) if isinstance(default, float) else type(default)
-            if not isinstance(value, wanted):
+            kinds = (int, float) if isinstance(default, float) else type(default)
+            if not isinstance(value, kinds):
                 raise UnsupportedError(f"the attribute {name} of {self.op} is no {type(default).__name__}")
         return value
 
@@ -124,10 +124,10 @@ class OnnxSite(Emitter):
 
     def axes(self, values: Sequence[int], rank: int) -> tuple[int, ...]:
         """Axes counted from the front, in order."""
-        found = sorted({self.axis(value, rank) for value in values})
-        if len(found) != len(values):
+        ordered = sorted({self.axis(value, rank) for value in values})
+        if len(ordered) != len(values):
             raise UnsupportedError(f"{self.op} names an axis twice")
-        return tuple(found)
+        return tuple(ordered)
 
     def _name(self, position: int) -> str:
         if not self.has(position):

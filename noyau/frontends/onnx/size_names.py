@@ -37,11 +37,11 @@ class SizeNames:
             self._fresh += 1
         return Dim.of(self._claim(f"d{self._fresh}"))
 
-    def _claim(self, wanted: str) -> str:
-        name, k = wanted, 1
+    def _claim(self, stem: str) -> str:
+        name, k = stem, 1
         while name in self._taken:
             k += 1
-            name = f"{wanted}_{k}"
+            name = f"{stem}_{k}"
         self._taken.add(name)
         return name
 
@@ -51,10 +51,10 @@ class SizeNames:
             return None
         try:
             tree = ast.parse(original, mode="eval").body
-            found = None if isinstance(tree, ast.Name) else self._polynomial(tree)
+            polynomial = None if isinstance(tree, ast.Name) else self._polynomial(tree)
         except (SyntaxError, UnsupportedError, RecursionError):
             return None
-        return found if found is not None and found.names else None
+        return polynomial if polynomial is not None and polynomial.names else None
 
     def _polynomial(self, tree: ast.expr) -> Dim:
         match tree:

@@ -61,8 +61,8 @@ def _with_constant(site: OnnxSite, value: Node, before: list[Dim], after: list[D
     fill = site.drop_axes(fill, range(len(fill.shape)))
     for axis, (low, high) in enumerate(zip(before, after, strict=True)):
         pieces = [_fill(site, fill, value, axis, low), value, _fill(site, fill, value, axis, high)]
-        kept = [piece for piece in pieces if piece is not None]
-        value = site.concat(kept, axis) if len(kept) > 1 else value
+        filled = [piece for piece in pieces if piece is not None]
+        value = site.concat(filled, axis) if len(filled) > 1 else value
     return value if value is not site.input() else site.call("identity", value)
 
 
@@ -93,21 +93,21 @@ PADDING: dict[str, Importer] = {"Pad": _pad}
 
 def reshape_target(shape: Shape, target: Sequence[Dim], *, keep_zero: bool) -> Shape:
     """The shape that Reshape's second input asks for: -1 is what is left, 0 the old extent unless `keep_zero`."""
-    wanted = list(target)
-    for axis, dim in enumerate(wanted):
+    extents = list(target)
+    for axis, dim in enumerate(extents):
         if dim == Dim.of(0) and not keep_zero:
             if axis >= len(shape):
                 raise UnsupportedError(f"Reshape copies axis {axis} of a value of rank {len(shape)}")
-            wanted[axis] = shape[axis]
-    free = [axis for axis, dim in enumerate(wanted) if dim == Dim.of(-1)]
-    if len(free) > 1 or any((dim.constant or 0) < -1 for dim in wanted):
+            extents[axis] = shape[axis]
+    free = [axis for axis, dim in enumerate(extents) if dim == Dim.of(-1)]
+    if len(free) > 1 or any((dim.constant or 0) < -1 for dim in extents):
         raise UnsupportedError("Reshape is given a shape that is none")
     if free:
-        others = product(dim for axis, dim in enumerate(wanted) if axis != free[0])
+        others = product(dim for axis, dim in enumerate(extents) if axis != free[0])
         if others == Dim.of(0):
             raise UnsupportedError("Reshape cannot tell an extent of a value without cells")
-        wanted[free[0]] = product(shape) // others
-    return tuple(wanted)
+        extents[free[0]] = product(shape) // others
+    return tuple(extents)
 
 
 def _reshape(site: OnnxSite) -> Node:

@@ -69,15 +69,15 @@ def _of_expression(expression: Any) -> Dim:
         case "Mod" | "PythonMod":
             return parts[0] % parts[1]
         case "Max":
-            made = parts[0]
+            dim = parts[0]
             for part in parts[1:]:
-                made = maximum(made, part)
-            return made
+                dim = maximum(dim, part)
+            return dim
         case "Min":
-            made = parts[0]
+            dim = parts[0]
             for part in parts[1:]:
-                made = made - maximum(made - part, 0)
-            return made
+                dim = dim - maximum(dim - part, 0)
+            return dim
         case "Pow" if expression.args[1].is_Integer and int(expression.args[1]) > 0:
             return _product([parts[0]] * int(expression.args[1]))
         case _:
@@ -85,7 +85,7 @@ def _of_expression(expression: Any) -> Dim:
 
 
 def _product(parts: list[Dim]) -> Dim:
-    made = Dim.of(1)
+    product = Dim.of(1)
     for part in parts:
-        made = made * part
-    return made
+        product = product * part
+    return product

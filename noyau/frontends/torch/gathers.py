@@ -14,9 +14,9 @@ from noyau.ir.graph import Lookup, Node
 _MONOIDS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
 
 
-def _indices(site: AtenSite, given: Node, extent: Dim, *, wraps: bool) -> Node:
+def _indices(site: AtenSite, indices: Node, extent: Dim, *, wraps: bool) -> Node:
     """Indices in int64; with `wraps`, those below 0 count from the end."""
-    wide = site.builder.cast(given, DType.I64)
+    wide = site.builder.cast(indices, DType.I64)
     if not wraps:
         return wide
     below = apply(site, "less", wide, site.builder.constant(0, DType.I64))
@@ -54,9 +54,9 @@ def _gather(site: AtenSite) -> Node:
 def _index(site: AtenSite) -> Node:
     """value[i, :, j]: arrays of indices, broadcast together; their axes come where the first one stands if they are
     neighbours, else in front."""
-    value, given = site.value(0), list(site.argument(1))
-    places = [at for at, each in enumerate(given) if each is not None]
-    arrays = [site.tensor(given[at]) for at in places]
+    value, entries = site.value(0), list(site.argument(1))
+    places = [at for at, each in enumerate(entries) if each is not None]
+    arrays = [site.tensor(entries[at]) for at in places]
     if any(array.dtype is DType.BOOL for array in arrays):
         raise UnsupportedError("a mask of bools has a result of unknown shape; it is left to torch")
     common = site.builder.broadcast([array.shape for array in arrays])
@@ -87,8 +87,8 @@ def _scatter(monoid: str | None) -> Handler:
         value = site.value(0)
         axis = site.axis(site.argument(1), len(value.shape))
         where = _indices(site, site.value(2), value.shape[axis], wraps=False)
-        given = site.argument(3)
-        updates = site.operand(given, value.dtype)
+        argument = site.argument(3)
+        updates = site.operand(argument, value.dtype)
         if updates.shape != where.shape:
             updates = _begin(site, updates, where.shape) if updates.shape else site.builder.expand(updates, where.shape)
         own = indices(len(where.shape))
@@ -128,9 +128,9 @@ def _index_add(site: AtenSite) -> Node:
 
 def _index_put(site: AtenSite) -> Node:
     """value[i] = updates, or += them, by one array of indices."""
-    value, given = site.value(0), list(site.argument(1))
-    places = [at for at, each in enumerate(given) if each is not None]
-    arrays: Sequence[Node] = [site.tensor(given[at]) for at in places]
+    value, entries = site.value(0), list(site.argument(1))
+    places = [at for at, each in enumerate(entries) if each is not None]
+    arrays: Sequence[Node] = [site.tensor(entries[at]) for at in places]
     if len(arrays) != 1 or arrays[0].dtype is DType.BOOL:
         raise UnsupportedError("index_put by several arrays or a mask is left to torch")
     axis, rank = places[0], len(arrays[0].shape)

@@ -54,25 +54,25 @@ def body(node: fx.Node) -> fx.Graph | None:
     decomposition = table().get(node.target)
     if decomposition is None:
         return None
-    given = node.all_input_nodes
+    arguments = node.all_input_nodes
 
     def call(*values: Any) -> Any:
-        known = dict(zip(given, values, strict=True))
-        args, kwargs = fx.node.map_arg((node.args, node.kwargs), known.__getitem__)
-        made = decomposition(*args, **kwargs)
-        return tuple(made) if isinstance(made, tuple) else made  # a named tuple would be a node of its own
+        values_of = dict(zip(arguments, values, strict=True))
+        args, kwargs = fx.node.map_arg((node.args, node.kwargs), values_of.__getitem__)
+        results = decomposition(*args, **kwargs)
+        return tuple(results) if isinstance(results, tuple) else results  # a named tuple would be a node of its own
 
-    values = [each.meta["val"] for each in given]
+    values = [each.meta["val"] for each in arguments]
     tensor = next((each for each in values if isinstance(each, torch.Tensor)), None)
     mode = getattr(tensor, "fake_mode", None)
     if mode is None:
         raise UnsupportedError(f"{node.target} is given no tensor, so it has no body")
     try:
         with mode:
-            made = make_fx(call)(*values)
+            results = make_fx(call)(*values)
     except Exception as fault:
         raise UnsupportedError(f"the body of {node.target} cannot be traced: {type(fault).__name__}") from fault
-    return made.graph
+    return results.graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,17 +131,17 @@ class _GraphImporter:
 
     def note(self, node: fx.Node, before: int) -> None:
         """Note what a node has made; a result that is another node's value gets a name of its own."""
-        made = self.values.get(node)
+        result = self.values.get(node)
         own = {value.output for value in self.builder.nodes[before:]}
-        if isinstance(made, Node) and made.output not in own and node.target is not operator.getitem:
-            made = self.values[node] = self.copy(made)
+        if isinstance(result, Node) and result.output not in own and node.target is not operator.getitem:
+            result = self.values[node] = self.copy(result)
         self.made_by |= {value.output: node.name for value in self.builder.nodes[before:]}
-        match made:
+        match result:
             case Node():
-                self.names.setdefault(made.output, node.name)
-                self.results[node.name] = (made.output,)
+                self.names.setdefault(result.output, node.name)
+                self.results[node.name] = (result.output,)
             case tuple():
-                self.results[node.name] = tuple(each.output for each in made if each is not None)
+                self.results[node.name] = tuple(each.output for each in result if each is not None)
             case _:
                 pass
 
@@ -197,10 +197,10 @@ class _GraphImporter:
 
     def inline(self, node: fx.Node, inner: fx.Graph) -> Made:
         """What a composite operator means: its body, node by node."""
-        given = iter(node.all_input_nodes)
+        arguments = iter(node.all_input_nodes)
         for each in inner.nodes:
             if each.op == "placeholder":
-                self.values[each] = self.values[next(given)]
+                self.values[each] = self.values[next(arguments)]
             elif each.op == "call_function" and "val" not in each.meta:
                 raise UnsupportedError(f"the body of {node.target} has {each.target}, of which torch tells nothing")
             elif each.op == "call_function" and (each.target is operator.getitem or not _is_tensor(each)):
@@ -214,8 +214,8 @@ class _GraphImporter:
     def body_results(self, results: Any) -> Made:
         """The results of a body."""
         many = isinstance(results, tuple | list)
-        found = [None if each is None else self.values.get(each) for each in (results if many else [results])]
-        values = tuple(each if isinstance(each, Node) else None for each in found)
+        values_ = [None if each is None else self.values.get(each) for each in (results if many else [results])]
+        values = tuple(each if isinstance(each, Node) else None for each in values_)
         if values.count(None) > list(results if many else [results]).count(None):
             raise UnsupportedError("a result of its body is no tensor")
         if many:
@@ -227,22 +227,22 @@ class _GraphImporter:
         """A size that the graph computes; torch has its formula."""
         return dim_of(node.meta["val"])
 
-    def fit_results(self, node: fx.Node, made: Made) -> Made:
+    def fit_results(self, node: fx.Node, results: Made) -> Made:
         """Results of the very dtypes and shapes that torch gives them."""
-        if isinstance(made, Node):
-            return self.fit(made, node.meta["val"])
-        if isinstance(made, tuple):
-            pairs = zip(made, node.meta["val"], strict=True)
+        if isinstance(results, Node):
+            return self.fit(results, node.meta["val"])
+        if isinstance(results, tuple):
+            pairs = zip(results, node.meta["val"], strict=True)
             return tuple(None if each is None or meta is None else self.fit(each, meta) for each, meta in pairs)
-        return made
+        return results
 
     def fit(self, value: Node, meta: torch.Tensor) -> Node:
         return self.builder.assume_shape(self.builder.cast(value, dtype_of(meta.dtype)), shape_from(meta))
 
     def boundary(self, node: fx.Node) -> Made:
         """An operator that torch evaluates, over the tensors among its arguments; None where it makes none."""
-        found = [self.values[each] for each in node.all_input_nodes]
-        operands = list({value.output: value for value in found if isinstance(value, Node)}.values())
+        values = [self.values[each] for each in node.all_input_nodes]
+        operands = list({value.output: value for value in values if isinstance(value, Node)}.values())
         kind = Opaque(str(node.target), evaluator(node, operands, dict(self.values)), (repr(_plain(node)),))
         results = node.meta["val"]
         if isinstance(results, torch.Tensor):
@@ -259,20 +259,20 @@ class _GraphImporter:
         """The same cells as a value of its own."""
         return self.builder.view(value, value.shape, indices(len(value.shape)))
 
-    def output(self, given: Any) -> str:
+    def output(self, result: Any) -> str:
         """The name of a result; a size, a number or an input is a value of its own."""
-        made = self.values.get(given) if isinstance(given, fx.Node) else given
-        match made:
-            case Node() if not isinstance(made.kind, Input | Constant) and made.output not in self.outputs:
-                return made.output
+        value = self.values.get(result) if isinstance(result, fx.Node) else result
+        match value:
+            case Node() if not isinstance(value.kind, Input | Constant) and value.output not in self.outputs:
+                return value.output
             case Node():
-                return self.copy(made).output
+                return self.copy(value).output
             case Dim():
-                return self.builder.size(made, DType.I64).output
+                return self.builder.size(value, DType.I64).output
             case int():
-                return self.builder.size(Dim.of(made), DType.I64).output
+                return self.builder.size(Dim.of(value), DType.I64).output
             case _:
-                raise UnsupportedError(f"the result {given} is no tensor and no size")
+                raise UnsupportedError(f"the result {result} is no tensor and no size")
 
     def finish(self) -> ImportedGraph:
         """The graph, its values under torch's names."""

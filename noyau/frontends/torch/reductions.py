@@ -39,25 +39,25 @@ def _matmul(site: AtenSite) -> Node:
 def _linear(site: AtenSite) -> Node:
     value, weight = site.value(0), site.value(1)
     letters = "abcdefgh"[: len(value.shape) - 1]
-    made = site.builder.contract(f"{letters}k,jk->{letters}j", [value, weight])
+    product = site.builder.contract(f"{letters}k,jk->{letters}j", [value, weight])
     bias = site.argument(2, "bias")
-    return made if bias is None else apply(site, "add", made, site.value(2, "bias"))
+    return product if bias is None else apply(site, "add", product, site.value(2, "bias"))
 
 
 def _product_plus(equation: str) -> Handler:
     """beta c + alpha a @ b."""
 
     def handle(site: AtenSite) -> Node:
-        made = site.builder.contract(equation, [site.value(1), site.value(2)])
+        product = site.builder.contract(equation, [site.value(1), site.value(2)])
         beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
         if alpha != 1:
-            made = apply(site, "multiply", made, site.builder.constant(alpha, made.dtype))
+            product = apply(site, "multiply", product, site.builder.constant(alpha, product.dtype))
         if beta == 0:
-            return made
-        other = site.operand(site.argument(0), made.dtype)
+            return product
+        other = site.operand(site.argument(0), product.dtype)
         if beta != 1:
-            other = apply(site, "multiply", other, site.builder.constant(beta, made.dtype))
-        return apply(site, "add", other, made)
+            other = apply(site, "multiply", other, site.builder.constant(beta, product.dtype))
+        return apply(site, "add", other, product)
 
     return handle
 
@@ -109,8 +109,8 @@ def mean_of(site: AtenSite, value: Node, axes: tuple[int, ...], *, less: float =
 def _mean(site: AtenSite) -> Node:
     value = in_result(site, 0)
     axes = _axes(site, 1, value)
-    made = mean_of(site, value, axes)
-    return made if _keeps(site, 2) else site.builder.drop_axes(made, axes)
+    result = mean_of(site, value, axes)
+    return result if _keeps(site, 2) else site.builder.drop_axes(result, axes)
 
 
 def _variance_over(site: AtenSite, value: Node, axes: tuple[int, ...], correction: float) -> tuple[Node, Node]:
@@ -229,11 +229,11 @@ def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
     axes = tuple(range(len(value.shape) - count, len(value.shape)))
     variance, centre = _variance_over(site, wide, axes, 0)
     inverse = apply(site, "rsqrt", apply(site, "add", variance, site.builder.constant(eps, wide.dtype)))
-    made = apply(site, "multiply", apply(site, "subtract", wide, centre), inverse)
+    normalized = apply(site, "multiply", apply(site, "subtract", wide, centre), inverse)
     for position, function in ((2, "multiply"), (3, "add")):
         if site.argument(position) is not None:
-            made = apply(site, function, made, site.operand(site.argument(position), wide.dtype))
-    results = [site.builder.cast(made, value.dtype), centre, inverse]
+            normalized = apply(site, function, normalized, site.operand(site.argument(position), wide.dtype))
+    results = [site.builder.cast(normalized, value.dtype), centre, inverse]
     kinds = [meta.dtype for meta in site.meta]
     return tuple(site.builder.cast(each, dtype_of(kind)) for each, kind in zip(results, kinds, strict=True))
 

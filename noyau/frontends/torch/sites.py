@@ -59,56 +59,56 @@ class AtenSite:
         """A tensor among the arguments. UnsupportedError for what is none."""
         return self.tensor(self.argument(position, name))
 
-    def tensor(self, given: Any) -> Node:
-        found = self.values.get(given) if isinstance(given, fx.Node) else None
-        if not isinstance(found, Node):
-            raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor that is followed")
-        if found.dtype is DType.OTHER:
-            told = unsupported_cells(given.meta["val"])
-            raise UnsupportedError(f"{self.node.target} is given {given}, {told}: noyau has no kernels for that")
-        return found
+    def tensor(self, argument: Any) -> Node:
+        value = self.values.get(argument) if isinstance(argument, fx.Node) else None
+        if not isinstance(value, Node):
+            raise UnsupportedError(f"{self.node.target} is given {argument}, which is no tensor that is followed")
+        if value.dtype is DType.OTHER:
+            what = unsupported_cells(argument.meta["val"])
+            raise UnsupportedError(f"{self.node.target} is given {argument}, {what}: noyau has no kernels for that")
+        return value
 
-    def operand(self, given: Any, dtype: DType) -> Node:
+    def operand(self, argument: Any, dtype: DType) -> Node:
         """A tensor, a number or a size, in a dtype."""
-        found = self.values.get(given) if isinstance(given, fx.Node) else given
-        match found:
+        value = self.values.get(argument) if isinstance(argument, fx.Node) else argument
+        match value:
             case Node():
-                return self.builder.cast(self.tensor(given), dtype)
+                return self.builder.cast(self.tensor(argument), dtype)
             case Dim():
-                return self.builder.size(found, dtype)
+                return self.builder.size(value, dtype)
             case bool() | int() | float():
-                return self.builder.constant(found, dtype)
+                return self.builder.constant(value, dtype)
             case _:
-                raise UnsupportedError(f"{self.node.target} is given {given}, which is no tensor and no number")
+                raise UnsupportedError(f"{self.node.target} is given {argument}, which is no tensor and no number")
 
-    def dim(self, given: Any) -> Dim:
+    def dim(self, argument: Any) -> Dim:
         """A size: an integer or one that torch's graph computes."""
-        found = self.values.get(given) if isinstance(given, fx.Node) else given
-        if isinstance(found, Dim):
-            return found
-        if isinstance(given, fx.Node) and isinstance(given.meta.get("val"), torch.SymInt):
-            return dim_of(given.meta["val"])
-        if isinstance(found, int):
-            return Dim.of(found)
-        raise UnsupportedError(f"{self.node.target} is given {given}, which is no size that is followed")
+        value = self.values.get(argument) if isinstance(argument, fx.Node) else argument
+        if isinstance(value, Dim):
+            return value
+        if isinstance(argument, fx.Node) and isinstance(argument.meta.get("val"), torch.SymInt):
+            return dim_of(argument.meta["val"])
+        if isinstance(value, int):
+            return Dim.of(value)
+        raise UnsupportedError(f"{self.node.target} is given {argument}, which is no size that is followed")
 
     def number(self, position: int, name: str, default: Any) -> Any:
         """A number that is known now. UnsupportedError for one that is not."""
-        found = self.argument(position, name, default)
-        if isinstance(found, fx.Node):
-            raise UnsupportedError(f"{self.node.target} is given {found} as {name}, which has no number yet")
-        return found
+        value = self.argument(position, name, default)
+        if isinstance(value, fx.Node):
+            raise UnsupportedError(f"{self.node.target} is given {value} as {name}, which has no number yet")
+        return value
 
-    def axis(self, given: Any, rank: int) -> int:
+    def axis(self, argument: Any, rank: int) -> int:
         """An axis from 0 on; of a value without axes, 0."""
-        return int(given) % max(rank, 1)
+        return int(argument) % max(rank, 1)
 
-    def axes(self, given: Any, rank: int) -> tuple[int, ...]:
+    def axes(self, argument: Any, rank: int) -> tuple[int, ...]:
         """Axes, each once; none given stands for all."""
-        if given is None or (isinstance(given, list | tuple) and not given):
+        if argument is None or (isinstance(argument, list | tuple) and not argument):
             return tuple(range(rank))
-        wanted = given if isinstance(given, list | tuple) else [given]
-        return tuple(sorted({self.axis(axis, rank) for axis in wanted})) if rank else ()
+        listed = argument if isinstance(argument, list | tuple) else [argument]
+        return tuple(sorted({self.axis(axis, rank) for axis in listed})) if rank else ()
 
     def as_result(self, value: Node) -> Node:
         """A value under the shape and the dtype that torch gives the result."""
@@ -122,10 +122,10 @@ class AtenSite:
 def promote(*tensors: Any) -> DType:
     """The dtype in which torch computes with tensors and numbers: categories, and tensors of rank 0 below others."""
     fakes = [each.meta["val"] if isinstance(each, fx.Node) else each for each in tensors]
-    made = fakes[0].dtype if isinstance(fakes[0], torch.Tensor) else torch.result_type(fakes[0], fakes[0])
+    dtype = fakes[0].dtype if isinstance(fakes[0], torch.Tensor) else torch.result_type(fakes[0], fakes[0])
     if len(fakes) > 1:
-        made = torch.result_type(*[_plain(fake) for fake in fakes])
-    return dtype_of(made)
+        dtype = torch.result_type(*[_plain(fake) for fake in fakes])
+    return dtype_of(dtype)
 
 
 def _plain(fake: Any) -> Any:
@@ -142,8 +142,8 @@ def as_tensor(array: Array, dtype: DType) -> torch.Tensor:
     """An array as a tensor of this dtype, where torch has it; bfloat16 by its bits."""
     if array.dtype == ml_dtypes.bfloat16:
         return torch.from_numpy(np.array(array).view(np.int16)).view(torch.bfloat16)
-    made = torch.from_numpy(np.array(array))
-    return made.to(TO_TORCH[dtype]) if dtype in TO_TORCH else made  # complex numbers are as they come
+    tensor = torch.from_numpy(np.array(array))
+    return tensor.to(TO_TORCH[dtype]) if dtype in TO_TORCH else tensor  # complex numbers are as they come
 
 
 def as_array(tensor: torch.Tensor) -> Array:
@@ -152,8 +152,8 @@ def as_array(tensor: torch.Tensor) -> Array:
     if plain.dtype is torch.bfloat16:
         bits: Array = plain.view(torch.int16).numpy()
         return bits.view(ml_dtypes.bfloat16)
-    made: Array = plain.numpy()
-    return made
+    array: Array = plain.numpy()
+    return array
 
 
 def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Made]) -> Callable[..., tuple[Array, ...]]:
@@ -164,10 +164,10 @@ def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Mad
 
     def evaluate(*arrays: Array) -> tuple[Array, ...]:
         def tensor(argument: fx.Node) -> Any:
-            found = values[argument]
-            if isinstance(found, Node):
-                return as_tensor(np.asarray(arrays[places[found.output]]), found.dtype)
-            return _size(argument, found, operands, arrays)
+            value = values[argument]
+            if isinstance(value, Node):
+                return as_tensor(np.asarray(arrays[places[value.output]]), value.dtype)
+            return _size(argument, value, operands, arrays)
 
         made = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
         results = made if isinstance(made, tuple | list) else (made,)

@@ -50,21 +50,21 @@ def _unsqueeze(site: AtenSite) -> Node:
 def _squeeze(site: AtenSite) -> Node:
     """Axes of 1 gone: all of them, or those that are asked for and are 1."""
     value = site.value(0)
-    wanted = site.axes(site.argument(1, "dim"), len(value.shape))
-    return site.builder.drop_axes(value, [axis for axis in wanted if value.shape[axis] == Dim.of(1)])
+    axes = site.axes(site.argument(1, "dim"), len(value.shape))
+    return site.builder.drop_axes(value, [axis for axis in axes if value.shape[axis] == Dim.of(1)])
 
 
 def _expand(site: AtenSite) -> Node:
     return site.builder.expand(site.value(0), site.shape)
 
 
-def _first(site: AtenSite, given: object, whole: torch.Tensor, axis: int) -> Dim:
+def _first(site: AtenSite, start_argument: object, whole: torch.Tensor, axis: int) -> Dim:
     """Where a slice of a fake tensor begins, cut off as Python does: below 0 it counts from the end, and it stays
     within the extent. What holds of the sizes that torch saw holds of all that its graph is run on: it has guards."""
-    if given is None or given == 0:
+    if start_argument is None or start_argument == 0:
         return Dim.of(0)  # whatever the extent is, also one that depends on values
-    extent, last, start = dim_of(whole.shape[axis]), size_hint(whole.shape[axis]), site.dim(given)
-    at = size_hint(given.meta["val"] if isinstance(given, fx.Node) else given)
+    extent, last, start = dim_of(whole.shape[axis]), size_hint(whole.shape[axis]), site.dim(start_argument)
+    at = size_hint(start_argument.meta["val"] if isinstance(start_argument, fx.Node) else start_argument)
     if at < 0:
         start, at = extent + start, last + at
     return Dim.of(0) if at < 0 else extent if at > last else start
@@ -157,8 +157,8 @@ def _put(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Nod
     spans = ((Dim.of(0), start), (end, whole.shape[axis]))
     before, after = (_cut(site, whole, axis, [first, last - first])[1] for first, last in spans)
     pieces = [before, piece, after]
-    shown = [each for each in pieces if each.shape[axis] != Dim.of(0)] or [piece]
-    return site.builder.concat(shown, axis) if len(shown) > 1 else shown[0]
+    filled = [each for each in pieces if each.shape[axis] != Dim.of(0)] or [piece]
+    return site.builder.concat(filled, axis) if len(filled) > 1 else filled[0]
 
 
 def _zeros(site: AtenSite) -> Node:
@@ -167,10 +167,10 @@ def _zeros(site: AtenSite) -> Node:
 
 def _slice_backward(site: AtenSite) -> Node:
     """The gradient of a slice: it lies where the slice was, and 0 elsewhere."""
-    given, axis = site.value(0), site.axis(site.argument(2), len(site.shape))
+    gradient, axis = site.value(0), site.axis(site.argument(2), len(site.shape))
     if int(site.number(5, "step", 1)) != 1:
         raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
-    return _put(site, given, axis, _first(site, site.argument(3), site.meta, axis), _zeros(site))
+    return _put(site, gradient, axis, _first(site, site.argument(3), site.meta, axis), _zeros(site))
 
 
 def _select_backward(site: AtenSite) -> Node:
@@ -230,8 +230,8 @@ def _number(number: float) -> Handler:
 def _arange(site: AtenSite) -> Node:
     """start + step i: of integers an index, of floats computed."""
     count = {"arange.default": 1, "arange.start": 2}.get(_name(site), 3)
-    given = [site.argument(at) for at in range(count)]
-    start, step = (given[0] if count > 1 else 0), (site.argument(2, "step", 1) if count > 2 else 1)
+    bounds = [site.argument(at) for at in range(count)]
+    start, step = (bounds[0] if count > 1 else 0), (site.argument(2, "step", 1) if count > 2 else 1)
     if all(isinstance(each, int) or not isinstance(each, float) for each in (start, step)):
         index = Dim.of("#0") * site.dim(step) + site.dim(start)
         return site.builder.cast(site.builder.iota(index, site.shape), site.dtype)
@@ -251,8 +251,8 @@ def _triangle(lower: bool) -> Handler:
         value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))
         rows, columns = Dim.of(f"#{len(value.shape) - 2}"), Dim.of(f"#{len(value.shape) - 1}")
         away = site.builder.iota(columns - rows, value.shape)
-        kept = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, _I64))
-        return apply(site, "where", kept, value, site.builder.constant(0, value.dtype))
+        mask = apply(site, "less_equal" if lower else "greater_equal", away, site.builder.constant(diagonal, _I64))
+        return apply(site, "where", mask, value, site.builder.constant(0, value.dtype))
 
     return handle
 
