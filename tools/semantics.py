@@ -10,6 +10,7 @@ import inspect
 import textwrap
 import typing
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
 from pathlib import Path
 
 from noyau.codegen import cmath
@@ -79,6 +80,7 @@ DIFFERENCES = (
 )
 
 
+@cache
 def document() -> str:
     """The whole document, in Markdown."""
     return "\n".join(
