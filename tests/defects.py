@@ -15,8 +15,8 @@ import numpy as np
 
 from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.op import Op
-from noyau.sanitizer.records import Watched
-from noyau.sanitizer.routes import Case, watch
+from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.routes import KernelCase, watch
 from noyau.signatures.binding import bind
 
 FOLDER = Path(__file__).parents[1] / "examples" / "defects"
@@ -68,8 +68,8 @@ def marks_of(name: str) -> dict[str, Marked]:
     return found
 
 
-def watch_on(op: Op[..., Any], kernel: Any, *arrays: np.ndarray) -> Watched:
+def watch_on(op: Op[..., Any], kernel: Any, *arrays: np.ndarray) -> WatchedRun:
     """A watched run of a kernel of an op on these arrays."""
     bound = bind(op.signature, arrays, {}, op.name)
     size = ", ".join(f"{name} = {value}" for name, value in bound.sizes.items())
-    return watch(Case(kernel, specialization_of(op.signature, bound, {}).instance, bound.arrays, {}, size))
+    return watch(KernelCase(kernel, specialization_of(op.signature, bound, {}).instance, bound.arrays, {}, size))

@@ -1,4 +1,4 @@
-"""Which owner writes which cell of a small launch: the map, as text and as SVG.
+"""The map of a small launch, as text and as SVG: the owner that writes each cell.
 
 A shadow of memory that also remembers who wrote each cell, for a map of a small launch.
 """
@@ -15,8 +15,8 @@ from xml.sax.saxutils import escape
 
 import numpy as np
 
-from noyau.sanitizer.engine import Event, Shadow
-from noyau.sanitizer.records import Access, Memory
+from noyau.sanitizer.engine import ReplayEvent, Shadow
+from noyau.sanitizer.records import Access, WatchedMemory
 
 MOST = 200_000  # writes that are remembered; later ones are not
 _WRITES = (Access.WRITE, Access.ATOMIC, Access.SAME_WRITE)
@@ -36,7 +36,7 @@ class Writes:
             self.kept += len(rows)
 
     def writers(self, memory: int, cells: int) -> tuple[np.ndarray, np.ndarray]:
-        """Of each cell of a memory the last who wrote it, -1 where nobody did, and how many others did before."""
+        """The last owner that wrote each cell of a memory, -1 for none, and the number of others that did before."""
         rows = np.concatenate([*self.writes, np.zeros((0, 3), np.int64)])
         rows = rows[(rows[:, 0] == memory) & (rows[:, 1] >= 0) & (rows[:, 1] < cells)]
         last, others = np.full(cells, -1, np.int64), np.zeros(cells, np.int64)
@@ -48,7 +48,7 @@ class Writes:
         return last, others
 
 
-class Traced(Writes, Shadow):
+class TracingShadow(Writes, Shadow):
     """As a Shadow, which keeps the writes of the parallel regions."""
 
     def __init__(self) -> None:
@@ -77,7 +77,7 @@ class Traced(Writes, Shadow):
         if not count:
             return
         notes = np.frombuffer(rows, np.int64, 4 * count).reshape(-1, 4)
-        starts = np.flatnonzero(notes[:, 0] == Event.REGION)
+        starts = np.flatnonzero(notes[:, 0] == ReplayEvent.REGION)
         ends = [*starts.tolist(), len(notes)]
         for start, end in zip([0, *(starts + 1)], ends, strict=True):
             part = notes[start:end]
@@ -98,7 +98,7 @@ _WIDTH, _HEIGHT, _HEAD, _ACROSS, _TEAMS = 38, 22, 24, 32, 24  # of a drawing: pi
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Who writes: `team` is its block and warp, or nothing; `at` its place in words."""
+    """The owner of writes: `team` is its block and warp, or nothing; `at` its place in words."""
 
     team: str
     at: str
@@ -120,7 +120,7 @@ def place_in(number: int, extents: Extents) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class ArrayMap:
     """An array: of each cell in C order the number of who wrote it last, -1 for nobody, and how many others did."""
 
     name: str
@@ -130,19 +130,19 @@ class Drawn:
 
 
 @dataclass(frozen=True, slots=True)
-class Map:
+class AccessMap:
     """A launch. `word`: what its owners are called; `left`: why arrays, or all of it, are not drawn."""
 
     kernel: str
     launch: str
     word: str
     owners: Mapping[int, Owner]
-    arrays: tuple[Drawn, ...]
+    arrays: tuple[ArrayMap, ...]
     left: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         """For each array the runs of cells that owners one after the other write."""
-        lines = [f"{self.kernel}{self.launch}: {told}" for told in self.left]
+        lines = [f"{self.kernel}{self.launch}: {reason}" for reason in self.left]
         for each in self.arrays:
             lines.append(f"{self.kernel}{self.launch}: who writes {each.name}[{', '.join(map(str, each.shape))}]")
             runs = list(_runs(each, self))
@@ -152,36 +152,36 @@ class Map:
         return "\n".join(lines)
 
     def to_json(self) -> dict[str, Any]:
-        """What `map_of_json` reads."""
+        """The map as `map_of_json` reads it."""
         owners = {str(number): [each.team, each.at] for number, each in self.owners.items()}
         arrays = [[each.name, each.shape, each.owners, each.others] for each in self.arrays]
-        told = {"kernel": self.kernel, "launch": self.launch, "word": self.word, "left": list(self.left)}
-        return {**told, "owners": owners, "arrays": arrays}
+        fields = {"kernel": self.kernel, "launch": self.launch, "word": self.word, "left": list(self.left)}
+        return {**fields, "owners": owners, "arrays": arrays}
 
 
-def map_of_json(held: Mapping[str, Any]) -> Map:
+def map_of_json(fields: Mapping[str, Any]) -> AccessMap:
     """A map that was written as JSON."""
-    owners = {int(number): Owner(*each) for number, each in held["owners"].items()}
-    arrays = tuple(Drawn(name, *map(tuple, rest)) for name, *rest in held["arrays"])
-    return Map(held["kernel"], held["launch"], held["word"], owners, arrays, tuple(held["left"]))
+    owners = {int(number): Owner(*each) for number, each in fields["owners"].items()}
+    arrays = tuple(ArrayMap(name, *map(tuple, rest)) for name, *rest in fields["arrays"])
+    return AccessMap(fields["kernel"], fields["launch"], fields["word"], owners, arrays, tuple(fields["left"]))
 
 
-def mapped(
+def map_of_writes(
     kernel: str,
     launch: str,
     word: str,
     owner: Callable[[int], Owner],
-    memories: Mapping[int, Memory],
+    memories: Mapping[int, WatchedMemory],
     traced: Writes,
     *,
     is_cut: bool = False,
-) -> Map:
+) -> AccessMap:
     """The map of what was traced: of these memories those that were written. Larger ones are named in `left`, and
     all of it where the run was cut short."""
     arrays, left, numbers = [], [], set[int]()
     if is_cut or traced.kept >= MOST:
         left.append(f"it writes more than {MOST} times, which is too much for a map; run it on smaller arrays")
-        return Map(kernel, launch, word, {}, (), tuple(left))
+        return AccessMap(kernel, launch, word, {}, (), tuple(left))
     for number, memory in memories.items():
         cells = int(np.prod(memory.shape))
         last, others = traced.writers(number, cells)
@@ -190,16 +190,16 @@ def mapped(
         if cells > CELLS_MOST:
             left.append(f"{memory.name} has {cells} cells, and a map draws {CELLS_MOST}; run it on smaller arrays")
             continue
-        arrays.append(Drawn(memory.name, memory.shape, tuple(last.tolist()), tuple(others.tolist())))
+        arrays.append(ArrayMap(memory.name, memory.shape, tuple(last.tolist()), tuple(others.tolist())))
         numbers |= {each for each in last.tolist() if each >= 0}
     owners = {each: owner(each) for each in sorted(numbers)}
-    return Map(kernel, launch, word, owners, tuple(arrays), tuple(left))
+    return AccessMap(kernel, launch, word, owners, tuple(arrays), tuple(left))
 
 
 # As text.
 
 
-def _runs(array: Drawn, drawn: Map) -> Iterator[tuple[str, str]]:
+def _runs(array: ArrayMap, access_map: AccessMap) -> Iterator[tuple[str, str]]:
     """Cells along the last axis and who writes them, as long as owners follow each other in equal steps."""
     extents = array.shape or (1,)
     owners, others = (np.array(each).reshape(extents) for each in (array.owners, array.others))
@@ -207,19 +207,19 @@ def _runs(array: Drawn, drawn: Map) -> Iterator[tuple[str, str]]:
         line, more = owners[row].tolist(), others[row].tolist()
         start = 0
         while start < len(line):
-            end = _end(line, more, start, drawn)
+            end = _end(line, more, start, access_map)
             inner = str(start) if end == start + 1 else f"{start}..{end - 1}"
             index = ", ".join([*map(str, row), inner]) if array.shape else "()"
-            yield f"{array.name}[{index}]", _who(line[start:end], more[start], drawn)
+            yield f"{array.name}[{index}]", _who(line[start:end], more[start], access_map)
             start = end
 
 
-def _end(line: Sequence[int], more: Sequence[int], start: int, drawn: Map) -> int:
-    """Where the run that begins at `start` is over."""
+def _end(line: Sequence[int], more: Sequence[int], start: int, access_map: AccessMap) -> int:
+    """The end of the run that begins at `start`."""
     end, step = start + 1, None
     while end < len(line) and more[end] == more[start] and (line[end] < 0) == (line[start] < 0):
         here = line[end] - line[end - 1]
-        if line[end] >= 0 and drawn.owners[line[end]].team != drawn.owners[line[start]].team:
+        if line[end] >= 0 and access_map.owners[line[end]].team != access_map.owners[line[start]].team:
             break
         if step not in (None, here):
             break
@@ -227,24 +227,24 @@ def _end(line: Sequence[int], more: Sequence[int], start: int, drawn: Map) -> in
     return end
 
 
-def _who(run: Sequence[int], others: int, drawn: Map) -> str:
+def _who(run: Sequence[int], others: int, access_map: AccessMap) -> str:
     if run[0] < 0:
         return "nobody"
-    first, last = drawn.owners[run[0]], drawn.owners[run[-1]]
+    first, last = access_map.owners[run[0]], access_map.owners[run[-1]]
     team = f"{first.team}: " if first.team else ""
     if run[0] == run[-1]:
-        told = f"{team}{drawn.word} {first.at}"
+        text = f"{team}{access_map.word} {first.at}"
     else:
         step = abs(run[1] - run[0])
-        told = f"{team}{drawn.word}s {first.at}..{last.at}" + (f" in steps of {step}" if step > 1 else "")
-    many = f"{others} other {drawn.word}{'s' * (others > 1)}"
-    return f"{told}, after {many}" if others else told
+        text = f"{team}{access_map.word}s {first.at}..{last.at}" + (f" in steps of {step}" if step > 1 else "")
+    many = f"{others} other {access_map.word}{'s' * (others > 1)}"
+    return f"{text}, after {many}" if others else text
 
 
 # As SVG.
 
 
-def svg(maps: Sequence[Map]) -> str:
+def svg(maps: Sequence[AccessMap]) -> str:
     """A drawing: a square for each cell, in the colour of its warp, iteration or program, with its owner's place. A red
     frame is a cell that several owners write; a white one nobody writes."""
     parts, y, width = list[str](), 10, 400
@@ -257,30 +257,30 @@ def svg(maps: Sequence[Map]) -> str:
     return "\n".join([head, f'<rect width="{width + 20}" height="{y}" fill="white"/>', *parts, "</svg>", ""])
 
 
-def _array(drawn: Map, array: Drawn, y: int) -> tuple[list[str], int, int]:
+def _array(access_map: AccessMap, array: ArrayMap, y: int) -> tuple[list[str], int, int]:
     """An array from a height on: its parts, and how high and wide they are."""
     across = array.shape[-1] if len(array.shape) > 1 else min(_ACROSS, max(1, len(array.owners)))
-    teams = _teams(drawn, array)
-    told = f"{drawn.kernel}{drawn.launch}: {array.name}[{', '.join(map(str, array.shape))}]"
-    parts = [_text(10, y + 16, told, 14)]
+    teams = _teams(access_map, array)
+    title = f"{access_map.kernel}{access_map.launch}: {array.name}[{', '.join(map(str, array.shape))}]"
+    parts = [_text(10, y + 16, title, 14)]
     top = y + _HEAD
     for cell, (owner, others) in enumerate(zip(array.owners, array.others, strict=True)):
         row, column = divmod(cell, max(across, 1))
-        parts += _cell(10 + column * _WIDTH, top + row * _HEIGHT, drawn.owners.get(owner), others, teams)
+        parts += _cell(10 + column * _WIDTH, top + row * _HEIGHT, access_map.owners.get(owner), others, teams)
     rows = -(-len(array.owners) // max(across, 1))
     bottom = top + rows * _HEIGHT + 6
     named = [name for name in teams if name][:_TEAMS]
     for number, name in enumerate(named):
         x, line = 10 + number % 4 * 180, bottom + number // 4 * 18
         parts.append(f'<rect x="{x}" y="{line}" width="12" height="12" fill="{teams[name]}"/>')
-        is_team = any(each.team for each in drawn.owners.values())
-        parts.append(_text(x + 16, line + 11, name if is_team else f"{drawn.word} {name}", 11))
+        is_team = any(each.team for each in access_map.owners.values())
+        parts.append(_text(x + 16, line + 11, name if is_team else f"{access_map.word} {name}", 11))
     return parts, bottom - y + 18 * -(-len(named) // 4), max(10 + across * _WIDTH, 10 + 180 * min(4, len(named)))
 
 
-def _teams(drawn: Map, array: Drawn) -> dict[str, str]:
+def _teams(access_map: AccessMap, array: ArrayMap) -> dict[str, str]:
     """A colour for each team, or each owner where there are none."""
-    keys = [_key(drawn.owners[each]) for each in array.owners if each >= 0]
+    keys = [_key(access_map.owners[each]) for each in array.owners if each >= 0]
     return {key: _colour(number) for number, key in enumerate(dict.fromkeys(keys))}
 
 

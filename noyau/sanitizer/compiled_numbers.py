@@ -17,8 +17,8 @@ _DIVISIONS = (ast.Div, ast.FloorDiv, ast.Mod)
 class Divisors(ast.NodeTransformer):
     """`x / y` becomes `x / divisor(y)`; `called` is what calls that function."""
 
-    def __init__(self, called: Callable[[], ast.expr]) -> None:
-        self.called = called
+    def __init__(self, begin_call: Callable[[], ast.expr]) -> None:
+        self.called = begin_call
 
     def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
         self.generic_visit(node)
@@ -47,7 +47,7 @@ def divisor(value: Any) -> Any:
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
     """A function of math that gives NaN or infinity where Python's raises."""
 
-    def computed(*values: Any) -> Any:
+    def compute(*values: Any) -> Any:
         try:
             return function(*values)
         except ValueError:
@@ -55,7 +55,7 @@ def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
         except OverflowError:
             return math.inf
 
-    return computed
+    return compute
 
 
 def _nan(*values: Any) -> float:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import BuildError, FindingKind
-from noyau.sanitizer.records import Access, Seen
+from noyau.sanitizer.records import Access, Observation
 from noyau.toolchain.c import compiler as c_compiler
 
 _STRUCT = ctypes.c_void_p
@@ -56,7 +56,7 @@ def number_of(kind: FindingKind) -> int:
     return _KINDS.index(kind) + 1
 
 
-class Event(IntEnum):
+class ReplayEvent(IntEnum):
     """Rows of `replay` that are no accesses, as engine.h counts."""
 
     REGION = -1
@@ -85,10 +85,10 @@ def library() -> ctypes.CDLL:
         loaded = ctypes.CDLL(str(c_compiler.compile_library([text()])))
     except OSError as error:
         raise BuildError(f"the shadow of memory cannot be loaded: {error}; run: noyau cache clear") from error
-    return typed(loaded)
+    return declare_types(loaded)
 
 
-def typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
+def declare_types(loaded: ctypes.CDLL) -> ctypes.CDLL:
     """A library that holds the engine, its functions with their types."""
     for name, (result, arguments) in _TYPES.items():
         function = getattr(loaded, name)
@@ -97,7 +97,7 @@ def typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
 
 
 def address(name: str) -> int:
-    """Where a function of the engine lies, to be called from compiled code."""
+    """The address of a function of the engine, for compiled code."""
     return ctypes.cast(getattr(library(), name), ctypes.c_void_p).value or 0
 
 
@@ -120,10 +120,10 @@ class Shadow:
 
     def memory(self, cells: int, *, is_set: bool) -> int:
         """The number of a new memory of so many cells. MemoryError where there is no room for its shadow."""
-        made: int = self._library.shadow_memory(self.handle, cells, is_set)
-        if made < 0:
+        number: int = self._library.shadow_memory(self.handle, cells, is_set)
+        if number < 0:
             raise MemoryError(f"there is no memory for the shadow of {cells} cells; check smaller arrays")
-        return made
+        return number
 
     def forget(self, memory: int) -> None:
         self._library.shadow_forget(self.handle, memory)
@@ -137,11 +137,11 @@ class Shadow:
         self._library.shadow_region(self.handle, serial)
 
     def enter(self, owner: int, block: int = 0, warp: int = 0, epoch: int = 0, warp_epoch: int = 0) -> None:
-        """Whose accesses come from here on."""
+        """Begin the accesses of an owner."""
         self._library.shadow_enter(self.handle, owner, block, warp, epoch, warp_epoch)
 
     def fence(self) -> None:
-        """Who runs has passed a memory fence."""
+        """Note that the owner passed a memory fence."""
         self._library.shadow_fence(self.handle)
 
     def touch(self, memory: int, cell: int, access: Access, site: int) -> bool:
@@ -151,8 +151,8 @@ class Shadow:
     def touch_many(
         self, memory: int, cells: np.ndarray, access: Access, site: int, changed: np.ndarray | None = None
     ) -> int:
-        """How many of the cells, in the order of the array, are inside. `changed`: of writes, which of them changed
-        what the cell held (bool, as many as cells)."""
+        """Note accesses to cells, in the order of the array; the number that lie inside. `changed`: whether each write
+        changed what the cell held (bool, as many as cells)."""
         rows = np.ascontiguousarray(cells, np.int64)
         marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
         place = None if marks is None else marks.ctypes.data
@@ -179,21 +179,21 @@ class Shadow:
         extent: int = 0,
     ) -> None:
         """Something that was met: an index outside `extent` along an axis, a barrier; `other`: a site and an owner."""
-        told = (number_of(kind), memory, access, site, *other, index, axis, extent)
-        self._library.shadow_note(self.handle, *told)
+        values_of_note = (number_of(kind), memory, access, site, *other, index, axis, extent)
+        self._library.shadow_note(self.handle, *values_of_note)
 
     def fill(self, memory: int) -> None:
         """All cells hold values from here on."""
         self._library.shadow_set(self.handle, memory)
 
     def unwritten(self, memory: int) -> tuple[int, int]:
-        """How many cells nobody wrote, and the first of them (-1 where there is none)."""
+        """The number of cells that nobody wrote, and the first of them (-1 for none)."""
         first = ctypes.c_int64(-1)
         missed: int = self._library.shadow_unwritten(self.handle, memory, ctypes.byref(first))
         return missed, first.value
 
     def written(self, memory: int, cells: int) -> np.ndarray:
-        """Which of the cells some owner wrote in any region: bool, as many as there are."""
+        """A mask of the cells that some owner wrote in any region."""
         marks = np.zeros(cells, np.uint8)
         self._library.shadow_written(self.handle, memory, marks.ctypes.data)
         return marks.astype(bool)
@@ -204,7 +204,7 @@ class Shadow:
 
     @property
     def count(self) -> int:
-        """How many findings there are."""
+        """The number of findings."""
         return int(self._library.shadow_count(self.handle))
 
     @property
@@ -212,18 +212,18 @@ class Shadow:
         """Findings that the table had no room for."""
         return int(self._library.shadow_dropped(self.handle))
 
-    def seen(self) -> Sequence[Seen]:
-        """What was found, first things first; what is alike in kind, sites and memory is one."""
+    def seen(self) -> Sequence[Observation]:
+        """The findings in order; those alike in kind, sites and memory are one."""
         count = self.count
         array = (_Finding * count).from_address(self._library.shadow_findings(self.handle)) if count else ()
         return [_seen(each) for each in array]
 
 
-def _seen(found: Any) -> Seen:
-    values = {name: int(getattr(found, name)) for name in (*_Finding._names32, *_Finding._names64)}
+def _seen(finding: Any) -> Observation:
+    values = {name: int(getattr(finding, name)) for name in (*_Finding._names32, *_Finding._names64)}
     kind = _KINDS[values.pop("kind") - 1]
     access, other = Access(values.pop("access")), Access(values.pop("other_access"))
     changed = values.pop("changed")
     if kind is FindingKind.RACE and access is other is Access.WRITE and not changed:
         kind = FindingKind.WRITTEN_TWICE
-    return Seen(kind=kind, access=access, other_access=other, **values)
+    return Observation(kind=kind, access=access, other_access=other, **values)

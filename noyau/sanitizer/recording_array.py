@@ -16,7 +16,7 @@ from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.records import Access, Memory, Site
+from noyau.sanitizer.records import Access, Site, WatchedMemory
 
 READ, WRITE, ATOMIC = int(Access.READ), int(Access.WRITE), int(Access.ATOMIC)
 SAME = int(Access.SAME_WRITE)
@@ -29,13 +29,13 @@ class TooManyError(Exception):
 
 
 class Recorder:
-    """Where recording arrays note what is done with them. `owner` is who runs; `most`: accesses after which a run is
-    ended, by TooManyError."""
+    """The recorder of accesses to recording arrays. `owner` is who runs; `most`: accesses after which a run is ended,
+    by TooManyError."""
 
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
         self.shadow, self.most, self.owner = shadow or Shadow(), most, 0
         self.notes: list[int] = []  # four an access
-        self.memories: dict[int, Memory] = {}
+        self.memories: dict[int, WatchedMemory] = {}
         self.unset: set[int] = set()  # memories that held nothing when they were made
         self.sites: list[Site] = []
         self.files: set[str] = set()  # whose lines are sites
@@ -103,7 +103,7 @@ class Recorder:
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> Recording:
         """An array of a memory of its own."""
         memory = self.shadow.memory(data.size, is_set=is_set)
-        self.memories[memory] = Memory(name, data.shape)
+        self.memories[memory] = WatchedMemory(name, data.shape)
         if not is_set:
             self.unset.add(memory)
         return Recording(self, memory, data, np.arange(data.size).reshape(data.shape))
@@ -175,20 +175,20 @@ class Recording(NDArrayOperatorsMixin):
             recorder.play()
 
     def picked(self, key: Any, site: int) -> Any:
-        """What `self[key]` is: a number or a copy, whose cells are read, or a view, of which none is."""
-        wanted = _plain(key)
-        key = self.inside(wanted, READ, site)
+        """The value of `self[key]`: a number or a copy, whose cells are read, or a view, of which none is."""
+        plain_key = _plain(key)
+        key = self.inside(plain_key, READ, site)
         if key is None:
             nothing = np.broadcast_to(self.data.dtype.type(0), [max(1, extent) for extent in self.data.shape])
-            return nothing[_at_first(wanted)]
-        found, cells = self.data[key], self.cells[key]
-        if isinstance(found, np.ndarray) and np.may_share_memory(found, self.data):
-            return Recording(self.recorder, self.memory, found, cells)
+            return nothing[_at_first(plain_key)]
+        values, cells = self.data[key], self.cells[key]
+        if isinstance(values, np.ndarray) and np.may_share_memory(values, self.data):
+            return Recording(self.recorder, self.memory, values, cells)
         self.recorder.touch_all(self.memory, np.asarray(cells), READ, site)
-        return self.recorder.array(found, "a copy") if isinstance(found, np.ndarray) else found
+        return self.recorder.array(values, "a copy") if isinstance(values, np.ndarray) else values
 
     def put(self, key: Any, value: Any, site: int) -> None:
-        """What `self[key] = value` does."""
+        """Do `self[key] = value`."""
         key = self.inside(_plain(key), WRITE, site)
         if key is None:
             return
@@ -258,24 +258,24 @@ class Recording(NDArrayOperatorsMixin):
         return self.called(function, args, options, _FILLED.get(function.__name__, 0))
 
     def called(self, function: Any, args: Sequence[Any], options: dict[str, Any], filled: int = 0) -> Any:
-        """What a function of NumPy gives: arrays that it is given are read, those that it fills are written, and what
-        it makes is a memory of its own. `filled`: how many of the first arguments are filled."""
+        """Call a function of NumPy: arrays that it is given are read, those that it fills are written, and what it
+        makes is a memory of its own. `filled`: how many of the first arguments are filled."""
         site = self.recorder.site(sys._getframe(2))
-        wanted = options.get("out")
-        targets = [*(wanted if isinstance(wanted, tuple) else (wanted,)), *args[:filled]]
-        given = [each if number < filled else _read(each, site) for number, each in enumerate(args)]
+        out = options.get("out")
+        targets = [*(out if isinstance(out, tuple) else (out,)), *args[:filled]]
+        values = [each if number < filled else _read(each, site) for number, each in enumerate(args)]
         before = [np.array(target.data) if isinstance(target, Recording) else None for target in targets]
         named = {name: _read(value, site) for name, value in options.items() if name != "out"}
-        if wanted is not None:
-            named["out"] = _bare(wanted)
-        result = function(*(_bare(each) for each in given), **named)
+        if out is not None:
+            named["out"] = _bare(out)
+        result = function(*(_bare(each) for each in values), **named)
         for target, old in zip(targets, before, strict=True):
             if isinstance(target, Recording) and old is not None:
                 new = np.array(target.data)
                 target.data[...] = old
                 target.changed(..., new, site)
-        if wanted is not None:
-            return wanted[0] if isinstance(wanted, tuple) and len(wanted) == 1 else wanted
+        if out is not None:
+            return out[0] if isinstance(out, tuple) and len(out) == 1 else out
         return self.wrapped(result)
 
     def wrapped(self, result: Any) -> Any:
@@ -291,9 +291,9 @@ class Recording(NDArrayOperatorsMixin):
             return self._flat()
         if name in ("real", "imag"):
             return Recording(self.recorder, self.memory, getattr(self.data, name), self.cells)
-        found = getattr(self.data, name)
-        if not callable(found):
-            return found
+        attribute = getattr(self.data, name)
+        if not callable(attribute):
+            return attribute
         if name in _VIEWING:
             return lambda *args, **named: self._viewed(lambda each: getattr(each, name)(*args, **named))
 
@@ -318,11 +318,11 @@ class Recording(NDArrayOperatorsMixin):
         return Recording(self.recorder, self.memory, flat, self.cells.reshape(-1))
 
     def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
-        found, cells = view(self.data), view(self.cells)
-        if np.may_share_memory(found, self.data) or not found.size:
-            return Recording(self.recorder, self.memory, found, cells)
+        values, cells = view(self.data), view(self.cells)
+        if np.may_share_memory(values, self.data) or not values.size:
+            return Recording(self.recorder, self.memory, values, cells)
         self.recorder.touch_all(self.memory, cells, READ, self.recorder.site(sys._getframe(2)))
-        return self.recorder.array(found, "a copy")
+        return self.recorder.array(values, "a copy")
 
     def __len__(self) -> int:
         return len(self.data)
@@ -350,7 +350,7 @@ _FILLED = {"copyto": 1, "fill_diagonal": 1, "put": 1, "place": 1, "putmask": 1}
 
 
 def _axes(key: Any) -> int:
-    """How many axes a part of a key takes."""
+    """The number of axes that a part of a key takes."""
     if key is None or key is Ellipsis or isinstance(key, bool | np.bool_):
         return 0
     is_mask = isinstance(key, np.ndarray) and key.dtype == bool

@@ -1,4 +1,4 @@
-"""What a watched run shows, in the words of a report: sites, memories, owners, and findings of the one record."""
+"""The observations of a watched run, in the words of a report: sites, memories, owners and findings."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from noyau.verify.findings import Finding
 
 
 class Access(IntEnum):
-    """How a cell is touched, as engine.h counts."""
+    """An access to a cell, by the number of engine.h."""
 
     READ = 0
     WRITE = 1
@@ -65,19 +65,20 @@ class Site:
 
     def allows(self, kind: FindingKind) -> str | None:
         """The reason of a mark `noyau: allow(KIND) REASON` on the line that silences this kind, else None."""
-        found = _ALLOWED.search(self.text)
-        if found is None:
+        match = _ALLOWED.search(self.text)
+        if match is None:
             return None
-        kinds = [name.strip() for name in (found[1] or found[3]).split(",")]
-        return ((found[2] or found[4] or "").strip() or "without a reason") if kind in kinds else None
+        kinds = [name.strip() for name in (match[1] or match[3]).split(",")]
+        return ((match[2] or match[4] or "").strip() or "without a reason") if kind in kinds else None
 
 
 NOWHERE = Site("", 0)
 
 
 @dataclass(frozen=True, slots=True)
-class Memory:
-    """What was watched, by the name and the shape that it has in the source; `is_one`: a variable, of no cells."""
+class WatchedMemory:
+    """A block of watched memory, by the name and the shape that it has in the source; `is_one`: a variable, of no
+    cells."""
 
     name: str
     shape: tuple[int, ...]
@@ -96,13 +97,13 @@ class Memory:
         return self.name if self.is_one else f"{self.name}[{', '.join(map(str, self.at(cell))) or '()'}]"
 
 
-_UNNAMED = Memory("memory", ())
+_UNNAMED = WatchedMemory("memory", ())
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """What the engine found: findings alike in kind, accesses, sites and memory are one, and these are the numbers of
-    the first. Sites, memories and owners are numbers of the route that was watched; -1 is none."""
+class Observation:
+    """An observation of the engine: those alike in kind, accesses, sites and memory are one, and these are the numbers
+    of the first. Sites, memories and owners are numbers of the route that was watched; -1 is none."""
 
     kind: FindingKind
     access: Access
@@ -121,29 +122,29 @@ class Seen:
 
     @property
     def writes(self) -> int:
-        """How many of the two accesses change the cell."""
+        """The number of the two accesses that change the cell."""
         return (self.access is not Access.READ) + (self.other_access is not Access.READ)
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """How a route spells the numbers of what was seen: its sites and memories, and an owner in words (`iteration 3`,
-    `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said of it, where that is not as
+    """The words of a route for the numbers of observations: its sites and memories, and an owner in words (`iteration
+    3`, `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said of it, where that is not as
     elsewhere in the language."""
 
     language: str
     sites: Sequence[Site]
-    memories: Mapping[int, Memory]
+    memories: Mapping[int, WatchedMemory]
     owner: Callable[[int], str]
     remedies: Mapping[FindingKind, str] = field(default_factory=dict)
-    messages: Mapping[FindingKind, Callable[[Seen, Route], str]] = field(default_factory=dict)
+    messages: Mapping[FindingKind, Callable[[Observation, Route], str]] = field(default_factory=dict)
 
     def site(self, number: int) -> Site:
         return self.sites[number] if 0 <= number < len(self.sites) else NOWHERE
 
 
 @dataclass(frozen=True, slots=True)
-class Watched:
+class WatchedRun:
     """One run of a kernel with every access watched: what was found, what a mark allowed, and how much was seen.
     `outputs`: its results, where a kernel of the language runs in no other way here."""
 
@@ -154,13 +155,15 @@ class Watched:
     outputs: tuple[np.ndarray, ...] | None = None
 
 
-def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
+def findings_of(
+    observations: Iterable[Observation], route: Route, op: str, kernel: str, size: str
+) -> tuple[list[Finding], list[str]]:
     """The findings of a run, one for each kind and pair of lines, and notes on those that marks in the source allow."""
-    kept: dict[str, Finding] = {}
+    findings: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
-    seen = list(seen)
-    updates = _updates(seen)
-    for each in seen:
+    observations = list(observations)
+    updates = _updates(observations)
+    for each in observations:
         site, other = route.site(each.site), route.site(each.other_site)
         marks = [(place, place.allows(each.kind)) for place in (site, other)]
         reason = next(((place, why) for place, why in marks if why is not None), None)
@@ -168,52 +171,63 @@ def findings_of(seen: Iterable[Seen], route: Route, op: str, kernel: str, size: 
             allowed[f"{each.kind} allowed at {reason[0].place}: {reason[1]}"] = None
             continue
         finding = finding_of(each, route, op, kernel, size, (each.site, each.other_site, each.memory) in updates)
-        kept.setdefault(f"{finding.id}", finding)
-    return list(kept.values()), list(allowed)
+        findings.setdefault(f"{finding.id}", finding)
+    return list(findings.values()), list(allowed)
 
 
-def _updates(seen: Sequence[Seen]) -> set[tuple[int, int, int]]:
+def _updates(observations: Sequence[Observation]) -> set[tuple[int, int, int]]:
     """The lines, twice, and memories of which several owners read a cell and write it, all on that line: x[0] += 1."""
-    alone = [each for each in seen if each.kind is FindingKind.RACE and each.site == each.other_site]
+    alone = [each for each in observations if each.kind is FindingKind.RACE and each.site == each.other_site]
     one, both = ({(each.site, each.site, each.memory) for each in alone if each.writes == writes} for writes in (1, 2))
     return one & both
 
 
-def _remedy(seen: Seen, route: Route, owners: Sequence[str], is_update: bool) -> str:
-    usual = route.remedies.get(seen.kind) or seen.kind.remedies.get(route.language, seen.kind.remedy)
-    if seen.kind is not FindingKind.RACE:
+def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_update: bool) -> str:
+    usual = route.remedies.get(observation.kind) or observation.kind.remedies.get(
+        route.language, observation.kind.remedy
+    )
+    if observation.kind is not FindingKind.RACE:
         return usual
     blocks = {owner.partition(" of block ")[2] for owner in owners} - {""}  # the host is of none
     usual = _BETWEEN_BLOCKS.get(route.language, usual) if len(blocks) > 1 else usual
     return _OF_UPDATES.get(route.language, usual) if is_update else usual
 
 
-def finding_of(seen: Seen, route: Route, op: str, kernel: str, size: str, is_update: bool = False) -> Finding:
+def finding_of(
+    observation: Observation, route: Route, op: str, kernel: str, size: str, is_update: bool = False
+) -> Finding:
     """One finding of the record, in words; `is_update`: of a line on which several owners update a cell."""
-    site, other = route.site(seen.site), route.site(seen.other_site)
-    memory = route.memories.get(seen.memory, _UNNAMED)
-    is_index = seen.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX)
-    owners = [route.owner(seen.owner)] if seen.owner >= 0 else []
-    owners += [route.owner(seen.other_owner)] if seen.other_owner >= 0 else []
+    site, other = route.site(observation.site), route.site(observation.other_site)
+    memory = route.memories.get(observation.memory, _UNNAMED)
+    is_index = observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX)
+    owners = [route.owner(observation.owner)] if observation.owner >= 0 else []
+    owners += [route.owner(observation.other_owner)] if observation.other_owner >= 0 else []
     return Finding(
         op,
         kernel,
         route.language,
-        seen.kind,
+        observation.kind,
         site.place,
         size,
-        route.messages.get(seen.kind, _message)(seen, route),
-        cell=None if is_index or memory.is_one else memory.at(seen.cell),
-        severity=seen.kind.severity,
+        route.messages.get(observation.kind, _message)(observation, route),
+        cell=None if is_index or memory.is_one else memory.at(observation.cell),
+        severity=observation.kind.severity,
         other_place=other.place if other.line else "",
         owners=tuple(owners),
-        digest=digest(seen.kind, kernel, site.text, other.text),
-        mend=_remedy(seen, route, owners, is_update),
+        digest=digest(observation.kind, kernel, site.text, other.text),
+        mend=_remedy(observation, route, owners, is_update),
     )
 
 
 def unwritten(
-    holes: tuple[int, int], memory: Memory, nobody: str, place: Site, route: Route, op: str, kernel: str, size: str
+    holes: tuple[int, int],
+    memory: WatchedMemory,
+    nobody: str,
+    place: Site,
+    route: Route,
+    op: str,
+    kernel: str,
+    size: str,
 ) -> list[Finding]:
     """A finding where cells of a memory were never written, unless the line at `place` allows it.
 
@@ -222,36 +236,35 @@ def unwritten(
     if not missed:
         return []
     many = f" and {missed - 1} more cells" if missed > 1 else ""
-    told = f"{nobody} {memory.spelt(first)}{many} of {math.prod(memory.shape)}"
-    worded = replace(route, sites=[place], memories={-1: memory}, messages={FindingKind.UNWRITTEN: lambda *_: told})
-    return findings_of([Seen(FindingKind.UNWRITTEN, Access.WRITE, 0, -1, first)], worded, op, kernel, size)[0]
+    message = f"{nobody} {memory.spelt(first)}{many} of {math.prod(memory.shape)}"
+    worded = replace(route, sites=[place], memories={-1: memory}, messages={FindingKind.UNWRITTEN: lambda *_: message})
+    return findings_of([Observation(FindingKind.UNWRITTEN, Access.WRITE, 0, -1, first)], worded, op, kernel, size)[0]
 
 
 def digest(*parts: str) -> str:
-    """What names a finding, whatever the numbers of its lines: of its kind, its kernel and the text of its lines."""
+    """The name of a finding, whatever the numbers of its lines: of its kind, its kernel and the text of its lines."""
     return hashlib.sha256("\0".join(parts).encode("utf-8", "replace")).hexdigest()[:10]
 
 
-def _message(seen: Seen, route: Route) -> str:
-    site, other = route.site(seen.site), route.site(seen.other_site)
-    memory = route.memories.get(seen.memory, _UNNAMED)
-    who, verb = route.owner(seen.owner), _VERBS[seen.access][0]
-    times = f" ({seen.count} times)" if seen.count > 1 else ""
-    if seen.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX):
-        along = f" along axis {seen.axis}" if seen.axis >= 0 and len(memory.shape) > 1 else ""
-        told = f"{who} {verb} {memory.name} at {seen.cell}{along}, which has {several(seen.extent, 'cell')}{times}"
-        return told + (
-            " (an index below 0 counts from the end here)" if seen.kind is FindingKind.NEGATIVE_INDEX else ""
-        )
-    if seen.kind is FindingKind.UNINITIALISED:
-        return f"{who} {verb} {memory.spelt(seen.cell)}, which nobody wrote before{times}"
-    if seen.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE):
-        same = ", the same value" if seen.kind is FindingKind.WRITTEN_TWICE else ""
+def _message(observation: Observation, route: Route) -> str:
+    site, other = route.site(observation.site), route.site(observation.other_site)
+    memory = route.memories.get(observation.memory, _UNNAMED)
+    who, verb = route.owner(observation.owner), _VERBS[observation.access][0]
+    times = f" ({observation.count} times)" if observation.count > 1 else ""
+    if observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX):
+        along = f" along axis {observation.axis}" if observation.axis >= 0 and len(memory.shape) > 1 else ""
+        cells = several(observation.extent, "cell")
+        is_below = observation.kind is FindingKind.NEGATIVE_INDEX
+        hint = " (an index below 0 counts from the end here)" if is_below else ""
+        return f"{who} {verb} {memory.name} at {observation.cell}{along}, which has {cells}{times}{hint}"
+    if observation.kind is FindingKind.UNINITIALISED:
+        return f"{who} {verb} {memory.spelt(observation.cell)}, which nobody wrote before{times}"
+    if observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE):
+        same = ", the same value" if observation.kind is FindingKind.WRITTEN_TWICE else ""
         line = f"line {other.line}" if other.line else "a line of a library"
         where = "the same line" if other == site else line
-        past = _VERBS[seen.other_access][1]
-        by = route.owner(seen.other_owner)
-        return (
-            f"{who} {verb} {memory.spelt(seen.cell)}, {past} by {by} on {where}{same}, and nothing orders them{times}"
-        )
-    return f"{who}: {seen.kind}{times}"
+        past = _VERBS[observation.other_access][1]
+        by = route.owner(observation.other_owner)
+        cell = memory.spelt(observation.cell)
+        return f"{who} {verb} {cell}, {past} by {by} on {where}{same}, and nothing orders them{times}"
+    return f"{who}: {observation.kind}{times}"

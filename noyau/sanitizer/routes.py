@@ -19,19 +19,18 @@ from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.kernels.c.functions import TextFunction
 from noyau.kernels.reference import empty_outputs
 from noyau.kernels.user_kernel import UserKernel, language_of
-from noyau.sanitizer.access_map import Map
-from noyau.sanitizer.records import Watched
+from noyau.sanitizer.access_map import AccessMap
+from noyau.sanitizer.records import WatchedRun
 from noyau.signatures.types import Instance
 
 # Of a kernel, its arguments, its launch, words for the sizes and for what it is called: what was seen, what it gave.
-Call = Callable[[Any, Sequence[Any], Any, str, str], tuple[Watched, Any]]
+Call = Callable[[Any, Sequence[Any], Any, str, str], tuple[WatchedRun, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sanitizer:
-    """What observes kernels of a language: the module with `watch`, for a kernel of an op, and the one with `call`, for
-    a function; the extra that installs what they need, and its packages: as they are imported, and as they are called.
-    """
+    """The sanitizer of a language: the module with `watch`, for a kernel of an op, and the one with `call`, for a
+    function; the extra that installs what they need, and its packages: as they are imported, and as they are called."""
 
     watch: str
     call: str
@@ -64,7 +63,7 @@ def bare_language(function: Any) -> str | None:
     return language if is_watched(language) else None
 
 
-def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str) -> tuple[Watched, Any]:
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, name: str) -> tuple[WatchedRun, Any]:
     """Call it, watched: its arguments are changed as it changes them; and what it returns.
 
     `launch`: (grid, block) of Numba-CUDA and CUDA C++, the grid of Triton, else None. UnsupportedError where it cannot
@@ -74,14 +73,14 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str
         raise UnsupportedError(f"{function!r} is no kernel of {', '.join(SANITIZERS)}, so its accesses are not seen")
     if lacks := missing_extra(language):
         raise MissingExtraError(lacks)
-    return cast(Call, import_module(SANITIZERS[language].call).call)(function, args, launch, size, called)
+    return cast(Call, import_module(SANITIZERS[language].call).call)(function, args, launch, size, name)
 
 
 Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Case:
+class KernelCase:
     """A kernel and what it is to be run on; `size` is what a report says of that."""
 
     kernel: UserKernel
@@ -95,7 +94,7 @@ class Case:
         return [np.zeros_like(each) for each in empty_outputs(self.instance, self.arrays)]
 
 
-Watch = Callable[[Case, list[Map] | None], Watched]
+Watch = Callable[[KernelCase, list[AccessMap] | None], WatchedRun]
 
 
 def missing_extra(language: str) -> str:
@@ -111,7 +110,7 @@ def is_watched(language: str) -> bool:
     return SANITIZERS.get(language) is not None
 
 
-def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     """A kernel on some arrays, watched. A map of who writes what is put into `maps`.
 
     UnsupportedError where the language, or something in the kernel, cannot be watched; CheckError where it raises;

@@ -27,7 +27,7 @@ def by_graph(graph: Graph, spelling: Spelt | None = None) -> Check:
     def check(inputs: Arrays, outputs: Arrays) -> str:
         copies = tuple(np.array(array) for array in inputs)
         case = Case("a timed run", copies)
-        certificate = certify(graph, lambda _: outputs, [case], name="the timed run", spelt=spelling)
+        certificate = certify(graph, lambda _: outputs, [case], name="the timed run", traced=spelling)
         return "" if certificate.ok else certificate.summary()
 
     return check

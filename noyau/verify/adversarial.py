@@ -22,7 +22,7 @@ from noyau.ir.loops import Call, Expr, Index, Kernel
 from noyau.ir.sizes import Demand, plan
 from noyau.text import printable
 from noyau.verify import patterns
-from noyau.verify.inputs import Maker, Table
+from noyau.verify.inputs import LookupTable, Maker
 from noyau.verify.patterns import Floats
 from noyau.verify.undefined import divides_integers, shifts_integers, traps
 from noyau.verify.values import Case
@@ -38,7 +38,7 @@ OTHERS, TRIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 33, 64, 130, 260), 2
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much is tried: at most `most` cases, and none once `total` cells were tried in `fewest` of them. Where
+    """The bounds of a search: at most `most` cases, and none once `total` cells were tried in `fewest` of them. Where
     `few` is given, it is what is tried of many rows that nothing connects: few different ones of them
     (noyau.verify.repeated_rows)."""
 
@@ -54,7 +54,7 @@ SMOKE = Effort(1, total=1 << 17, few=Effort(2, total=1 << 14))  # where somebody
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What a case is made of: floats; the style of its integers; and the share of bools that are true."""
+    """The numbers of a case: floats; the style of its integers; and the share of bools that are true."""
 
     label: str
     floats: Floats
@@ -88,14 +88,14 @@ def cases(graph: Graph, sizes_hint: Sizes, rng: np.random.Generator, effort: Eff
     usual values for them. Integers that index tables stay inside, but in one case, of which the label says so. Inputs
     that the graph refuses, or that divide an integer by zero, are left out. The same `rng` gives the same cases."""
     maker = CaseMaker(graph, rng)
-    made = spent = 0
+    count = spent = 0
     for sizes, pattern in schedule(graph, sizes_hint, maker.indexes, maker.has_floats):
-        if made >= effort.most or (made >= effort.fewest and spent >= effort.total):
+        if count >= effort.most or (count >= effort.fewest and spent >= effort.total):
             return
         with np.errstate(all="ignore"):
             inputs = maker.inputs(sizes, pattern)
         if inputs is not None:
-            made, spent = made + 1, spent + cells(graph, sizes)
+            count, spent = count + 1, spent + cells(graph, sizes)
             yield Case(spell(pattern, sizes), tuple(inputs[node.output] for node in graph.inputs))
 
 
@@ -127,36 +127,36 @@ def usual_sizes(graph: Graph, hint: Sizes) -> dict[str, int]:
     """The hinted sizes, or small primes, made small enough to be tried with every pattern; where the graph does not
     hold for these, the first of some others that it holds for."""
     names = [binding.size for binding in plan([node.shape for node in graph.inputs])]
-    wanted = {name: hint.get(name, PRIMES[at % len(PRIMES)]) for at, name in enumerate(names)}
-    small = shrunk(graph, wanted, CELLS // 4)
+    usual = {name: hint.get(name, PRIMES[at % len(PRIMES)]) for at, name in enumerate(names)}
+    small = shrunk(graph, usual, CELLS // 4)
     rng = np.random.default_rng(0)
     others = (dict(zip(names, map(int, rng.choice(OTHERS, len(names))), strict=True)) for _ in range(TRIES))
-    return next((sizes for sizes in fitting(graph, chain([small, wanted], others))), small)
+    return next((sizes for sizes in fitting(graph, chain([small, usual], others))), small)
 
 
 def fitting(graph: Graph, every: Iterable[Sizes]) -> Iterator[dict[str, int]]:
     """Those sizes that a graph holds for; in the place of others, once, what becomes of them where its demands are met
     one by one, if it holds for that."""
-    met: list[dict[str, int]] = []
+    yielded: list[dict[str, int]] = []
     for sizes in every:
-        made = dict(sizes)
+        sizes_met = dict(sizes)
         if not fits(graph, sizes):
-            made = _met(graph, sizes)
-            if made in met or not fits(graph, made):
+            sizes_met = _met(graph, sizes)
+            if sizes_met in yielded or not fits(graph, sizes_met):
                 continue
-            met.append(made)
-        yield made
+            yielded.append(sizes_met)
+        yield sizes_met
 
 
 def _met(graph: Graph, sizes: Sizes) -> dict[str, int]:
     """The sizes, of which one is changed for each demand that does not hold: to where its two ends are equal."""
-    made = dict(sizes)
+    sizes_met = dict(sizes)
     for demand in graph.demands:
-        names = sorted((demand.left.names | demand.right.names) & made.keys())
-        if not demand.holds(made):
-            found = ((name, _where_equal(demand, made, name)) for name in names)
-            made |= dict(islice(((name, number) for name, number in found if number), 1))
-    return made
+        names = sorted((demand.left.names | demand.right.names) & sizes_met.keys())
+        if not demand.holds(sizes_met):
+            repairs = ((name, _where_equal(demand, sizes_met, name)) for name in names)
+            sizes_met |= dict(islice(((name, number) for name, number in repairs if number), 1))
+    return sizes_met
 
 
 def _where_equal(demand: Demand, sizes: Sizes, name: str) -> int:
@@ -185,20 +185,22 @@ def awkward_sizes(graph: Graph, usual: Sizes) -> Iterator[Sizes]:
             yield shrunk(graph, {**few, names[place]: length}, CELLS, names[place])
 
 
-def shrunk(graph: Graph, sizes: Sizes, limit: int, kept: str | None = None) -> dict[str, int]:
-    """The sizes, the largest halved until no value of the graph has more cells than the limit; `kept` last."""
-    made = dict(sizes)
-    while cells(graph, made) > limit:
-        free = [name for name in made if made[name] > 1 and name != kept] or [name for name in made if made[name] > 1]
+def shrunk(graph: Graph, sizes: Sizes, limit: int, fixed: str | None = None) -> dict[str, int]:
+    """The sizes, the largest halved until no value of the graph has more cells than the limit; `fixed` last."""
+    smaller = dict(sizes)
+    while cells(graph, smaller) > limit:
+        free = [name for name in smaller if smaller[name] > 1 and name != fixed] or [
+            name for name in smaller if smaller[name] > 1
+        ]
         if not free:
             break
-        largest = max(free, key=lambda name: made[name])
-        made[largest] = (made[largest] + 1) // 2
-    return made
+        largest = max(free, key=lambda name: smaller[name])
+        smaller[largest] = (smaller[largest] + 1) // 2
+    return smaller
 
 
 def cells(graph: Graph, sizes: Sizes) -> int:
-    """How many cells the largest value has; 0 where an extent would be divided by 0."""
+    """The number of cells of the largest value; 0 where an extent would be divided by 0."""
     try:
         return max((math.prod(extents(node, sizes)) for node in graph.nodes), default=0)
     except ZeroDivisionError:
@@ -245,8 +247,8 @@ def _inside(index: Dim, extent: int, shape: Sequence[int], sizes: Sizes) -> bool
     if not math.prod(shape):
         return True
     grids = dict(zip((f"#{axis}" for axis in range(len(shape))), np.ogrid[tuple(map(slice, shape))], strict=True))
-    found = np.asarray(index.evaluate({**sizes, **grids}))
-    return bool(found.min() >= 0 and found.max() < extent)
+    values = np.asarray(index.evaluate({**sizes, **grids}))
+    return bool(values.min() >= 0 and values.max() < extent)
 
 
 class CaseMaker:
@@ -262,16 +264,16 @@ class CaseMaker:
 
     def inputs(self, sizes: Sizes, pattern: Pattern) -> Arrays | None:
         """An array for each input, or None where there are none that the graph takes."""
-        maker, made = Maker(self.graph, sizes, self.rng, frozenset()), Arrays()
+        maker, arrays = Maker(self.graph, sizes, self.rng, frozenset()), Arrays()
         # What indexes a table comes last: its range may depend on the other inputs.
         for node in sorted(self.graph.inputs, key=lambda node: bool(maker.tables(node))):
-            array = self.array(maker, node, pattern, made)
+            array = self.array(maker, node, pattern, arrays)
             if array is None:
                 return None
-            made[node.output] = array
-        if traps(self.graph, made) or (pattern is not BEYOND and not self.accepts(made)):
+            arrays[node.output] = array
+        if traps(self.graph, arrays) or (pattern is not BEYOND and not self.accepts(arrays)):
             return None
-        return made if pattern is not BEYOND or self.matters(maker, made) else None
+        return arrays if pattern is not BEYOND or self.matters(maker, arrays) else None
 
     def matters(self, maker: Maker, beyond: Arrays) -> bool:
         """Whether any output depends on what is looked up: else a kernel may well look up nothing."""
@@ -279,20 +281,20 @@ class CaseMaker:
         return low is not None and high is not None and low != high
 
     def all_indices(self, maker: Maker, others: Arrays, style: str) -> Arrays:
-        found = {
+        values = {
             node.output: self.indices(maker, node, tables, style, others)
             for node in self.graph.inputs
             if (tables := maker.tables(node))
         }
-        return {name: array for name, array in found.items() if array is not None}
+        return {name: array for name, array in values.items() if array is not None}
 
     def outputs(self, inputs: Arrays) -> list[bytes] | None:
         """The bits of the outputs; None where the graph does not take these inputs."""
         try:
-            found = evaluate(self.graph, inputs)
+            values = evaluate(self.graph, inputs)
         except InputError:
             return None
-        return [found[name].tobytes() for name in self.graph.outputs]
+        return [values[name].tobytes() for name in self.graph.outputs]
 
     def accepts(self, inputs: Arrays) -> bool:
         """Whether the graph takes these inputs: no computed index leaves its table."""
@@ -301,12 +303,12 @@ class CaseMaker:
     def array(self, maker: Maker, node: Node, pattern: Pattern, others: Arrays) -> np.ndarray | None:
         shape, dtype = extents(node, maker.sizes), node.dtype
         if dtype.is_float:
-            drawn = maker.normal(node, list(shape))[0].astype(np.float64)
-            values = pattern.floats(drawn, dtype, self.rng)
+            numbers = maker.normal(node, list(shape))[0].astype(np.float64)
+            values = pattern.floats(numbers, dtype, self.rng)
             return patterns.as_floats(patterns.multipliable(values) if self.multiplies else values, dtype)
         if dtype.is_float8:
-            drawn = self.rng.standard_normal(shape)
-            return patterns.as_floats(pattern.floats(drawn, DType.F16, self.rng), dtype)
+            numbers = self.rng.standard_normal(shape)
+            return patterns.as_floats(pattern.floats(numbers, DType.F16, self.rng), dtype)
         if dtype is DType.BOOL:
             return self.rng.random(shape) < pattern.true
         if tables := maker.tables(node):
@@ -315,7 +317,7 @@ class CaseMaker:
         return patterns.defined(array, divides=self.divides, shifts=self.shifts)
 
     def indices(
-        self, maker: Maker, node: Node, tables: Sequence[Table], style: str, others: Arrays
+        self, maker: Maker, node: Node, tables: Sequence[LookupTable], style: str, others: Arrays
     ) -> np.ndarray | None:
         """Integers that each of the tables has; None where one is empty and is looked into."""
         shape, extent = extents(node, maker.sizes), min(table.extent for table in tables)
@@ -344,20 +346,25 @@ _FEW = (2, 1)  # of what need not be long: two show where a second row begins
 def covering(
     kernels: Iterable[Kernel],
     graph: Graph,
-    tried: Sequence[Sizes],
-    called: Sizes | None = None,
+    earlier: Sequence[Sizes],
+    sizes_of_call: Sizes | None = None,
     most: int = MOST_CELLS,
 ) -> list[dict[str, int]]:
     """For each launch that runs where a graph is called with some sizes, or for each at all, and at none of those that
-    are `tried` anyway, the sizes of fewest cells at which it does, each two, a number that it is compared with, or the
-    next one, or multiple of 16; or one, where the launch takes more than `most` cells otherwise. None for one that
+    are `earlier` anyway, the sizes of fewest cells at which it does, each two, a number that it is compared with, or
+    the next one, or multiple of 16; or one, where the launch takes more than `most` cells otherwise. None for one that
     takes as many however that is."""
-    usual, found = usual_sizes(graph, {}), list[dict[str, int]]()
-    asked = (when for kernel in kernels for when in conditions_of(kernel) if called is None or runs(when, called))
-    for when in asked:
-        if not any(runs(when, sizes) for sizes in (*tried, *found)):
-            found += islice(_running(when, usual, graph, most), 1)
-    return found
+    usual, covered = usual_sizes(graph, {}), list[dict[str, int]]()
+    conditions = (
+        when
+        for kernel in kernels
+        for when in conditions_of(kernel)
+        if sizes_of_call is None or runs(when, sizes_of_call)
+    )
+    for when in conditions:
+        if not any(runs(when, sizes) for sizes in (*earlier, *covered)):
+            covered += islice(_running(when, usual, graph, most), 1)
+    return covered
 
 
 def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict[str, int]]:
@@ -366,10 +373,12 @@ def _running(when: Expr, usual: Sizes, graph: Graph, most: int) -> Iterator[dict
     names = {name for side in _indices(when) for name in side.dim.names} & usual.keys()
     some = [*_FEW, *(n for limit in limits for n in (limit, limit + 1)), *(_aligned(n) for n in limits[-1:])]
     choices = [some if n in names else [usual[n]] for n in usual]
-    made = (dict(zip(usual, each, strict=True)) for each in islice(product(*choices), _MOST))
-    found = [sizes for sizes in made if runs(when, sizes)]
-    ranked = ((sum(n == 1 for n in sizes.values()), cells(graph, sizes), at) for at, sizes in enumerate(found))
-    yield from (found[at] for _, count, at in sorted(ranked) if count <= most and fits(graph, found[at]))
+    assignments = (dict(zip(usual, each, strict=True)) for each in islice(product(*choices), _MOST))
+    fitting_sizes = [sizes for sizes in assignments if runs(when, sizes)]
+    ranked = ((sum(n == 1 for n in sizes.values()), cells(graph, sizes), at) for at, sizes in enumerate(fitting_sizes))
+    yield from (
+        fitting_sizes[at] for _, count, at in sorted(ranked) if count <= most and fits(graph, fitting_sizes[at])
+    )
 
 
 def _aligned(size: int) -> int:

@@ -34,7 +34,7 @@ class Failure:
     def of_cell(
         cls,
         case: str,
-        given: str,
+        inputs: str,
         note: str,
         output: str,
         cell: tuple[int, ...],
@@ -45,15 +45,15 @@ class Failure:
         """A wrong cell: lost precision where its value is near, else a wrong value."""
         is_near = math.isfinite(got) and math.isfinite(want) and abs(got - want) <= PRECISE * allowed
         kind = FindingKind.PRECISION if is_near else FindingKind.WRONG_VALUE
-        return cls(kind, case, given, note, output, cell, got, want, allowed)
+        return cls(kind, case, inputs, note, output, cell, got, want, allowed)
 
     def __str__(self) -> str:
         if self.cell is None:
             return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.given} ({self.case})"
         where = f"{self.output}[{', '.join(map(str, self.cell))}]"
         bound = "got {}, want {} (float64), allowed {:.2g}".format(*apart(self.got, self.want), self.allowed)
-        told = "; ".join(filter(None, [bound, self.note]))
-        return f"wrong at {where} for {self.given} ({self.case}): {told}"
+        text = "; ".join(filter(None, [bound, self.note]))
+        return f"wrong at {where} for {self.given} ({self.case}): {text}"
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -140,7 +140,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Certificate:
-    """What is known of a kernel's values. `made_up`: the inputs of the captured cases were made up, not a user's.
+    """The evidence on a kernel's values. `made_up`: the inputs of the captured cases were made up, not a user's.
     `order_independent`: whether its bits are the same however its work is cut; None where that was not tried."""
 
     name: str

@@ -1,4 +1,4 @@
-"""What a check of an op found: the record, which prints itself.
+"""The record of a check, which prints itself.
 
 The findings of a check as SARIF, which editors and code hosts show at the lines that they are about.
 
@@ -64,8 +64,8 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         file, _, line = self.place.rpartition(":")
-        known, other = line.isdigit(), self.other_place.rpartition(":")[2]
-        seen = {"witnesses": list(self.witnesses)} if self.witnesses else {}
+        has_line, other = line.isdigit(), self.other_place.rpartition(":")[2]
+        witnesses = {"witnesses": list(self.witnesses)} if self.witnesses else {}
         return {
             "id": self.id,
             "op": self.op,
@@ -73,29 +73,29 @@ class Finding:
             "language": self.language,
             "kind": self.kind,
             "severity": self.severity,
-            "file": file if known else self.place,
-            "line": int(line) if known else None,
+            "file": file if has_line else self.place,
+            "line": int(line) if has_line else None,
             "other_line": int(other) if other.isdigit() else None,
             "owners": list(self.owners),
             "cell": None if self.cell is None else list(self.cell),
             "size": self.size,
             "message": self.message,
             "remedy": self.remedy,
-            **seen,
+            **witnesses,
         }
 
 
-def restored(held: Mapping[str, Any]) -> Finding:
+def finding_from_json(fields: Mapping[str, Any]) -> Finding:
     """A finding from its fields as JSON has kept them."""
-    cell = None if held["cell"] is None else tuple(held["cell"])
-    lists = {name: tuple(held[name]) for name in ("owners", "witnesses")}
-    return Finding(**{**held, **lists, "kind": FindingKind(held["kind"]), "cell": cell})
+    cell = None if fields["cell"] is None else tuple(fields["cell"])
+    lists = {name: tuple(fields[name]) for name in ("owners", "witnesses")}
+    return Finding(**{**fields, **lists, "kind": FindingKind(fields["kind"]), "cell": cell})
 
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """What is known of one kernel: its certificate, or why there is none (`skipped`); `shapes` that were tried; `notes`
-    on what was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them."""
+    """The check of one kernel: its certificate, or why there is none (`skipped`); the `shapes` tried; `notes` on what
+    was not seen; `accesses` to memory that were watched, None where none was, and what was `seen` of them."""
 
     name: str
     language: str
@@ -118,18 +118,18 @@ class KernelCheck:
 
     def lines(self, op: str) -> list[str]:
         """The verdict: a line for each finding, or one that says how right it is."""
-        called = f"{op}[{self.name}]"
+        name = f"{op}[{self.name}]"
         if self.skipped:
-            return [f"{called}: not tried: {self.skipped}"]
-        told = [f"{called}: {line}" for each in self.findings for line in told_of(each)]
-        seen = [f"{called}: {'; '.join(self.seen)}"] if self.seen else []
+            return [f"{name}: not tried: {self.skipped}"]
+        lines = [f"{name}: {line}" for each in self.findings for line in lines_of(each)]
+        accesses = [f"{name}: {'; '.join(self.seen)}"] if self.seen else []
         if self.errors or (self.certificate is None and not self.notes):
-            return [*told, *seen]
+            return [*lines, *accesses]
         right = [] if self.certificate is None else [self.certificate.summary()]
-        return [f"{called}: {'; '.join([*right, *self.notes])}", *seen, *told]
+        return [f"{name}: {'; '.join([*right, *self.notes])}", *accesses, *lines]
 
     def to_json(self, op: str) -> dict[str, Any]:
-        """What is known of it beside its findings."""
+        """The entry of `kernels`, without the findings."""
         return {
             "op": op,
             "kernel": self.name,
@@ -142,7 +142,7 @@ class KernelCheck:
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Checked(Printed):
+class OpCheck(Printed):
     """A check of all kernels of an op. `ok` where no kernel is wrong. `tolerance`: what a user allowed, else None.
     `note`: why some kernels are not among them."""
 
@@ -174,10 +174,10 @@ class Checked(Printed):
             raise CheckError(f"{self.op}[{finding.kernel}] is {finding.message}")
 
     def to_json(self) -> dict[str, Any]:
-        return together([self])
+        return report_json([self])
 
 
-def together(checks: Sequence[Checked]) -> dict[str, Any]:
+def report_json(checks: Sequence[OpCheck]) -> dict[str, Any]:
     """The record of the ops of a file, as JSON has it."""
     kernels = [(check.op, kernel) for check in checks for kernel in check.kernels]
     tolerances = {check.op: check.tolerance for check in checks if check.tolerance is not None}
@@ -196,7 +196,7 @@ def together(checks: Sequence[Checked]) -> dict[str, Any]:
     }
 
 
-def told_of(finding: Finding) -> list[str]:
+def lines_of(finding: Finding) -> list[str]:
     """A finding in one line; where every access was watched, with the lines of the source below."""
     warns = "" if finding.severity == "error" else "warning: "
     if not finding.digest:
@@ -213,12 +213,12 @@ def excerpt(finding: Finding) -> list[str]:
         (file, int(line)): linecache.getline(file, int(line)).rstrip() for file, _, line in places if line.isdigit()
     }
     width = max((len(str(line)) for _, line in lines), default=1)
-    told, before = list[str](), ""
+    text_lines, before = list[str](), ""
     for (file, line), text in lines.items():
-        told += [f"{' ' * width} --> {file}:{line}"] if file != before else []
-        told += [f" {line:>{width}} | {text}"] if text else []  # of a text that is in no file there is none
+        text_lines += [f"{' ' * width} --> {file}:{line}"] if file != before else []
+        text_lines += [f" {line:>{width}} | {text}"] if text else []  # of a text that is in no file there is none
         before = file
-    return [*told, f"{' ' * width}  = mend: {finding.remedy}"]
+    return [*text_lines, f"{' ' * width}  = mend: {finding.remedy}"]
 
 
 _SCHEMA = "https://json.schemastore.org/sarif-2.1.0.json"
@@ -237,7 +237,7 @@ def sarif(findings: Sequence[Finding]) -> dict[str, Any]:
 
 def _result(finding: Finding, kinds: Sequence[FindingKind]) -> dict[str, Any]:
     at = f" (for {finding.size})" if finding.size else ""
-    made: dict[str, Any] = {
+    result: dict[str, Any] = {
         "ruleId": finding.kind,
         "ruleIndex": kinds.index(finding.kind),
         "level": finding.severity,
@@ -246,7 +246,7 @@ def _result(finding: Finding, kinds: Sequence[FindingKind]) -> dict[str, Any]:
         "locations": _locations(finding.place),
     }
     other = _locations(finding.other_place)
-    return {**made, "relatedLocations": [{"id": 1, **each} for each in other]} if other else made
+    return {**result, "relatedLocations": [{"id": 1, **each} for each in other]} if other else result
 
 
 def _locations(place: str) -> list[dict[str, Any]]:

@@ -61,7 +61,7 @@ class Use:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class LookupTable:
     """An axis that a value indexes: the value named `index` must be in [0, extent)."""
 
     index: str
@@ -69,72 +69,72 @@ class Table:
     name: str
 
 
-def make_inputs(graph: Graph, sizes: Sizes, rng: np.random.Generator, *, given: Collection[str] = ()) -> Inputs:
+def make_inputs(graph: Graph, sizes: Sizes, rng: np.random.Generator, *, without: Collection[str] = ()) -> Inputs:
     """Arrays for the inputs of a graph, of the shapes that `sizes` gives them.
 
     What an input is follows from its uses, never from its name. Floats are standard normal (their absolute values
     where a root or a logarithm is taken); an integer that indexes tables is drawn below their extents; one that
     becomes an angle counts along its last axis; small integers that are no mask fill their range; every other
-    integer and bool, masks among them, is one. Inputs named in `given` are left out: they have their values.
+    integer and bool, masks among them, is one. Inputs named in `without` are left out: they have their values.
     Raises InputError where a size is missing or negative, an array would not fit in memory, or an input is of a
     type that noyau does not have."""
-    maker = Maker(graph, sizes, rng, frozenset(given))
-    wanted = [node for node in graph.inputs if node.output not in given]
-    maker.require_types(wanted)
-    maker.require_sizes(wanted)
-    maker.require_memory(wanted)
+    maker = Maker(graph, sizes, rng, frozenset(without))
+    nodes = [node for node in graph.inputs if node.output not in without]
+    maker.require_types(nodes)
+    maker.require_sizes(nodes)
+    maker.require_memory(nodes)
     arrays: dict[str, np.ndarray] = {}
     notes: dict[str, str] = {}
     # What indexes a table comes last: its range may depend on the other inputs.
-    for node in sorted(wanted, key=lambda node: bool(maker.tables(node))):
+    for node in sorted(nodes, key=lambda node: bool(maker.tables(node))):
         arrays[node.output], how = maker.make(node, arrays)
         notes[node.output] = f"{describe(node, arrays[node.output])}: made up, {how}"
-    order = [node.output for node in wanted]
+    order = [node.output for node in nodes]
     return Inputs({name: arrays[name] for name in order}, dict(sizes), tuple(notes[name] for name in order))
 
 
 class Maker:
     """The uses of each value of a graph, and what they say of its inputs."""
 
-    def __init__(self, graph: Graph, sizes: Sizes, rng: np.random.Generator, given: frozenset[str]) -> None:
-        self.graph, self.sizes, self.rng, self.given = graph, sizes, rng, given
+    def __init__(self, graph: Graph, sizes: Sizes, rng: np.random.Generator, without: frozenset[str]) -> None:
+        self.graph, self.sizes, self.rng, self.given = graph, sizes, rng, without
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Use]]:
-        found: dict[str, list[Use]] = {node.output: [] for node in self.graph.nodes}
+        uses: dict[str, list[Use]] = {node.output: [] for node in self.graph.nodes}
         for node in self.graph.nodes:
             for position, name in enumerate(node.inputs):
-                found[name].append(Use(node, position))
-        return found
+                uses[name].append(Use(node, position))
+        return uses
 
     @cached_property
     def known(self) -> frozenset[str]:
         """Every value that no input to make up has a part in."""
-        found = set(self.given)
+        names = set(self.given)
         for node in self.graph.nodes:
             leaf = isinstance(node.kind, Constant | Iota)
-            if leaf or (node.inputs and found.issuperset(node.inputs)):
-                found.add(node.output)
-        return frozenset(found)
+            if leaf or (node.inputs and names.issuperset(node.inputs)):
+                names.add(node.output)
+        return frozenset(names)
 
-    def require_types(self, wanted: Sequence[Node]) -> None:
-        strange = [printable(node.output) for node in wanted if node.dtype is DType.OTHER]
+    def require_types(self, nodes: Sequence[Node]) -> None:
+        strange = [printable(node.output) for node in nodes if node.dtype is DType.OTHER]
         if strange:
             raise InputError(f"{strange[0]} is of a type that cannot be made up: give the inputs with --inputs F.npz")
 
-    def require_sizes(self, wanted: Sequence[Node]) -> None:
-        needed = {name for node in wanted for dim in node.shape for name in dim.names}
+    def require_sizes(self, nodes: Sequence[Node]) -> None:
+        needed = {name for node in nodes for dim in node.shape for name in dim.names}
         missing = sorted(needed - self.sizes.keys())
         if missing:
             options = " ".join(f"--dim {printable(name)}=N" for name in missing)
             raise InputError(f"the sizes {', '.join(map(printable, missing))} are not known: give {options}")
 
-    def require_memory(self, wanted: Sequence[Node]) -> None:
-        for node in wanted:
+    def require_memory(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
             if min(self.shape(node), default=0) < 0:
                 shape = f"{printable(node.output)} would have the shape {self.shape(node)}"
                 raise InputError(f"{shape}: give larger sizes")
-        _require_memory(sum(math.prod(self.shape(node)) * node.dtype.bytes for node in wanted), "the inputs")
+        _require_memory(sum(math.prod(self.shape(node)) * node.dtype.bytes for node in nodes), "the inputs")
 
     def shape(self, node: Node) -> list[int]:
         return [int(dim.evaluate(self.sizes)) for dim in node.shape]
@@ -155,27 +155,29 @@ class Maker:
             return np.ones(shape, dtype), "ones, as a mask"
         if node.dtype.bytes <= 2 and node.dtype is not DType.BOOL:
             limits = np.iinfo(dtype)
-            drawn = self.rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
-            return drawn, f"drawn from all of {node.dtype.value}"
+            numbers = self.rng.integers(limits.min, limits.max, shape, dtype, endpoint=True)
+            return numbers, f"drawn from all of {node.dtype.value}"
         return np.ones(shape, dtype), "ones"
 
     def normal(self, node: Node, shape: list[int]) -> tuple[np.ndarray, str]:
         width = np.float64 if node.dtype is DType.F64 else np.float32
-        drawn = self.rng.standard_normal(shape, width)
+        numbers = self.rng.standard_normal(shape, width)
         if any(is_under_a_root(use) for use in self.reached(node, self._shifts_by_known)):
-            return np.abs(drawn).astype(node.dtype.numpy), "absolute values of the standard normal"
-        return np.asarray(drawn, node.dtype.numpy), "standard normal"
+            return np.abs(numbers).astype(node.dtype.numpy), "absolute values of the standard normal"
+        return np.asarray(numbers, node.dtype.numpy), "standard normal"
 
-    def below(self, node: Node, shape: list[int], tables: Sequence[Table], others: Arrays) -> tuple[np.ndarray, str]:
+    def below(
+        self, node: Node, shape: list[int], tables: Sequence[LookupTable], others: Arrays
+    ) -> tuple[np.ndarray, str]:
         """Integers that each of the tables has, drawn evenly."""
         smallest = min(tables, key=lambda table: table.extent)
         if smallest.extent == 0 and 0 not in shape:
             raise InputError(f"{printable(node.output)} indexes {printable(smallest.name)}, which is empty")
         low, high = self.fitted(node, shape, tables, others)
-        drawn = self.rng.integers(low, max(high, 1), shape, np.int64).astype(node.dtype.numpy)
-        return drawn, f"drawn from [{low}, {high}), as indices of {printable(smallest.name)}"
+        numbers = self.rng.integers(low, max(high, 1), shape, np.int64).astype(node.dtype.numpy)
+        return numbers, f"drawn from [{low}, {high}), as indices of {printable(smallest.name)}"
 
-    def fitted(self, node: Node, shape: list[int], tables: Sequence[Table], others: Arrays) -> tuple[int, int]:
+    def fitted(self, node: Node, shape: list[int], tables: Sequence[LookupTable], others: Arrays) -> tuple[int, int]:
         """A range whose ends, put through the graph, are inside each table; [0, 1) if none is found."""
         largest = np.iinfo(node.dtype.numpy).max
         low, high = 0, min(largest + 1, *(table.extent for table in tables))
@@ -189,8 +191,8 @@ class Maker:
                 break
         return 0, 1
 
-    def excess(self, tables: Sequence[Table], arrays: Arrays) -> int:
-        """How far indices are outside of their table, the worst of all that can be followed."""
+    def excess(self, tables: Sequence[LookupTable], arrays: Arrays) -> int:
+        """The largest distance of an index from its table, of all that can be followed."""
         worst = 0
         for table in tables:
             part = self.ancestry(table.index)
@@ -207,29 +209,29 @@ class Maker:
     def ancestry(self, name: str) -> Graph | None:
         """The part of the graph that makes a value, or None where a boundary has a part in it."""
         needed = {name}
-        kept: list[Node] = []
+        nodes: list[Node] = []
         for node in reversed(self.graph.nodes):
             if node.output in needed:
                 if isinstance(node.kind, Opaque | Part | Contract):
                     return None
                 needed.update(node.inputs)
-                kept.append(node)
-        return Graph(tuple(reversed(kept)), (name,))
+                nodes.append(node)
+        return Graph(tuple(reversed(nodes)), (name,))
 
-    def tables(self, node: Node) -> list[Table]:
+    def tables(self, node: Node) -> list[LookupTable]:
         """Every table that an integer input indexes, shifted, wrapped, sliced or rearranged."""
         if node.dtype.kind not in ("int", "uint"):
             return []
         return [table for use in self.reached(node, _shifts) for table in self._looked_up(use)]
 
-    def _looked_up(self, use: Use) -> Iterator[Table]:
+    def _looked_up(self, use: Use) -> Iterator[LookupTable]:
         if not isinstance(use.node.kind, Gather | Scatter):
             return
         target = self.graph[use.node.inputs[0]]
         for dim, entry in zip(target.shape, use.node.kind.index, strict=True):
             if isinstance(entry, Lookup) and entry.input == use.position:
                 extent = int(dim.evaluate(self.sizes)) if dim.names <= self.sizes.keys() else 1
-                yield Table(use.node.inputs[use.position], extent, target.output)
+                yield LookupTable(use.node.inputs[use.position], extent, target.output)
 
     def is_mask(self, node: Node) -> bool:
         """Whether it is compared, made a bool, or chooses between values."""
@@ -246,12 +248,12 @@ class Maker:
 
     def reached(self, node: Node, passes: Callable[[Use], bool]) -> Iterator[Use]:
         """Every use of a value and, past each use that `passes`, of what it became."""
-        pending, seen = [node.output], {node.output}
+        pending, names = [node.output], {node.output}
         while pending:
             for use in self.uses[pending.pop()]:
                 yield use
-                if passes(use) and use.node.output not in seen:
-                    seen.add(use.node.output)
+                if passes(use) and use.node.output not in names:
+                    names.add(use.node.output)
                     pending.append(use.node.output)
 
     def _alone(self, use: Use) -> bool:
@@ -296,23 +298,23 @@ def _shifts(use: Use) -> bool:
             return _keeps(use)
 
 
-def load_inputs(path: Path, graph: Graph, *, given: Collection[str] = ()) -> Inputs:
+def load_inputs(path: Path, graph: Graph, *, without: Collection[str] = ()) -> Inputs:
     """The inputs of a graph from an .npz file of one array each, by name; never pickled objects.
 
     Raises InputError that names every array that is missing, unknown, or of another dtype or rank; and where the file
     cannot be read or the shapes disagree."""
-    wanted = {node.output: node for node in graph.inputs if node.output not in given}
-    found = _read(path)
-    faults = [f"{printable(name)} is missing" for name in wanted if name not in found]
-    faults += [f"the model has no input {printable(name)}" for name in found if name not in wanted]
-    arrays = {name: _native(found[name], node.dtype) for name, node in wanted.items() if name in found}
-    faults += [fault for name, array in arrays.items() if (fault := _misfit(wanted[name], array))]
+    nodes = {node.output: node for node in graph.inputs if node.output not in without}
+    contents = _read(path)
+    faults = [f"{printable(name)} is missing" for name in nodes if name not in contents]
+    faults += [f"the model has no input {printable(name)}" for name in contents if name not in nodes]
+    arrays = {name: _native(contents[name], node.dtype) for name, node in nodes.items() if name in contents}
+    faults += [fault for name, array in arrays.items() if (fault := _misfit(nodes[name], array))]
     if faults:
         raise InputError(f"{path} does not fit the model: {'; '.join(faults)}")
-    shaped = [name for name, node in wanted.items() if node.dtype is not DType.OTHER]
+    shaped = [name for name, node in nodes.items() if node.dtype is not DType.OTHER]
     names = [printable(name) for name in shaped]
-    sizes = bind([wanted[name].shape for name in shaped], [arrays[name].shape for name in shaped], names)
-    notes = tuple(f"{describe(node, arrays[name])}: from {printable(path.name)}" for name, node in wanted.items())
+    sizes = bind([nodes[name].shape for name in shaped], [arrays[name].shape for name in shaped], names)
+    notes = tuple(f"{describe(node, arrays[name])}: from {printable(path.name)}" for name, node in nodes.items())
     return Inputs(arrays, sizes, notes)
 
 
@@ -325,16 +327,16 @@ def _read(path: Path) -> dict[str, np.ndarray]:
         if not isinstance(file, np.lib.npyio.NpzFile):
             raise InputError(f"{path} is no .npz file of named arrays: write it with np.savez")
         with file:
-            found = {name: file[name] for name in file.files}
+            arrays = {name: file[name] for name in file.files}
     except InputError:
         raise
     except (OSError, ValueError, EOFError, MemoryError, RuntimeError, zipfile.BadZipFile, zlib.error) as error:
         reason = printable(str(error).splitlines()[0]) if str(error) else type(error).__name__
         raise InputError(f"{path} cannot be read as an .npz file of plain arrays: {reason}") from error
-    strange = [name for name, array in found.items() if not isinstance(array, np.ndarray)]
+    strange = [name for name, array in arrays.items() if not isinstance(array, np.ndarray)]
     if strange:
         raise InputError(f"{path}: {printable(strange[0])} is no array: write the file with np.savez")
-    return found
+    return arrays
 
 
 def _require_memory(needed_bytes: int, what: str) -> None:

@@ -21,109 +21,109 @@ TURNS = (0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1.5, 2.5, 3.0, -3.0, 20.0, -20.0, math
 BITS = 8  # of the significand of numbers that are to be equal: their sums and squares are exact for long
 
 
-def normal(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    return drawn
+def normal(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
+    return numbers
 
 
-def zeros(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    return np.zeros_like(drawn)
+def zeros(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
+    return np.zeros_like(numbers)
 
 
-def equal(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def equal(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """One number for the whole array, of so few bits that no sum of it depends on its order."""
-    number = float(np.abs(drawn).flat[0]) + 0.1 if drawn.size else 1.0
+    number = float(np.abs(numbers).flat[0]) + 0.1 if numbers.size else 1.0
     unit = 2.0 ** (math.frexp(number)[1] - BITS)
-    return np.full_like(drawn, round(number / unit) * unit)
+    return np.full_like(numbers, round(number / unit) * unit)
 
 
-def offset(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def offset(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """Far from zero, near one another: a variance as the difference of two squares is lost here."""
-    return np.asarray(drawn + 2.0 ** (FORMATS[dtype].stored // 3 + 3))
+    return np.asarray(numbers + 2.0 ** (FORMATS[dtype].stored // 3 + 3))
 
 
-def alternating(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def alternating(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """Pairs of neighbours of opposite sign, so that sums nearly vanish. The signs are those of Thue and Morse: were the
     first of each pair positive, sums of every second cell, which lanes and threads of right kernels take, would lose
     the most."""
-    values = np.abs(drawn) * 0.01 + 10
-    for axis, extent in enumerate(drawn.shape):
+    values = np.abs(numbers) * 0.01 + 10
+    for axis, extent in enumerate(numbers.shape):
         signs = np.ones(1)
         while len(signs) < extent:
             signs = np.concatenate([signs, -signs])
-        values = values * signs[:extent].reshape(-1, *[1] * (drawn.ndim - axis - 1))
+        values = values * signs[:extent].reshape(-1, *[1] * (numbers.ndim - axis - 1))
     return np.asarray(values)
 
 
-def denormals(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    return np.asarray(np.copysign(rng.random(drawn.shape) * np.ldexp(1.0, FORMATS[dtype].least), drawn))
+def denormals(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
+    return np.asarray(np.copysign(rng.random(numbers.shape) * np.ldexp(1.0, FORMATS[dtype].least), numbers))
 
 
-def huge(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def huge(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """So large that squares overflow; no sum of them does, for then it would depend on its order whether it does."""
     greatest = FORMATS[dtype].greatest
-    top = max(greatest - math.log2(max(drawn.size, 1)) - 2, greatest / 2 + 1)
-    return np.asarray(np.copysign(np.exp2(rng.uniform(greatest / 2 + 0.5, top, drawn.shape)), drawn))
+    top = max(greatest - math.log2(max(numbers.size, 1)) - 2, greatest / 2 + 1)
+    return np.asarray(np.copysign(np.exp2(rng.uniform(greatest / 2 + 0.5, top, numbers.shape)), numbers))
 
 
-def magnitudes(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def magnitudes(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """Every magnitude alike, as far as squares neither overflow nor vanish."""
     reach = min(FORMATS[dtype].greatest / 2 - 4, 40.0)
-    return np.asarray(np.copysign(np.exp2(rng.uniform(-reach, reach, drawn.shape)), drawn))
+    return np.asarray(np.copysign(np.exp2(rng.uniform(-reach, reach, numbers.shape)), numbers))
 
 
-def outlier(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def outlier(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """One number a row so large that exp of the others, less it, is denormal."""
-    form, made = FORMATS[dtype], drawn.copy()
-    height = rng.uniform(-form.least, form.stored - form.least, drawn.shape[:-1]) * math.log(2)
-    _one_a_row(made, rng, height)
-    return made
+    form, result = FORMATS[dtype], numbers.copy()
+    height = rng.uniform(-form.least, form.stored - form.least, numbers.shape[:-1]) * math.log(2)
+    _one_a_row(result, rng, height)
+    return result
 
 
-def turning(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
-    """Where functions have corners, poles, and the ends of what they can give in this dtype."""
+def turning(values: Array, dtype: DType, rng: np.random.Generator) -> Array:
+    """Corners and poles of functions, and the ends of their ranges in this dtype."""
     form = FORMATS[dtype]
     ends = [form.greatest * math.log(2), (form.least - form.stored) * math.log(2), float(2**form.stored), -0.25]
     numbers = np.array([*TURNS, *ends, *(-end for end in ends)])
-    chosen = rng.choice(numbers, drawn.shape)
-    return np.abs(chosen) if np.all(drawn > 0) else np.asarray(chosen)
+    chosen = rng.choice(numbers, values.shape)
+    return np.abs(chosen) if np.all(values > 0) else np.asarray(chosen)
 
 
-def infinities(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def infinities(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """One infinity in about every second row, at least in one, of either sign; a lone number stays."""
-    return _spoilt(drawn, rng, (np.inf, -np.inf))
+    return _spoilt(numbers, rng, (np.inf, -np.inf))
 
 
-def nans(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def nans(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """One NaN in about every second row, at least in one; a lone number stays."""
-    return _spoilt(drawn, rng, (np.nan,))
+    return _spoilt(numbers, rng, (np.nan,))
 
 
-def masked(drawn: Array, dtype: DType, rng: np.random.Generator) -> Array:
+def masked(numbers: Array, dtype: DType, rng: np.random.Generator) -> Array:
     """-inf from somewhere in each row on, as masks have it; one row has nothing else, and one has none."""
-    if drawn.size < 2:
-        return drawn
-    rows, extent = math.prod(drawn.shape[:-1]), drawn.shape[-1]
+    if numbers.size < 2:
+        return numbers
+    rows, extent = math.prod(numbers.shape[:-1]), numbers.shape[-1]
     left = rng.integers(1, extent + 1, rows)
     if rows > 1:
         left[:2] = extent, 0
     hidden = np.arange(extent) >= left[rng.permutation(rows), None]
-    return np.where(hidden.reshape(drawn.shape), -np.inf, drawn)
+    return np.where(hidden.reshape(numbers.shape), -np.inf, numbers)
 
 
-def _spoilt(drawn: Array, rng: np.random.Generator, numbers: tuple[float, ...]) -> Array:
-    made = drawn.copy()
-    if drawn.size > 1:
-        chance = rng.random(drawn.shape[:-1])
+def _spoilt(values: Array, rng: np.random.Generator, numbers: tuple[float, ...]) -> Array:
+    result = values.copy()
+    if values.size > 1:
+        chance = rng.random(values.shape[:-1])
         spoil = np.where(chance <= max(0.5, chance.min()), rng.choice(numbers, chance.shape), 0.0)
-        _one_a_row(made, rng, spoil)
-    return made
+        _one_a_row(result, rng, spoil)
+    return result
 
 
-def _one_a_row(made: Array, rng: np.random.Generator, added: Array | float) -> None:
+def _one_a_row(cells: Array, rng: np.random.Generator, added: Array | float) -> None:
     """Add to one cell of each row, in place."""
-    if made.size > 1:
-        at = rng.integers(0, made.shape[-1], (*made.shape[:-1], 1))
-        np.put_along_axis(made, at, np.take_along_axis(made, at, -1) + np.expand_dims(added, -1), -1)
+    if cells.size > 1:
+        at = rng.integers(0, cells.shape[-1], (*cells.shape[:-1], 1))
+        np.put_along_axis(cells, at, np.take_along_axis(cells, at, -1) + np.expand_dims(added, -1), -1)
 
 
 def multipliable(values: Array) -> Array:
@@ -147,9 +147,9 @@ def whole(style: str, dtype: DType, shape: tuple[int, ...], rng: np.random.Gener
             near = rng.integers(0, 100, shape, dtype.numpy, endpoint=True)
             return np.asarray(limits.min + near if style == "lowest" else limits.max - near)
         case _:
-            drawn = rng.integers(low, high, shape, endpoint=True)
+            values = rng.integers(low, high, shape, endpoint=True)
             few = np.where(rng.random(shape) < 0.7, rng.integers(0, 2, shape), rng.integers(0, 40, shape))
-            return np.asarray(few if mask else drawn).astype(dtype.numpy)
+            return np.asarray(few if mask else values).astype(dtype.numpy)
 
 
 def defined(array: Array, *, divides: bool, shifts: bool) -> Array:

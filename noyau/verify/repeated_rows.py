@@ -84,39 +84,39 @@ def _with(graph: Graph, axes: dict[str, Axis], count: int, rows: int) -> FewRows
 def axes_of(graph: Graph, output: str, axis: int) -> dict[str, Axis] | None:
     """For each value the axis of rows, None for what all rows share, where an output has them along an axis; None where
     rows are mixed, or know where they lie."""
-    rows, found = graph[output].shape[axis], dict[str, Axis]()
-    if not _spread(graph, output, axis, rows, found):
+    rows, axes = graph[output].shape[axis], dict[str, Axis]()
+    if not _spread(graph, output, axis, rows, axes):
         return None
     for name in graph.outputs:
         places: list[Axis] = [at for at, dim in enumerate(graph[name].shape) if dim == rows]
-        choices = [found[name]] if name in found else [*places, None]
-        if not any(_tried(graph, name, choice, rows, found) for choice in choices):
+        choices = [axes[name]] if name in axes else [*places, None]
+        if not any(_tried(graph, name, choice, rows, axes) for choice in choices):
             return None
-    return found if len(found) == len(graph.nodes) else None
+    return axes if len(axes) == len(graph.nodes) else None
 
 
-def _tried(graph: Graph, name: str, axis: Axis, rows: Dim, found: dict[str, Axis]) -> bool:
+def _tried(graph: Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
     """As `_spread`, which changes nothing where it fails."""
-    made = dict(found)
-    fits = _spread(graph, name, axis, rows, made)
+    extended = dict(axes)
+    fits = _spread(graph, name, axis, rows, extended)
     if fits:
-        found.update(made)
+        axes.update(extended)
     return fits
 
 
-def _spread(graph: Graph, name: str, axis: Axis, rows: Dim, found: dict[str, Axis]) -> bool:
+def _spread(graph: Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis]) -> bool:
     """Note the axis of rows of a value, and of all that it is made of; False where that cannot be."""
     waiting: list[tuple[str, Axis]] = [(name, axis)]
     while waiting:
         name, axis = waiting.pop()
         node = graph[name]
-        if name in found:
-            if found[name] != axis:
+        if name in axes:
+            if axes[name] != axis:
                 return False
             continue
         if axis is not None and node.shape[axis] != rows:
             return False
-        found[name] = axis
+        axes[name] = axis
         operands = _operands(node, axis)
         if operands is None:
             return False
@@ -163,24 +163,24 @@ def _merged(node: Node, index: Sequence[Dim | Lookup], axis: int) -> list[Axis] 
     others = [entry for at, entry in enumerate(index) if at != axis and isinstance(entry, Dim)]
     if own is None or any(f"#{own}" in entry.names for entry in others):
         return None
-    found = _looked_at(node, _lookups(index), own)
-    return None if found is None else [axis, found[1], own]
+    axis_of_input = _looked_at(node, _lookups(index), own)
+    return None if axis_of_input is None else [axis, axis_of_input[1], own]
 
 
 def _looked_at(node: Node, looks: Sequence[tuple[int, Shape]], axis: int) -> list[Axis] | None:
     """Along which axis each operand has what lies along `axis`, for index maps into some operands."""
-    own, found, seen = Dim.of(f"#{axis}"), list[Axis]([None] * len(node.inputs)), set[int]()
+    own, axes, inputs = Dim.of(f"#{axis}"), list[Axis]([None] * len(node.inputs)), set[int]()
     for operand, index in looks:
         plain = [simplify(dim, node.extents) for dim in index]
         using = [at for at, dim in enumerate(plain) if f"#{axis}" in dim.names]
         if len(using) > 1 or any(plain[at] != own for at in using):
             return None
         place = using[0] if using else None
-        if operand in seen and found[operand] != place:
+        if operand in inputs and axes[operand] != place:
             return None
-        found[operand] = place
-        seen.add(operand)
-    return found
+        axes[operand] = place
+        inputs.add(operand)
+    return axes
 
 
 def _with_extent(shape: Shape, axis: Axis, extent: int) -> Shape:
@@ -211,9 +211,9 @@ class Repeated:
         """The few rows of the results, each the first of its kind."""
         places = self.rng.permutation(np.resize(np.arange(self.few.count), self.few.rows))
         pairs = zip(arrays, self.few.inputs, strict=True)
-        given = [array if axis is None else np.take(array, places, axis) for array, axis in pairs]
-        made = self.kernel.call_guarded(*given, pieces=pieces, order=order)
-        return [self.first_of_each(array, axis, places) for array, axis in zip(made, self.few.outputs, strict=True)]
+        inputs = [array if axis is None else np.take(array, places, axis) for array, axis in pairs]
+        outputs = self.kernel.call_guarded(*inputs, pieces=pieces, order=order)
+        return [self.first_of_each(array, axis, places) for array, axis in zip(outputs, self.few.outputs, strict=True)]
 
     def first_of_each(self, array: np.ndarray, axis: Axis, places: np.ndarray) -> np.ndarray:
         if axis is None:

@@ -61,11 +61,11 @@ def jumping(graph: Graph) -> frozenset[str]:
 
 def _smooth(graph: Graph) -> set[str]:
     """The values that move with float inputs, also between jumps."""
-    found = {node.output for node in graph.inputs if node.dtype.is_float}
+    names = {node.output for node in graph.inputs if node.dtype.is_float}
     for node in graph.nodes:
-        if found.intersection(_continuous(node)):
-            found.add(node.output)
-    return found
+        if names.intersection(_continuous(node)):
+            names.add(node.output)
+    return names
 
 
 def _loose(node: Node) -> set[str]:
@@ -130,8 +130,8 @@ def runs_at_jumps(graph: Graph, inputs: Arrays) -> Iterator[Arrays]:
     for in_storage in (True, False) if is_short else (True,):
         for steps in SHIFTS if jumps else ():
             with suppress(InputError):
-                found = Shifted(sizes, jumps, steps, in_storage).run(graph, inputs)
-                yield {name: value.astype(graph[name].dtype.numpy, copy=False) for name, value in found.items()}
+                values = Shifted(sizes, jumps, steps, in_storage).run(graph, inputs)
+                yield {name: value.astype(graph[name].dtype.numpy, copy=False) for name, value in values.items()}
 
 
 class Shifted(Evaluator):
@@ -205,8 +205,8 @@ class RandomRounding(Evaluator):
         terms = [_longer(each) for each in operands]
         terms[at] = self.products[names[at]]
         with np.errstate(all="ignore"):
-            made = (terms[0] - terms[1] if minus else terms[0] + terms[1]).astype(result.dtype)
-        return np.where(self.overflows[names[at]], made, result)
+            total = (terms[0] - terms[1] if minus else terms[0] + terms[1]).astype(result.dtype)
+        return np.where(self.overflows[names[at]], total, result)
 
     def rounded(self, result: np.ndarray, exact: np.ndarray) -> np.ndarray:
         """The result, or the neighbour of it on the other side of the exact one."""
@@ -215,13 +215,13 @@ class RandomRounding(Evaluator):
         above = exact > result
         bits = result.view(f"i{result.itemsize}")  # the next number away from 0 is the next in bits too
         steps = np.where(above == (bits >= 0), np.int8(1), np.int8(-1))
-        made = np.asarray(bits + moves * steps).view(result.dtype)
-        odd = moves & ((result == 0) | np.isinf(made))  # rare
+        shifted = np.asarray(bits + moves * steps).view(result.dtype)
+        odd = moves & ((result == 0) | np.isinf(shifted))  # rare
         if odd.any():
             ends = np.where(above, *ENDS[result.dtype])
             other = np.nextafter(result, ends)
-            made = np.where(odd, np.where(np.isfinite(other), other, result), made)
-        return made
+            shifted = np.where(odd, np.where(np.isfinite(other), other, result), shifted)
+        return shifted
 
 
 LONGER: dict[np.dtype[Any], np.dtype[Any]] = {

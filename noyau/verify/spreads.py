@@ -1,4 +1,4 @@
-"""How far two results of one kernel on the same inputs are apart."""
+"""The distance between two results of one kernel on the same inputs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.verify.floats import ulp
-from noyau.verify.values import wide
+from noyau.verify.values import widen
 
 Array = np.ndarray
 
@@ -34,17 +34,17 @@ class Spread:
 
 
 def bits(results: Sequence[Array]) -> list[bytes]:
-    """What two runs must have alike."""
+    """The bits in which two runs must agree."""
     return [result.tobytes() for result in results]
 
 
 def spread(one: Sequence[Array], other: Sequence[Array]) -> Spread | None:
-    """How far apart they are, or None where every bit is alike."""
-    found = [_apart(number, *pair) for number, pair in enumerate(zip(one, other, strict=True))]
-    unlike = [each for each in found if each.differing]
+    """The distance between two runs, or None where every bit is alike."""
+    spreads = [_apart(number, *pair) for number, pair in enumerate(zip(one, other, strict=True))]
+    unlike = [each for each in spreads if each.differing]
     if not unlike:
         return None
-    first, cells = unlike[0], sum(each.cells for each in found)
+    first, cells = unlike[0], sum(each.cells for each in spreads)
     worst = max(unlike, key=lambda each: each.worst)
     total = sum(each.differing for each in unlike)
     return Spread(total, cells, first.output, first.cell, worst.worst, worst.is_float)
@@ -63,7 +63,7 @@ def _apart(number: int, one: Array, other: Array) -> Spread:
 
 
 def _worst(one: Array, other: Array, dtype: DType) -> float:
-    left, right = wide(one), wide(other)
+    left, right = widen(one), widen(other)
     if not dtype.is_float:
         return float(np.abs(left - right).max())
     if not (np.isfinite(left) & np.isfinite(right)).all():

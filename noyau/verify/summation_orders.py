@@ -1,4 +1,4 @@
-"""How sums end whose terms come in another order, as a kernel may add them up and a library does.
+"""Sums in other orders of their terms, as a kernel or a library may add them up.
 
 Where no sum overflows, order is a matter of rounding. Where one does on its way, or meets an infinity, it ends as inf,
 -inf or NaN as the order has it: -1e308 - 1e308 + 1e308 + 1e308 is 0, -inf, inf or NaN. A term that overflows alone may
@@ -44,17 +44,17 @@ def summed(result: Array, terms: Array, infinite: Array, turn: int) -> Array:
 
 def contracted(equation: str, result: Array, operands: Sequence[Array], turn: int) -> Array:
     """`result`, the einsum of two operands, as its sums end in another order."""
-    (first, second), kept = equation.partition("->")[0].split(","), equation.partition("->")[2]
+    (first, second), output = equation.partition("->")[0].split(","), equation.partition("->")[2]
     extents = {
         letter: size
         for term, x in zip((first, second), operands, strict=True)
         for letter, size in zip(term, x.shape, strict=True)
     }
-    added = "".join(letter for letter in extents if letter not in kept)
+    added = "".join(letter for letter in extents if letter not in output)
     terms = math.prod(extents[letter] for letter in added)
     if turn % TURNS == 0 or math.prod(extents.values()) > CELLS or not may_overflow(operands, terms):
         return result
-    every = f"{first},{second}->{kept}{added}"
+    every = f"{first},{second}->{output}{added}"
     shape = (*result.shape, terms)
     with np.errstate(all="ignore"):
         products = np.einsum(every, *operands).reshape(shape)
@@ -75,8 +75,8 @@ def bracketed(graph: Graph, turn: int, sizes: Mapping[str, int]) -> Graph:
     at these sizes the other bracketing needs a product of more than CELLS cells, or of more work than WORK."""
     if turn % BRACKETS == 0:
         return graph
-    made = _Bracketing(dict(graph.by_name), sizes, once=turn % BRACKETS == 2)
-    nodes = [each for node in graph.nodes for each in made.with_fresh(node)]
+    rewriter = _Bracketing(dict(graph.by_name), sizes, once=turn % BRACKETS == 2)
+    nodes = [each for node in graph.nodes for each in rewriter.with_fresh(node)]
     return replace(graph, nodes=tuple(nodes)) if len(nodes) > len(graph.nodes) else graph
 
 
@@ -93,76 +93,76 @@ class _Bracketing:
     def with_fresh(self, node: Node) -> list[Node]:
         """The node, after those that it needs."""
         self.fresh = []
-        placed = self.placed(node)
+        replacement = self.placed(node)
         if not self.once:
-            self.nodes[node.output] = placed
-        return [*self.fresh, placed]
+            self.nodes[node.output] = replacement
+        return [*self.fresh, replacement]
 
     def placed(self, node: Node) -> Node:
         """The node, as a product whose left operand is none, or else whose right one is none."""
         if not isinstance(node.kind, Contract) or node.dtype not in LONG:
             return node
-        found = self.rightwards(node, lambda each: each)
-        return found or self.rightwards(node, _mirrored) or node
+        replacement = self.rightwards(node, lambda each: each)
+        return replacement or self.rightwards(node, _mirrored) or node
 
-    def rightwards(self, node: Node, seen: Callable[[Node], Node]) -> Node | None:
+    def rightwards(self, node: Node, view: Callable[[Node], Node]) -> Node | None:
         """(a b) c as a (b c), or in the mirror a (b c) as (a b) c; None where the operand is no product, or the inner
         one that this makes is too large."""
-        outer = seen(node)
+        outer = view(node)
         left = self.nodes[outer.inputs[0]]
         if not isinstance(left.kind, Contract) or left.dtype is not node.dtype:
             return None
-        left = seen(left)
+        left = view(left)
         assert isinstance(left.kind, Contract) and isinstance(outer.kind, Contract)
         terms = three_terms(left.kind.equation, outer.kind.equation)
         if terms is None:
             return None
-        first, second, third, kept = terms
+        first, second, third, output = terms
         extents = {
             letter: dim
             for term, name in ((first, left.inputs[0]), (second, left.inputs[1]), (third, outer.inputs[1]))
             for letter, dim in zip(term, self.nodes[name].shape, strict=True)
         }
-        inner = "".join(dict.fromkeys(letter for letter in second + third if letter in first + kept))
+        inner = "".join(dict.fromkeys(letter for letter in second + third if letter in first + output))
         if not self.is_small(extents, CELLS, inner) or not self.is_small(extents, WORK, second + third, first + inner):
             return None
         shape = tuple[Dim, ...](extents[letter] for letter in inner)
         name = f"{node.output}, in other brackets, {len(self.fresh)}"
         operands = (left.inputs[1], outer.inputs[1])
-        later = seen(Node(name, Contract(f"{second},{third}->{inner}"), operands, node.dtype, shape))
+        later = view(Node(name, Contract(f"{second},{third}->{inner}"), operands, node.dtype, shape))
         later = later if self.once else self.placed(later)
         self.fresh.append(later)
         self.nodes[name] = later
-        return seen(replace(outer, kind=Contract(f"{first},{inner}->{kept}"), inputs=(left.inputs[0], name)))
+        return view(replace(outer, kind=Contract(f"{first},{inner}->{output}"), inputs=(left.inputs[0], name)))
 
     def is_small(self, extents: Mapping[str, Dim], most: int, *terms: str) -> bool:
         """Whether the axes of each of some terms together have no more cells; sizes that no input tells are large."""
         cells = [product([extents[letter] for letter in dict.fromkeys(term)]) for term in terms]
-        known = all(self.sizes.keys() >= each.names for each in cells)
-        return known and all(int(each.evaluate(self.sizes)) <= most for each in cells)
+        is_bound = all(self.sizes.keys() >= each.names for each in cells)
+        return is_bound and all(int(each.evaluate(self.sizes)) <= most for each in cells)
 
 
 def _mirrored(node: Node) -> Node:
     """The same product with its operands in the other order."""
     assert isinstance(node.kind, Contract)
-    terms, kept = node.kind.equation.split("->")
+    terms, output = node.kind.equation.split("->")
     first, second = terms.split(",")
-    return replace(node, kind=Contract(f"{second},{first}->{kept}"), inputs=node.inputs[::-1])
+    return replace(node, kind=Contract(f"{second},{first}->{output}"), inputs=node.inputs[::-1])
 
 
 def three_terms(inner: str, outer: str) -> tuple[str, str, str, str] | None:
     """The letters of a, b, c and the result of two einsums, of which the first is the left operand of the second, with
     one name for each axis. None where a term has an axis twice, or there are not enough letters."""
-    (first, second), made = inner.partition("->")[0].split(","), inner.partition("->")[2]
-    (taken, third), kept = outer.partition("->")[0].split(","), outer.partition("->")[2]
-    if any(len(set(term)) < len(term) for term in (first, second, made, taken, third, kept)):
+    (first, second), middle = inner.partition("->")[0].split(","), inner.partition("->")[2]
+    (product, third), output = outer.partition("->")[0].split(","), outer.partition("->")[2]
+    if any(len(set(term)) < len(term) for term in (first, second, middle, product, third, output)):
         return None
     free = iter([letter for letter in ascii_letters if letter not in outer])
-    names: Mapping[str, str] = dict(zip(made, taken, strict=True))
+    names: Mapping[str, str] = dict(zip(middle, product, strict=True))
     for letter in dict.fromkeys(first + second):
         if letter not in names:
             names = {**names, letter: next(free, "")}
     if not all(names.values()):
         return None
     renamed = ["".join(names[letter] for letter in term) for term in (first, second)]
-    return renamed[0], renamed[1], third, kept
+    return renamed[0], renamed[1], third, output

@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.errors import InputError
 from noyau.ir.graph import Graph
-from noyau.verify.values import Array, Arrays, FloatJudge, Judge, KernelFunction, Spelt, Trial
+from noyau.verify.values import Array, Arrays, FloatJudge, Judge, KernelFunction, KernelTrial, Spelt
 
 
 def require_tolerance(tolerance: float | None) -> None:
@@ -18,14 +18,14 @@ def require_tolerance(tolerance: float | None) -> None:
         raise InputError(f"the tolerance is {tolerance!r}; give a number above 0, such as 1e-3")
 
 
-def trial(graph: Graph, kernel: KernelFunction, tolerance: float | None, spelt: Spelt | None = None) -> Trial:
+def trial(graph: Graph, kernel: KernelFunction, tolerance: float | None, traced: Spelt | None = None) -> KernelTrial:
     """The judge of a user's kernel: by the certificate, or by a tolerance."""
     if tolerance is None:
-        return Trial(graph, kernel, spelt, is_check=True)
+        return KernelTrial(graph, kernel, traced, is_check=True)
     return TolerantTrial(graph, kernel, tolerance)
 
 
-class TolerantTrial(Trial):
+class TolerantTrial(KernelTrial):
     """A trial in which a float may be off by `tolerance` times the truth, and by `tolerance` where that is below 1."""
 
     def __init__(self, graph: Graph, kernel: KernelFunction, tolerance: float) -> None:

@@ -43,13 +43,13 @@ def undefined_cells(graph: Graph, inputs: Arrays) -> dict[str, np.ndarray]:
     An output cell depends on one if it changes when these become other numbers, at either float width."""
     if not may_be_undefined(graph):
         return {}
-    found: dict[str, np.ndarray] = {}
+    undefined: dict[str, np.ndarray] = {}
     for wide in (False, True):
         first, other = (_replaced(graph, inputs, wide=wide, share=share) for share in (0.0, 0.3))
         for name in graph.outputs:
             differs = _differs(first[name], other[name])
-            found[name] = found[name] | differs if name in found else differs
-    return found
+            undefined[name] = undefined[name] | differs if name in undefined else differs
+    return undefined
 
 
 def traps(graph: Graph, inputs: Arrays) -> bool:

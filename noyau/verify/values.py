@@ -60,22 +60,22 @@ def certify(
     *,
     name: str,
     made_up: bool = False,
-    spelt: Spelt | None = None,
+    traced: Spelt | None = None,
 ) -> Certificate:
-    """How the values of a kernel compare with the truth of its group's graph.
+    """Compare the values of a kernel with the truth of its group's graph.
 
     `kernel` maps arrays in the order of the graph's inputs to arrays in the order of its outputs. Inputs that the graph
     refuses with an InputError (an index outside its table), the kernel must refuse with one. `made_up`: the captured
-    cases come from made-up inputs. `spelt` gives the same computation as a graph of the same inputs and outputs, where
+    cases come from made-up inputs. `traced` gives the same computation as a graph of the same inputs and outputs, where
     `graph` is one Opaque. A case of which every cell is allowed after two of the eight moved runs is done with them:
     more allow no less, but where all runs overflowed so far. The same arguments give the same certificate."""
-    trial = Trial(graph, kernel, spelt)
+    trial = KernelTrial(graph, kernel, traced)
     with np.errstate(all="ignore"):
         return Certificate(name, tuple(trial.outcome(case, number) for number, case in enumerate(cases)), made_up)
 
 
 def first_runs(jumping: frozenset[str], outputs: Iterable[str]) -> int:
-    """How many moved runs a case has before it may be done; `jumping`: the values that only jump (`stepped`), of which
+    """The number of moved runs before a case may be decided; `jumping`: the values that only jump (`stepped`), of which
     the closest run says what is allowed. There more runs allow less, and all of them are made."""
     return FIRST_RUNS if jumping.isdisjoint(outputs) else MOVED_RUNS
 
@@ -102,29 +102,29 @@ class Stage:
     wanted: Callable[[Outcome, Sequence[Judge]], bool] = is_undecided
 
 
-def decide(case: Case, given: str, judges: Sequence[Judge], stages: Iterator[Stage]) -> Outcome:
+def decide(case: Case, inputs: str, judges: Sequence[Judge], stages: Iterator[Stage]) -> Outcome:
     """Judge a case by the first stage of unfused runs, and by further ones as long as they may allow more."""
-    outcome = _judged(case, given, judges, next(stages).runs)
+    outcome = _judged(case, inputs, judges, next(stages).runs)
     for stage in stages:
         if stage.wanted(outcome, judges):
-            outcome = _judged(case, given, judges, stage.runs)
+            outcome = _judged(case, inputs, judges, stage.runs)
     return outcome
 
 
-def _judged(case: Case, given: str, judges: Sequence[Judge], runs: Iterable[Sequence[Array]]) -> Outcome:
+def _judged(case: Case, inputs: str, judges: Sequence[Judge], runs: Iterable[Sequence[Array]]) -> Outcome:
     for run in runs:
         for judge, unfused in zip(judges, run, strict=True):
             judge.see(unfused)
-    return combined(case, [judge.outcome(case, given) for judge in judges])
+    return combine_outcomes(case, [judge.outcome(case, inputs) for judge in judges])
 
 
-class Trial:
+class KernelTrial:
     """A kernel, and the graph that says what is right; `is_check`: a user's kernel, of which each failure is told."""
 
     def __init__(
-        self, graph: Graph, kernel: KernelFunction, spelt: Spelt | None = None, *, is_check: bool = False
+        self, graph: Graph, kernel: KernelFunction, traced: Spelt | None = None, *, is_check: bool = False
     ) -> None:
-        self.graph, self.kernel, self.spelt, self.stepped = graph, kernel, spelt, stepped(graph)
+        self.graph, self.kernel, self.spelt, self.stepped = graph, kernel, traced, stepped(graph)
         self.is_check = is_check
         self.first_runs = first_runs(self.stepped, graph.outputs)
 
@@ -140,14 +140,14 @@ class Trial:
             truth, as_it_is = evaluate(self.graph, inputs, wide=True), evaluate(self.graph, inputs)
         except InputError as refusal:
             return self.refused(case, refusal)
-        given = tuple(np.copy(array, order="C") for array in case.inputs)
+        copies = tuple(np.copy(array, order="C") for array in case.inputs)
         try:
-            results = self.kernel(given)
+            results = self.kernel(copies)
         except NoyauError as error:
             if isinstance(error, InputError) and not any(truth[name].size for name in self.graph.outputs):
                 return Outcome(case.label, case.captured)  # NumPy refuses an index that is looked up for nothing, too
             return self.failed(case, kind_of(error), self.ending(error))
-        misfit, written_to = self.misfit(results, truth), changed(given, case.inputs)
+        misfit, written_to = self.misfit(results, truth), changed_input(copies, case.inputs)
         if misfit:
             return self.failed(case, FindingKind.WRONG_VALUE, misfit)
         if written_to:
@@ -185,7 +185,7 @@ class Trial:
         with suppress(InputError):
             own = evaluate(self.traced, inputs, wide=True)
             for run in chain(runs_at_jumps(self.traced, inputs), moved_runs(self.traced, inputs, seed, count)):
-                yield {name: beside(run[name], own[name], truth[name]) for name in self.graph.outputs}
+                yield {name: shifted_run(run[name], own[name], truth[name]) for name in self.graph.outputs}
 
     def more_runs(self, inputs: Arrays, truth: Arrays, seed: int) -> Iterator[Arrays]:
         """A second look at few wrong cells."""
@@ -194,7 +194,7 @@ class Trial:
         yield from self.traced_runs(inputs, truth, seed, MORE_RUNS)
 
     def refused(self, case: Case, refusal: InputError) -> Outcome:
-        """What becomes of inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as
+        """Judge a kernel on inputs that the graph itself refuses. Where Python or NumPy only has no value for them, as
         for the maximum of nothing or a quotient by 0, a kernel may have any."""
         try:
             self.kernel(tuple(np.copy(array, order="C") for array in case.inputs))
@@ -207,7 +207,7 @@ class Trial:
         return self.failed(case, FindingKind.WRONG_VALUE, f"accepted what it must refuse: {refusal}")
 
     def ending(self, error: NoyauError) -> str:
-        """How a run ended that raised an error; a check lets what is wrong speak for itself."""
+        """Describe the end of a run that raised; a check drops the class of a CheckError."""
         is_plain = self.is_check and isinstance(error, CheckError)
         return str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
 
@@ -220,14 +220,14 @@ class Trial:
         return ", ".join(f"{printable(node.output)}: {spell(node.dtype, array.shape)}" for node, array in arrays)
 
     def misfit(self, results: Sequence[Array], truth: Mapping[str, Array]) -> str | None:
-        """What is wrong with the number, the dtypes and the shapes of the results, or None."""
+        """Compare the number, dtypes and shapes of the results with the truth; None where they fit."""
         if len(results) != len(self.graph.outputs):
             return f"gave {len(results)} outputs, not {len(self.graph.outputs)}"
         for name, got in zip(self.graph.outputs, results, strict=True):
-            wanted, dtype = spell(self.graph[name].dtype, truth[name].shape), from_numpy(got.dtype)
-            found = spell(dtype, got.shape) if dtype else f"{got.dtype}{list(got.shape)}"
-            if found != wanted:
-                return f"gave {found} as {printable(name)}, not {wanted}"
+            expected, dtype = spell(self.graph[name].dtype, truth[name].shape), from_numpy(got.dtype)
+            actual = spell(dtype, got.shape) if dtype else f"{got.dtype}{list(got.shape)}"
+            if actual != expected:
+                return f"gave {actual} as {printable(name)}, not {expected}"
         return None
 
 
@@ -240,24 +240,24 @@ def spell(dtype: DType, shape: Sequence[int]) -> str:
     return f"{dtype.value}{list(shape)}"
 
 
-def beside(run: Array, own: Array, truth: Array) -> Array:
+def shifted_run(run: Array, own: Array, truth: Array) -> Array:
     """As far from a truth as a run is from its own; where the two truths are of other kinds, the truth."""
     if run.dtype.kind in "biu":
         return np.where(own == truth, run, truth)
-    run, own, truth = wide(run), wide(own), wide(truth)
+    run, own, truth = widen(run), widen(own), widen(truth)
     near = np.where(np.isfinite(truth), run - own + truth, run)
     return np.where(kind(own) == kind(truth), near, truth)
 
 
-def changed(given: Sequence[Array], kept: Sequence[Array]) -> str | None:
-    """Which input the kernel wrote to, or None."""
-    for number, (after, before) in enumerate(zip(given, kept, strict=True)):
+def changed_input(arrays: Sequence[Array], originals: Sequence[Array]) -> str | None:
+    """Name the input that the kernel wrote to, or None."""
+    for number, (after, before) in enumerate(zip(arrays, originals, strict=True)):
         if after.tobytes() != before.tobytes():
             return f"changed its input {number}"
     return None
 
 
-def combined(case: Case, parts: Sequence[Outcome]) -> Outcome:
+def combine_outcomes(case: Case, parts: Sequence[Outcome]) -> Outcome:
     """The outcome of a case, from those of its outputs."""
     return Outcome(
         case.label,
@@ -280,13 +280,13 @@ class Judge:
 
     def __init__(self, node: Node, got: Array, truth: Array, skipped: Array) -> None:
         self.node, self.got, self.truth, self.skipped = node, got, truth, skipped
-        self.matched = alike(got, truth)
+        self.matched = equal_cells(got, truth)
         self.first: Array | None = None
 
     def see(self, unfused: Array) -> None:
         """Take in one unfused run, the one as it is first."""
         self.first = unfused if self.first is None else self.first
-        self.matched |= alike(self.got, unfused)
+        self.matched |= equal_cells(self.got, unfused)
 
     @property
     def is_open(self) -> bool:
@@ -302,18 +302,18 @@ class Judge:
 
     def errors(self, values: Array) -> Errors:
         """The distance of values from the truth, in units."""
-        away = distance(wide(values), wide(self.truth))
+        away = distance(widen(values), widen(self.truth))
         return total(away, away, self.truth, np.isfinite(away) & ~self.skipped)
 
-    def outcome(self, case: Case, given: str) -> Outcome:
+    def outcome(self, case: Case, inputs: str) -> Outcome:
         ratios = np.where(self.skipped, 0.0, self.ratios())
-        failures = self.failures(ratios, case, given)
+        failures = self.failures(ratios, case, inputs)
         worst, beyond = float(ratios.max(initial=0.0)), int(np.count_nonzero(ratios > 1))
         assert self.first is not None
         kernel, unfused = self.errors(self.got), self.errors(self.first)
         return Outcome(case.label, case.captured, ratios.size, beyond, worst, kernel, unfused, failures)
 
-    def failures(self, ratios: Array, case: Case, given: str) -> tuple[Failure, ...]:
+    def failures(self, ratios: Array, case: Case, inputs: str) -> tuple[Failure, ...]:
         """The first and the worst cell beyond what is allowed."""
         wrong = np.argwhere(ratios > 1)
         if not len(wrong):
@@ -322,14 +322,14 @@ class Judge:
         cells = dict.fromkeys(tuple(map(int, cell)) for cell in (wrong[0], np.argwhere(ratios == ratios.max())[0]))
         name = printable(self.node.output)
         return tuple(
-            Failure.of_cell(case.label, given, note, name, cell, *(float(each[cell]) for each in numbers))
+            Failure.of_cell(case.label, inputs, note, name, cell, *(float(each[cell]) for each in numbers))
             for cell in list(cells)[:SHOWN]
         )
 
 
-def alike(got: Array, wanted: Array) -> Array:
-    """Where two arrays of one dtype have the same number, or NaN both."""
-    return np.asarray((got == wanted) | (np.not_equal(got, got) & np.not_equal(wanted, wanted)))
+def equal_cells(got: Array, expected: Array) -> Array:
+    """A mask of the cells in which two arrays of one dtype have the same number, or NaN both."""
+    return np.asarray((got == expected) | (np.not_equal(got, got) & np.not_equal(expected, expected)))
 
 
 class FloatJudge(Judge):
@@ -343,14 +343,14 @@ class FloatJudge(Judge):
     def __init__(self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool) -> None:
         super().__init__(node, got, truth, skipped)
         self.steps = steps
-        self.value, self.base = wide(got), np.array(truth)
+        self.value, self.base = widen(got), np.array(truth)
         self.kinds, self.spread = kind(truth), np.zeros(truth.shape)
         self.lost, self.measured = np.zeros(truth.shape, bool), np.zeros(truth.shape, bool)
         self.nearest, self.closest = distance(self.value, self.base), np.full(truth.shape, np.inf)
 
     def see(self, unfused: Array) -> None:
         self.first = unfused if self.first is None else self.first
-        run = wide(unfused)
+        run = widen(unfused)
         finite = np.isfinite(run)
         self.kinds |= kind(run)
         self.lost, self.measured = self.lost | (np.isfinite(self.truth) & ~finite), self.measured | finite
@@ -379,8 +379,8 @@ class FloatJudge(Judge):
             spread = np.where(np.isfinite(self.closest), self.closest, 0.0)
         if self.node.dtype is DType.F64:
             spread = np.maximum(spread, self.ulp / 2)  # the truth is rounded as the result is
-        counted = (size > 0) & np.isfinite(self.truth)  # of others, the first run that is finite has no distance
-        relative = spread[counted] / size[counted]
+        is_counted = (size > 0) & np.isfinite(self.truth)  # of others, the first run that is finite has no distance
+        relative = spread[is_counted] / size[is_counted]
         usual, most = (float(np.median(relative)), float(relative.max())) if relative.size else (0.0, 0.0)
         at_least = np.where(self.lost & ~self.measured, most, usual) * size
         return np.asarray(ULPS * self.ulp + FACTOR * np.maximum(spread, at_least))
@@ -396,20 +396,20 @@ class FloatJudge(Judge):
 
     def errors(self, values: Array) -> Errors:
         """The distance of values from the truth, in ulp of the dtype at the truth."""
-        away = distance(wide(values), self.truth)
+        away = distance(widen(values), self.truth)
         return total(away / self.ulp, away, self.truth, np.isfinite(away) & ~self.skipped)
 
 
-def wide(array: Array) -> Array:
+def widen(array: Array) -> Array:
     return array.astype(np.float64, copy=False)
 
 
 def kind(values: Array) -> Array:
     """1 for finite, 2 for NaN, 4 for inf, 8 for -inf, as u8."""
-    found, odd = np.ones(values.shape, np.uint8), ~np.isfinite(values)
+    codes, odd = np.ones(values.shape, np.uint8), ~np.isfinite(values)
     if odd.any():
-        found[odd] = np.where(np.isnan(values[odd]), 2, np.where(values[odd] > 0, 4, 8))
-    return found
+        codes[odd] = np.where(np.isnan(values[odd]), 2, np.where(values[odd] > 0, 4, 8))
+    return codes
 
 
 def distance(left: Array, right: Array) -> Array:
@@ -418,16 +418,16 @@ def distance(left: Array, right: Array) -> Array:
         return np.asarray(np.abs(left - right))
 
 
-def total(ulps: Array, away: Array, truth: Array, counted: Array) -> Errors:
+def total(ulps: Array, away: Array, truth: Array, is_counted: Array) -> Errors:
     """The errors of the counted cells."""
-    largest = float(np.abs(wide(truth[counted])).max(initial=0.0)) or 1.0
-    ulps, relative = ulps[counted], away[counted] / largest
+    largest = float(np.abs(widen(truth[is_counted])).max(initial=0.0)) or 1.0
+    ulps, relative = ulps[is_counted], away[is_counted] / largest
     worst_ulp, worst_relative = float(ulps.max(initial=0.0)), float(relative.max(initial=0.0))
     return Errors(worst_ulp, float(ulps.sum()), worst_relative, float(relative.sum()), ulps.size)
 
 
 def extent_of(wrong: Array, shape: Sequence[int]) -> str:
-    """Where the wrong cells lie, i64[count, rank], in words: `all of [:, 40:] is wrong`. Nothing of a single number."""
+    """Describe the extent of wrong cells, i64[count, rank]: `all of [:, 40:] is wrong`. Nothing of a single number."""
     if not len(shape):
         return ""
     low, high = wrong.min(0, initial=np.iinfo(np.int64).max), wrong.max(0, initial=-1) + 1
@@ -448,7 +448,7 @@ PIECES = 3
 
 
 class GuardedKernel(Protocol):
-    """What `noyau.toolchain.c.library.Native` has: a run on copies between guard zones."""
+    """A kernel as `noyau.toolchain.c.library.Native` is one: it runs on copies between guard zones."""
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]: ...
 
@@ -460,29 +460,29 @@ def certify_native(
     *,
     name: str,
     made_up: bool = False,
-    spelt: Spelt | None = None,
+    traced: Spelt | None = None,
 ) -> Certificate:
     """The certificate of a kernel that was built for a group's graph.
 
     Each case runs twice between guard zones, on poisoned outputs: whole, and in three pieces, the last first. A kernel
     that touches what it may not, or leaves a cell unwritten, is wrong; so is one of which the two runs differ in a bit.
-    `made_up`: the captured cases come from made-up inputs; `spelt` as in `certify`."""
-    runs = TwoRuns(native)
-    certificate = certify(graph, runs, cases, name=name, made_up=made_up, spelt=spelt)
-    return replace(certificate, order_independent=runs.alike)
+    `made_up`: the captured cases come from made-up inputs; `traced` as in `certify`."""
+    runs = PieceRuns(native)
+    certificate = certify(graph, runs, cases, name=name, made_up=made_up, traced=traced)
+    return replace(certificate, order_independent=runs.is_deterministic)
 
 
 @dataclass(slots=True)
-class TwoRuns:
-    """A kernel as a function that runs it twice; `alike` until two runs differ."""
+class PieceRuns:
+    """A kernel as a function that runs it twice; `is_deterministic` until two runs differ."""
 
     native: GuardedKernel
-    alike: bool = field(default=True, init=False)
+    is_deterministic: bool = field(default=True, init=False)
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         whole = self.native.call_guarded(*inputs)
         pieces = self.native.call_guarded(*inputs, pieces=PIECES, order=_last_first)
-        self.alike &= all(one.tobytes() == other.tobytes() for one, other in zip(whole, pieces, strict=True))
+        self.is_deterministic &= all(one.tobytes() == other.tobytes() for one, other in zip(whole, pieces, strict=True))
         return whole
 
 

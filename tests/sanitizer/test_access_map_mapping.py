@@ -6,8 +6,8 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from noyau.sanitizer.access_map import Owner, map_of_json, mapped, svg
-from noyau.sanitizer.records import Memory
+from noyau.sanitizer.access_map import Owner, map_of_json, map_of_writes, svg
+from noyau.sanitizer.records import WatchedMemory
 
 TEXT = """\
 k[2, 4]: who writes out[10]
@@ -27,8 +27,8 @@ def thread(number):
 
 
 def drawn(last, others=None, shape=None, name="out", **options):
-    memory = Memory(name, (len(last),) if shape is None else shape)
-    return mapped("k", "[2, 4]", "thread", thread, {0: memory}, traced(last, others), **options)
+    memory = WatchedMemory(name, (len(last),) if shape is None else shape)
+    return map_of_writes("k", "[2, 4]", "thread", thread, {0: memory}, traced(last, others), **options)
 
 
 def test_runs_of_cells_as_text():

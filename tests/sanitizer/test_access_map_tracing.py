@@ -7,14 +7,14 @@ import pytest
 
 from noyau.errors import BuildError
 from noyau.sanitizer import access_map
-from noyau.sanitizer.access_map import Traced
+from noyau.sanitizer.access_map import TracingShadow
 from noyau.sanitizer.records import Access
 
 
 @pytest.fixture
 def traced():
     try:
-        return Traced()
+        return TracingShadow()
     except BuildError as error:
         pytest.skip(str(error))
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, digest, findings_of
+from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, digest, findings_of
 
 WRITE = Site("k.py", 4, "out[i // 2] = x[i]")
 READ = Site("k.py", 9, "s = out[i]")
-RACE = Seen(FindingKind.RACE, Access.WRITE, 0, 2, 5, 0, Access.READ, 1, 1, count=3)
+RACE = Observation(FindingKind.RACE, Access.WRITE, 0, 2, 5, 0, Access.READ, 1, 1, count=3)
 
 
 def found(seen, *sites):
-    route = Route("numba", sites or (WRITE, READ), {0: Memory("out", (2, 4))}, lambda n: f"iteration {n}", {})
+    route = Route("numba", sites or (WRITE, READ), {0: WatchedMemory("out", (2, 4))}, lambda n: f"iteration {n}", {})
     return findings_of([seen], route, "op", "kernel", "n = 8")
 
 
@@ -36,10 +36,10 @@ def test_an_access_of_a_library_has_no_line():
 
 
 def test_an_index_outside_tells_its_axis():
-    ((finding,), _) = found(Seen(FindingKind.OUT_OF_BOUNDS, Access.READ, 0, 2, 4, 0, axis=1, extent=4))
+    ((finding,), _) = found(Observation(FindingKind.OUT_OF_BOUNDS, Access.READ, 0, 2, 4, 0, axis=1, extent=4))
     assert finding.message == "iteration 2 reads out at 4 along axis 1, which has 4 cells"
     assert finding.cell is None
-    ((finding,), _) = found(Seen(FindingKind.NEGATIVE_INDEX, Access.READ, 0, 2, -1, 0, axis=0, extent=2))
+    ((finding,), _) = found(Observation(FindingKind.NEGATIVE_INDEX, Access.READ, 0, 2, -1, 0, axis=0, extent=2))
     assert finding.severity == "warning"
     assert "counts from the end" in finding.message
 
@@ -87,7 +87,7 @@ def test_a_route_may_word_a_kind_itself():
 
 
 def test_what_mends_a_race_follows_who_races():
-    def mend(*seen: Seen, blocks: int = 1, host: int = -1) -> str:
+    def mend(*seen: Observation, blocks: int = 1, host: int = -1) -> str:
         owners = {n: f"thread {n} of block {n % blocks}" for n in range(4)} | {host: "the host"}
         route = Route("numba_cuda", (WRITE, READ), {}, owners.__getitem__)
         remedy = findings_of(seen, route, "op", "kernel", "")[0][0].remedy

@@ -7,7 +7,7 @@ import pytest
 from noyau.errors import CheckError, FindingKind, InputError, RaisedError, UnansweredError
 from noyau.kernels.user_kernel import LANGUAGES
 from noyau.verify.certificate import Certificate, Failure
-from noyau.verify.findings import Checked, Finding, KernelCheck, excerpt, together
+from noyau.verify.findings import Finding, KernelCheck, OpCheck, excerpt, report_json
 from noyau.verify.values import kind_of
 
 
@@ -73,7 +73,7 @@ def test_a_finding_names_file_and_line():
 
 def test_a_check_prints_a_line_for_each_kernel():
     good = KernelCheck("gpu", "cuda", None, (), skipped="it is in cuda")
-    found = Checked("op", "op.py:3", (KernelCheck("k", "python", None, (finding(),)), good))
+    found = OpCheck("op", "op.py:3", (KernelCheck("k", "python", None, (finding(),)), good))
     assert repr(found) == str(found)
     assert not found.ok
     first, second = str(found).splitlines()
@@ -81,12 +81,12 @@ def test_a_check_prints_a_line_for_each_kernel():
     assert second == "op[gpu]: not tried: it is in cuda"
     with pytest.raises(CheckError, match=r"op\[k\] is wrong: it never wrote"):
         found.raise_if_bad()
-    Checked("op", "op.py:3", (good,)).raise_if_bad()
+    OpCheck("op", "op.py:3", (good,)).raise_if_bad()
 
 
 def test_a_warning_does_not_speak_against_a_kernel():
     warned = KernelCheck("k", "c", Certificate("k", ()), (finding(severity="warning"),), notes=("packed",))
-    found = Checked("op", "op.py:3", (warned,), note="no others")
+    found = OpCheck("op", "op.py:3", (warned,), note="no others")
     assert found.ok
     found.raise_if_bad()
     assert [line.partition(";")[0] for line in str(found).splitlines()] == [
@@ -97,13 +97,13 @@ def test_a_warning_does_not_speak_against_a_kernel():
 
 
 def test_several_ops_are_one_record():
-    bad = Checked("a", "ops.py:3", (KernelCheck("k", "python", None, (finding(),), ("x: f32[3]",)),))
-    good = Checked("b", "ops.py:9", (), tolerance=0.5)
-    told = together([bad, good])
+    bad = OpCheck("a", "ops.py:3", (KernelCheck("k", "python", None, (finding(),), ("x: f32[3]",)),))
+    good = OpCheck("b", "ops.py:9", (), tolerance=0.5)
+    told = report_json([bad, good])
     assert (told["ok"], told["tolerance"]) == (False, {"b": 0.5})
     assert told["checked"] == [{"op": "a", "kernel": "k", "shapes": ["x: f32[3]"], "accesses": None}]
     assert [each["op"] for each in told["ops"]] == ["a", "b"]
-    assert together([good])["ok"]
+    assert report_json([good])["ok"]
 
 
 def test_a_line_is_shown_where_a_file_has_it():

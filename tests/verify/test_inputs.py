@@ -226,7 +226,7 @@ def test_the_root_of_a_mean_square_leaves_the_signs_alone():
 def test_inputs_that_are_given_are_left_out():
     sketch = Sketch()
     sketch.map("add", sketch.input("x", DType.F32, "s"), sketch.input("weight", DType.F32, "s"))
-    inputs = make_inputs(sketch.graph(), SIZES, np.random.default_rng(0), given={"weight"})
+    inputs = make_inputs(sketch.graph(), SIZES, np.random.default_rng(0), without={"weight"})
     assert list(inputs.arrays) == ["x"]
     assert len(inputs.notes) == 1
 
@@ -267,7 +267,7 @@ def test_a_real_model_gets_ids_below_its_vocabulary_and_a_mask_of_ones(exporter)
     model = onnx.load(MODELS / f"llama_tiny_{exporter}.onnx")
     graph = import_model(model).graph
     given = {node.output for node in graph.inputs} - {value.name for value in model.graph.input}
-    inputs = make_inputs(graph, {"batch": 2, "sequence": 300}, np.random.default_rng(0), given=given)
+    inputs = make_inputs(graph, {"batch": 2, "sequence": 300}, np.random.default_rng(0), without=given)
     assert inputs.notes == (
         "input_ids i64[2, 300]: made up, drawn from [0, 1024), as indices of model.model.embed_tokens.weight",
         "attention_mask i64[2, 300]: made up, ones, as a mask",

@@ -8,7 +8,7 @@ import pytest
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.verify.adversarial import cases
-from noyau.verify.values import PIECES, TwoRuns, certify_native
+from noyau.verify.values import PIECES, PieceRuns, certify_native
 from tests.jobs.check.groups import F32, Group
 
 HEADER = files("noyau").joinpath("codegen", "c", "noyau.h").read_text(encoding="ascii")
@@ -106,7 +106,7 @@ def test_a_kernel_runs_whole_and_in_pieces_from_the_last():
             return [arrays[0].copy()]
 
     recorder = Recorder()
-    runs = TwoRuns(recorder)
+    runs = PieceRuns(recorder)
     assert runs([np.ones(3)])[0].tolist() == [1, 1, 1]
     assert recorder.calls == [(1, [0]), (PIECES, [2, 1, 0])]
-    assert runs.alike
+    assert runs.is_deterministic

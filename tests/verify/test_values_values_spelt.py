@@ -14,7 +14,7 @@ from noyau.ir.graph import Graph
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
-from noyau.verify.values import Case, beside, certify
+from noyau.verify.values import Case, certify, shifted_run
 
 Array = np.ndarray
 SQRT_HALF = np.float32(math.sqrt(0.5))
@@ -41,7 +41,7 @@ def counted(z):
 def judged(op: Op, kernel: Callable[[Array], Array], z: Array, spelt: Callable[[], Graph | None] | None):
     reference, instance = op.description.reference, op.usual([DType.F32], [1])
     graph = graph_of(reference, instance, {})
-    return certify(graph, lambda arrays: [kernel(*arrays)], [Case("tail", (z,))], name="kernel", spelt=spelt)
+    return certify(graph, lambda arrays: [kernel(*arrays)], [Case("tail", (z,))], name="kernel", traced=spelt)
 
 
 def spelt_of(op: Op) -> Callable[[], Graph | None]:
@@ -83,6 +83,6 @@ def test_what_cannot_be_traced_is_judged_as_before() -> None:
 
 def test_runs_stand_as_far_from_a_truth_as_from_their_own() -> None:
     run, own, truth = np.array([1.5, np.inf, np.nan, 2]), np.array([1, 1, 1, np.inf]), np.array([10, 10, 10, 3.0])
-    assert np.array_equal(beside(run, own, truth), [10.5, np.inf, np.nan, 3], equal_nan=True)
-    ints = beside(np.array([1, 5]), np.array([1, 4]), np.array([1, 7]))
+    assert np.array_equal(shifted_run(run, own, truth), [10.5, np.inf, np.nan, 3], equal_nan=True)
+    ints = shifted_run(np.array([1, 5]), np.array([1, 4]), np.array([1, 7]))
     assert ints.tolist() == [1, 7]

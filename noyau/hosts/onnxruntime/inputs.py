@@ -59,7 +59,7 @@ def model_inputs(
     if file is not None and dims:
         raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
     if file is not None:
-        loaded = load_inputs(Path(file), imported.graph, given=names)
+        loaded = load_inputs(Path(file), imported.graph, without=names)
         return ModelInputs(loaded, loaded, made_up=False)
     called = {original: name for name, original in imported.sizes.items()}
     full = fit_sizes(sizes_for(imported, dims), imported, {called.get(name, name) for name in dims})
@@ -67,7 +67,7 @@ def model_inputs(
     missing = tuple(node.output for node in inputs if node.dtype is DType.OTHER) if graphs else ()
     left_out = {*names, *missing} if graphs else {node.output for node in imported.graph.inputs}
     small, large = (
-        make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=left_out)
+        make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=left_out)
         for sizes in (fit_sizes(small_sizes(full, graphs), imported), full)
     )
     return ModelInputs(small, large, True, missing)

@@ -69,7 +69,7 @@ def leading(imported: ImportedModel) -> set[str]:
 def inputs_at(imported: ImportedModel, sizes: Sizes, missing: Iterable[str], seed: int) -> Inputs:
     """Inputs that are made up for these sizes; `missing` are those that cannot be. InputError as `make_inputs`."""
     names = {*imported.initializers, *missing}
-    return make_inputs(imported.graph, sizes, np.random.default_rng(seed), given=names)
+    return make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=names)
 
 
 def largest_bytes(graph: Graph, sizes: Sizes) -> int:

@@ -1,4 +1,4 @@
-"""What the kernels of an op are tried on: dtypes, ranks, sizes and numbers, by its signature or by its maker."""
+"""The inputs that kernels of an op are tried on: dtypes, ranks, sizes and numbers, by its signature or by its maker."""
 
 from __future__ import annotations
 
@@ -65,30 +65,30 @@ class Attempt:
 
 def attempts(
     op: Op[..., Any],
-    wanted: Sizes,
+    sizes: Sizes,
     seed: int,
     accepts: Callable[[Instance], bool],
     *,
     ranks_first: bool = True,
     left_out: Container[Instance] = (),
 ) -> Iterator[Attempt]:
-    """The attempts for a kernel: `accepts` says which instances it takes; `wanted` are usual sizes. `ranks_first`: the
+    """The attempts for a kernel: `accepts` says which instances it takes; `sizes` are usual sizes. `ranks_first`: the
     first of each ranks, which are then `needed`, come before others. `left_out`, which may grow meanwhile: instances
     that are not tried further; other dtypes are tried with as many axes as some that are not left out."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its kernels cannot be checked; give it one")
     if op.inputs is not None:
-        made = _by_maker(op, op.signature, wanted, seed, accepts)
-        yield from (each for each in made if each.instance not in left_out)
+        arrays_by_maker = _by_maker(op, op.signature, sizes, seed, accepts)
+        yield from (each for each in arrays_by_maker if each.instance not in left_out)
         return
     begun, waiting = dict[Instance, None](), list[Iterator[Attempt]]()
 
     def continued(*parts: Iterator[Attempt]) -> Iterator[Attempt]:
         return (each for each in chain(*parts) if each.instance not in left_out)
 
-    for instance, integers in _instances(op, op.signature, wanted, accepts, left_out):
+    for instance, integers in _instances(op, op.signature, sizes, accepts, left_out):
         most = FEW if any(each not in left_out for each in begun) else MOST
-        some = islice(_by_signature(op, instance, integers, wanted, seed), most)
+        some = islice(_by_signature(op, instance, integers, sizes, seed), most)
         if ranks_first and all(instance.ranks != each.ranks for each in begun):
             waiting.append(some)
             yield from (replace(each, needed=True) for each in continued(islice(some, 1)))
@@ -109,7 +109,7 @@ def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
     raise InputError(f"{op.name} has no inputs to launch it on")
 
 
-def sizes_named(op: Op[..., Any]) -> tuple[str, ...]:
+def size_names(op: Op[..., Any]) -> tuple[str, ...]:
     """The sizes that a check can be asked for: those of `inputs=`, else those of the signature, where `*rows` has
     `rows_0` and `rows_1`."""
     if op.inputs is not None:
@@ -121,14 +121,14 @@ def sizes_named(op: Op[..., Any]) -> tuple[str, ...]:
     return (*plain, *(f"{name}_{axis}" for name in sorted(rests) for axis in range(max(AXES))))
 
 
-def require_sizes(op: Op[..., Any], wanted: Sizes) -> None:
+def require_sizes(op: Op[..., Any], sizes: Sizes) -> None:
     """SignatureError for a size that the op has not, or that is none."""
-    known = sizes_named(op)
-    if not isinstance(wanted, Mapping):
-        raise SignatureError(f"{op.name}: sizes={wanted!r} names no size; its sizes are: {', '.join(known) or 'none'}")
-    for name, size in wanted.items():
-        if name not in known:
-            raise SignatureError(f"{op.name} has no size {name}; its sizes are: {', '.join(known) or 'none'}")
+    names = size_names(op)
+    if not isinstance(sizes, Mapping):
+        raise SignatureError(f"{op.name}: sizes={sizes!r} names no size; its sizes are: {', '.join(names) or 'none'}")
+    for name, size in sizes.items():
+        if name not in names:
+            raise SignatureError(f"{op.name} has no size {name}; its sizes are: {', '.join(names) or 'none'}")
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise SignatureError(f"{op.name}: {name} is {size!r}, and a size is an integer from 0")
 
@@ -162,66 +162,70 @@ def _above(arrays: tuple[Array, ...] | None) -> tuple[Array, ...] | None:
 def _instances(
     op: Op[..., Any],
     signature: Signature,
-    wanted: Sizes,
+    sizes: Sizes,
     accepts: Callable[[Instance], bool],
     left_out: Container[Instance],
 ) -> Iterator[tuple[Instance, Sizes]]:
     """The dtypes, ranks and integers to try, the most usual first; those that the kernel takes."""
-    known = op.known(op.description.reference.constants)
+    constants = op.known(op.description.reference.constants)
     families = {term.element for term in signature.inputs if isinstance(term.element, Family)}
     has_rest = any(term.rest for term in signature.inputs)
     usual = {family: _DTYPES[family][0] for family in families}
     chosen = [usual, *({**usual, f: dtype} for f in families for dtype in _DTYPES[f][1:])]
-    seen = dict[tuple[Instance, int], int]()
+    order = dict[tuple[Instance, int], int]()
     for dtypes in chosen:
         for integer in INTEGERS if sizing_integers(signature) else (1,):
-            held = [axes for (instance, _), axes in seen.items() if instance not in left_out]
-            for axes in (AXES if dtypes is usual or not held else held[:1]) if has_rest else (1,):
-                integers = {name: wanted.get(name, integer) for name in sizing_integers(signature)}
-                made = _instance(signature, dtypes, axes, {**known, **integers})
-                if made is not None and (made, integer) not in seen and accepts(made):
-                    seen[made, integer] = axes
-                    yield made, integers
+            axes_of_instances = [axes for (instance, _), axes in order.items() if instance not in left_out]
+            for axes in (
+                (AXES if dtypes is usual or not axes_of_instances else axes_of_instances[:1]) if has_rest else (1,)
+            ):
+                integers = {name: sizes.get(name, integer) for name in sizing_integers(signature)}
+                variant = _instance(signature, dtypes, axes, {**constants, **integers})
+                if variant is not None and (variant, integer) not in order and accepts(variant):
+                    order[variant, integer] = axes
+                    yield variant, integers
 
 
-def _instance(signature: Signature, dtypes: Mapping[Family, DType], axes: int, known: Sizes) -> Instance | None:
+def _instance(signature: Signature, dtypes: Mapping[Family, DType], axes: int, sizes: Sizes) -> Instance | None:
     elements = [term.element for term in signature.inputs]
     settled = tuple(dtypes[each] if isinstance(each, Family) else each for each in elements)
     ranks = tuple(len(term.fixed) + axes * (term.rest is not None) for term in signature.inputs)
     try:
-        return instance_of(signature, settled, ranks, tuple(sorted(known.items())))
+        return instance_of(signature, settled, ranks, tuple(sorted(sizes.items())))
     except SignatureError:
         return None
 
 
-def _by_signature(op: Op[..., Any], instance: Instance, integers: Sizes, wanted: Sizes, seed: int) -> Iterator[Attempt]:
+def _by_signature(
+    op: Op[..., Any], instance: Instance, integers: Sizes, usual_at: Sizes, seed: int
+) -> Iterator[Attempt]:
     """Adversarial inputs: patterns and sizes in turns."""
     reference = op.description.reference
     graph = graph_of(reference, instance, reference.constants)
-    spelt = lazy_graph(reference, Specialization(instance, reference.constants, integers))
+    traced_reference = lazy_graph(reference, Specialization(instance, reference.constants, integers))
     has_floats = any(value.dtype.is_float or value.dtype.is_float8 for value in instance.inputs)
-    usual, traced = usual_sizes(instance, {}), spelt()
+    usual, traced = usual_sizes(instance, {}), traced_reference()
     demanding = None if traced is None or fits(traced, usual) else traced
     edges, spent = _edges(usual), 0
     if demanding is not None:  # but first as they are: what a reference demands may be a signature that is wrong
         edges = chain([usual], fitting(demanding, edges))
-    plan = chain(((sizes, NORMAL) for sizes in edges), schedule(demanding or graph, wanted, False, has_floats))
+    plan = chain(((sizes, NORMAL) for sizes in edges), schedule(demanding or graph, usual_at, False, has_floats))
     for number, (sizes, pattern) in enumerate(plan):
 
         def make(other: Sizes, number: int = number, pattern: Pattern = pattern) -> tuple[Array, ...] | None:
             maker = CaseMaker(graph, np.random.default_rng([seed, number]))
             with np.errstate(all="ignore"):
-                made = maker.inputs(other, pattern)
-            if made is None:
+                arrays = maker.inputs(other, pattern)
+            if arrays is None:
                 return None
             fixed = {**integers, **{name: other[name] for name in _agreeing(instance, other)}}
             return tuple(
-                np.array(fixed[v.name], v.dtype.numpy) if v.scalar and v.name in fixed else made[v.name]
+                np.array(fixed[v.name], v.dtype.numpy) if v.scalar and v.name in fixed else arrays[v.name]
                 for v in instance.inputs
             )
 
         spent += cells(graph, sizes)
-        yield Attempt(instance, graph, spelt, pattern.label, sizes, make)
+        yield Attempt(instance, graph, traced_reference, pattern.label, sizes, make)
         if spent > TOTAL:
             return
 
@@ -239,13 +243,13 @@ def _agreeing(instance: Instance, sizes: Sizes) -> list[str]:
 
 
 def _by_maker(
-    op: Op[..., Any], signature: Signature, wanted: Sizes, seed: int, accepts: Callable[[Instance], bool]
+    op: Op[..., Any], signature: Signature, usual_at: Sizes, seed: int, accepts: Callable[[Instance], bool]
 ) -> Iterator[Attempt]:
-    """What the maker gives: at its usual sizes with several seeds, then each size at awkward ones, then, where the op
+    """Attempts by the maker: at its usual sizes with several seeds, then each size at awkward ones, then, where the op
     takes a family of floats, the usual ones in its other dtypes."""
     assert op.inputs is not None
     parameters = list(inspect.signature(op.inputs).parameters.values())[1:]
-    usual = {parameter.name: int(wanted.get(parameter.name, parameter.default)) for parameter in parameters}
+    usual = {parameter.name: int(usual_at.get(parameter.name, parameter.default)) for parameter in parameters}
     has_family = any(term.element is Family.FLOAT for term in signature.inputs)
     plans: list[tuple[Sizes, int, DType | None]] = [(usual, seed + k, None) for k in range(SEEDS)]
     plans += [({**usual, name: size}, seed, None) for name in usual for size in AWKWARD if size != usual[name]]
@@ -262,22 +266,22 @@ def _by_maker(
             continue
         reference = op.description.reference
         graph = graph_of(reference, instance, reference.constants)
-        spelt = lazy_graph(reference, Specialization(instance, reference.constants))
-        yield Attempt(instance, graph, spelt, "inputs(rng)", sizes, make)
+        traced_reference = lazy_graph(reference, Specialization(instance, reference.constants))
+        yield Attempt(instance, graph, traced_reference, "inputs(rng)", sizes, make)
 
 
 def _bound(
     op: Op[..., Any], signature: Signature, sizes: Sizes, seed: int, dtype: DType | None, *, strict: bool
 ) -> tuple[Instance | None, tuple[Array, ...] | None]:
-    """What the maker gives, in `dtype` where one of the family is asked for, and what it binds. Where it has nothing
+    """The arrays of the maker, in `dtype` where one of the family is asked for, and what it binds. Where it has nothing
     for these sizes: None, but at its usual ones, an InputError."""
     reference = op.description.reference
     assert op.inputs is not None
     try:
-        given = draw_inputs(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
+        arguments = draw_inputs(op.inputs, np.random.default_rng(seed), sizes, reference.parameters, op.name)
         if dtype is not None:
-            given = in_dtypes(given, signature, [dtype] * len(given))
-        bound = bind(signature, given, op.known(reference.constants), f"inputs= of {op.name}")
+            arguments = in_dtypes(arguments, signature, [dtype] * len(arguments))
+        bound = bind(signature, arguments, op.known(reference.constants), f"inputs= of {op.name}")
     except SignatureError:
         if strict:
             raise

@@ -17,16 +17,16 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph
-from noyau.jobs.check.sanitized_runs import Seen, explained
+from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings
 from noyau.kernels.c.functions import TextFunction, is_named, parameters, text_function
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import python_function
-from noyau.sanitizer.records import Watched
+from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import bare_language, call
 from noyau.signatures.types import Instance, Value
 from noyau.verify.certificate import Certificate
-from noyau.verify.findings import Checked, Finding, KernelCheck
+from noyau.verify.findings import Finding, KernelCheck, OpCheck
 from noyau.verify.tolerances import require_tolerance, trial
 from noyau.verify.values import Case, Spelt
 
@@ -35,7 +35,7 @@ _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_O
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class ReferenceResults:
     """A reference as a graph of the arrays that it takes, what the kernel gave for its outputs, and the inputs."""
 
     graph: Graph
@@ -44,46 +44,47 @@ class Judged:
     results: tuple[Array, ...]
 
 
-def judged_by(
+def evaluate_reference(
     reference: Callable[..., Any],
     names: Sequence[str],
     before: Sequence[Any],
     after: Sequence[Any],
     returned: Any,
-    called: str,
-) -> Judged:
-    """How a reference judges a call. `before`, `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
+    kernel: str,
+) -> ReferenceResults:
+    """Evaluate a reference for a call. `before`, `after`: the arguments, arrays as NumPy's; `returned`: by the kernel.
 
     SignatureError where the reference takes what there is not, or gives more or fewer results, or others, than there
     are arrays to compare; InputError where it fails on the arguments."""
-    taken = _taken(reference, names, called)
-    given = [before[place] for place in taken]
-    places = [at for at, each in enumerate(given) if isinstance(each, np.ndarray) and _dtype(each) is not None]
-    inputs = [Value(names[taken[at]], _known(given[at]), shape_of(given[at].shape)) for at in places]
+    of_kernel = _taken(reference, names, kernel)
+    values = [before[place] for place in of_kernel]
+    places = [at for at, each in enumerate(values) if isinstance(each, np.ndarray) and _dtype(each) is not None]
+    inputs = [Value(names[of_kernel[at]], _known(values[at]), shape_of(values[at].shape)) for at in places]
 
     def bound(*arrays: Any) -> Any:
-        passed = list(given)
+        passed = list(values)
         for at, each in zip(places, arrays, strict=True):
             passed[at] = each
-        made = reference(*passed)
-        return made if made is not None else _one(tuple(passed[at] for at in places))
+        results = reference(*passed)
+        return results if results is not None else _one(tuple(passed[at] for at in places))
 
     bound.__name__ = getattr(reference, "__name__", "reference")
-    fills, made = _tried(reference, given, called)
-    chosen = _compared(names, after, taken, [taken[at] for at in places] if fills else None, made, returned, called)
-    held = {value.name for value in inputs}
-    ends = [(f"{name} afterwards" if name in held else name, each) for name, each in chosen]
+    fills, results = _tried(reference, values, kernel)
+    written = [of_kernel[at] for at in places] if fills else None
+    chosen = _compared(names, after, of_kernel, written, results, returned, kernel)
+    input_names = {value.name for value in inputs}
+    ends = [(f"{name} afterwards" if name in input_names else name, each) for name, each in chosen]
     outputs = tuple(Value(name, _known(each), shape_of(each.shape)) for name, each in ends)
     instance = Instance(tuple(inputs), outputs, ())
     own = Reference(bound, tuple(value.name for value in inputs), {})
     graph = graph_of(own, instance, {})
-    spelt: Spelt = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
-    arrays = tuple(given[at] for at in places)
-    return Judged(graph, spelt, arrays, tuple(each for _, each in chosen))
+    traced: Spelt = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
+    arrays = tuple(values[at] for at in places)
+    return ReferenceResults(graph, traced, arrays, tuple(each for _, each in chosen))
 
 
-def _taken(reference: Callable[..., Any], names: Sequence[str], called: str) -> list[int]:
-    """Which arguments of the kernel a reference takes: by name, else the first ones."""
+def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str) -> list[int]:
+    """The arguments of the kernel that a reference takes: by name, else the first ones."""
     if isinstance(reference, np.ufunc):
         return list(range(min(reference.nin, len(names))))
     try:
@@ -92,72 +93,74 @@ def _taken(reference: Callable[..., Any], names: Sequence[str], called: str) -> 
         parameters = []
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
         return list(range(len(names)))
-    known = [each for each in parameters if each.kind in _POSITIONAL]
-    own = [each.name for each in known if each.default is inspect.Parameter.empty]
+    positional = [each for each in parameters if each.kind in _POSITIONAL]
+    own = [each.name for each in positional if each.default is inspect.Parameter.empty]
     if all(name in names for name in own):
-        wanted = [each.name for each in known if each.name in names]
-        if wanted == [each.name for each in known[: len(wanted)]]:
-            return [list(names).index(name) for name in wanted]
+        shared_names = [each.name for each in positional if each.name in names]
+        if shared_names == [each.name for each in positional[: len(shared_names)]]:
+            return [list(names).index(name) for name in shared_names]
     if len(own) > len(names):
-        told = f"its reference takes {', '.join(own)}, and the kernel {', '.join(names)}"
-        raise SignatureError(f"{called}: {told}")
+        takes = f"its reference takes {', '.join(own)}, and the kernel {', '.join(names)}"
+        raise SignatureError(f"{kernel_name}: {takes}")
     return list(range(len(own)))
 
 
-def _tried(reference: Callable[..., Any], given: Sequence[Any], called: str) -> tuple[bool, list[Any]]:
+def _tried(reference: Callable[..., Any], values: Sequence[Any], name: str) -> tuple[bool, list[Any]]:
     """Whether it fills what it takes, and its results."""
-    copies = [np.array(each) if isinstance(each, np.ndarray) else each for each in given]
+    copies = [np.array(each) if isinstance(each, np.ndarray) else each for each in values]
     try:
         with np.errstate(all="ignore"):
-            made = reference(*copies)
+            results = reference(*copies)
     except Exception as fault:
-        told = f"fails with {type(fault).__name__}: {fault}"
-        raise InputError(f"{called}: its reference does not take these arguments: it {told}") from fault
-    return made is None, list(made) if isinstance(made, tuple | list) else [made]
+        problem = f"fails with {type(fault).__name__}: {fault}"
+        raise InputError(f"{name}: its reference does not take these arguments: it {problem}") from fault
+    return results is None, list(results) if isinstance(results, tuple | list) else [results]
 
 
 def _compared(
     names: Sequence[str],
     after: Sequence[Any],
-    taken: Sequence[int],
+    kernel_places: Sequence[int],
     filled: Sequence[int] | None,
-    made: Sequence[Any],
+    results: Sequence[Any],
     returned: Any,
-    called: str,
+    kernel_name: str,
 ) -> list[tuple[str, Array]]:
     """The arrays that the reference speaks of, with their names: what the kernel returned; those that the reference
     fills; those that it does not take; else the last ones."""
     arrays = [at for at, each in enumerate(after) if isinstance(each, np.ndarray)]
     if filled is not None:
-        return _require([(names[at], after[at]) for at in filled], called)
+        return _require([(names[at], after[at]) for at in filled], kernel_name)
     if returned is not None:
         parts = list(returned) if isinstance(returned, tuple | list) else [returned]
-        found = [
+        pairs = [
             (f"result {at}" if len(parts) > 1 else "the result", np.asarray(each)) for at, each in enumerate(parts)
         ]
     else:
-        others = [at for at in arrays if at not in taken]
-        places = others if len(others) >= len(made) else arrays[-len(made) :]
-        found = [(names[at], after[at]) for at in places[: len(made)]]
-    if len(found) != len(made):
+        others = [at for at in arrays if at not in kernel_places]
+        places = others if len(others) >= len(results) else arrays[-len(results) :]
+        pairs = [(names[at], after[at]) for at in places[: len(results)]]
+    if len(pairs) != len(results):
         raise SignatureError(
-            f"{called}: its reference gives {len(made)} results, and there are {len(found)} to compare"
+            f"{kernel_name}: its reference gives {len(results)} results, and there are {len(pairs)} to compare"
         )
-    for (name, array), want in zip(found, made, strict=True):
+    for (name, array), want in zip(pairs, results, strict=True):
         if np.shape(want) != array.shape:
             shapes = f"{list(np.shape(want))}, and {name} is {list(array.shape)}"
-            raise SignatureError(f"{called}: its reference gives a result of shape {shapes}")
-    return _require(found, called)
+            raise SignatureError(f"{kernel_name}: its reference gives a result of shape {shapes}")
+    return _require(pairs, kernel_name)
 
 
-def _require(found: list[tuple[str, Array]], called: str) -> list[tuple[str, Array]]:
+def _require(pairs: list[tuple[str, Array]], kernel_name: str) -> list[tuple[str, Array]]:
     """SignatureError for a dtype that is not judged, or where there is nothing."""
-    if not found:
-        raise SignatureError(f"{called}: its reference returns nothing and fills nothing; let it return what is right")
-    for name, array in found:
+    if not pairs:
+        raise SignatureError(
+            f"{kernel_name}: its reference returns nothing and fills nothing; let it return what is right"
+        )
+    for name, array in pairs:
         if _dtype(array) is None:
-            raise SignatureError(f"{called}: {name} is {array.dtype}, of which no values are judged")
-    return found
+            raise SignatureError(f"{kernel_name}: {name} is {array.dtype}, of which no values are judged")
+    return pairs
 
 
 def _one(parts: tuple[Any, ...]) -> Any:
@@ -165,14 +168,14 @@ def _one(parts: tuple[Any, ...]) -> Any:
 
 
 def _dtype(array: Array) -> DType | None:
-    found = from_numpy(array.dtype)
-    return None if found is DType.OTHER else found
+    dtype = from_numpy(array.dtype)
+    return None if dtype is DType.OTHER else dtype
 
 
 def _known(array: Array) -> DType:
-    found = _dtype(array)
-    assert found is not None, array.dtype
-    return found
+    dtype = _dtype(array)
+    assert dtype is not None, array.dtype
+    return dtype
 
 
 Observer = Callable[[KernelCheck, str], None]  # of a check, and the place of its kernel
@@ -192,7 +195,7 @@ def check_bare(
     launch: Any = None,
     reference: Callable[..., Any] | None = None,
     tolerance: float | None = None,
-) -> Checked:
+) -> OpCheck:
     """A kernel of Numba, Numba-CUDA or Triton, or a function of a text in C, C++ or CUDA C++ (`FILE.c::FUNCTION`, also
     .cpp and .cu), on these arguments, every access watched; they are left as they were.
 
@@ -209,18 +212,20 @@ def check_bare(
         raise SignatureError(f"noyau.check({name}, args) needs the arguments of a call: a tuple")
     one = _Bare(function, name, tuple(args), launch)
     watched, arrays, returned = one.called()
-    seen = Seen({each.id: each for each in watched.findings}, watched.accesses, [one.size])
-    seen.allowed, seen.notes = dict.fromkeys(watched.allowed), {note: note for note in watched.notes}
+    runs = SanitizedRuns({each.id: each for each in watched.findings}, watched.accesses, [one.size])
+    runs.allowed, runs.notes = dict.fromkeys(watched.allowed), {note: note for note in watched.notes}
     wrong: list[Finding] = []
     certificate = None
     if reference is not None:
-        judge = judged_by(reference, one.names, one.before, arrays, returned, name)
+        judge = evaluate_reference(reference, one.names, one.before, arrays, returned, name)
         certificate, wrong = one.compared(judge, tolerance)
-    told = tuple(explained(wrong, seen)), (one.size,)
-    found = KernelCheck(name, one.language, certificate, *told, accesses=seen.accesses, seen=seen.lines)
+    findings_and_shapes = tuple(explain_findings(wrong, runs)), (one.size,)
+    kernel_check = KernelCheck(
+        name, one.language, certificate, *findings_and_shapes, accesses=runs.accesses, seen=runs.lines
+    )
     for tell in OBSERVERS:
-        tell(found, one.place)
-    return Checked(name, one.place, (found,), tolerance)
+        tell(kernel_check, one.place)
+    return OpCheck(name, one.place, (kernel_check,), tolerance)
 
 
 @dataclass(slots=True)
@@ -258,8 +263,9 @@ class _Bare:
         """The arguments in words."""
         return ", ".join(_told(name, each) for name, each in zip(self.names, self.args, strict=False))
 
-    def called(self) -> tuple[Watched, list[Any], Any]:
-        """What was seen, what the arguments held afterwards, and what it returned; they are put back."""
+    def called(self) -> tuple[WatchedRun, list[Any], Any]:
+        """Call the kernel, watched: the accesses, the arguments afterwards, and its result. The arguments are
+        restored."""
         before = self.before
         try:
             watched, returned = call(self.function, self.args, self.launch, self.size, self.name)
@@ -273,19 +279,19 @@ class _Bare:
                 _put_back(each, old)
         return watched, after, returned
 
-    def compared(self, judged: Judged, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
+    def compared(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
         """The certificate of what it gave, and what is wrong with it."""
-        case = Case("the arguments", judged.inputs)
-        judge = trial(judged.graph, lambda _: judged.results, tolerance, judged.spelt)
+        case = Case("the arguments", expected.inputs)
+        judge = trial(expected.graph, lambda _: expected.results, tolerance, expected.spelt)
         with np.errstate(all="ignore"):
             outcome = judge.outcome(case, 0)
         certificate = Certificate(self.name, (outcome,))
         if not outcome.broken:
             return certificate, []
         failure = outcome.failures[0]
-        kind, told = failure.kind, str(failure)
+        kind, message = failure.kind, str(failure)
         return certificate, [
-            Finding(self.name, self.name, self.language, kind, self.place, failure.given, told, failure.cell)
+            Finding(self.name, self.name, self.language, kind, self.place, failure.given, message, failure.cell)
         ]
 
 
@@ -308,8 +314,8 @@ def _copied(each: Any) -> Any:
     if isinstance(each, tuple):
         inner = [_copied(part) for part in each]
         return type(each)(*inner) if hasattr(each, "_fields") else tuple(inner)
-    held = _held(each)
-    return each if held is None else np.array(held)
+    array = _held(each)
+    return each if array is None else np.array(array)
 
 
 def _put_back(each: Any, old: Any) -> None:
@@ -317,13 +323,13 @@ def _put_back(each: Any, old: Any) -> None:
         for part, before in zip(each, old, strict=True):
             _put_back(part, before)
         return
-    held = _held(each)
-    if held is not None and held.flags.writeable:
-        held[...] = old
+    array = _held(each)
+    if array is not None and array.flags.writeable:
+        array[...] = old
 
 
 def _told(name: str, each: Any) -> str:
-    held = _held(each)
-    if held is None:
+    array = _held(each)
+    if array is None:
         return f"{name} = {each!r}" if isinstance(each, bool | int | float) else name
-    return f"{name}: {held.dtype}[{', '.join(map(str, held.shape))}]"
+    return f"{name}: {array.dtype}[{', '.join(map(str, array.shape))}]"

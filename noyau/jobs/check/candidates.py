@@ -1,4 +1,4 @@
-"""What is checked: a kernel that was written by hand, in whatever process it can be run."""
+"""Kernels under check, and how each is run: written by hand, in whatever process that can be."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError
-from noyau.jobs.check.isolated_kernels import Apart
+from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.sanitized_runs import Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.callers import CALLERS, SYMBOL, KernelCaller, caller_of
@@ -22,7 +22,7 @@ from noyau.kernels.reference import Reference
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.trust import note, remember, revoke
 from noyau.kernels.user_kernel import UserKernel
-from noyau.sanitizer.routes import Case, is_watched, missing_extra, watch
+from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
 from noyau.signatures.types import Instance
 from noyau.verify.certificate import Certificate
 
@@ -32,7 +32,7 @@ _CORES = os.cpu_count() or 1
 MANY = max(4, _CORES)  # threads; more than the cores of a small machine, so that they take turns
 
 
-class Candidate(Protocol):
+class KernelCandidate(Protocol):
     """A kernel under check. `called` is its name in messages, `place` its file and line; `threads`: the numbers of
     threads that it can run with, none where it has no say in that; `layouts` that it takes beside packed arrays;
     `in_pieces`: it is called for pieces of its work."""
@@ -89,19 +89,19 @@ class Candidate(Protocol):
         ...
 
     def watched(self) -> Watch | str | None:
-        """How it is run with every access watched, or why it is not; None where nobody asks."""
+        """A run with every access watched, or why there is none; None where nobody asks."""
         ...
 
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
-        """What becomes of it once nothing is wrong."""
+        """Record that nothing is wrong with it."""
         ...
 
     def failed(self, fault: str) -> None:
-        """What becomes of it once something is."""
+        """Record that something is wrong with it."""
         ...
 
     def notes(self) -> list[str]:
-        """What a report says of how it was run."""
+        """Notes for a report on how it was run."""
         ...
 
 
@@ -111,7 +111,7 @@ class ByHand:
 
     kernel: UserKernel
     reference: Reference
-    apart: Apart
+    apart: KernelProcesses
 
     def __post_init__(self) -> None:
         note(self.kernel, self.reference)
@@ -138,8 +138,8 @@ class ByHand:
         kernel = self.kernel
         if kernel.function is not None or kernel.place == "a text":
             return kernel.place
-        found = re.search(rf"\b{re.escape(kernel.entry)}\s*\(", kernel.text)
-        return f"{kernel.place}:{kernel.text.count(chr(10), 0, found.start()) + 1}" if found else kernel.place
+        match = re.search(rf"\b{re.escape(kernel.entry)}\s*\(", kernel.text)
+        return f"{kernel.place}:{kernel.text.count(chr(10), 0, match.start()) + 1}" if match else kernel.place
 
     @property
     def threads(self) -> tuple[int, ...]:
@@ -188,10 +188,10 @@ class ByHand:
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         try:
             if self.is_replayed:
-                return list(watch(Case(self.kernel, instance, arrays, self.reference.constants)).outputs or ())
+                return list(watch(KernelCase(self.kernel, instance, arrays, self.reference.constants)).outputs or ())
             return self.apart.run(self.kernel, instance, arrays, how)
         except NoyauError as error:
-            message = _END.sub(lambda found: _named(found, instance), str(error))
+            message = _END.sub(lambda match: _named(match, instance), str(error))
             raise error.reworded(self.worded(message)) from None
 
     def watched(self) -> Watch | str | None:
@@ -224,10 +224,10 @@ class ByHand:
         return [*alone, *packed, *threads, *watched]
 
 
-def _named(found: re.Match[str], instance: Instance) -> str:
+def _named(match: re.Match[str], instance: Instance) -> str:
     """`input 0` by its name; `its input x` keeps the word."""
-    ends = instance.outputs if found[2] == "output" else instance.inputs
-    return f"{'its input ' if found[1] else ''}{ends[int(found[3])].name}"
+    ends = instance.outputs if match[2] == "output" else instance.inputs
+    return f"{'its input ' if match[1] else ''}{ends[int(match[3])].name}"
 
 
 @lru_cache(maxsize=64)

@@ -16,8 +16,8 @@ from noyau.jobs.command_line import Command, declare_inputs, declare_record, pro
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
-    from noyau.sanitizer.access_map import Map
-    from noyau.verify.findings import Checked
+    from noyau.sanitizer.access_map import AccessMap
+    from noyau.verify.findings import OpCheck
 
 _INTERPRET = "TRITON_INTERPRET"
 FILE_S = 2.0  # for the kernels of a file, in each process: then no further inputs are tried
@@ -74,30 +74,30 @@ def _run(arguments: argparse.Namespace) -> int:
     target = Path(arguments.target)
     _require_of_models(arguments, target)
     if arguments.against is None and target.suffix != ".onnx":
-        known = "MODEL.onnx --against B.onnx, FILE.py::OP, SCRIPT.py, BOOK.ipynb, PROGRAM.c, .cpp or .cu"
-        raise InputError(f"{target} is nothing that can be checked; there are: {known}")
+        targets = "MODEL.onnx --against B.onnx, FILE.py::OP, SCRIPT.py, BOOK.ipynb, PROGRAM.c, .cpp or .cu"
+        raise InputError(f"{target} is nothing that can be checked; there are: {targets}")
     if arguments.against is None:
         raise InputError(f"{target} is checked against another model: noyau check {target} --against B.onnx")
     if arguments.json is not None:
         require_place(arguments.json, target)
-    from noyau.jobs.check.model_difference import apart
+    from noyau.jobs.check.model_difference import model_difference
 
     with progress() as say:
         say(f"running {target.name} and {arguments.against.name}")
-        found = apart(target, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
+        difference = model_difference(target, arguments.against, dims=sizes_of(arguments.dim), inputs=arguments.inputs)
         if arguments.json is not None:
-            found.write(arguments.json)
-    Console().print(found)
-    return 0 if found.ok else 1
+            difference.write(arguments.json)
+    Console().print(difference)
+    return 0 if difference.ok else 1
 
 
 def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
     """InputError for an option that does nothing to a model."""
     if arguments.gradient:
         raise InputError(f"--gradient is of an op: noyau check FILE.py::OP --gradient; {target} is a model")
-    given = {name: getattr(arguments, name) or None for name in ("sarif", "sanitizer", "strict", "sizes")}
-    given["tolerance"] = arguments.tolerance
-    wrong = next((name for name, value in given.items() if value is not None), None)
+    options = {name: getattr(arguments, name) or None for name in ("sarif", "sanitizer", "strict", "sizes")}
+    options["tolerance"] = arguments.tolerance
+    wrong = next((name for name, value in options.items() if value is not None), None)
     if wrong is not None:
         raise InputError(f"{target} is a model: it takes no --{wrong}")
 
@@ -105,7 +105,7 @@ def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
 def _check_op(arguments: argparse.Namespace) -> int:
     """Every kernel of an op, or of each op of a file, against its reference."""
     from noyau.jobs.report.text import print_lines, write_json
-    from noyau.verify.findings import LIMITS, sarif, together
+    from noyau.verify.findings import LIMITS, report_json, sarif
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
@@ -114,16 +114,16 @@ def _check_op(arguments: argparse.Namespace) -> int:
         if place is not None:
             require_place(place, path)
     with _interpreting(path) if arguments.map is not None else nullcontext():
-        found = _checked(arguments)
+        checks = _checked(arguments)
         maps = _maps(arguments)
     if arguments.json is not None:
-        write_json(together(found), arguments.json)
+        write_json(report_json(checks), arguments.json)
     if arguments.sarif is not None:
-        write_json(sarif([finding for each in found for finding in each.findings]), arguments.sarif)
-    told = "\n".join([*map(str, found), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
-    print_lines(told)
-    is_warned = arguments.strict and any(check.findings for check in found)
-    status = 0 if all(check.ok for check in found) and not is_warned else 1
+        write_json(sarif([finding for each in checks for finding in each.findings]), arguments.sarif)
+    text = "\n".join([*map(str, checks), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
+    print_lines(text)
+    is_warned = arguments.strict and any(check.findings for check in checks)
+    status = 0 if all(check.ok for check in checks) and not is_warned else 1
     draw(maps, drawing_of(arguments.map), path, status)
     return status
 
@@ -147,8 +147,8 @@ def _interpreting(path: Path) -> Iterator[None]:
             os.environ[_INTERPRET] = before
 
 
-def _maps(arguments: argparse.Namespace) -> list[Map]:
-    """Who writes which cell, of each kernel that is written by hand."""
+def _maps(arguments: argparse.Namespace) -> list[AccessMap]:
+    """Maps of the writers of cells, of each kernel that is written by hand."""
     if arguments.map is None:
         return []
     from noyau.jobs.check.sanitized_runs import maps_of
@@ -157,51 +157,52 @@ def _maps(arguments: argparse.Namespace) -> list[Map]:
     return [each for op in load_ops(arguments.target) if op.signature for each in maps_of(op)]
 
 
-def _checked(arguments: argparse.Namespace) -> list[Checked]:
+def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
-    from noyau.jobs.check.attempts import sizes_named
+    from noyau.jobs.check.attempts import size_names
     from noyau.jobs.check.forked_copy import is_of_use
     from noyau.jobs.check.gpu_sanitizer import second_opinion
     from noyau.jobs.check.isolated_kernels import young
-    from noyau.jobs.check.run import Wishes, check_together, parts_of
+    from noyau.jobs.check.run import CheckOptions, check_together, parts_of
     from noyau.ops.op_files import load_ops
-    from noyau.verify.findings import Checked
+    from noyau.verify.findings import OpCheck
 
     sizes = {name: values[0] for name, values in sizes_of(arguments.dim).items()}
     with progress() as say:
         say(f"loading {arguments.target}")
         ops = load_ops(arguments.target)
-        _require_sizes(sizes, {name for op in ops for name in sizes_named(op)}, arguments.target)
+        _require_sizes(sizes, {name for op in ops for name in size_names(op)}, arguments.target)
         declared = {name: values[0] for name, values in sizes_of(arguments.sizes, "--sizes").items()}
         signed = {name for op in ops if op.signature for name in op.signature.sizes}
         _require_sizes(declared, signed, arguments.target, "--sizes")
         budget_s = (2 if is_of_use() else 1) * FILE_S / max(1, sum(parts_of(op) for op in ops))
-        asked: dict[int, tuple[Op[..., Any], Wishes]] = {}
+        requests: dict[int, tuple[Op[..., Any], CheckOptions]] = {}
         for number, op in enumerate(ops):
             if op.forms == (op,) and op.signature is None and len(ops) > 1:
                 continue
-            own = {name: size for name, size in sizes.items() if name in sizes_named(op)}
+            own = {name: size for name, size in sizes.items() if name in size_names(op)}
             signed = set(op.signature.sizes) if op.signature else set()
-            meant = {name: size for name, size in declared.items() if name in signed}
+            sizes_of_op = {name: size for name, size in declared.items() if name in signed}
             gradient = True if arguments.gradient else None
-            asked[number] = op, Wishes(own, meant, arguments.tolerance, budget_s=budget_s, gradient=gradient)
+            options = CheckOptions(own, sizes_of_op, arguments.tolerance, budget_s=budget_s, gradient=gradient)
+            requests[number] = op, options
         with young():
-            found = dict(zip(asked, check_together(list(asked.values()), say, share=True), strict=True))
+            checks = dict(zip(requests, check_together(list(requests.values()), say, share=True), strict=True))
     note = "it has no signature, so it cannot be checked; give it one"
-    told = [
-        found[number] if number in found else Checked(op.name, op.description.place, (), note=note)
+    each_op = [
+        checks[number] if number in checks else OpCheck(op.name, op.description.place, (), note=note)
         for number, op in enumerate(ops)
     ]
     if not arguments.sanitizer:
-        return told
-    return [second_opinion(op, each, arguments.target) for op, each in zip(ops, told, strict=True)]
+        return each_op
+    return [second_opinion(op, each, arguments.target) for op, each in zip(ops, each_op, strict=True)]
 
 
-def _require_sizes(sizes: Mapping[str, int], known: Collection[str], target: str, option: str = "--dim") -> None:
-    unknown = next((name for name in sizes if name not in known), None)
+def _require_sizes(sizes: Mapping[str, int], names: Collection[str], target: str, option: str = "--dim") -> None:
+    unknown = next((name for name in sizes if name not in names), None)
     if unknown is not None:
-        told = ", ".join(sorted(known)) or "none"
-        raise InputError(f"{option} {unknown}: no op of {target} has such a size; there are: {told}")
+        choices = ", ".join(sorted(names)) or "none"
+        raise InputError(f"{option} {unknown}: no op of {target} has such a size; there are: {choices}")
 
 
 COMMAND = Command("what is wrong with a model, an op's kernels, a script or program", _declare, _run)

@@ -1,4 +1,4 @@
-"""What a failure shows of a kernel: its kind, and what all that fails has in common.
+"""The diagnosis of a failure: its kind, and what all that fails has in common.
 
 The smallest sizes at which a kernel is wrong, and what all wrong sizes have in common.
 """
@@ -33,22 +33,22 @@ class Smallest:
     sizes: Sizes
 
 
-def shrunk(first: Smallest, failure_at: FailureAt, seconds: float = SHRINK_S) -> Smallest:
+def shrink(first: Smallest, failure_at: FailureAt, seconds: float = SHRINK_S) -> Smallest:
     """The failure at the smallest sizes that were found to show one of its kind, each size made smaller in turn."""
-    found, end_s, trials = first, time.monotonic() + seconds, 0
+    smallest, end_s, trials = first, time.monotonic() + seconds, 0
     kind = _kind(first.failure)
     for name in list(first.sizes) * 2:
-        low, high = -1, found.sizes[name]  # it is right at `low`, and wrong at `high`
+        low, high = -1, smallest.sizes[name]  # it is right at `low`, and wrong at `high`
         while high - low > 1 and trials < SHRINK_TRIALS and time.monotonic() < end_s:
             size = next((small for small in _SMALL if low < small < high), (low + high) // 2)
-            tried = {**found.sizes, name: size}
-            failure = failure_at(tried)
+            sizes = {**smallest.sizes, name: size}
+            failure = failure_at(sizes)
             trials += 1
             if failure is None or _kind(failure) != kind:
                 low = size
             else:
-                high, found = size, Smallest(failure, tried)
-    return found
+                high, smallest = size, Smallest(failure, sizes)
+    return smallest
 
 
 def _kind(failure: Failure) -> FindingKind | None:
@@ -64,11 +64,11 @@ def tail_of(smallest: Smallest, failure_at: FailureAt) -> str:
             if not size % block or size > 2 * block:
                 continue
             plan = ((2, 0, False), (2, 1, True), (3, 0, False), (3, (block + 1) // 2, True))
-            tried = (
+            as_planned = (
                 (failure_at({**smallest.sizes, name: times * block + rest}) is not None) is wrong
                 for times, rest, wrong in plan
             )
-            if all(time.monotonic() < end_s and each for each in tried):
+            if all(time.monotonic() < end_s and each for each in as_planned):
                 return f"only where {name} is no multiple of {block}"
     return ""
 
@@ -87,14 +87,14 @@ class Diagnosis:
         return "; ".join([str(failure), *self.told])
 
 
-def diagnosed(
+def diagnose(
     smallest: Smallest,
     instance: Instance,
     layout: str,
     unlike: Unlike | None,
     failure_at: Callable[[Sizes], Failure | None],
 ) -> Diagnosis:
-    """What the smallest failure shows. `unlike`: how two runs on its inputs differ; `failure_at`: at other sizes."""
+    """Diagnose the smallest failure. `unlike`: how two runs on its inputs differ; `failure_at`: at other sizes."""
     failure, kind = smallest.failure, smallest.failure.kind
     if unlike is not None and unlike.kind is FindingKind.ORDER_DEPENDENT and kind is not FindingKind.PRECISION:
         return Diagnosis(FindingKind.RACE, (str(unlike),))
@@ -106,11 +106,11 @@ def diagnosed(
     if kind is FindingKind.PRECISION:
         return Diagnosis(kind, (*_growth(smallest, failure_at), *_saturated(failure, instance)))
     tail = tail_of(smallest, failure_at)
-    told = (f"wrong tail: {tail}",) if tail else ()
+    notes = (f"wrong tail: {tail}",) if tail else ()
     if unlike is not None and unlike.kind is not FindingKind.ORDER_DEPENDENT:
-        return Diagnosis(unlike.kind, (str(unlike), *told))
+        return Diagnosis(unlike.kind, (str(unlike), *notes))
     stuck = _saturated(failure, instance)
-    return Diagnosis(FindingKind.PRECISION, stuck) if stuck else Diagnosis(kind, told)
+    return Diagnosis(FindingKind.PRECISION, stuck) if stuck else Diagnosis(kind, notes)
 
 
 def is_slight(failure: Failure, instance: Instance) -> bool:

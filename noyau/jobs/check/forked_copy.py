@@ -55,7 +55,7 @@ _THREADED = ("tensorflow", "jax", "cupy")
 _ENDS_S = 2.0  # for a copy to end the processes that it has started
 
 
-def shared(count: int, runner: Runner[R], name: str, patience_s: float, stay: Collection[int] = ()) -> list[R]:
+def share_work(count: int, runner: Runner[R], name: str, patience_s: float, stay: Collection[int] = ()) -> list[R]:
     """The results of `runner(range(count))`. Where there is another core, a copy of this process takes parts from the
     end, but those that `stay`, while this one takes parts from the front, until none is left; each runs `runner` once.
 
@@ -66,12 +66,12 @@ def shared(count: int, runner: Runner[R], name: str, patience_s: float, stay: Co
     work = Shared(count, runner, stay)
     with ForkedWorker(name, patience_s, state=work, grace_s=_ENDS_S) as copy:
         copy.begin(Request(run_share, scope=StateUse.USES))
-        found = work.run(range(count))
+        results = work.run(range(count))
         with contextlib.suppress(NoyauError):
-            found |= copy.reply()
-    left = [number for number in range(count) if number not in found]
-    found |= zip(left, runner(left), strict=True)
-    return [found[number] for number in range(count)]
+            results |= copy.reply()
+    left = [number for number in range(count) if number not in results]
+    results |= zip(left, runner(left), strict=True)
+    return [results[number] for number in range(count)]
 
 
 def is_of_use() -> bool:

@@ -30,7 +30,7 @@ from noyau.kernels.programs.generate import (
 )
 from noyau.kernels.programs.run import BuiltProgram, build
 from noyau.ops.op import Op
-from noyau.sanitizer.records import Watched
+from noyau.sanitizer.records import WatchedRun
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Order
@@ -72,36 +72,38 @@ class FromReference:
         """Whether it takes an instance shows with the sizes."""
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
-        found = self.made(self.bound(arrays), runs=runs)
-        self.reason = found if isinstance(found, str) else self.reason
-        return isinstance(found, BuiltProgram)
+        program = self.made(self.bound(arrays), runs=runs)
+        self.reason = program if isinstance(program, str) else self.reason
+        return isinstance(program, BuiltProgram)
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
         bound = self.bound(arrays)
         inputs = [End(v.name, v.dtype, a.shape) for v, a in zip(instance.inputs, bound.arrays, strict=True)]
         outputs = [End(v.name, v.dtype, s) for v, s in zip(instance.outputs, bound.shapes, strict=True)]
 
-        def call(given: Sequence[Array], made: Sequence[Array]) -> Sequence[Array]:
-            return self.called_on(given, made, how)
+        def call(arguments: Sequence[Array], results: Sequence[Array]) -> Sequence[Array]:
+            return self.called_on(arguments, results, how)
 
         return Guards(call, self.called, tuple(inputs), tuple(outputs)).run(bound.arrays, how)
 
-    def called_on(self, given: Sequence[Array], made: Sequence[Array], how: How) -> Sequence[Array]:
-        """The results, written to `made`: for arrays as they lie, or packed, where no kernel reads them so."""
-        bound = self.bound(given)
-        found = self.made(bound)
-        if isinstance(found, str):
-            bound = self.bound([np.require(array, requirements=["C", "A"]) for array in given])
-            found = self.made(bound)
-        if isinstance(found, str):
-            raise UnsupportedError(found)
-        arrays = fit_layouts(bound.arrays, found.generated.wanted.layouts)
+    def called_on(self, inputs: Sequence[Array], outputs: Sequence[Array], how: How) -> Sequence[Array]:
+        """The results, written to `outputs`: for arrays as they lie, or packed, where no kernel reads them so."""
+        bound = self.bound(inputs)
+        program = self.made(bound)
+        if isinstance(program, str):
+            bound = self.bound([np.require(array, requirements=["C", "A"]) for array in inputs])
+            program = self.made(bound)
+        if isinstance(program, str):
+            raise UnsupportedError(program)
+        arrays = fit_layouts(bound.arrays, program.generated.wanted.layouts)
         if how.pieces > 1 or LANGUAGES[self.language].on_gpu:
             order: Order = last_first
-            for target, result in zip(made, found.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True):
+            for target, result in zip(
+                outputs, program.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True
+            ):
                 target[...] = result
-            return made
-        return found(*arrays, out=made, threads=max(how.threads, 1))
+            return outputs
+        return program(*arrays, out=outputs, threads=max(how.threads, 1))
 
     def bound(self, arrays: Sequence[Array]) -> Bound:
         assert self.op.signature is not None
@@ -110,43 +112,43 @@ class FromReference:
     def made(self, bound: Bound, *, runs: bool = True) -> BuiltProgram | str:
         """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
         assert self.op.signature is not None
-        wanted = specialization_of(self.op.signature, bound, self.constants)
-        key = key_of(wanted)
+        request = specialization_of(self.op.signature, bound, self.constants)
+        key = key_of(request)
         for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
             if isinstance(each, str) or each.generated.holds(bound.sizes):
                 return each
-        found = self.tried(wanted, runs)
-        self.built.setdefault((key, runs), []).append(found)
-        return found
+        program = self.tried(request, runs)
+        self.built.setdefault((key, runs), []).append(program)
+        return program
 
-    def tried(self, wanted: Specialization, runs: bool) -> BuiltProgram | str:
+    def tried(self, request: Specialization, runs: bool) -> BuiltProgram | str:
         try:
-            return build(self.generated(wanted), runs=runs)
+            return build(self.generated(request), runs=runs)
         except UnsupportedError as error:
             return str(error)
 
-    def generated(self, wanted: Specialization) -> GeneratedProgram:
+    def generated(self, request: Specialization) -> GeneratedProgram:
         """The text for arrays like these: what was watched is what runs."""
-        known = self.texts.setdefault(key_of(wanted), [])
-        found = next((each for each in known if each.holds(wanted.sizes)), None)
-        if found is None:
-            found = generate(self.op.description, wanted, self.language)
-            known.append(found)
-        return found
+        texts = self.texts.setdefault(key_of(request), [])
+        text = next((each for each in texts if each.holds(request.sizes)), None)
+        if text is None:
+            text = generate(self.op.description, request, self.language)
+            texts.append(text)
+        return text
 
     def watched(self) -> Watch | str | None:
         """Those that are compiled as a user's are, and have an interpreter of their own."""
         return self.watch if LANGUAGES[self.language].thread_pool else None
 
-    def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> Watched:
+    def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> WatchedRun:
         from noyau.sanitizer.numba.generated import watch_generated
 
         bound = self.bound(arrays)
-        found = self.made(bound, runs=False)
-        if isinstance(found, str):
-            raise UnsupportedError(found)
-        given = fit_layouts(bound.arrays, found.generated.wanted.layouts)
-        return watch_generated(found, given, self.op.name, self.name, size)
+        program = self.made(bound, runs=False)
+        if isinstance(program, str):
+            raise UnsupportedError(program)
+        inputs = fit_layouts(bound.arrays, program.generated.wanted.layouts)
+        return watch_generated(program, inputs, self.op.name, self.name, size)
 
     def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
         """Nothing: what is generated has a certificate of its own where it is called."""
@@ -165,13 +167,13 @@ def from_reference(op: Op[..., Any]) -> list[FromReference]:
     """The generated kernels of an op, one for each language there is; none without a signature. In Triton where there
     is a GPU, or where it interprets."""
     languages = (*generated_on(gpu=False), *(generated_on(gpu=True) if has_gpu() else ()))
-    found = [FromReference(op, language) for language in languages] if op.signature is not None else []
-    return [each for each in found if each.name not in op.kernels]
+    kernels = [FromReference(op, language) for language in languages] if op.signature is not None else []
+    return [each for each in kernels if each.name not in op.kernels]
 
 
 @cache
 def begin() -> None:
-    """What a copy of this process should not have to do again: load Numba, and compile with it for the first time."""
+    """Load Numba and compile with it once, so that copies of this process need not."""
     if _is_there("numba"):
         import_module("noyau.sanitizer.numba.generated")
         import_module("noyau.toolchain.numba.kernel").begin()

@@ -19,14 +19,14 @@ from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.programs import compiled, written
-from noyau.sanitizer.compute_sanitizer.report_reader import Reported, merged
-from noyau.sanitizer.compute_sanitizer.tool import TOOLS, missing, sanitized
+from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, merge_witnesses
+from noyau.sanitizer.compute_sanitizer.tool import TOOLS, missing, run_tools
 from noyau.sanitizer.records import Site
-from noyau.verify.findings import Checked, Finding, KernelCheck
+from noyau.verify.findings import Finding, KernelCheck, OpCheck
 from noyau.workers.array_files import write_arrays
 
 
-def second_opinion(op: Op[..., Any], checked: Checked, target: str, tools: Sequence[str] = TOOLS) -> Checked:
+def second_opinion(op: Op[..., Any], checked: OpCheck, target: str, tools: Sequence[str] = TOOLS) -> OpCheck:
     """A check with what compute-sanitizer reports of the same kernels beside what noyau has seen; why it was not asked
     stands in the note."""
     if not any(LANGUAGES[each.language].on_gpu for each in checked.kernels):
@@ -38,16 +38,16 @@ def second_opinion(op: Op[..., Any], checked: Checked, target: str, tools: Seque
     return replace(checked, kernels=kernels)
 
 
-def _looked_at(op: Op[..., Any], known: KernelCheck, target: str, tools: Sequence[str]) -> KernelCheck:
-    kernel = op.kernels.get(known.name)
+def _looked_at(op: Op[..., Any], check: KernelCheck, target: str, tools: Sequence[str]) -> KernelCheck:
+    kernel = op.kernels.get(check.name)
     if kernel is None or not LANGUAGES[kernel.language].on_gpu:
-        return known
+        return check
     try:
-        found, size = _findings(op, kernel, target, tools)
+        findings, size = _findings(op, kernel, target, tools)
     except NoyauError as error:
-        return replace(known, notes=(*known.notes, f"compute-sanitizer: {error}"))
-    seen = f"compute-sanitizer: {', '.join(tools)} on {size}"
-    return replace(known, findings=merged(known.findings, found), seen=(*known.seen, seen))
+        return replace(check, notes=(*check.notes, f"compute-sanitizer: {error}"))
+    note = f"compute-sanitizer: {', '.join(tools)} on {size}"
+    return replace(check, findings=merge_witnesses(check.findings, findings), seen=(*check.seen, note))
 
 
 def _findings(op: Op[..., Any], kernel: UserKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
@@ -55,29 +55,29 @@ def _findings(op: Op[..., Any], kernel: UserKernel, target: str, tools: Sequence
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         if LANGUAGES[kernel.language].is_text:
-            program, held = written(kernel, instance, arrays, {}, folder)
-            told = sanitized([str(compiled(program, kernel)), str(held)], tools=tools)
+            program, array_file = written(kernel, instance, arrays, {}, folder)
+            reports = run_tools([str(compiled(program, kernel)), str(array_file)], tools=tools)
         else:
-            told = sanitized(*_process(op, kernel, arrays, target, folder), tools=tools)
-    made = [_of(each, op.name, kernel, size) for each in told]
-    return [each for each in made if each is not None], size
+            reports = run_tools(*_process(op, kernel, arrays, target, folder), tools=tools)
+    findings = [_of(each, op.name, kernel, size) for each in reports]
+    return [each for each in findings if each is not None], size
 
 
 def _process(
     op: Op[..., Any], kernel: UserKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
 ) -> tuple[list[str], dict[str, str]]:
     """The command that launches a kernel of Python, and its environment."""
-    given = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
-    wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": given}
+    array_file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
+    wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": array_file}
     return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
 
 
-def _of(told: Reported, op: str, kernel: UserKernel, size: str) -> Finding | None:
+def _of(report: ToolReport, op: str, kernel: UserKernel, size: str) -> Finding | None:
     """A report as a finding, unless a mark on its line allows it."""
-    told = replace(told, site=_in_text(told.site, kernel), other=_in_text(told.other, kernel))
-    if told.is_allowed:
+    report = replace(report, site=_in_text(report.site, kernel), other=_in_text(report.other, kernel))
+    if report.is_allowed:
         return None
-    return told.finding(op, kernel.name, kernel.language, kernel.place, size)
+    return report.finding(op, kernel.name, kernel.language, kernel.place, size)
 
 
 def _in_text(site: Site | None, kernel: UserKernel) -> Site | None:

@@ -1,4 +1,4 @@
-"""What gradients are tried on: small inputs in float64, away from kinks and upon them, and what is right there."""
+"""Cases of gradients: small inputs in float64, away from kinks and upon them, and the right gradients there."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class GradientCase:
 
 
 @dataclass(frozen=True)
-class Subject:
+class GradientSubject:
     """An op for dtypes and ranks, as a graph; `integers` and `known` are what no shape tells."""
 
     op: Op[..., Any]
@@ -72,14 +72,14 @@ class Subject:
     @cached_property
     def derived(self) -> Derived:
         """The gradient that the op has. SignatureError and UnsupportedError for one that is none."""
-        written = self.op.description.gradient
-        if written is None:
+        gradient = self.op.description.gradient
+        if gradient is None:
             return derive(self.graph, self.names)
-        return derived_by(written, self.graph, self.wanted.constants, self.wanted.sizes or None)
+        return derived_by(gradient, self.graph, self.wanted.constants, self.wanted.sizes or None)
 
     @cached_property
     def right(self) -> Derived | None:
-        """What the graph's derivative is, beside a gradient that is given; None where there is none."""
+        """The derivative of the graph, beside a gradient that is written; None where there is none."""
         try:
             return derive(self.graph, self.names) if self.op.description.gradient is not None else None
         except UnsupportedError:
@@ -95,12 +95,12 @@ class Subject:
         return float(sum(np.sum(out[name] * weights) for name, weights in above.items()))
 
     def gradients(self, derived: Derived, case: GradientCase) -> dict[str, Array]:
-        """What a derived graph gives, in float64, by the names of inputs."""
+        """Evaluate a derived graph in float64, by the names of inputs."""
         values = {**case.inputs, **{gradient_name(name): each for name, each in case.above.items()}}
-        given = {node.output: values[node.output] for node in derived.gradient.inputs}
+        inputs = {node.output: values[node.output] for node in derived.gradient.inputs}
         with np.errstate(all="ignore"):
-            found = evaluate(derived.gradient, given, wide=True)
-        return {name: found[made] for name, made in zip(derived.wanted, derived.gradient.outputs, strict=True)}
+            results = evaluate(derived.gradient, inputs, wide=True)
+        return {name: results[output] for name, output in zip(derived.wanted, derived.gradient.outputs, strict=True)}
 
     def difference(self, case: GradientCase, name: str, cell: tuple[int, ...]) -> float:
         """The derivative by one cell of an input, by central differences in float64."""
@@ -111,46 +111,49 @@ class Subject:
             ends.append(self.total({**case.inputs, name: moved}, case.above))
         return (ends[0] - ends[1]) / (2 * STEP)
 
-    def may_be(self, case: GradientCase, found: Arrays) -> bool:
+    def may_be(self, case: GradientCase, gradients: Arrays) -> bool:
         """Whether upon a kink these gradients lie between the slopes of either side, in a few directions."""
         rng, start = np.random.default_rng(0), self.total(case.inputs, case.above)
         for number in range(DIRECTIONS):
-            way = {n: np.ones_like(g) if number == 0 else rng.standard_normal(g.shape) for n, g in found.items()}
+            way = {n: np.ones_like(g) if number == 0 else rng.standard_normal(g.shape) for n, g in gradients.items()}
             slopes = []
             for step in (STEP, -STEP):
                 moved = {n: np.asarray(case.inputs[n], np.float64) + step * w for n, w in way.items()}
                 slopes.append((self.total({**case.inputs, **moved}, case.above) - start) / step)
-            told, room = sum(np.sum(found[n] * way[n]) for n in found), 1e-3 * (1 + max(map(abs, slopes)))
-            if not min(slopes) - room <= told <= max(slopes) + room:
+            slope = sum(np.sum(gradients[n] * way[n]) for n in gradients)
+            room = 1e-3 * (1 + max(map(abs, slopes)))
+            if not min(slopes) - room <= slope <= max(slopes) + room:
                 return False
         return True
 
 
-def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int) -> tuple[Subject, Arrays]:
+def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int) -> tuple[GradientSubject, Arrays]:
     """An op of floats of one dtype, where its signature leaves that open, and inputs for it."""
     assert op.signature is not None
     signature, rng = op.signature, np.random.default_rng(seed)
     constants = op.description.reference.constants
-    known = {**op.known(constants), **integers_of(signature, sizes)}
-    instance = usual_instance(signature, known, {Family.FLOAT: floats, Family.ANY: floats, **USUAL})
+    bindings = {**op.known(constants), **integers_of(signature, sizes)}
+    instance = usual_instance(signature, bindings, {Family.FLOAT: floats, Family.ANY: floats, **USUAL})
     if op.inputs is None:
         numbers = usual_sizes(instance, sizes)
-        arrays = make(instance, numbers, {**known, **numbers}, rng)
+        arrays = make(instance, numbers, {**bindings, **numbers}, rng)
     else:
         arrays = draw_inputs(op.inputs, rng, sizes, op.description.reference.parameters, op.name)
         arrays = in_dtypes(arrays, signature, [value.dtype for value in instance.inputs])
     bound = bind(signature, arrays, op.known(constants), op.name)
     integers = {
-        value.name: int(a) for value, a in zip(bound.instance.inputs, bound.arrays, strict=True) if value.name in known
+        value.name: int(a)
+        for value, a in zip(bound.instance.inputs, bound.arrays, strict=True)
+        if value.name in bindings
     }
     names = [value.name for value in bound.instance.inputs]
-    wanted = Specialization(bound.instance, constants, integers, (), bound.sizes)
-    return Subject(op, bound.instance, wanted), dict(zip(names, bound.arrays, strict=True))
+    request = Specialization(bound.instance, constants, integers, (), bound.sizes)
+    return GradientSubject(op, bound.instance, request), dict(zip(names, bound.arrays, strict=True))
 
 
 def cases_of(
     op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int
-) -> Iterator[tuple[Subject, GradientCase]]:
+) -> Iterator[tuple[GradientSubject, GradientCase]]:
     """The inputs that a gradient is tried on: normal numbers, such as are above 0, such as have ties; of several sizes
     where no maker gives them."""
     plans: list[tuple[str, Callable[[Array], Array], Mapping[str, int]]] = [("normal numbers", np.asarray, sizes)]
@@ -173,11 +176,11 @@ def cases_of(
 def usual_sizes_of(op: Op[..., Any]) -> list[str]:
     """The sizes that shapes of its inputs give."""
     assert op.signature is not None
-    known = {**op.known(op.description.reference.constants), **integers_of(op.signature, {})}
-    return list(usual_sizes(usual_instance(op.signature, known), {}))
+    bindings = {**op.known(op.description.reference.constants), **integers_of(op.signature, {})}
+    return list(usual_sizes(usual_instance(op.signature, bindings), {}))
 
 
-def case_of(subject: Subject, label: str, inputs: Arrays, seed: int) -> GradientCase | None:
+def case_of(subject: GradientSubject, label: str, inputs: Arrays, seed: int) -> GradientCase | None:
     """The case of these inputs, with gradients of its results; None where the reference does not take them."""
     try:
         out = subject.forward(inputs)
@@ -189,8 +192,8 @@ def case_of(subject: Subject, label: str, inputs: Arrays, seed: int) -> Gradient
     return GradientCase(label, inputs, above, on_kinks=label == "many equal numbers")
 
 
-def told(subject: Subject, case: GradientCase) -> str:
-    """What was given, in words."""
+def describe_case(subject: GradientSubject, case: GradientCase) -> str:
+    """Describe the inputs of a case."""
     shapes = [f"{v.name}: {v.dtype.value}{list(np.shape(case.inputs[v.name]))}" for v in subject.instance.inputs]
     return f"{', '.join(shapes)} ({case.label})"
 
@@ -213,7 +216,7 @@ class Wrong:
 
 
 def first_wrong(
-    subject: Subject, case: GradientCase, got: Arrays, want: Arrays | None, near: float = NEAR
+    subject: GradientSubject, case: GradientCase, got: Arrays, want: Arrays | None, near: float = NEAR
 ) -> Wrong | None:
     """The cell that is furthest from the derivative; without one, from central differences, which say nothing upon
     kinks. Cells of which the truth is not finite are left out."""
@@ -224,40 +227,46 @@ def first_wrong(
         at = np.unravel_index(int(np.argmax(np.abs(want[missing]))), want[missing].shape)
         cell = tuple(map(int, at))
         return Wrong(missing, cell, 0.0, float(want[missing][cell]), "it gives None")
-    for name, found in got.items():
+    for name, gradient in got.items():
         truth = _differences(subject, case, name) if want is None else np.asarray(want[name], np.float64)
         room = ROUGH * (1 + np.nanmax(np.abs(truth), initial=0)) if want is None else near * (1 + np.abs(truth))
-        if np.shape(found) != truth.shape:
+        if np.shape(gradient) != truth.shape:
             return Wrong(
-                name, (), float("nan"), float("nan"), f"its shape is {list(np.shape(found))}, not {list(truth.shape)}"
+                name,
+                (),
+                float("nan"),
+                float("nan"),
+                f"its shape is {list(np.shape(gradient))}, not {list(truth.shape)}",
             )
         with np.errstate(all="ignore"):
-            away = np.where(np.isfinite(found), np.abs(found - truth), np.inf) - room
+            away = np.where(np.isfinite(gradient), np.abs(gradient - truth), np.inf) - room
         away = np.where(np.isfinite(truth), away, -np.inf)
         if away.size and away.max() > 0:
             cell = tuple(map(int, np.unravel_index(int(np.argmax(away)), away.shape)))
             how = "by central differences" if want is None else "the derivative of the reference, in float64"
-            return Wrong(name, cell, float(np.asarray(found)[cell]), float(truth[cell]), how)
+            return Wrong(name, cell, float(np.asarray(gradient)[cell]), float(truth[cell]), how)
     return None
 
 
 def finding_of(
-    op: Op[..., Any], kernel: str, language: str, place: str, subject: Subject, case: GradientCase, wrong: Wrong
+    op: Op[..., Any], kernel: str, language: str, place: str, subject: GradientSubject, case: GradientCase, wrong: Wrong
 ) -> Finding:
-    """What is wrong with a gradient, in words: the input, the cell, what came and what is right."""
+    """Describe a wrong gradient: the input, the cell, what came and what is right."""
     where = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]"
-    message = f"wrong gradient of {wrong.name} at {where} for {told(subject, case)}: "
+    message = f"wrong gradient of {wrong.name} at {where} for {describe_case(subject, case)}: "
     if wrong.got != wrong.got and wrong.want != wrong.want:
         message += wrong.how
     else:
         message += f"got {wrong.got:.9g}, want {wrong.want:.9g} ({wrong.how})"
         if "differences" not in wrong.how:
             message += f"; {subject.difference(case, wrong.name, wrong.cell):.9g} by central differences"
-    return Finding(op.name, kernel, language, FindingKind.GRADIENT, place, told(subject, case), message, wrong.cell)
+    return Finding(
+        op.name, kernel, language, FindingKind.GRADIENT, place, describe_case(subject, case), message, wrong.cell
+    )
 
 
-def _differences(subject: Subject, case: GradientCase, name: str) -> np.ndarray:
-    made = np.zeros(np.shape(case.inputs[name]))
-    for cell in np.ndindex(made.shape):
-        made[cell] = subject.difference(case, name, cell)
-    return made
+def _differences(subject: GradientSubject, case: GradientCase, name: str) -> np.ndarray:
+    slopes = np.zeros(np.shape(case.inputs[name]))
+    for cell in np.ndindex(slopes.shape):
+        slopes[cell] = subject.difference(case, name, cell)
+    return slopes

@@ -21,7 +21,14 @@ from noyau.dtypes import DType
 from noyau.errors import BuildError, FindingKind, InputError, SignatureError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.check.gradient_cases import GradientCase, Subject, cases_of, finding_of, first_wrong, told
+from noyau.jobs.check.gradient_cases import (
+    GradientCase,
+    GradientSubject,
+    cases_of,
+    describe_case,
+    finding_of,
+    first_wrong,
+)
 from noyau.kernels.programs.generate import GeneratedProgram, Specialization, print_program
 from noyau.kernels.programs.program import program
 from noyau.kernels.programs.run import BuiltProgram, build
@@ -40,18 +47,20 @@ LAYOUTS = (Order.PACKED, Order.STRIDED)
 
 
 @dataclass(frozen=True, slots=True)
-class Laid:
+class LayoutProgram:
     """A built program on arrays that lie as its layouts say."""
 
     built: BuiltProgram
     layouts: tuple[Layout, ...]
 
     def call_guarded(self, *arrays: Array, pieces: int = 1, order: Turns = range) -> list[Array]:
-        placed = [lie(array, layout) for array, layout in zip(arrays, self.layouts, strict=True)]
-        return self.built.call_guarded(*placed, pieces=pieces, order=order)
+        arrays_in_layout = [lie(array, layout) for array, layout in zip(arrays, self.layouts, strict=True)]
+        return self.built.call_guarded(*arrays_in_layout, pieces=pieces, order=order)
 
 
-def kernels_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s: float, place: str) -> KernelCheck:
+def check_gradient_kernels(
+    op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s: float, place: str
+) -> KernelCheck:
     """The kernels that calculate an op's gradient, in float32 and float64, as far as its signature leaves that open."""
     outcomes: list[Outcome] = []
     shapes: dict[str, None] = {}
@@ -68,8 +77,8 @@ def kernels_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s
     except BuildError as error:
         finding = Finding(op.name, NAME, LANGUAGE, FindingKind.LAUNCH, place, "", str(error))
         return KernelCheck(NAME, LANGUAGE, None, (finding,))
-    made = Certificate(f"gradient of {op.name}[{LANGUAGE}]", tuple(outcomes), order_independent=True)
-    return KernelCheck(NAME, LANGUAGE, made, (), tuple(shapes), ("on packed and strided arrays",))
+    certificate_of_all = Certificate(f"gradient of {op.name}[{LANGUAGE}]", tuple(outcomes), order_independent=True)
+    return KernelCheck(NAME, LANGUAGE, certificate_of_all, (), tuple(shapes), ("on packed and strided arrays",))
 
 
 def _wrong(op: Op[..., Any], certificate: Certificate, place: str) -> KernelCheck:
@@ -86,27 +95,29 @@ def _certificates(
     op: Op[..., Any], sizes: Mapping[str, int], seed: int, end_s: float, shapes: dict[str, None]
 ) -> Iterator[Certificate]:
     """A certificate for each dtype and layout."""
-    seen: set[Instance] = set()
+    instances: set[Instance] = set()
     for floats in (DType.F32, DType.F64):
-        tried = list(cases_of(op, sizes, floats, seed))
-        if not tried or tried[0][0].instance in seen:
+        subjects = list(cases_of(op, sizes, floats, seed))
+        if not subjects or subjects[0][0].instance in instances:
             continue
-        subject = tried[0][0]
-        seen.add(subject.instance)
-        derived = derived_of(subject)
-        alike = [case for each, case in tried if each.instance == subject.instance]
+        subject = subjects[0][0]
+        instances.add(subject.instance)
+        derived = derivative_of(subject)
+        alike = [case for each, case in subjects if each.instance == subject.instance]
         cases = [(case.label, values_of(subject, derived, case.inputs, case.above)) for case in alike]
         for order in LAYOUTS:
-            if seen and time.monotonic() > end_s and shapes:
+            if instances and time.monotonic() > end_s and shapes:
                 return
             layouts = tuple(Layout(order) if node.shape else Layout() for node in derived.backward.inputs)
-            laid = Laid(build(generated_of(derived.backward, f"{op.name}_backward", layouts)), layouts)
-            given = [Case(f"{label}, {order.value}", _in_order(derived.backward, values)) for label, values in cases]
-            shapes[_told(derived.backward, given[0].inputs)] = None
-            yield certify_native(derived.backward, laid, given, name=f"gradient of {op.name}[{LANGUAGE}]")
+            laid = LayoutProgram(build(generate_kernels(derived.backward, f"{op.name}_backward", layouts)), layouts)
+            layout_cases = [
+                Case(f"{label}, {order.value}", _in_order(derived.backward, values)) for label, values in cases
+            ]
+            shapes[_told(derived.backward, layout_cases[0].inputs)] = None
+            yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
 
 
-def derived_of(subject: Subject) -> Derived:
+def derivative_of(subject: GradientSubject) -> Derived:
     """The gradient for these dtypes. SignatureError for one that is written and does not take them."""
     try:
         return subject.derived
@@ -122,7 +133,7 @@ def _told(graph: Graph, arrays: Sequence[Array]) -> str:
 
 
 def values_of(
-    subject: Subject, derived: Derived, inputs: Mapping[str, Array], above: Mapping[str, Array]
+    subject: GradientSubject, derived: Derived, inputs: Mapping[str, Array], above: Mapping[str, Array]
 ) -> dict[str, Array]:
     """Everything that a backward graph may read, in the dtypes of the graph. InputError where a value is refused."""
     with np.errstate(all="ignore"):
@@ -139,15 +150,21 @@ def _in_order(graph: Graph, values: Mapping[str, Array]) -> tuple[Array, ...]:
     return tuple(np.asarray(values[node.output]) for node in graph.inputs)
 
 
-def generated_of(graph: Graph, called: str, layouts: Sequence[Layout]) -> GeneratedProgram:
+def generate_kernels(graph: Graph, program_name: str, layouts: Sequence[Layout]) -> GeneratedProgram:
     """The kernels of a graph for inputs that lie so. UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    wanted = Specialization(Instance(values, results, ()), layouts=tuple(layouts))
+    request = Specialization(Instance(values, results, ()), layouts=tuple(layouts))
     memory = laid_out(graph, layouts)
-    made = program(memory, identifier(called), strided_names(memory, layouts), GENERATIONS[LANGUAGE].schedule)
+    kernels = program(memory, identifier(program_name), strided_names(memory, layouts), GENERATIONS[LANGUAGE].schedule)
     return GeneratedProgram(
-        called, LANGUAGE, wanted, graph, {}, made, print_program(made, LANGUAGE, f"{called}: {wanted.instance}")
+        program_name,
+        LANGUAGE,
+        request,
+        graph,
+        {},
+        kernels,
+        print_program(kernels, LANGUAGE, f"{program_name}: {request.instance}"),
     )
 
 
@@ -159,48 +176,48 @@ def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budge
     imported, what autograd gives. SignatureError without a signature, InputError where no inputs can be made up."""
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature, so its gradient cannot be checked; give it one")
-    found, end_s = [_formula(op, sizes, seed)], time.monotonic() + budget_s
-    if found[0].skipped or not found[0].ok:
-        return found
-    found.append(kernels_checked(op, sizes, seed, end_s, _place(op)))
+    checks, end_s = [_formula(op, sizes, seed)], time.monotonic() + budget_s
+    if checks[0].skipped or not checks[0].ok:
+        return checks
+    checks.append(check_gradient_kernels(op, sizes, seed, end_s, _place(op)))
     if importlib.util.find_spec("torch") is not None:
-        from noyau.jobs.check.torch_functions import tensors_checked
+        from noyau.jobs.check.torch_functions import check_tensors
 
-        found.append(tensors_checked(op, sizes, seed, _place(op)))
-    return found
+        checks.append(check_tensors(op, sizes, seed, _place(op)))
+    return checks
 
 
 def _place(op: Op[..., Any]) -> str:
-    """Where the gradient stands: where it was written, else where the op is."""
+    """The place of the gradient: where it was written, else where the op is."""
     code = getattr(op.description.gradient, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else op.description.place
 
 
 def _formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> KernelCheck:
     """The gradient as a formula."""
-    written = op.description.gradient
-    language = "numpy" if written is not None else "derived"
+    gradient = op.description.gradient
+    language = "numpy" if gradient is not None else "derived"
     findings: dict[str, Finding] = {}
     shapes: dict[str, None] = {}
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
-            shapes[told(subject, case)] = None
+            shapes[describe_case(subject, case)] = None
             for finding in _of_case(subject, case, op, language):
                 findings.setdefault(finding.severity, finding)
     except (SignatureError, UnsupportedError) as error:
-        if written is None:
+        if gradient is None:
             return KernelCheck("gradient", language, None, (), skipped=f"it has none: {error}")
         finding = Finding(op.name, "gradient", language, FindingKind.GRADIENT, _place(op), "", str(error))
         return KernelCheck("gradient", language, None, (finding,))
     if not shapes:
         raise InputError(f"{op.name}: no inputs could be made up for its gradient; give inputs=")
-    beside = "the derivative of the reference and central differences" if written else "central differences"
+    beside = "the derivative of the reference and central differences" if gradient else "central differences"
     notes = (f"its formula is right on {several(len(shapes), 'case')}, beside {beside}",)
     return KernelCheck("gradient", language, None, tuple(findings.values()), tuple(shapes), notes)
 
 
-def _of_case(subject: Subject, case: GradientCase, op: Op[..., Any], language: str) -> Iterator[Finding]:
-    """What is wrong with the formula on one case."""
+def _of_case(subject: GradientSubject, case: GradientCase, op: Op[..., Any], language: str) -> Iterator[Finding]:
+    """Findings on the formula in one case."""
     got = subject.gradients(subject.derived, case)
     want = None if subject.right is None else subject.gradients(subject.right, case)
     wrong = first_wrong(subject, case, got, want)

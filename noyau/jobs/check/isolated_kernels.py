@@ -56,7 +56,7 @@ def young() -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class ProcessChoice:
     """A way to run what Python calls. `home`: where the worker loads the op from, None where it is there already;
     `note`: what a report says."""
 
@@ -65,18 +65,18 @@ class Way:
     note: str
 
 
-class Apart:
+class KernelProcesses:
     """Runs kernels of an op; use it in a `with`. `patience_s`: how long one run may take. After a crash, or a run that
     was ended, a new process begins with the next one."""
 
     def __init__(self, op: Op[..., Any], patience_s: float) -> None:
         self.op, self.patience_s = op, patience_s
         self.native = self.copy(patience_s) if _IS_YOUNG[0] and not _no_copy(op) else Worker(op.name, patience_s)
-        self.way: Way | None = None
-        self.triton: Way | None = None
+        self.way: ProcessChoice | None = None
+        self.triton: ProcessChoice | None = None
         self.seen: set[tuple[str, Instance, str]] = set()  # what numba has compiled by now
 
-    def __enter__(self) -> Apart:
+    def __enter__(self) -> KernelProcesses:
         return self
 
     def __exit__(
@@ -119,8 +119,8 @@ class Apart:
         self.seen.add(new)
         return results
 
-    def chosen(self) -> Way:
-        """How what Python calls is run, found when it is first asked."""
+    def chosen(self) -> ProcessChoice:
+        """The way to run what Python calls, chosen with the first run."""
         if self.way is None:
             self.way = next(way for way in self.ways() if way.worker is None or opens(way.worker, way.home))
         return self.way
@@ -131,8 +131,8 @@ class Apart:
             with suppress(NoyauError):  # why it cannot be is told of each kernel
                 self.chosen_for_triton()
 
-    def chosen_for_triton(self) -> Way:
-        """How a kernel in Triton is run: where there is no GPU, in Triton's interpreter, which has to be asked for
+    def chosen_for_triton(self) -> ProcessChoice:
+        """The way to run a kernel in Triton: where there is no GPU, in Triton's interpreter, which has to be asked for
         before triton is imported; else on the GPU, of which a kernel that traps takes the process with it.
 
         UnsupportedError where another process cannot find the op, and this one does not interpret."""
@@ -142,20 +142,22 @@ class Apart:
             home = home_of(self.op)
             if home is not None:
                 worker = Worker(self.op.name, environment=variables())
-                self.triton = Way(worker, home, note()) if opens(worker, home) else None
+                self.triton = ProcessChoice(worker, home, note()) if opens(worker, home) else None
             if self.triton is None and not interprets_here():
-                told = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
-                raise UnsupportedError(told)
-            self.triton = self.triton or Way(None, None, f"{note()}, in this process, which it could have ended")
+                reason = "it runs in a process of its own, which finds its op as a global of a file; put it into one"
+                raise UnsupportedError(reason)
+            self.triton = self.triton or ProcessChoice(
+                None, None, f"{note()}, in this process, which it could have ended"
+            )
         return self.triton
 
-    def ways(self) -> Iterator[Way]:
+    def ways(self) -> Iterator[ProcessChoice]:
         """The ways there are, the best first: a script is not run again if that can be avoided."""
         home = home_of(self.op)
         again = [self.again(home)] if home else []
-        copied = [] if _no_copy(self.op) else [Way(self.copy(), None, "")]
+        copied = [] if _no_copy(self.op) else [ProcessChoice(self.copy(), None, "")]
         yield from (*copied, *again) if _IS_YOUNG[0] or runs_as_script(self.op) else (*again, *copied)
-        yield Way(None, None, "it ran in this process, which it could have ended")
+        yield ProcessChoice(None, None, "it ran in this process, which it could have ended")
 
     def copy(self, patience_s: float = _LOADING_S) -> Worker:
         """A process that begins as a copy of this one."""
@@ -163,8 +165,8 @@ class Apart:
             import_module(f"noyau.toolchain.{pool}.kernel").begin()
         return ForkedWorker(self.op.name, patience_s, state=self.op)
 
-    def again(self, home: Home) -> Way:
-        return Way(Worker(self.op.name), home, "")
+    def again(self, home: Home) -> ProcessChoice:
+        return ProcessChoice(Worker(self.op.name), home, "")
 
 
 def opens(worker: Worker, home: Home | None) -> bool:
@@ -252,7 +254,7 @@ def _native(library: Path, symbol: str) -> Native:
 
 def _native_call(native: Native, threads: int) -> Call:
     """A kernel in C, on so many threads where it is called for pieces."""
-    return lambda given, made: native(*given, out=made, pieces=2 * max(threads, 1), threads=max(threads, 1))
+    return lambda inputs, outputs: native(*inputs, out=outputs, pieces=2 * max(threads, 1), threads=max(threads, 1))
 
 
 def _no_copy(op: Op[..., Any]) -> bool:
@@ -275,9 +277,9 @@ def _thread_pools(op: Op[..., Any]) -> set[str]:
 def _may_call(function: Any, packages: Sequence[str]) -> bool:
     """Whether a function is of one of some packages, or sees one by name: in its module or around it."""
     plain = inspect.unwrap(getattr(function, "py_func", function))
-    held = [cell.cell_contents for cell in getattr(plain, "__closure__", None) or () if _is_filled(cell)]
-    seen = [function, plain, *getattr(plain, "__globals__", {}).values(), *held]
-    return any(_package(each) in packages for each in seen)
+    closure = [cell.cell_contents for cell in getattr(plain, "__closure__", None) or () if _is_filled(cell)]
+    values = [function, plain, *getattr(plain, "__globals__", {}).values(), *closure]
+    return any(_package(each) in packages for each in values)
 
 
 def _package(value: object) -> str:

@@ -25,11 +25,11 @@ from noyau.errors import (
 )
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
-from noyau.jobs.check.candidates import Candidate
-from noyau.jobs.check.diagnosis import Smallest, diagnosed, is_slight, shrunk
-from noyau.jobs.check.op_lint import warned
+from noyau.jobs.check.candidates import KernelCandidate
+from noyau.jobs.check.diagnosis import Smallest, diagnose, is_slight, shrink
+from noyau.jobs.check.op_lint import with_lint
 from noyau.jobs.check.runs import TwoRuns, Unlike, thorough, why_unlike
-from noyau.jobs.check.sanitized_runs import Seen, explained, watched
+from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings, watch_attempts
 from noyau.kernels.reference import as_signed, reference, without_warnings
 from noyau.ops.op import Op
 from noyau.signatures.inputs import maker_text
@@ -52,8 +52,8 @@ LOOKS = 2  # cases of which it is found out why two runs differ
 
 
 @dataclass(frozen=True, slots=True)
-class Raised:
-    """What a kernel raised: for which attempt, what number that was, how it failed, and the error in a few words."""
+class RaisedAttempt:
+    """An error that a kernel raised: the attempt, its number, the failure, and the error in a few words."""
 
     attempt: Attempt
     number: int
@@ -62,8 +62,8 @@ class Raised:
 
 
 @dataclass(slots=True)
-class Tried:
-    """What came of the attempts so far. `raised`: instances whose very first inputs the kernel raised for; as long as
+class AttemptResults:
+    """The results of the attempts so far. `raised`: instances whose very first inputs the kernel raised for; as long as
     it is right on others, it is not written for these. `right` and `wrong`: on inputs of how many axes it was so.
     `refused`: the last reason why the reference took none of the inputs."""
 
@@ -71,7 +71,7 @@ class Tried:
     findings: dict[FindingKind, Finding] = field(default_factory=dict)
     shapes: dict[str, None] = field(default_factory=dict)
     instances: dict[Instance, None] = field(default_factory=dict)
-    raised: dict[Instance, Raised] = field(default_factory=dict)
+    raised: dict[Instance, RaisedAttempt] = field(default_factory=dict)
     right: set[tuple[int, ...]] = field(default_factory=set)
     wrong: set[tuple[int, ...]] = field(default_factory=set)
     broken: int = 0
@@ -90,7 +90,7 @@ class OneKernel:
     """The check of one kernel."""
 
     def __init__(
-        self, op: Op[..., Any], candidate: Candidate, tolerance: float | None, budget_s: float, declared: Sizes
+        self, op: Op[..., Any], candidate: KernelCandidate, tolerance: float | None, budget_s: float, declared: Sizes
     ) -> None:
         self.op, self.candidate, self.tolerance, self.budget_s = op, candidate, tolerance, budget_s
         self.declared = declared
@@ -102,68 +102,70 @@ class OneKernel:
         if candidate.skipped:
             return KernelCheck(candidate.name, candidate.language, None, (), skipped=candidate.skipped)
         try:
-            tried = self.tried(sizes, seed)
+            results = self.run_attempts(sizes, seed)
         except UnsupportedError as error:
             return KernelCheck(candidate.name, candidate.language, None, (), skipped=str(error))
         except BuildError as error:
             finding = self.finding(FindingKind.LAUNCH, "", str(error))
             candidate.failed(f"{finding.kind}: {finding.message}")
             return KernelCheck(candidate.name, candidate.language, None, (finding,))
-        first = next(self.attempts(sizes, seed, tried), None)
-        found = self.judged(tried, self.watched(tried, sizes, seed))
-        return warned(found, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
+        first = next(self.attempts(sizes, seed, results), None)
+        check = self.judged(results, self.sanitize(results, sizes, seed))
+        return with_lint(check, self.op, self.candidate, first, self.declared, is_usual=bool(sizes))
 
-    def attempts(self, sizes: Sizes, seed: int, tried: Tried) -> Iterator[Attempt]:
+    def attempts(self, sizes: Sizes, seed: int, results: AttemptResults) -> Iterator[Attempt]:
         ranks_first = self.candidate.is_trusted
-        return attempts(self.op, sizes, seed, self.accepts, ranks_first=ranks_first, left_out=tried.raised)
+        return attempts(self.op, sizes, seed, self.accepts, ranks_first=ranks_first, left_out=results.raised)
 
-    def watched(self, tried: Tried, sizes: Sizes, seed: int) -> Seen:
-        """What runs with every access watched show."""
+    def sanitize(self, results: AttemptResults, sizes: Sizes, seed: int) -> SanitizedRuns:
+        """Run the kernel with every access watched."""
         run = self.candidate.watched()
-        if run is None or tried.hangs:
-            return Seen()
-        some = list(islice(self.attempts(sizes, seed, tried), WATCHED))
-        return watched(run, some, partial(self.inputs, tried=Tried(), runs=False), min(WATCHED_S, self.budget_s / 2))
+        if run is None or results.hangs:
+            return SanitizedRuns()
+        some = list(islice(self.attempts(sizes, seed, results), WATCHED))
+        return watch_attempts(
+            run, some, partial(self.inputs, results=AttemptResults(), runs=False), min(WATCHED_S, self.budget_s / 2)
+        )
 
-    def tried(self, sizes: Sizes, seed: int) -> Tried:
+    def run_attempts(self, sizes: Sizes, seed: int) -> AttemptResults:
         """Every attempt, until enough is wrong or the time is used up; then those alone that are needed."""
-        tried, end_s, first, is_late = Tried(), time.monotonic() + self.budget_s, None, False
-        for number, attempt in enumerate(self.attempts(sizes, seed, tried)):
+        results, end_s, first, is_late = AttemptResults(), time.monotonic() + self.budget_s, None, False
+        for number, attempt in enumerate(self.attempts(sizes, seed, results)):
             began_s = time.monotonic()
-            if self.is_enough(tried) or (is_late and not attempt.needed):
+            if self.is_enough(results) or (is_late and not attempt.needed):
                 break
-            arrays = self.inputs(attempt, attempt.sizes, tried)
+            arrays = self.inputs(attempt, attempt.sizes, results)
             if arrays is None:
                 continue
-            is_new = attempt.instance not in tried.instances
-            right = self.judge(attempt, "contiguous", arrays, number, tried)
+            is_new = attempt.instance not in results.instances
+            right = self.judge(attempt, "contiguous", arrays, number, results)
             first = first or (attempt if right and any(array.size for array in arrays) else None)
             if is_new and right and not is_late:
-                self.judge_layouts(attempt, arrays, number, tried, end_s)
+                self.judge_layouts(attempt, arrays, number, results, end_s)
             now_s = time.monotonic()
             is_short = number == 0 or (number < FEWEST and now_s - began_s < LONG_S * 10)
             is_late = now_s > end_s and not is_short
-        if first is not None and not self.is_enough(tried):
+        if first is not None and not self.is_enough(results):
             for larger in grown(first):
-                self.judge_large(larger, tried, end_s)
-        if first is None and tried.raised:
-            one = next(iter(tried.raised.values()))
-            tried.add(self.explained(one.attempt, "contiguous", one.number, one.failure, tried))
-        self.require_some(tried)
-        return tried
+                self.judge_large(larger, results, end_s)
+        if first is None and results.raised:
+            one = next(iter(results.raised.values()))
+            results.add(self.smallest_finding(one.attempt, "contiguous", one.number, one.failure, results))
+        self.require_some(results)
+        return results
 
-    def require_some(self, tried: Tried) -> None:
+    def require_some(self, results: AttemptResults) -> None:
         """UnsupportedError where there is no kernel for any inputs, InputError where there were none."""
-        if tried.untaken and not tried.outcomes:
+        if results.untaken and not results.outcomes:
             raise UnsupportedError(self.candidate.reason)
-        if not tried.findings and not any(outcome.cells for outcome in tried.outcomes):
-            told = f": {tried.refused}" if tried.refused else ""
-            made = f", as {maker_text(self.op.signature)} with sizes that it takes" if self.op.signature else ""
-            told = f"no inputs could be made up that its reference takes{told}; give inputs={made}"
-            raise InputError(f"{self.op.name}: {told}")
+        if not results.findings and not any(outcome.cells for outcome in results.outcomes):
+            reason = f": {results.refused}" if results.refused else ""
+            signature = f", as {maker_text(self.op.signature)} with sizes that it takes" if self.op.signature else ""
+            reason = f"no inputs could be made up that its reference takes{reason}; give inputs={signature}"
+            raise InputError(f"{self.op.name}: {reason}")
 
-    def is_enough(self, tried: Tried) -> bool:
-        return tried.hangs or tried.broken >= ENOUGH
+    def is_enough(self, results: AttemptResults) -> bool:
+        return results.hangs or results.broken >= ENOUGH
 
     def accepts(self, instance: Instance) -> bool:
         """Whether the kernel takes arrays of these dtypes and ranks."""
@@ -173,7 +175,9 @@ class OneKernel:
             return False
         return True
 
-    def inputs(self, attempt: Attempt, sizes: Sizes, tried: Tried, *, runs: bool = True) -> tuple[Array, ...] | None:
+    def inputs(
+        self, attempt: Attempt, sizes: Sizes, results: AttemptResults, *, runs: bool = True
+    ) -> tuple[Array, ...] | None:
         """Inputs of these sizes that the reference takes and that the kernel runs, or is watched, on, or None."""
         try:
             arrays = attempt.make(sizes)
@@ -182,14 +186,14 @@ class OneKernel:
                 evaluate(attempt.graph, named)
                 self.require_dtypes(attempt.instance, arrays)
             if arrays is not None and not self.candidate.takes(attempt.instance, arrays, runs=runs):
-                tried.untaken += 1
+                results.untaken += 1
                 return None
             return arrays
         except (InputError, SignatureError) as refusal:
             stretched = 1 in sizes.values()  # an axis of one cell may become what it is not signed to be
-            if isinstance(refusal, SignatureError) and not (tried.outcomes or stretched) and sizes == attempt.sizes:
+            if isinstance(refusal, SignatureError) and not (results.outcomes or stretched) and sizes == attempt.sizes:
                 raise
-            tried.left_out, tried.refused = tried.left_out + 1, str(refusal)
+            results.left_out, results.refused = results.left_out + 1, str(refusal)
             return None
 
     def require_dtypes(self, instance: Instance, arrays: Sequence[Array]) -> None:
@@ -203,7 +207,7 @@ class OneKernel:
         self.signed.add(instance)
 
     def judge_layouts(
-        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, tried: Tried, end_s: float
+        self, attempt: Attempt, arrays: tuple[Array, ...], number: int, results: AttemptResults, end_s: float
     ) -> None:
         """The same inputs in other places of memory, for what takes strided arrays; the first however late it is."""
         for place, name in enumerate(self.candidate.layouts):
@@ -212,28 +216,28 @@ class OneKernel:
             laid = replace(attempt, made_of=f"{name} arrays, {attempt.made_of}")
             if name == "expanded":
                 laid = replace(laid, make=lambda sizes: _equal(attempt.make(sizes)))
-            given = _equal(arrays) if name == "expanded" else arrays
-            self.judge(laid, name, given or (), number, tried)
+            inputs = _equal(arrays) if name == "expanded" else arrays
+            self.judge(laid, name, inputs or (), number, results)
 
-    def judge_large(self, attempts: Iterator[Attempt], tried: Tried, end_s: float) -> None:
+    def judge_large(self, attempts: Iterator[Attempt], results: AttemptResults, end_s: float) -> None:
         """The largest of some inputs that are quickly done with, run again and again, and with other numbers of
         threads."""
         largest = None
         for attempt in attempts:
             began_s = time.monotonic()
-            arrays = self.inputs(attempt, attempt.sizes, Tried()) if began_s < end_s else None
+            arrays = self.inputs(attempt, attempt.sizes, AttemptResults()) if began_s < end_s else None
             if arrays is None or _are_large(arrays):
                 break
-            made: list[Array] = []
+            outputs: list[Array] = []
             with suppress(NoyauError):  # what is wrong with it is found when it is judged
-                made = TwoRuns(self.candidate, attempt.instance)(arrays)
+                outputs = TwoRuns(self.candidate, attempt.instance)(arrays)
             took_s = time.monotonic() - began_s
-            if largest is None or (took_s < TOO_LONG_S and not _are_large(made)):
+            if largest is None or (took_s < TOO_LONG_S and not _are_large(outputs)):
                 largest = attempt, arrays
-            if took_s > LONG_S or _are_large(made):
+            if took_s > LONG_S or _are_large(outputs):
                 break
-        if largest is not None and not self.is_enough(tried):
-            self.judge(largest[0], "contiguous", largest[1], 0, tried, again=True)
+        if largest is not None and not self.is_enough(results):
+            self.judge(largest[0], "contiguous", largest[1], 0, results, again=True)
 
     def judge(
         self,
@@ -241,34 +245,34 @@ class OneKernel:
         layout: str,
         arrays: tuple[Array, ...],
         number: int,
-        tried: Tried,
+        results: AttemptResults,
         *,
         again: bool = False,
     ) -> bool:
         """Whether the kernel is right on these inputs; what fails is shrunk. `again`: they are large, and it runs more
         than twice; lost precision is then a warning, as long as half of the digits are right."""
         runs = TwoRuns(self.candidate, attempt.instance, layout)
-        outcome, given = self.outcome(attempt, runs, arrays, number)
-        if runs.is_refused and self.candidate.is_trusted and attempt.instance not in tried.instances:
-            told = outcome.failures[0].note.partition(" | ")[0]
-            tried.raised[attempt.instance] = Raised(attempt, number, outcome.failures[0], told)
+        outcome, inputs = self.outcome(attempt, runs, arrays, number)
+        if runs.is_refused and self.candidate.is_trusted and attempt.instance not in results.instances:
+            reason = outcome.failures[0].note.partition(" | ")[0]
+            results.raised[attempt.instance] = RaisedAttempt(attempt, number, outcome.failures[0], reason)
             return False
-        tried.shapes[given], tried.instances[attempt.instance] = None, None
+        results.shapes[inputs], results.instances[attempt.instance] = None, None
         slight = again and bool(outcome.failures) and is_slight(outcome.failures[0], attempt.instance)
         if not slight:
-            tried.outcomes.append(outcome)
-        (tried.wrong if outcome.broken else tried.right).add(attempt.instance.ranks)
+            results.outcomes.append(outcome)
+        (results.wrong if outcome.broken else results.right).add(attempt.instance.ranks)
         if outcome.broken:
-            tried.broken += 1
-            tried.hangs = isinstance(runs.fault, UnansweredError)
-            finding = self.explained(attempt, layout, number, outcome.failures[0], tried)
+            results.broken += 1
+            results.hangs = isinstance(runs.fault, UnansweredError)
+            finding = self.smallest_finding(attempt, layout, number, outcome.failures[0], results)
             warns = slight and finding.kind is FindingKind.PRECISION
-            tried.add(replace(finding, severity="warning") if warns else finding)
-        elif runs.second and tried.looks < LOOKS and (again or not runs.alike):
+            results.add(replace(finding, severity="warning") if warns else finding)
+        elif runs.second and results.looks < LOOKS and (again or not runs.alike):
             unlike = why_unlike(runs, arrays) if not runs.alike else thorough(runs, arrays)
             if unlike is not None:
-                tried.looks += 1
-                tried.add(self.differing(attempt, unlike, arrays, number, given))
+                results.looks += 1
+                results.add(self.differing(attempt, unlike, arrays, number, inputs))
         return not outcome.broken
 
     def outcome(
@@ -281,20 +285,22 @@ class OneKernel:
             outcome = judge.outcome(case, number)
         return outcome, judge.given(case)
 
-    def explained(self, attempt: Attempt, layout: str, number: int, failure: Failure, tried: Tried) -> Finding:
+    def smallest_finding(
+        self, attempt: Attempt, layout: str, number: int, failure: Failure, results: AttemptResults
+    ) -> Finding:
         """A failure at the smallest sizes that show it, and what it shows."""
 
         def failure_at(sizes: Sizes) -> Failure | None:
             return self.failure_at(replace(attempt, sizes=sizes), layout, number)
 
-        found = Smallest(failure, attempt.sizes)
-        found = found if tried.hangs else shrunk(found, failure_at)
-        unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=found.sizes), layout)
-        diagnosis = diagnosed(found, attempt.instance, layout, unlike, failure_at)
+        smallest = Smallest(failure, attempt.sizes)
+        smallest = smallest if results.hangs else shrink(smallest, failure_at)
+        unlike = None if failure.cell is None else self.unlike_at(replace(attempt, sizes=smallest.sizes), layout)
+        diagnosis = diagnose(smallest, attempt.instance, layout, unlike, failure_at)
         if diagnosis.kind is FindingKind.RACE and not self.has_threads:
             diagnosis = replace(diagnosis, kind=FindingKind.ORDER_DEPENDENT)
-        made = self.finding(diagnosis.kind, found.failure.given, diagnosis.message(found.failure))
-        return replace(made, cell=found.failure.cell)
+        finding = self.finding(diagnosis.kind, smallest.failure.given, diagnosis.message(smallest.failure))
+        return replace(finding, cell=smallest.failure.cell)
 
     @property
     def has_threads(self) -> bool:
@@ -302,16 +308,16 @@ class OneKernel:
         return bool(self.candidate.threads) or LANGUAGES[self.candidate.language].is_threaded
 
     def failure_at(self, attempt: Attempt, layout: str, number: int) -> Failure | None:
-        """How it fails at the sizes of an attempt, or None."""
-        arrays = self.inputs(attempt, attempt.sizes, Tried())
+        """The failure at the sizes of an attempt, or None."""
+        arrays = self.inputs(attempt, attempt.sizes, AttemptResults())
         if arrays is None:
             return None
         outcome, _ = self.outcome(attempt, TwoRuns(self.candidate, attempt.instance, layout), arrays, number)
         return outcome.failures[0] if outcome.broken else None
 
     def unlike_at(self, attempt: Attempt, layout: str) -> Unlike | None:
-        """How two runs differ at the sizes of an attempt, or None."""
-        arrays = self.inputs(attempt, attempt.sizes, Tried())
+        """The difference of two runs at the sizes of an attempt, or None."""
+        arrays = self.inputs(attempt, attempt.sizes, AttemptResults())
         runs = TwoRuns(self.candidate, attempt.instance, layout)
         if arrays is None:
             return None
@@ -321,63 +327,65 @@ class OneKernel:
         return None
 
     def differing(
-        self, attempt: Attempt, unlike: Unlike, arrays: tuple[Array, ...], number: int, given: str
+        self, attempt: Attempt, unlike: Unlike, arrays: tuple[Array, ...], number: int, inputs: str
     ) -> Finding:
-        """What two runs that differ show, where the first of them is right."""
+        """The finding for two runs that differ, where the first of them is right."""
         outcome, _ = self.outcome(attempt, lambda _: unlike.results, arrays, number)
         if outcome.broken:
             failure = outcome.failures[0]
             is_race = unlike.kind is FindingKind.ORDER_DEPENDENT and self.has_threads
-            told = f"{failure}; another run on the same inputs is right: {unlike}"
-            return replace(self.finding(FindingKind.RACE if is_race else unlike.kind, given, told), cell=failure.cell)
-        made = self.finding(unlike.kind, given, f"{unlike}; for {given} ({attempt.label})")
+            message = f"{failure}; another run on the same inputs is right: {unlike}"
+            return replace(
+                self.finding(FindingKind.RACE if is_race else unlike.kind, inputs, message), cell=failure.cell
+            )
+        finding = self.finding(unlike.kind, inputs, f"{unlike}; for {inputs} ({attempt.label})")
         severity: Severity = "warning" if unlike.kind is FindingKind.ORDER_DEPENDENT else "error"
-        return replace(made, cell=unlike.spread.cell, severity=severity)
+        return replace(finding, cell=unlike.spread.cell, severity=severity)
 
-    def judged(self, tried: Tried, seen: Seen) -> KernelCheck:
+    def judged(self, results: AttemptResults, runs: SanitizedRuns) -> KernelCheck:
         """The record, and where nothing is wrong, the note that it was checked."""
-        candidate, findings = self.candidate, explained(self.mended(tried), seen)
-        alike = None if FindingKind.ORDER_DEPENDENT in tried.findings else True
-        certificate = Certificate(candidate.called, tuple(tried.outcomes), order_independent=alike)
+        candidate, findings = self.candidate, explain_findings(self.mended(results), runs)
+        alike = None if FindingKind.ORDER_DEPENDENT in results.findings else True
+        certificate = Certificate(candidate.called, tuple(results.outcomes), order_independent=alike)
         wrong = next((finding for finding in findings if finding.severity == "error"), None)
         if wrong is None and not certificate.ok:
             failure = certificate.failures[0]
             wrong = replace(self.finding(failure.kind, failure.given, str(failure)), cell=failure.cell)
             findings.append(wrong)
         if wrong is None:
-            candidate.passed(tuple(tried.instances), certificate)
+            candidate.passed(tuple(results.instances), certificate)
         else:
             candidate.failed(f"{wrong.kind}: {wrong.message}")
-        shapes, notes = tuple(tried.shapes), [*candidate.notes(), *self.left_out(tried)]
-        if tried.left_out:
-            notes.append(f"{several(tried.left_out, 'case')} left out that the reference refuses")
-        if tried.untaken:
-            notes.append(f"{several(tried.untaken, 'case')} left out that have no kernel: {candidate.reason}")
-        told = tuple(findings), shapes, tuple(notes)
+        shapes, notes = tuple(results.shapes), [*candidate.notes(), *self.left_out(results)]
+        if results.left_out:
+            notes.append(f"{several(results.left_out, 'case')} left out that the reference refuses")
+        if results.untaken:
+            notes.append(f"{several(results.untaken, 'case')} left out that have no kernel: {candidate.reason}")
+        parts = tuple(findings), shapes, tuple(notes)
         return KernelCheck(
-            candidate.name, candidate.language, certificate, *told, "", seen.accesses or None, seen.lines
+            candidate.name, candidate.language, certificate, *parts, "", runs.accesses or None, runs.lines
         )
 
-    def mended(self, tried: Tried) -> list[Finding]:
+    def mended(self, results: AttemptResults) -> list[Finding]:
         """The findings; where there are none with some number of axes, with what does for a kernel of that number."""
-        if not tried.right or not tried.wrong or not tried.right.isdisjoint(tried.wrong):
-            return list(tried.findings.values())
-        axes = " or ".join(self.axes(ranks) for ranks in sorted(tried.right))
-        told = f"it is right with {axes}: where it is for no others, let it raise an error there"
-        return [replace(each, mend=f"{each.remedy}; {told}") for each in tried.findings.values()]
+        if not results.right or not results.wrong or not results.right.isdisjoint(results.wrong):
+            return list(results.findings.values())
+        axes = " or ".join(self.axes(ranks) for ranks in sorted(results.right))
+        note = f"it is right with {axes}: where it is for no others, let it raise an error there"
+        return [replace(each, mend=f"{each.remedy}; {note}") for each in results.findings.values()]
 
-    def left_out(self, tried: Tried) -> list[str]:
-        """What the kernel is not written for, as it raised for all inputs of the kind that were tried."""
+    def left_out(self, results: AttemptResults) -> list[str]:
+        """Notes on inputs that the kernel is not written for: it raised for all of the kind that were tried."""
         kinds: dict[str, list[str]] = {}
-        for instance, raised in tried.raised.items() if tried.right else ():
-            known = any(each.dtypes == instance.dtypes for each in tried.instances)
+        for instance, raised in results.raised.items() if results.right else ():
+            has_dtypes = any(each.dtypes == instance.dtypes for each in results.instances)
             dtypes, axes = ", ".join(dtype.value for dtype in instance.dtypes), self.axes(instance.ranks)
-            told = axes if known and axes else " and ".join(filter(None, [dtypes, axes]))
-            kinds.setdefault(raised.told, []).append(told)
-        return [f"not run with {' or '.join(told)}, where it {raised}" for raised, told in kinds.items()]
+            inputs = axes if has_dtypes and axes else " and ".join(filter(None, [dtypes, axes]))
+            kinds.setdefault(raised.told, []).append(inputs)
+        return [f"not run with {' or '.join(inputs)}, where it {raised}" for raised, inputs in kinds.items()]
 
     def axes(self, ranks: Sequence[int]) -> str:
-        """How many axes stand for each Rest of the signature, in words."""
+        """Describe the number of axes of each Rest of the signature."""
         assert self.op.signature is not None
         return spell_axes(axes_of(self.op.signature, ranks))
 

@@ -29,7 +29,7 @@ from noyau.text import printable
 from noyau.verify.certificate import SHARE, Failure, Outcome
 from noyau.verify.inputs import load_inputs
 from noyau.verify.rounding import moved_runs
-from noyau.verify.values import MOVED_RUNS, Case, Trial, spell
+from noyau.verify.values import MOVED_RUNS, Case, KernelTrial, spell
 
 if TYPE_CHECKING:
     import onnx
@@ -43,7 +43,7 @@ SHOWN = 8  # values that differ, told after the first
 
 
 @dataclass(frozen=True, slots=True)
-class Value:
+class ValueDifference:
     """A value that both models have: what makes it in the first, and how the second model's compares with the truth."""
 
     name: str
@@ -57,30 +57,31 @@ class Value:
         return not self.outcome.broken and self.outcome.beyond <= self.outcome.cells // SHARE
 
     def __str__(self) -> str:
-        told = str(self.outcome.failures[0]) if self.outcome.failures else "differs"
-        return f"{printable(self.name)}, made by {self.operator}, is {told}"
+        difference = str(self.outcome.failures[0]) if self.outcome.failures else "differs"
+        return f"{printable(self.name)}, made by {self.operator}, is {difference}"
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DifferenceRun:
     """The models on one set of inputs: `sizes` in words, and the common values in the order of the first model."""
 
     sizes: str
-    values: tuple[Value, ...]
+    values: tuple[ValueDifference, ...]
 
     @property
-    def first(self) -> Value | None:
+    def first(self) -> ValueDifference | None:
         """The first value that differs."""
         return next((value for value in self.values if not value.ok), None)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class Apart(Record):
-    """What was found of two models; prints itself. `notes`: where the inputs come from, and what was not compared."""
+class ModelDifference(Record):
+    """The difference of two models, which prints itself. `notes`: where the inputs come from, and what was not
+    compared."""
 
     model: str
     against: str
-    runs: tuple[Run, ...]
+    runs: tuple[DifferenceRun, ...]
     notes: tuple[str, ...] = ()
 
     @property
@@ -136,37 +137,37 @@ class Apart(Record):
             yield from hanging(note, width, "  ", "    ")
 
 
-def apart(
+def model_difference(
     model: str | Path,
     against: str | Path,
     *,
     dims: Dims | None = None,
     inputs: str | Path | None = None,
     seed: int = 0,
-) -> Apart:
-    """How a second model's values compare with the truth of the first: every output, and every value of both.
+) -> ModelDifference:
+    """Compare a second model's values with the truth of the first: every output, and every value of both.
 
     The truth is the first model's graph in float64. What is allowed follows, cell by cell, from nine runs of it that
     are rounded otherwise, and from what onnxruntime makes of it. `dims`: sizes to run at, one number each or several;
     `inputs`: an .npz file instead. ModelError where a file is no model or does not run; InputError where their inputs
     are not the same, or they have no value in common."""
-    one, other = opened(Path(model)), opened(Path(against))
+    one, other = open_side(Path(model)), open_side(Path(against))
     names = common(one, other)
     _require_same_inputs(one, other)
     imported = one.original.imported
-    made, notes = list[Run](), list[str]()
-    for arrays, sizes, told in _feeds(imported, dims or {}, inputs, seed):
-        values = compared(one, other, names, arrays, seed)
-        made.append(Run(spell_sizes(model_names(imported, sizes)) or "its only sizes", values))
-        notes += told
+    runs, notes = list[DifferenceRun](), list[str]()
+    for arrays, sizes, inputs_from in _feeds(imported, dims or {}, inputs, seed):
+        values = compare_values(one, other, names, arrays, seed)
+        runs.append(DifferenceRun(spell_sizes(model_names(imported, sizes)) or "its only sizes", values))
+        notes += inputs_from
     for side in (one, other):
         if has_kernels(side.model) and library_of(side) is None:
             notes.append(f"{printable(side.name)} has kernels, and no library beside it: what they replaced runs")
-    return Apart(printable(one.name), printable(other.name), tuple(made), tuple(dict.fromkeys(notes)))
+    return ModelDifference(printable(one.name), printable(other.name), tuple(runs), tuple(dict.fromkeys(notes)))
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ModelSide:
     """A model as its file has it, and opened: where noyau has written it, the latter is without its kernels."""
 
     model: onnx.ModelProto
@@ -183,12 +184,12 @@ class Side:
         return [name for node in self.model.graph.node for name in node.output if name and name not in lost]
 
 
-def opened(path: Path) -> Side:
+def open_side(path: Path) -> ModelSide:
     """ModelError where the file is no model that can be used."""
-    return Side(frontend.read(path), open_model(path))
+    return ModelSide(frontend.read(path), open_model(path))
 
 
-def common(one: Side, other: Side) -> list[str]:
+def common(one: ModelSide, other: ModelSide) -> list[str]:
     """The values that both models make, as the first one has them in order. InputError where there is none."""
     theirs, graph = set(other.made), one.original.imported.graph.by_name
     names = [name for name in one.made if name in theirs and name in graph and graph[name].dtype is not DType.OTHER]
@@ -197,13 +198,13 @@ def common(one: Side, other: Side) -> list[str]:
     return names
 
 
-def _require_same_inputs(one: Side, other: Side) -> None:
+def _require_same_inputs(one: ModelSide, other: ModelSide) -> None:
     """InputError where the models do not take the same inputs."""
     ends = [_ends(each.original.imported) for each in (one, other)]
     if ends[0] != ends[1]:
-        told = [", ".join(f"{printable(name)} {kind}" for name, kind in each.items()) or "nothing" for each in ends]
+        texts = [", ".join(f"{printable(name)} {kind}" for name, kind in each.items()) or "nothing" for each in ends]
         raise InputError(
-            f"{one.name} takes {told[0]}, and {other.name} takes {told[1]}: only models of one kind compare"
+            f"{one.name} takes {texts[0]}, and {other.name} takes {texts[1]}: only models of one kind compare"
         )
 
 
@@ -219,13 +220,13 @@ def _feeds(
     if file is not None:
         if dims:
             raise InputError(f"{file} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-        found = load_inputs(Path(file), imported.graph, given=frozenset(imported.initializers))
-        yield found.arrays, found.sizes, found.notes
+        arrays = load_inputs(Path(file), imported.graph, without=frozenset(imported.initializers))
+        yield arrays.arrays, arrays.sizes, arrays.notes
         return
-    asked = bindings(imported, dims) if dims else [_small(imported), dict.fromkeys(_small(imported), 1)]
-    for sizes in {tuple(sizes.items()): sizes for sizes in asked}.values():
-        made = inputs_at(imported, sizes, (), seed)
-        yield made.arrays, sizes, made.notes
+    bindings_of_runs = bindings(imported, dims) if dims else [_small(imported), dict.fromkeys(_small(imported), 1)]
+    for sizes in {tuple(sizes.items()): sizes for sizes in bindings_of_runs}.values():
+        made_up = inputs_at(imported, sizes, (), seed)
+        yield made_up.arrays, sizes, made_up.notes
 
 
 def _small(imported: ImportedModel) -> dict[str, int]:
@@ -238,38 +239,40 @@ def _small(imported: ImportedModel) -> dict[str, int]:
     return sizes
 
 
-def compared(one: Side, other: Side, names: Sequence[str], arrays: Arrays, seed: int) -> tuple[Value, ...]:
+def compare_values(
+    one: ModelSide, other: ModelSide, names: Sequence[str], arrays: Arrays, seed: int
+) -> tuple[ValueDifference, ...]:
     """Each common value of the second model, judged by the first."""
-    theirs, ours = exposed(other, names, arrays), exposed(one, names, arrays)
+    theirs, ours = side_values(other, names, arrays), side_values(one, names, arrays)
     imported = one.original.imported
     graph = Graph(imported.graph.nodes, tuple(names), imported.graph.demands)
     stored = [node.output for node in graph.inputs if node.output in imported.initializers]
-    given = {**arrays, **{name: imported.load_initializer(name) for name in stored}}
+    values = {**arrays, **{name: imported.load_initializer(name) for name in stored}}
     makers = {
         name: f"{printable(node.op_type)}#{at}" for at, node in enumerate(one.model.graph.node) for name in node.output
     }
     with np.errstate(all="ignore"):
-        truth, as_it_is = evaluate(graph, given, wide=True), evaluate(graph, given)
-        case = Case("both models", tuple(given[node.output] for node in graph.inputs))
+        truth, as_it_is = evaluate(graph, values, wide=True), evaluate(graph, values)
+        case = Case("both models", tuple(values[node.output] for node in graph.inputs))
         fits = [name for name in names if _fits(theirs[name], as_it_is[name])]
         common = Graph(graph.nodes, tuple(fits), graph.demands)
-        judges = Trial(common, lambda _: []).judges(given, [theirs[name] for name in fits], truth)
-        for seen in chain([as_it_is, ours], moved_runs(common, given, seed, MOVED_RUNS)):
+        judges = KernelTrial(common, lambda _: []).judges(values, [theirs[name] for name in fits], truth)
+        for unfused in chain([as_it_is, ours], moved_runs(common, values, seed, MOVED_RUNS)):
             for judge, name in zip(judges, fits, strict=True):
-                judge.see(seen[name])
-        told = ", ".join(f"{printable(name)}: {_spelt(array)}" for name, array in arrays.items())
-        found = {name: judge.outcome(case, told) for judge, name in zip(judges, fits, strict=True)}
+                judge.see(unfused[name])
+        description = ", ".join(f"{printable(name)}: {_dtype_and_shape(array)}" for name, array in arrays.items())
+        outcomes = {name: judge.outcome(case, description) for judge, name in zip(judges, fits, strict=True)}
     ends = set(imported.graph.outputs)
     for name in names:
-        if name not in found:
-            note = f"is {_spelt(theirs[name])}, not {_spelt(as_it_is[name])}"
-            found[name] = Outcome(
-                case.label, case.captured, failures=(Failure(FindingKind.WRONG_VALUE, case.label, told, note),)
+        if name not in outcomes:
+            note = f"is {_dtype_and_shape(theirs[name])}, not {_dtype_and_shape(as_it_is[name])}"
+            outcomes[name] = Outcome(
+                case.label, case.captured, failures=(Failure(FindingKind.WRONG_VALUE, case.label, description, note),)
             )
-    return tuple(Value(name, makers[name], name in ends, found[name]) for name in names)
+    return tuple(ValueDifference(name, makers[name], name in ends, outcomes[name]) for name in names)
 
 
-def exposed(side: Side, names: Sequence[str], arrays: Arrays) -> dict[str, np.ndarray]:
+def side_values(side: ModelSide, names: Sequence[str], arrays: Arrays) -> dict[str, np.ndarray]:
     """Some values of a model in one run of it, with the library beside it where it has kernels of noyau's."""
     part = part_for(side.model, names)
     session = open_session(
@@ -282,7 +285,7 @@ def exposed(side: Side, names: Sequence[str], arrays: Arrays) -> dict[str, np.nd
     return run(session, {value.name: arrays[value.name] for value in session.get_inputs() if value.name in arrays})
 
 
-def library_of(side: Side) -> Path | None:
+def library_of(side: ModelSide) -> Path | None:
     """The library of a model that noyau has written, where it lies beside it."""
     library = library_path(side.original.path)
     return library if has_kernels(side.model) and library.exists() else None
@@ -297,6 +300,6 @@ def _fits(one: np.ndarray, other: np.ndarray) -> bool:
     return one.dtype == other.dtype and one.shape == other.shape
 
 
-def _spelt(array: np.ndarray) -> str:
+def _dtype_and_shape(array: np.ndarray) -> str:
     dtype = from_numpy(array.dtype)
     return spell(dtype, array.shape) if dtype else f"{array.dtype}{list(array.shape)}"

@@ -9,9 +9,9 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.jobs.check.script_command import launch_of
-from noyau.jobs.check.script_run import hooked
-from noyau.sanitizer.scripts.lint import advised_text
-from noyau.sanitizer.scripts.record import Session
+from noyau.jobs.check.script_run import hooks_of_script
+from noyau.sanitizer.scripts.lint import lint_text
+from noyau.sanitizer.scripts.record import ScriptSession
 
 _INTERPRETS = "Triton interprets in this process from here on, also in other cells; restart to compile"
 
@@ -27,12 +27,12 @@ def check_cell(shell: Any, line: str, cell: str) -> None:
     words = line.split()
     if words and (len(words) != 2 or words[0] != "--launch"):
         raise InputError(f"%%check takes --launch GRID,BLOCK or nothing, not {line!r}")
-    session = Session("cell")
+    session = ScriptSession("cell")
     before = os.environ.get("TRITON_INTERPRET")
-    with hooked(session, launch_of(words[1]) if words else None, cell):
+    with hooks_of_script(session, launch_of(words[1]) if words else None, cell):
         ended = shell.run_cell(cell)
     if before != os.environ.get("TRITON_INTERPRET"):
         session.notes.append(_INTERPRETS)
-    made = session.finished("" if ended.success else "it ended with an exception")
-    found = replace(made, advice=(*made.advice, *advised_text(cell, "cell")))
-    sys.stdout.write(f"{found}\n")
+    record = session.finished("" if ended.success else "it ended with an exception")
+    with_advice = replace(record, advice=(*record.advice, *lint_text(cell, "cell")))
+    sys.stdout.write(f"{with_advice}\n")

@@ -1,4 +1,4 @@
-"""What is said of the kernels of an op at the sizes that it is meant for, of which nothing is run."""
+"""Diagnostics of an op's kernels at the sizes that it is meant for; nothing is run there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import FindingKind, SignatureError
 from noyau.jobs.check.attempts import Attempt
-from noyau.jobs.check.candidates import ByHand, Candidate
+from noyau.jobs.check.candidates import ByHand, KernelCandidate
 from noyau.kernels.buffers import GPU
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import UserKernel, python_function
@@ -26,64 +26,66 @@ from noyau.sanitizer.lint.arithmetic import diagnose_arithmetic
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
 from noyau.sanitizer.lint.kernel_sizes import Situation, count, situation_or_none
-from noyau.sanitizer.scripts.lint import uncalled
+from noyau.sanitizer.scripts.lint import uncalled_methods
 from noyau.signatures.types import Instance
 from noyau.verify.findings import Finding, KernelCheck
 
 LARGE = 1 << 20  # cells that a launch is asked for where nobody says how large arrays are
 
 
-def warned(
-    found: KernelCheck,
+def with_lint(
+    check: KernelCheck,
     op: Op[..., Any],
-    candidate: Candidate,
+    candidate: KernelCandidate,
     first: Attempt | None,
     declared: Mapping[str, int],
     *,
     is_usual: bool,
 ) -> KernelCheck:
-    """What is known of a kernel, with what is said of it beside what its runs show; `first`: usual inputs of it."""
-    given = None if first is None else first.make(first.sizes)
-    if not isinstance(candidate, ByHand) or first is None or given is None:
-        return found
+    """Add diagnostics to the check of a kernel; `first`: usual inputs of it."""
+    arrays = None if first is None else first.make(first.sizes)
+    if not isinstance(candidate, ByHand) or first is None or arrays is None:
+        return check
     is_usual = is_usual or op.inputs is not None
-    told = advised(candidate.kernel, first.instance, given, declared, is_usual=is_usual)
-    known = {(each.kind, each.place) for each in found.findings}
-    return replace(found, findings=(*found.findings, *(each for each in told if (each.kind, each.place) not in known)))
+    remarks = lint_op(candidate.kernel, first.instance, arrays, declared, is_usual=is_usual)
+    places = {(each.kind, each.place) for each in check.findings}
+    return replace(
+        check, findings=(*check.findings, *(each for each in remarks if (each.kind, each.place) not in places))
+    )
 
 
-def advised(
+def lint_op(
     kernel: UserKernel,
     instance: Instance,
-    given: Sequence[np.ndarray],
+    arrays: Sequence[np.ndarray],
     declared: Mapping[str, int],
     *,
     is_usual: bool,
 ) -> list[Finding]:
     """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which stand in for those of
     the arrays that are given (`is_usual`: as they stand those are meant too), and methods that it does not call."""
-    sizes = bind_sizes(instance, given)
-    meant = {**sizes, **{name: size for name, size in declared.items() if name in _names(instance, sizes)}}
+    sizes = bind_sizes(instance, arrays)
+    meant_sizes = {**sizes, **{name: size for name, size in declared.items() if name in _names(instance, sizes)}}
     fixed = not any(dim.names for value in instance.inputs for dim in value.shape)
-    found: list[Diagnostic] = []
+    remarks: list[Diagnostic] = []
     if is_usual or declared or fixed:
-        found += _at(kernel, instance, meant, given, is_meant=True)
+        remarks += _at(kernel, instance, meant_sizes, arrays, is_meant=True)
     if not (declared or fixed):
-        found += _at(kernel, instance, _grown(instance, sizes), given, is_meant=False)
-    kept: dict[tuple[int, str], Diagnostic] = {}
-    for each in [*_methods(kernel), *found, *diagnose_false_sharing(kernel)]:
-        kept.setdefault((each.line, each.mend), each)
+        remarks += _at(kernel, instance, _grown(instance, sizes), arrays, is_meant=False)
+    by_line: dict[tuple[int, str], Diagnostic] = {}
+    for each in [*_methods(kernel), *remarks, *diagnose_false_sharing(kernel)]:
+        by_line.setdefault((each.line, each.mend), each)
     return [
-        each.finding(kernel.target.op, kernel.name, kernel.language) for each in kept.values() if not each.is_allowed
+        each.finding(kernel.target.op, kernel.name, kernel.language) for each in by_line.values() if not each.is_allowed
     ]
 
 
 def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str) -> None:
     """SignatureError for a size that the signature of an op has not, or that is none."""
-    known = list(names)
+    choices = list(names)
     for name, size in declared.items():
-        if name not in known:
-            raise SignatureError(f"{op} has no size {name} in its signature; there are: {', '.join(known) or 'none'}")
+        if name not in choices:
+            raise SignatureError(f"{op} has no size {name} in its signature; there are: {', '.join(choices) or 'none'}")
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise SignatureError(f"{op}: {name} is {size!r}, and a size is an integer from 0")
 
@@ -100,38 +102,38 @@ def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _at(
-    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], given: Sequence[np.ndarray], *, is_meant: bool
+    kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], arrays: Sequence[np.ndarray], *, is_meant: bool
 ) -> list[Diagnostic]:
     def again(other: Mapping[str, int]) -> Situation | None:
-        return situation_or_none(kernel, instance, other, given)
+        return situation_or_none(kernel, instance, other, arrays)
 
-    made = again(sizes)
-    if made is None:
+    situation = again(sizes)
+    if situation is None:
         return []
     is_launched = LANGUAGES[kernel.language].on_gpu and kernel.usage.launch is not None
-    found = _launch(made, is_meant=is_meant) if is_launched else []
-    return found + (diagnose_arithmetic(made, again) if is_meant else [])
+    diagnostics = _launch(situation, is_meant=is_meant) if is_launched else []
+    return diagnostics + (diagnose_arithmetic(situation, again) if is_meant else [])
 
 
-def _launch(made: Situation, *, is_meant: bool) -> list[Diagnostic]:
-    """What is said of the launch; of the machine only at sizes that are meant."""
-    arrays = [each for each in made.arguments.values() if isinstance(each, np.ndarray)]
+def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
+    """Diagnostics of the launch; of the machine only at sizes that are meant."""
+    arrays = [each for each in situation.arguments.values() if isinstance(each, np.ndarray)]
     shape = max((each.shape for each in arrays), key=lambda each: int(np.prod(each, dtype=object)), default=())
-    text = made.kernel.text if made.kernel.function is None else _source(made.kernel)
+    text = situation.kernel.text if situation.kernel.function is None else _source(situation.kernel)
     launch = launches.LaunchFacts(
-        made.grid,
-        made.block,
+        situation.grid,
+        situation.block,
         shape,
         text,
         sm_count=GPU.sm_count if is_meant else 0,
-        is_of_programs=LANGUAGES[made.kernel.language].grid is Grid.PROGRAMS,
+        is_of_programs=LANGUAGES[situation.kernel.language].grid is Grid.PROGRAMS,
     )
-    if not count(made.grid) or not count(made.block) or count(made.block) > GPU.max_threads:
+    if not count(situation.grid) or not count(situation.block) or count(situation.block) > GPU.max_threads:
         return []
-    place = place_of(made.kernel)
+    place = place_of(situation.kernel)
     return [
-        Diagnostic(FindingKind.LAUNCH, *place, f"{told}, for {made.told}", mend)
-        for told, mend in launches.advise(launch)
+        Diagnostic(FindingKind.LAUNCH, *place, f"{message}, for {situation.told}", mend)
+        for message, mend in launches.advise(launch)
     ]
 
 
@@ -140,8 +142,8 @@ def place_of(kernel: UserKernel) -> tuple[str, int]:
     file, _, line = kernel.place.rpartition(":")
     if line.isdigit():
         return file, int(line)
-    found = re.search(rf"\b{re.escape(kernel.entry.partition('<')[0])}\s*\(", kernel.text)
-    return kernel.place, kernel.text.count("\n", 0, found.start()) + 1 if found else 1
+    match = re.search(rf"\b{re.escape(kernel.entry.partition('<')[0])}\s*\(", kernel.text)
+    return kernel.place, kernel.text.count("\n", 0, match.start()) + 1 if match else 1
 
 
 def _source(kernel: UserKernel) -> str:
@@ -158,5 +160,5 @@ def _methods(kernel: UserKernel) -> list[Diagnostic]:
         if text and kernel.function is not None:
             plain = python_function(kernel.function)
             ast.increment_lineno(tree, inspect.getsourcelines(plain)[1] - 1)
-            return uncalled(tree, inspect.getsourcefile(plain) or "")
+            return uncalled_methods(tree, inspect.getsourcefile(plain) or "")
     return []

@@ -16,17 +16,17 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import FindingKind, MissingExtraError, SignatureError
 from noyau.jobs.check.attempts import Sizes, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
-from noyau.jobs.check.candidates import ByHand, Candidate
-from noyau.jobs.check.forked_copy import is_of_use, prepare, shared
+from noyau.jobs.check.candidates import ByHand, KernelCandidate
+from noyau.jobs.check.forked_copy import is_of_use, prepare, share_work
 from noyau.jobs.check.generated import FromReference, from_reference
 from noyau.jobs.check.gradients import check_gradients
-from noyau.jobs.check.isolated_kernels import Apart
+from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.kernel import OneKernel
 from noyau.jobs.check.op_lint import require_declared
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.reload import end_loading
-from noyau.verify.findings import Checked, KernelCheck
+from noyau.verify.findings import KernelCheck, OpCheck
 from noyau.verify.tolerances import require_tolerance
 
 
@@ -36,11 +36,11 @@ def of_torch(
     reference: Callable[..., Any] | None,
     tolerance: float | None,
     seed: int,
-) -> Checked:
+) -> OpCheck:
     """The check of a function of torch. SignatureError for what is none, MissingExtraError without torch."""
     if isinstance(function, Op) or not callable(function) or args is None or reference is None:
-        told = "an op alone, or a function of torch: noyau.check(function, (x, y), reference=f)"
-        raise SignatureError(f"noyau.check takes {told}; it was given {function!r}")
+        usage = "an op alone, or a function of torch: noyau.check(function, (x, y), reference=f)"
+        raise SignatureError(f"noyau.check takes {usage}; it was given {function!r}")
     try:
         from noyau.jobs.check.torch_functions import check_function
     except ModuleNotFoundError as fault:
@@ -68,7 +68,7 @@ def check(
     generated: bool = True,
     gradient: bool | None = None,
     declared: Mapping[str, int] | None = None,
-) -> Checked:
+) -> OpCheck:
     """Every kernel of an op against its reference evaluated in float64, by the one certificate; `generated`: those that
     noyau makes of the reference too; `gradient`: what the op gives back as well, which is else checked where it was
     written by hand.
@@ -92,13 +92,13 @@ def check(
     if not isinstance(op, Op) or args is not None or reference is not None:
         return of_torch(op, args, reference, tolerance, seed)
     end_loading()
-    wishes = Wishes(sizes or {}, declared or {}, tolerance, seed, patience_s, budget_s, generated, gradient)
+    wishes = CheckOptions(sizes or {}, declared or {}, tolerance, seed, patience_s, budget_s, generated, gradient)
     return check_together([(op, wishes)])[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What a check is asked for: see `check`. InputError for what is no tolerance."""
+class CheckOptions:
+    """The options of `check`. InputError for what is no tolerance."""
 
     sizes: Sizes = field(default_factory=dict)
     declared: Sizes = field(default_factory=dict)
@@ -123,7 +123,7 @@ class _Part:
 
     op: Op[..., Any]
     form: Op[..., Any]
-    wishes: Wishes
+    wishes: CheckOptions
     what: UserKernel | FromReference | None
 
     @property
@@ -133,7 +133,7 @@ class _Part:
 
     @property
     def rank(self) -> int:
-        """When its turn is: a gradient loads torch, and is begun with; what is slow comes last."""
+        """The order of its turn: a gradient loads torch, and is begun with; what is slow comes last."""
         return 0 if self.what is None else 1 + self.is_slow
 
     @property
@@ -141,51 +141,51 @@ class _Part:
         """Whether a copy of this process cannot do it: autograd refuses to run in one if it ran before."""
         return self.what is None and "torch" in sys.modules
 
-    def run(self, apart: Callable[[Op[..., Any], float], Apart]) -> list[KernelCheck]:
+    def run(self, apart: Callable[[Op[..., Any], float], KernelProcesses]) -> list[KernelCheck]:
         """Its checks, whose names bear the signature where it is one of several."""
         form, wishes = self.form, self.wishes
         if self.what is None:
-            found = check_gradients(form, wishes.sizes, wishes.seed, wishes.budget_s)
+            checks = check_gradients(form, wishes.sizes, wishes.seed, wishes.budget_s)
         else:
             one = OneKernel(form, self.candidate(apart), wishes.tolerance, wishes.budget_s, wishes.declared)
-            found = [one.run(wishes.sizes, wishes.seed)]
-        return found if form is self.op else [replace(each, name=f"{each.name}: {form.signature}") for each in found]
+            checks = [one.run(wishes.sizes, wishes.seed)]
+        return checks if form is self.op else [replace(each, name=f"{each.name}: {form.signature}") for each in checks]
 
-    def candidate(self, apart: Callable[[Op[..., Any], float], Apart]) -> Candidate:
+    def candidate(self, apart: Callable[[Op[..., Any], float], KernelProcesses]) -> KernelCandidate:
         match self.what:
             case UserKernel() as kernel:
                 return ByHand(kernel, self.form.description.reference, apart(self.form, self.wishes.patience_s))
-            case made:
-                assert made is not None
-                return made
+            case candidate:
+                assert candidate is not None
+                return candidate
 
 
 def check_together(
-    asked: Sequence[tuple[Op[..., Any], Wishes]], say: Say = _nobody, *, share: bool = False
-) -> list[Checked]:
+    requests: Sequence[tuple[Op[..., Any], CheckOptions]], say: Say = _nobody, *, share: bool = False
+) -> list[OpCheck]:
     """The checks of several ops; `say` takes a line for each kernel. `share`: with a copy of this process, which has
     done nothing but load them, on another core. Errors as of `check`."""
-    parts = [[part for form in op.forms for part in _parts(op, form, wishes)] for op, wishes in asked]
+    parts = [[part for form in op.forms for part in _parts(op, form, wishes)] for op, wishes in requests]
     every = [part for own in parts for part in own]
     order = sorted(range(len(every)), key=lambda number: every[number].rank)
     if share and is_of_use() and sum(part.is_slow for part in every) > 1:
         prepare({part.what.language for part in every if isinstance(part.what, UserKernel)})
-    patience_s = SLOW_S + sum(wishes.patience_s + 9 * wishes.budget_s for _, wishes in asked)
+    patience_s = SLOW_S + sum(wishes.patience_s + 9 * wishes.budget_s for _, wishes in requests)
     run = partial(_run, [every[number] for number in order], say)
     stay = [place for place, number in enumerate(order) if every[number].stays]
-    each = shared(len(every), run, "a copy of this process", patience_s, stay) if share else run(range(len(every)))
-    found = dict(zip(order, each, strict=True))
-    results = iter([found[number] for number in range(len(every))])
+    each = share_work(len(every), run, "a copy of this process", patience_s, stay) if share else run(range(len(every)))
+    checks = dict(zip(order, each, strict=True))
+    results = iter([checks[number] for number in range(len(every))])
     kernels = [tuple(check for _ in own for check in next(results)) for own in parts]
-    for form in (form for op, _ in asked for form in op.forms if form.kernels):
+    for form in (form for op, _ in requests for form in op.forms if form.kernels):
         form.calls.forget()  # what passed may run from now on, and what did not no longer
     return [
-        Checked(op.name, op.description.place, each, wishes.tolerance)
-        for (op, wishes), each in zip(asked, kernels, strict=True)
+        OpCheck(op.name, op.description.place, each, wishes.tolerance)
+        for (op, wishes), each in zip(requests, kernels, strict=True)
     ]
 
 
-def _parts(op: Op[..., Any], form: Op[..., Any], wishes: Wishes) -> Iterator[_Part]:
+def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterator[_Part]:
     """The kernels of an op with one signature, and its gradient where that is asked for, or was written by hand."""
     require_sizes(form, wishes.sizes)
     require_declared(wishes.declared, op.signature.sizes if op.signature is not None else (), op.name)
@@ -198,25 +198,25 @@ def _parts(op: Op[..., Any], form: Op[..., Any], wishes: Wishes) -> Iterator[_Pa
 
 
 def parts_of(op: Op[..., Any]) -> int:
-    """How many parts the check of an op has, of those that share its time."""
-    return sum(1 for form in op.forms for _ in _parts(op, form, Wishes()))
+    """The number of parts of an op's check that share its time."""
+    return sum(1 for form in op.forms for _ in _parts(op, form, CheckOptions()))
 
 
 def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[list[KernelCheck]]:
     """The checks of some parts. Neighbours of one op share the process that its kernels run in."""
     with ExitStack() as stack:
-        opened: list[Apart] = []
+        opened: list[KernelProcesses] = []
 
-        def apart(form: Op[..., Any], patience_s: float) -> Apart:
+        def apart(form: Op[..., Any], patience_s: float) -> KernelProcesses:
             if not opened or opened[-1].op is not form:
                 stack.close()
-                opened[:] = [stack.enter_context(Apart(form, patience_s))]
+                opened[:] = [stack.enter_context(KernelProcesses(form, patience_s))]
                 opened[-1].begin()
             return opened[-1]
 
         for part in map(parts.__getitem__, numbers):
             say(f"checking {part.op.name}")
-            found = part.run(apart)
-            if opened and any(error.kind in SPOILING for each in found for error in each.errors):
+            checks = part.run(apart)
+            if opened and any(error.kind in SPOILING for each in checks for error in each.errors):
                 opened[-1].renew()
-            yield found
+            yield checks

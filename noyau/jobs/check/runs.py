@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from noyau.errors import CheckError, FindingKind, NoyauError, RaisedError
-from noyau.jobs.check.candidates import Candidate
+from noyau.jobs.check.candidates import KernelCandidate
 from noyau.kernels.guarded_run import OTHER, How
 from noyau.signatures.types import Instance
 from noyau.toolchain.guard_zones import PLAIN
@@ -25,7 +25,7 @@ class TwoRuns:
     many threads or in pieces, and numbers there; once where each run is the same. `first` and `second` are the results
     of the last call, both of one run where there was one; `fault`: what was wrong with one of them."""
 
-    candidate: Candidate
+    candidate: KernelCandidate
     instance: Instance
     layout: str = "contiguous"
     first: list[Array] = field(default_factory=list)
@@ -84,22 +84,22 @@ def why_unlike(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
     usual = runs.usual
     around = replace(usual, around=PLAIN)
     outputs = replace(usual, outputs=PLAIN)
-    for kind, told, how in (
+    for kind, description, how in (
         *[(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", usual)] * RERUNS,
         (FindingKind.OUT_OF_BOUNDS, "its results depend on what lies outside its inputs", around),
         (FindingKind.UNINITIALISED, "its results depend on what its outputs held before", outputs),
         *_by_threads(runs.candidate, usual),
     ):
-        found = _against(runs, inputs, how)
-        if found is not None:
-            return Unlike(kind, told, *found)
+        difference = _against(runs, inputs, how)
+        if difference is not None:
+            return Unlike(kind, description, *difference)
     apart, other = spread(runs.first, runs.second), runs.other
-    told = "two runs on the same inputs differ"
+    description = "two runs on the same inputs differ"
     if other.pieces > 1:
-        told = f"runs whole and in {other.pieces} pieces, the last first, differ"
+        description = f"runs whole and in {other.pieces} pieces, the last first, differ"
     elif other.threads != usual.threads:
-        told = f"runs with {usual.threads} and {other.threads} threads differ"
-    return Unlike(FindingKind.ORDER_DEPENDENT, told, apart, runs.second) if apart else None
+        description = f"runs with {usual.threads} and {other.threads} threads differ"
+    return Unlike(FindingKind.ORDER_DEPENDENT, description, apart, runs.second) if apart else None
 
 
 def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
@@ -108,22 +108,22 @@ def thorough(runs: TwoRuns, inputs: Sequence[Array]) -> Unlike | None:
         return None
     plans = [(FindingKind.ORDER_DEPENDENT, "two runs on the same inputs differ", runs.usual)]
     plans += [*_by_threads(runs.candidate, runs.usual)] * RERUNS
-    for kind, told, how in plans:
-        found = _against(runs, inputs, how)
-        if found is not None:
-            return Unlike(kind, told, *found)
+    for kind, description, how in plans:
+        difference = _against(runs, inputs, how)
+        if difference is not None:
+            return Unlike(kind, description, *difference)
     return None
 
 
-def _by_threads(candidate: Candidate, usual: How) -> Iterator[tuple[FindingKind, str, How]]:
+def _by_threads(candidate: KernelCandidate, usual: How) -> Iterator[tuple[FindingKind, str, How]]:
     for threads in candidate.threads:
         if threads != usual.threads:
-            told = f"runs with {usual.threads} and {threads} threads differ"
-            yield FindingKind.ORDER_DEPENDENT, told, replace(usual, threads=threads)
+            description = f"runs with {usual.threads} and {threads} threads differ"
+            yield FindingKind.ORDER_DEPENDENT, description, replace(usual, threads=threads)
 
 
 def _against(runs: TwoRuns, inputs: Sequence[Array], how: How) -> tuple[Spread, list[Array]] | None:
-    """How far a run is from the first one, and what it gave."""
+    """The distance of a run from the first one, and its results."""
     try:
         results = runs.run(inputs, how)
     except NoyauError:  # what is wrong with a run is told elsewhere

@@ -20,9 +20,9 @@ from noyau.errors import CheckError, FindingKind, NoyauError
 from noyau.jobs.check.attempts import usual_case
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
-from noyau.sanitizer.access_map import Map
-from noyau.sanitizer.records import Watched
-from noyau.sanitizer.routes import Case, is_watched, watch
+from noyau.sanitizer.access_map import AccessMap
+from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.routes import KernelCase, is_watched, watch
 from noyau.text import counted, printable, several
 from noyau.verify.findings import Finding
 
@@ -32,25 +32,25 @@ if TYPE_CHECKING:
 _APART = "Triton compiles here; TRITON_INTERPRET=1 in the environment has it interpret, which a map needs"
 
 
-def maps_of(op: Op[..., Any]) -> list[Map]:
+def maps_of(op: Op[..., Any]) -> list[AccessMap]:
     """A map of a call of each kernel; of one that cannot be watched, or that is watched in another process, why."""
-    maps: list[Map] = []
+    maps: list[AccessMap] = []
     for kernel in op.kernels.values():
-        made: list[Map] = []
+        own: list[AccessMap] = []
         try:
             instance, arrays, size = usual_case(op)
-            watch(Case(kernel, instance, arrays, {}, size), made)
+            watch(KernelCase(kernel, instance, arrays, {}, size), own)
         except NoyauError as error:
-            made = [Map(kernel.called, "", "", {}, (), (str(error),))]
-        if not made and LANGUAGES[kernel.language].on_gpu:
-            made = [Map(kernel.called, "", "", {}, (), (_APART,))]
-        maps += made
+            own = [AccessMap(kernel.called, "", "", {}, (), (str(error),))]
+        if not own and LANGUAGES[kernel.language].on_gpu:
+            own = [AccessMap(kernel.called, "", "", {}, (), (_APART,))]
+        maps += own
     return maps
 
 
 Array = np.ndarray
 Inputs = Callable[["Attempt", "Sizes"], Sequence[Array] | None]
-Watch = Callable[["Attempt", Sequence[Array], str], Watched]  # a run on arrays, of sizes in words
+Watch = Callable[["Attempt", Sequence[Array], str], WatchedRun]  # a run on arrays, of sizes in words
 SMALL = (0, 1, 2, 3, 4, 5, 8, 9, 17, 33, 65)  # sizes that are tried for all at once
 CELLS = 20_000  # of the inputs of an attempt; a larger one is left out
 INSTANCES, FEWEST, PATIENCE = 3, 6, 3
@@ -77,8 +77,8 @@ CRASHING = frozenset(  # what may end a run
 
 
 @dataclass(slots=True)
-class Seen:
-    """What the watched runs of a kernel showed. `why`: why there was none."""
+class SanitizedRuns:
+    """The findings of a kernel's watched runs. `why`: why there was none."""
 
     findings: dict[str, Finding] = field(default_factory=dict)
     accesses: int = 0
@@ -105,16 +105,16 @@ class Seen:
 
 
 def by_hand(kernel: UserKernel, constants: Mapping[str, Any]) -> Watch | str:
-    """How a kernel written by hand is watched, or why it is not."""
+    """A watched run of a kernel written by hand, or why there is none."""
     if not is_watched(kernel.language):
         return f"kernels in {kernel.language} are not watched"
-    return lambda attempt, arrays, size: watch(Case(kernel, attempt.instance, arrays, constants, size))
+    return lambda attempt, arrays, size: watch(KernelCase(kernel, attempt.instance, arrays, constants, size))
 
 
 @dataclass(slots=True)
 class Costs:
-    """What the runs so far tell of the time that others take: as much more than the shortest as they have more cells
-    of all sizes together, by the run of most cells: the first ones take long for what is compiled."""
+    """An estimate of the time of further runs: as much more than the shortest as they have more cells of all sizes
+    together, by the run of most cells: the first ones take long for what is compiled."""
 
     least_s: float = math.inf
     time_s: float = 0.0  # of the last run of most cells
@@ -131,56 +131,56 @@ class Costs:
         return self.least_s + (self.time_s - self.least_s) * math.prod(sizes.values()) / self.cells
 
 
-def watched(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> Seen:
+def watch_attempts(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs, budget_s: float) -> SanitizedRuns:
     """Runs of a kernel with every access watched, the smallest first, for `budget_s` of this process and of those that
     it starts, or a few times that on the clock; at last the largest that is left, where many threads run. After the
     first few, none that is expected to take longer than that alone. What the first run builds is not counted."""
     if isinstance(run, str):
-        return Seen(why=run)
-    seen, costs, began_s, end_s = Seen(), Costs(), spent_s(), time.monotonic() + PATIENCE * budget_s
+        return SanitizedRuns(why=run)
+    runs, costs, began_s, end_s = SanitizedRuns(), Costs(), spent_s(), time.monotonic() + PATIENCE * budget_s
     left = list(_by_size(attempts))
-    while left and not seen.why:
+    while left and not runs.why:
         short = left
-        if len(seen.shapes) >= FEWEST:
+        if len(runs.shapes) >= FEWEST:
             short = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
             if not short or spent_s() > began_s + budget_s or time.monotonic() > end_s:
                 long = (attempt for attempt in left if costs.expected_s(attempt.sizes) > budget_s)
                 if any(_given(attempt, inputs) is not None for attempt in long):
-                    seen.notes["costly"] = f"not at larger sizes, where a run would take more than {budget_s:g} s"
-                any(_is_watched(run, attempt, inputs, seen, costs) for attempt in reversed(short))
+                    runs.notes["costly"] = f"not at larger sizes, where a run would take more than {budget_s:g} s"
+                any(_is_watched(run, attempt, inputs, runs, costs) for attempt in reversed(short))
                 break
-        _is_watched(run, short[0], inputs, seen, costs)
-        began_s = spent_s() if len(seen.shapes) < 2 else began_s
+        _is_watched(run, short[0], inputs, runs, costs)
+        began_s = spent_s() if len(runs.shapes) < 2 else began_s
         left = [attempt for attempt in left if attempt is not short[0]]
-    return seen
+    return runs
 
 
 def spent_s() -> float:
-    """What this process, and those that it has started and that have ended, have had of the processors."""
+    """The processor time of this process and of those that it started and that have ended."""
     return math.fsum(os.times()[:4])
 
 
-def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, seen: Seen, costs: Costs) -> bool:
+def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRuns, costs: Costs) -> bool:
     """Whether a run is to be had; what it shows is seen."""
     arrays = _given(attempt, inputs)
     if arrays is None:
         return False
     size, began_s = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items()), process_s()
     try:
-        found = run(attempt, arrays, size)
+        watched = run(attempt, arrays, size)
     except CheckError as error:
-        seen.notes.setdefault("raised", f"a watched run was not finished: {error}")
+        runs.notes.setdefault("raised", f"a watched run was not finished: {error}")
         return False
     except NoyauError as error:
-        seen.why = str(error)
+        runs.why = str(error)
         return True
     costs.note(attempt.sizes, process_s() - began_s)
-    seen.accesses += found.accesses
-    seen.shapes.append(size)
-    seen.allowed |= dict.fromkeys(found.allowed)
-    seen.notes |= {note.partition(": ")[0]: note for note in found.notes}
-    for finding in found.findings:
-        seen.findings.setdefault(finding.id, finding)
+    runs.accesses += watched.accesses
+    runs.shapes.append(size)
+    runs.allowed |= dict.fromkeys(watched.allowed)
+    runs.notes |= {note.partition(": ")[0]: note for note in watched.notes}
+    for finding in watched.findings:
+        runs.findings.setdefault(finding.id, finding)
     return True
 
 
@@ -197,22 +197,22 @@ def _by_size(attempts: Sequence[Attempt]) -> Iterator[Attempt]:
         first.setdefault(attempt.instance, attempt)
     chosen = list(first.values())[:INSTANCES]
     small = [replace(each, sizes=dict.fromkeys(each.sizes, size)) for each in chosen for size in SMALL]
-    given = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
-    ordered = sorted([*small, *given], key=lambda attempt: sum(attempt.sizes.values()))
-    done = set()
+    own = [attempt for attempt in attempts if attempt.instance in [each.instance for each in chosen]]
+    ordered = sorted([*small, *own], key=lambda attempt: sum(attempt.sizes.values()))
+    keys = set()
     for attempt in ordered:
         key = attempt.instance, tuple(attempt.sizes.items())
-        if key not in done:
-            done.add(key)
+        if key not in keys:
+            keys.add(key)
             yield attempt
 
 
-def explained(findings: Sequence[Finding], seen: Seen) -> list[Finding]:
+def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[Finding]:
     """The findings of a check, and what was watched in place of those that it is the cause of."""
-    errors = any(each.severity == "error" for each in seen.findings.values())
-    kinds = {each.kind for each in seen.findings.values()}
-    known = kinds | (EXPLAINED if errors else set()) | ({FindingKind.CRASH} if kinds & CRASHING else set())
-    kept = [each for each in findings if each.kind not in known]
-    crashed = any(each.kind is FindingKind.CRASH for each in kept)
-    seen_first = [each for each in seen.findings.values() if not (crashed and each.kind is FindingKind.UNWRITTEN)]
-    return [*seen_first, *kept]
+    errors = any(each.severity == "error" for each in runs.findings.values())
+    kinds = {each.kind for each in runs.findings.values()}
+    explained = kinds | (EXPLAINED if errors else set()) | ({FindingKind.CRASH} if kinds & CRASHING else set())
+    others = [each for each in findings if each.kind not in explained]
+    crashed = any(each.kind is FindingKind.CRASH for each in others)
+    seen_first = [each for each in runs.findings.values() if not (crashed and each.kind is FindingKind.UNWRITTEN)]
+    return [*seen_first, *others]

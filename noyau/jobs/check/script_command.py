@@ -1,4 +1,4 @@
-"""What `noyau check` does with a script or a notebook.
+"""`noyau check` of a script or a notebook.
 
 %%check in notebooks: a cell is run, and every parallel loop and launch in it is watched.
 """
@@ -19,7 +19,7 @@ from noyau.errors import InputError, NoyauError
 from noyau.jobs.command_line import require_place
 
 if TYPE_CHECKING:
-    from noyau.sanitizer.access_map import Map
+    from noyau.sanitizer.access_map import AccessMap
     from noyau.sanitizer.scripts.record import ScriptCheck
 
 _LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
@@ -60,18 +60,19 @@ def _makes_an_op(node: ast.AST) -> bool:
 
 def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """`8,64` or `4x4,16x16` as (grid, block). InputError for anything else."""
-    found = _LAUNCH.fullmatch(text)
-    if found is None:
+    match = _LAUNCH.fullmatch(text)
+    if match is None:
         raise InputError(f"--launch {text} is no GRID,BLOCK; give two numbers (8,64), or up to three each (4x4,16x16)")
-    grid, block = (tuple(map(int, part.split("x"))) for part in found.groups())
+    grid, block = (tuple(map(int, part.split("x"))) for part in match.groups())
     if 0 in (*grid, *block) or math.prod(block) > BLOCK_MOST:
-        told = "starts no thread" if 0 in (*grid, *block) else f"has {math.prod(block)} threads in a block"
-        raise InputError(f"--launch {text} {told}; each number is at least 1, and a block has {BLOCK_MOST} at most")
+        problem = "starts no thread" if 0 in (*grid, *block) else f"has {math.prod(block)} threads in a block"
+        raise InputError(f"--launch {text} {problem}; each number is at least 1, and a block has {BLOCK_MOST} at most")
     return grid, block
 
 
 def drawing_of(wish: str | None) -> Path | None:
-    """Where a map is drawn; nowhere for `-`, which is its text alone. InputError for a file of another kind."""
+    """The file that a map is drawn into; none for `-`, which is its text alone. InputError for a file of another
+    kind."""
     if wish in (None, "-"):
         return None
     if Path(wish).suffix != ".svg":
@@ -79,7 +80,7 @@ def drawing_of(wish: str | None) -> Path | None:
     return Path(wish)
 
 
-def draw(maps: Sequence[Map], place: Path | None, path: Path, status: int) -> None:
+def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int) -> None:
     """Write the drawing. Where no launch is small enough, or there is none, InputError; a line where `status` says
     already that something is wrong with the kernels, which counts for more."""
     from noyau.jobs.report.text import plain_lines
@@ -92,11 +93,11 @@ def draw(maps: Sequence[Map], place: Path | None, path: Path, status: int) -> No
         sys.stderr.write(f"noyau: {plain_lines(str(error))}\n")
 
 
-def _draw(maps: Sequence[Map], place: Path | None, path: Path) -> None:
+def _draw(maps: Sequence[AccessMap], place: Path | None, path: Path) -> None:
     if place is None:
         return
     if not any(each.arrays for each in maps):
-        left = [f"{each.kernel}{each.launch}: {told}" for each in maps for told in each.left]
+        left = [f"{each.kernel}{each.launch}: {reason}" for each in maps for reason in each.left]
         raise InputError(f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}")
     from noyau.jobs.report.text import write_text
     from noyau.sanitizer.access_map import svg
@@ -116,19 +117,19 @@ def check_and_print(arguments: argparse.Namespace) -> int:
         if place is not None:
             require_place(place, path)
     launch = None if arguments.launch is None else launch_of(arguments.launch)
-    found = _checked(arguments, path, launch)
+    check = _checked(arguments, path, launch)
     if arguments.sanitizer:
         from noyau.sanitizer.compute_sanitizer.programs import second_opinion
 
-        found = second_opinion(found, path, arguments.arguments)
+        check = second_opinion(check, path, arguments.arguments)
     if arguments.json is not None:
-        write_json(found.to_json(), arguments.json)
+        write_json(check.to_json(), arguments.json)
     if arguments.sarif is not None:
-        write_json(sarif(found.findings), arguments.sarif)
-    told = "\n".join([str(found), *map(str, found.maps), f"limits: {LIMITS[0]}"])
-    print_lines(told)
-    status = 0 if found.ok and not (arguments.strict and found.findings) else 1
-    draw(found.maps, drawing_of(arguments.map), path, status)
+        write_json(sarif(check.findings), arguments.sarif)
+    text = "\n".join([str(check), *map(str, check.maps), f"limits: {LIMITS[0]}"])
+    print_lines(text)
+    status = 0 if check.ok and not (arguments.strict and check.findings) else 1
+    draw(check.maps, drawing_of(arguments.map), path, status)
     return status
 
 
@@ -144,16 +145,16 @@ def _checked(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCh
 
 def _require_of_scripts(arguments: argparse.Namespace, path: Path) -> None:
     """InputError for an option that does nothing to a script."""
-    given = {name: getattr(arguments, name) for name in ("against", "inputs", "tolerance")}
-    given |= {name: getattr(arguments, name) or None for name in ("dim", "sizes", "gradient")}
+    options = {name: getattr(arguments, name) for name in ("against", "inputs", "tolerance")}
+    options |= {name: getattr(arguments, name) or None for name in ("dim", "sizes", "gradient")}
     if is_program(arguments.target):
         if "::" in arguments.target:
             call = f'noyau.check("{arguments.target}", args)'
             raise InputError(f"{arguments.target} names a function, which is called in Python: {call}")
-        given["sanitizer"] = arguments.sanitizer or None
+        options["sanitizer"] = arguments.sanitizer or None
     else:
-        given["flags"] = arguments.flags
-    wrong = next((name for name, value in given.items() if value is not None), None)
+        options["flags"] = arguments.flags
+    wrong = next((name for name, value in options.items() if value is not None), None)
     if wrong is not None and is_program(arguments.target):
         raise InputError(f"{path} is a program, and --{wrong} is not of programs")
     if wrong is not None:

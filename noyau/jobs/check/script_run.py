@@ -25,26 +25,26 @@ from typing import Any
 from noyau.errors import InputError
 from noyau.jobs.check.bare_kernel import OBSERVERS
 from noyau.sanitizer.access_map import map_of_json
-from noyau.sanitizer.records import Watched
-from noyau.sanitizer.scripts.lint import advised
+from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.scripts.lint import lint_script
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered, run_cells
-from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, Session
+from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck, ScriptSession
 from noyau.timing.conditions import briefly
-from noyau.verify.findings import Finding, KernelCheck, restored
+from noyau.verify.findings import Finding, KernelCheck, finding_from_json
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
 
 
 @contextmanager
-def hooked(session: Session, launch: Any, text: str) -> Iterator[None]:
+def hooks_of_script(session: ScriptSession, launch: Any, text: str) -> Iterator[None]:
     """Parallel functions of Numba and kernels of Numba-CUDA and Triton that are called in the meantime are watched, for
     `session`. `launch`: (grid, block) in place of what is written; `text`: what runs, since Triton is only imported
     for what speaks of it."""
 
     def judged(check: KernelCheck, place: str) -> None:
         """A check of a kernel on no op, which the script asks for."""
-        told = () if check.certificate is None or not check.certificate.ok else (check.certificate.summary(),)
-        watched = Watched(check.findings, check.accesses or 0, notes=told)
+        notes = () if check.certificate is None or not check.certificate.ok else (check.certificate.summary(),)
+        watched = WatchedRun(check.findings, check.accesses or 0, notes=notes)
         session.add(check.name, check.language, place, ", ".join(check.shapes), watched)
 
     with ExitStack() as undone:
@@ -54,13 +54,13 @@ def hooked(session: Session, launch: Any, text: str) -> Iterator[None]:
         if find_spec("numba") is not None:
             from noyau.sanitizer.scripts import numba_hooks
 
-            undone.enter_context(numba_hooks.hooked(session, launch))
+            undone.enter_context(numba_hooks.install_hooks(session, launch))
         elif _names(text, "numba"):
             session.notes.append("numba is not installed, so none of its kernels can run; run: pip install numba")
         if _names(text, "triton") and _interprets(session):
             from noyau.sanitizer.scripts import triton_hooks
 
-            undone.enter_context(triton_hooks.hooked(session, launch and launch[0]))
+            undone.enter_context(triton_hooks.install_hooks(session, launch and launch[0]))
         yield
 
 
@@ -69,7 +69,7 @@ def _names(text: str, package: str) -> bool:
     return re.search(rf"\b{package}\b", text) is not None
 
 
-def _interprets(session: Session) -> bool:
+def _interprets(session: ScriptSession) -> bool:
     """Whether Triton is there and interprets in this process, or will."""
     missing = next((name for name in ("triton", "torch") if find_spec(name) is None), None)
     if missing is not None:
@@ -112,12 +112,12 @@ def check_script(
         }
         wish = json.dumps(wishes)
         fault = _ended(wish, time_s)
-        found = _read(record, path)
-    return replace(found, fault=found.fault or fault, advice=(*found.advice, *advised(path)))
+        record_read = _read(record, path)
+    return replace(record_read, fault=record_read.fault or fault, advice=(*record_read.advice, *lint_script(path)))
 
 
 def _ended(wish: str, time_s: float) -> str:
-    """How the process ended, or nothing."""
+    """Describe the end of the process; nothing where it ended well."""
     command = (sys.executable, "-m", "noyau.jobs.check.script_run")
     environment = {**os.environ, "NOYAU_SCRIPT": wish}
     try:
@@ -132,18 +132,18 @@ def _ended(wish: str, time_s: float) -> str:
 def _read(record: Path, path: Path) -> ScriptCheck:
     if not record.exists():
         return ScriptCheck(path.name, (), "", ())
-    held = json.loads(record.read_text(encoding="utf-8"))
+    fields = json.loads(record.read_text(encoding="utf-8"))
     kernels = [
         KernelSeen(**{**each, **{name: tuple(each[name]) for name in ("shapes", "notes")}, "findings": _findings(each)})
-        for each in held["kernels"]
+        for each in fields["kernels"]
     ]
-    maps = tuple(map_of_json(each) for each in held["maps"])
-    advice = tuple(restored(each) for each in held["advice"])
-    return ScriptCheck(held["script"], tuple(kernels), held["fault"], tuple(held["notes"]), advice, maps=maps)
+    maps = tuple(map_of_json(each) for each in fields["maps"])
+    advice = tuple(finding_from_json(each) for each in fields["advice"])
+    return ScriptCheck(fields["script"], tuple(kernels), fields["fault"], tuple(fields["notes"]), advice, maps=maps)
 
 
 def _findings(kernel: dict[str, Any]) -> tuple[Finding, ...]:
-    return tuple(restored(each) for each in kernel["findings"])
+    return tuple(finding_from_json(each) for each in kernel["findings"])
 
 
 def main() -> int:
@@ -151,13 +151,13 @@ def main() -> int:
 
     wish = json.loads(os.environ.pop("NOYAU_SCRIPT"))
     path = Path(wish["path"])
-    session = Session(path.name, maps={} if wish["maps"] else None)
+    session = ScriptSession(path.name, maps={} if wish["maps"] else None)
     session.keep = lambda: _write(session.finished(), Path(wish["record"]))
     sys.argv = [str(path), *wish["arguments"]]
     sys.path[0] = str(path.resolve().parent)
     launch = wish["launch"]
     fault, status = "", 0
-    with hooked(session, tuple(_tuples(launch)) if launch else None, _text(path)):
+    with hooks_of_script(session, tuple(_tuples(launch)) if launch else None, _text(path)):
         try:
             _run(path, session)
         except SystemExit as end:
@@ -180,7 +180,7 @@ def _text(path: Path) -> str:
     return "\n".join([own, *(each.read_text(encoding="utf-8", errors="replace") for each in beside)])
 
 
-def _run(path: Path, session: Session) -> None:
+def _run(path: Path, session: ScriptSession) -> None:
     if path.suffix == NOTEBOOK:
         session.notes += run_cells(cells_of(path), path.name)
     else:
@@ -206,24 +206,24 @@ def _where(error: BaseException, path: Path) -> str:
 
 
 def _print_traceback(error: BaseException) -> None:
-    """What Python prints, without the frames of noyau and of what runs the script."""
-    told = traceback.TracebackException.from_exception(error)
-    kept = [each for each in told.stack if not _is_ours(each.filename)]
-    told.stack = traceback.StackSummary.from_list(kept)
-    sys.stderr.write("".join(told.format()))
+    """Print the traceback as Python does, without the frames of noyau and of what runs the script."""
+    exception = traceback.TracebackException.from_exception(error)
+    frames = [each for each in exception.stack if not _is_ours(each.filename)]
+    exception.stack = traceback.StackSummary.from_list(frames)
+    sys.stderr.write("".join(exception.format()))
 
 
 def _is_ours(file: str) -> bool:
     return file == "<frozen runpy>" or Path(file).is_relative_to(Path(str(files("noyau"))))
 
 
-def _write(found: ScriptCheck, record: Path) -> None:
-    maps = [each.to_json() for each in found.maps]
-    held = {"script": found.script, "fault": found.fault, "notes": list(found.notes), "maps": maps}
-    held["advice"] = [_fields(each) for each in found.advice]
-    kernels = [{**_fields(kernel), "findings": [_fields(each) for each in kernel.findings]} for kernel in found.kernels]
+def _write(check: ScriptCheck, record: Path) -> None:
+    maps = [each.to_json() for each in check.maps]
+    fields = {"script": check.script, "fault": check.fault, "notes": list(check.notes), "maps": maps}
+    fields["advice"] = [_fields(each) for each in check.advice]
+    kernels = [{**_fields(kernel), "findings": [_fields(each) for each in kernel.findings]} for kernel in check.kernels]
     partial = record.with_suffix(".partial")
-    partial.write_text(json.dumps({**held, "kernels": kernels}), encoding="utf-8")
+    partial.write_text(json.dumps({**fields, "kernels": kernels}), encoding="utf-8")
     partial.replace(record)
 
 

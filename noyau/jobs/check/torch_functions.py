@@ -19,12 +19,20 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.ir.graph import Graph
-from noyau.jobs.check.gradient_cases import NEAR, GradientCase, Subject, cases_of, finding_of, first_wrong, told
+from noyau.jobs.check.gradient_cases import (
+    NEAR,
+    GradientCase,
+    GradientSubject,
+    cases_of,
+    describe_case,
+    finding_of,
+    first_wrong,
+)
 from noyau.jobs.check.torch_references import Array, TorchReference, difference, reference_graphs
 from noyau.ops.op import Op
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Failure
-from noyau.verify.findings import Checked, Finding, KernelCheck
+from noyau.verify.findings import Finding, KernelCheck, OpCheck
 from noyau.verify.tolerances import require_tolerance, trial
 from noyau.verify.values import Case, KernelFunction
 
@@ -52,15 +60,15 @@ def spread(tensor: torch.Tensor) -> torch.Tensor:
 GRADIENT_LAYOUTS: dict[str, Lay] = {"packed": packed, "transposed": transposed, "strided": spread}
 
 
-def tensors_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: str) -> KernelCheck:
-    """What autograd gives for an op, beside the gradient that was found right."""
+def check_tensors(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place: str) -> KernelCheck:
+    """Compare what autograd gives for an op with the gradient that is right."""
     findings: dict[str, Finding] = {}
     shapes: dict[str, None] = {}
     try:
         for subject, case in cases_of(op, sizes, DType.F64, seed):
             for finding in _of_case(op, subject, case, place):
                 findings.setdefault(finding.kind, finding)
-            shapes[told(subject, case)] = None
+            shapes[describe_case(subject, case)] = None
     except UnsupportedError as error:
         return KernelCheck(NAME, "torch", None, (), skipped=str(error))
     layouts = ", ".join(GRADIENT_LAYOUTS)
@@ -68,7 +76,7 @@ def tensors_checked(op: Op[..., Any], sizes: Mapping[str, int], seed: int, place
     return KernelCheck(NAME, "torch", None, tuple(findings.values()), tuple(shapes), (note,))
 
 
-def _of_case(op: Op[..., Any], subject: Subject, case: GradientCase, place: str) -> Iterator[Finding]:
+def _of_case(op: Op[..., Any], subject: GradientSubject, case: GradientCase, place: str) -> Iterator[Finding]:
     want = subject.gradients(subject.derived, case)
     narrow = any(value.dtype.compute is DType.F32 for value in subject.instance.inputs)
     for layout, lay in GRADIENT_LAYOUTS.items():
@@ -78,8 +86,8 @@ def _of_case(op: Op[..., Any], subject: Subject, case: GradientCase, place: str)
         except UnsupportedError:
             raise
         except (NoyauError, RuntimeError, ValueError, TypeError) as error:
-            message = f"autograd ends with {type(error).__name__}: {error}; for {told(subject, laid)}"
-            yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, told(subject, laid), message)
+            message = f"autograd ends with {type(error).__name__}: {error}; for {describe_case(subject, laid)}"
+            yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, describe_case(subject, laid), message)
             return
         wrong = first_wrong(subject, laid, got, want, HALF_OF_32 if narrow else NEAR)
         if wrong is not None:
@@ -89,43 +97,43 @@ def _of_case(op: Op[..., Any], subject: Subject, case: GradientCase, place: str)
         yield from _by_gradcheck(op, subject, case, place)
 
 
-def gradients_by_torch(op: Op[..., Any], subject: Subject, case: GradientCase, lay: Lay) -> dict[str, Array]:
+def gradients_by_torch(op: Op[..., Any], subject: GradientSubject, case: GradientCase, lay: Lay) -> dict[str, Array]:
     """The gradients of the inputs, by autograd."""
-    given = _tensors(subject, case, lay)
-    made = op(*given.values())
-    results = made if isinstance(made, tuple) else (made,)
+    arguments = _tensors(subject, case, lay)
+    returned = op(*arguments.values())
+    results = returned if isinstance(returned, tuple) else (returned,)
     pairs = zip(subject.graph.outputs, results, strict=True)
     graded = [(result, case.above[name]) for name, result in pairs if name in case.above]
     weights = [lay(torch.from_numpy(np.array(above))).to(result.dtype) for result, above in graded]
     torch.autograd.backward([result for result, _ in graded], weights)
-    floats = {name: each for name, each in given.items() if isinstance(each, torch.Tensor) and each.requires_grad}
+    floats = {name: each for name, each in arguments.items() if isinstance(each, torch.Tensor) and each.requires_grad}
     return {
         name: np.zeros(each.shape) if each.grad is None else each.grad.double().numpy() for name, each in floats.items()
     }
 
 
-def _tensors(subject: Subject, case: GradientCase, lay: Lay) -> dict[str, Any]:
+def _tensors(subject: GradientSubject, case: GradientCase, lay: Lay) -> dict[str, Any]:
     """The arguments of a call: tensors, and numbers where the signature has scalars; floats require a gradient."""
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for value in subject.instance.inputs:
         array = case.inputs[value.name]
         if value.scalar and not value.dtype.is_float:
-            found[value.name] = array.item()
+            arguments[value.name] = array.item()
             continue
         tensor = torch.from_numpy(np.array(array))
         tensor = lay(tensor) if tensor.ndim else tensor
-        found[value.name] = tensor.detach().requires_grad_(value.dtype.is_float)
-    return found
+        arguments[value.name] = tensor.detach().requires_grad_(value.dtype.is_float)
+    return arguments
 
 
-def _by_gradcheck(op: Op[..., Any], subject: Subject, case: GradientCase, place: str) -> Iterator[Finding]:
+def _by_gradcheck(op: Op[..., Any], subject: GradientSubject, case: GradientCase, place: str) -> Iterator[Finding]:
     """torch's own check, on transposed tensors."""
     try:
         torch.autograd.gradcheck(op, tuple(_tensors(subject, case, transposed).values()), fast_mode=True)
     except (RuntimeError, NoyauError) as error:
-        said = " ".join(str(error).split())[:300]
-        message = f"torch.autograd.gradcheck fails for {told(subject, case)}: {said}"
-        yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, told(subject, case), message)
+        reason = " ".join(str(error).split())[:300]
+        message = f"torch.autograd.gradcheck fails for {describe_case(subject, case)}: {reason}"
+        yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, describe_case(subject, case), message)
 
 
 LANGUAGE = "torch"
@@ -151,26 +159,30 @@ def check_function(
     *,
     tolerance: float | None = None,
     seed: int = 0,
-) -> Checked:
-    """What a function of tensors gives, and what autograd gives through it, beside a reference in NumPy or torch.
+) -> OpCheck:
+    """Compare a function of tensors, and its gradients by autograd, with a reference in NumPy or torch.
 
     `args` are tensors of the CPU in the dtypes to try, and numbers. Values and gradients are judged by the certificate:
     against the reference in float64, and the derivative of its traced graph (of a reference in torch: what autograd
     gives in float64). SignatureError without a reference, or for what is no function; InputError for arguments that
     cannot be taken, or that the reference refuses."""
     require_tolerance(tolerance)
-    called = name_of(function)
+    name = name_of(function)
     if not callable(function) or reference is None or not callable(reference):
-        told = "noyau.check takes an op, or a function of torch with its reference: noyau.check(f, args, reference=g)"
-        raise SignatureError(f"{called}: {told}")
-    found = _Function(function, called, place_of(function), tuple(args), tolerance, seed)
-    found.require_args()
-    right = reference_graphs(reference, found.args, called)
-    return Checked(called, found.place, (found.values(right), *found.gradients(right)), tolerance)
+        message = (
+            "noyau.check takes an op, or a function of torch with its reference: noyau.check(f, args, reference=g)"
+        )
+        raise SignatureError(f"{name}: {message}")
+    checked_function = _Function(function, name, place_of(function), tuple(args), tolerance, seed)
+    checked_function.require_args()
+    right = reference_graphs(reference, checked_function.args, name)
+    return OpCheck(
+        name, checked_function.place, (checked_function.values(right), *checked_function.gradients(right)), tolerance
+    )
 
 
 def name_of(function: Any) -> str:
-    """What it is called in a report: the class of an autograd.Function, or its own name."""
+    """The name in a report: the class of an autograd.Function, or its own name."""
     owner = getattr(function, "__self__", None)
     if isinstance(owner, type):
         return owner.__name__
@@ -181,8 +193,8 @@ def place_of(function: Any) -> str:
     """Its file and line, where Python knows them."""
     owner = getattr(function, "__self__", None)
     try:
-        made = inspect.unwrap(owner if isinstance(owner, type) else function)
-        return f"{inspect.getsourcefile(made)}:{inspect.getsourcelines(made)[1]}"
+        inner = inspect.unwrap(owner if isinstance(owner, type) else function)
+        return f"{inspect.getsourcefile(inner)}:{inspect.getsourcelines(inner)[1]}"
     except (OSError, TypeError, AttributeError):
         return str(function)
 
@@ -207,16 +219,16 @@ class _Function:
             )
         for each in tensors:
             if each.device.type != "cpu" or each.layout is not torch.strided or from_torch(each.dtype) is None:
-                told = f"a {each.dtype} tensor on {each.device} ({each.layout})"
-                raise InputError(f"{self.called}: {told} is not checked; give dense tensors of the CPU")
+                message = f"a {each.dtype} tensor on {each.device} ({each.layout})"
+                raise InputError(f"{self.called}: {message} is not checked; give dense tensors of the CPU")
 
     def values(self, right: TorchReference) -> KernelCheck:
-        """What it gives, on tensors of each layout."""
+        """Check its values, on tensors of each layout."""
         arrays = right.arrays(self.args)
         return self.judged("values", right.graph, arrays, {each: functools.partial(self.run, each) for each in LAYOUTS})
 
     def gradients(self, right: TorchReference) -> list[KernelCheck]:
-        """What autograd gives through it; nothing where there is no float among the arguments or the results."""
+        """Check its gradients by autograd; nothing where there is no float among the arguments or the results."""
         if not right.wanted or not right.above(np.random.default_rng(0)):
             return []
         if right.gradient is None:
@@ -273,46 +285,47 @@ class _Function:
     def back(self, layout: str, right: TorchReference, arrays: Sequence[Array]) -> list[Array]:
         """The gradients of the float arguments, where the last arrays are those of the results."""
         count = len(right.inputs)
-        given = self.tensors(layout, arrays[:count])
-        leaves = [given[at].detach().requires_grad_() for at in right.wanted_places]
+        arguments = self.tensors(layout, arrays[:count])
+        leaves = [arguments[at].detach().requires_grad_() for at in right.wanted_places]
         for at, leaf in zip(right.wanted_places, leaves, strict=True):
-            given[at] = leaf
-        results = self.results(given)
+            arguments[at] = leaf
+        results = self.results(arguments)
         graded = [results[at] for at in right.graded_places]
         for at, each in zip(right.graded_places, graded, strict=True):
             if not each.requires_grad:
                 raise CheckError(f"gave result {at} without a gradient, though its inputs require one")
         weights = [LAYOUTS[layout](tensor_of(array)) for array in arrays[count:]]
         try:
-            found = torch.autograd.grad(graded, leaves, weights, allow_unused=True)
+            gradients = torch.autograd.grad(graded, leaves, weights, allow_unused=True)
         except (RuntimeError, TypeError, ValueError, IndexError) as fault:
-            told = f"raised {type(fault).__name__} in its backward: {_short(fault)}"
-            raise CheckError(told, FindingKind.CRASH) from fault
-        pairs = zip(found, leaves, strict=True)
+            message = f"raised {type(fault).__name__} in its backward: {_short(fault)}"
+            raise CheckError(message, FindingKind.CRASH) from fault
+        pairs = zip(gradients, leaves, strict=True)
         return [array_of(torch.zeros_like(leaf) if each is None else each).copy() for each, leaf in pairs]
 
     def tensors(self, layout: str, arrays: Sequence[Array]) -> list[Any]:
         """The arguments of a call: the arrays as tensors that lie so, and the numbers in their places."""
-        waiting, made = iter(arrays), []
+        waiting, arguments = iter(arrays), []
         for each in self.args:
             if isinstance(each, torch.Tensor):
                 tensor = tensor_of(np.array(next(waiting)))
-                made.append(LAYOUTS[layout](tensor) if tensor.ndim else tensor)
+                arguments.append(LAYOUTS[layout](tensor) if tensor.ndim else tensor)
             else:
-                made.append(each)
-        return made
+                arguments.append(each)
+        return arguments
 
-    def results(self, given: Sequence[Any]) -> list[torch.Tensor]:
-        """What it gives, as tensors. CheckError for what it raises, for anything else, or a change of an argument."""
-        before = [each.detach().clone() if isinstance(each, torch.Tensor) else None for each in given]
+    def results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
+        """The results of a call, as tensors. CheckError for what it raises, for anything else, or a change of an
+        argument."""
+        before = [each.detach().clone() if isinstance(each, torch.Tensor) else None for each in arguments]
         try:
-            made = self.function(*given)
+            result = self.function(*arguments)
         except Exception as fault:
             raise CheckError(f"raised {type(fault).__name__}: {_short(fault)}", FindingKind.CRASH) from fault
-        results = list(made) if isinstance(made, tuple | list) else [made]
+        results = list(result) if isinstance(result, tuple | list) else [result]
         if not all(isinstance(each, torch.Tensor) for each in results):
             raise CheckError(f"returned {[type(each).__name__ for each in results]}, and not tensors")
-        for at, (each, old) in enumerate(zip(given, before, strict=True)):
+        for at, (each, old) in enumerate(zip(arguments, before, strict=True)):
             if old is not None and not torch.equal(each.detach().nan_to_num(), old.nan_to_num()):
                 raise CheckError(f"changed its input {at}", FindingKind.MUTATED_INPUT)
         return results

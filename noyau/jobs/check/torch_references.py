@@ -1,4 +1,4 @@
-"""What a function of torch is judged by: a reference in NumPy or torch, as a graph, and its derivative as one."""
+"""References for functions of torch: in NumPy or torch, as a graph, and its derivative as another."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class TorchReference:
 
     @property
     def wanted_places(self) -> list[int]:
-        """Where the float tensors stand among the arguments."""
+        """The places of float tensors among the arguments."""
         return [at for at, node in zip(self.places, self.inputs, strict=True) if node.dtype.is_float]
 
     @property
     def graded_places(self) -> list[int]:
-        """Which results are floats."""
+        """The places of floats among the results."""
         return [at for at, name in enumerate(self.graph.outputs) if self.graph[name].dtype.is_float]
 
     def arrays(self, args: Sequence[Any]) -> tuple[Array, ...]:
@@ -68,7 +68,7 @@ def _shape(node: Node) -> tuple[int, ...]:
     return tuple(int(dim.evaluate({})) for dim in node.shape)
 
 
-def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], called: str) -> TorchReference:
+def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], function_name: str) -> TorchReference:
     """The graphs of a reference, which is called with arrays, or else with tensors. An op is its own reference.
 
     InputError where it takes neither, or gives no arrays."""
@@ -79,11 +79,11 @@ def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], called:
     inputs = tuple(_input(name, args[at]) for name, at in zip(_names(reference, args, places), places, strict=True))
     arrays = [np.array(array_of(args[at])) for at in places]
     with np.errstate(all="ignore"):
-        run, is_torch = _runner(reference, args, places, arrays, called)
+        run, is_torch = _runner(reference, args, places, arrays, function_name)
         results = run(arrays)
-    graph = _opaque(inputs, results, called, lambda *given: tuple(run(given)))
+    graph = _opaque(inputs, results, function_name, lambda *arrays_of_call: tuple(run(arrays_of_call)))
     if is_torch:
-        gradient = _torch_gradient(reference, args, places, inputs, graph, called)
+        gradient = _torch_gradient(reference, args, places, inputs, graph, function_name)
         return TorchReference(inputs, graph, gradient, "", places)
     try:
         traced = follow(_bound(reference, args, places), inputs, None, {}).graph
@@ -110,25 +110,25 @@ def _input(name: str, tensor: torch.Tensor) -> Node:
     return Node(name, Input(), (), dtype, shape_of(tensor.shape))
 
 
-def _filled(args: Sequence[Any], places: Sequence[int], given: Sequence[Any]) -> list[Any]:
+def _filled(args: Sequence[Any], places: Sequence[int], values: Sequence[Any]) -> list[Any]:
     """The arguments with others in the places of the tensors."""
-    made = list(args)
-    for at, each in zip(places, given, strict=True):
-        made[at] = each
-    return made
+    arguments = list(args)
+    for at, each in zip(places, values, strict=True):
+        arguments[at] = each
+    return arguments
 
 
 def _runner(
-    reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int], arrays: Sequence[Array], called: str
+    reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int], arrays: Sequence[Array], name: str
 ) -> tuple[Run, bool]:
-    """How the reference is run, and whether it is one of torch."""
+    """A way to run the reference, and whether it is one of torch."""
 
-    def on_arrays(given: Sequence[Array]) -> list[Array]:
-        return _arrays(reference(*_filled(args, places, given)), called)
+    def on_arrays(values: Sequence[Array]) -> list[Array]:
+        return _arrays(reference(*_filled(args, places, values)), name)
 
-    def on_tensors(given: Sequence[Array]) -> list[Array]:
+    def on_tensors(values: Sequence[Array]) -> list[Array]:
         with torch.no_grad():
-            return _arrays(reference(*_filled(args, places, [tensor_of(np.array(each)) for each in given])), called)
+            return _arrays(reference(*_filled(args, places, [tensor_of(np.array(each)) for each in values])), name)
 
     try:
         on_arrays(arrays)
@@ -136,8 +136,8 @@ def _runner(
         try:
             on_tensors(arrays)
         except Exception as other:
-            told = f"with arrays it ends with {_short(fault)}; with tensors with {_short(other)}"
-            raise InputError(f"{called}: its reference does not take these arguments: {told}") from other
+            problem = f"with arrays it ends with {_short(fault)}; with tensors with {_short(other)}"
+            raise InputError(f"{name}: its reference does not take these arguments: {problem}") from other
         return on_tensors, True
     return on_arrays, False
 
@@ -146,33 +146,33 @@ def _short(fault: Exception) -> str:
     return f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
 
 
-def _arrays(made: Any, called: str) -> list[Array]:
-    parts = list(made) if isinstance(made, tuple | list) else [made]
+def _arrays(result: Any, name: str) -> list[Array]:
+    parts = list(result) if isinstance(result, tuple | list) else [result]
     if any(isinstance(part, torch.Tensor) for part in parts):
         return [array_of(part) for part in parts]
-    found = [np.asarray(part) for part in parts]
-    if any(from_numpy(each.dtype) in (None, DType.OTHER) for each in found):
+    arrays = [np.asarray(part) for part in parts]
+    if any(from_numpy(each.dtype) in (None, DType.OTHER) for each in arrays):
         raise InputError(f"its reference gives {[type(part).__name__ for part in parts]}, and no arrays")
-    return found
+    return arrays
 
 
 def _opaque(
-    inputs: Sequence[Node], results: Sequence[Array], called: str, evaluate: Callable[..., tuple[Array, ...]]
+    inputs: Sequence[Node], results: Sequence[Array], name: str, evaluate: Callable[..., tuple[Array, ...]]
 ) -> Graph:
     """A graph of one value that evaluates as it is told."""
     names = tuple(node.output for node in inputs)
     ends = [_end(f"out{at}" if len(results) > 1 else "out", array, names) for at, array in enumerate(results)]
-    kind = Opaque(called, evaluate)
+    kind = Opaque(name, evaluate)
     if len(ends) == 1:
         node = Node(ends[0].output, kind, names, ends[0].dtype, ends[0].shape)
         return Graph((*inputs, node), (node.output,))
-    whole = Node(f"{called}: all results", kind, names, DType.OTHER, ())
+    whole = Node(f"{name}: all results", kind, names, DType.OTHER, ())
     parts = [Node(end.output, Part(at), (whole.output,), end.dtype, end.shape) for at, end in enumerate(ends)]
     return Graph((*inputs, whole, *parts), tuple(end.output for end in ends))
 
 
-def _end(name: str, array: Array, taken: Sequence[str]) -> Node:
-    while name in taken:
+def _end(name: str, array: Array, names: Sequence[str]) -> Node:
+    while name in names:
         name += "_"
     dtype = from_numpy(array.dtype)
     assert dtype is not None
@@ -190,27 +190,27 @@ def _torch_gradient(
     places: Sequence[int],
     inputs: Sequence[Node],
     graph: Graph,
-    called: str,
+    function_name: str,
 ) -> Graph:
     """The gradient as torch's autograd gives it through the reference, at the width of what it is given."""
     floats = [at for at, node in enumerate(inputs) if node.dtype.is_float]
     graded = [at for at, name in enumerate(graph.outputs) if graph[name].dtype.is_float]
 
-    def evaluate(*given: Array) -> tuple[Array, ...]:
-        tensors = [tensor_of(np.array(each)) for each in given[: len(inputs)]]
+    def evaluate(*values: Array) -> tuple[Array, ...]:
+        tensors = [tensor_of(np.array(each)) for each in values[: len(inputs)]]
         for at in floats:
             tensors[at].requires_grad_()
-        made = reference(*_filled(args, places, tensors))
-        results = list(made) if isinstance(made, tuple | list) else [made]
-        weights = [tensor_of(np.array(each)) for each in given[len(inputs) :]]
+        graph_of_gradient = reference(*_filled(args, places, tensors))
+        results = list(graph_of_gradient) if isinstance(graph_of_gradient, tuple | list) else [graph_of_gradient]
+        weights = [tensor_of(np.array(each)) for each in values[len(inputs) :]]
         leaves = [tensors[at] for at in floats]
-        found = torch.autograd.grad([results[at] for at in graded], leaves, weights, allow_unused=True)
-        pairs = zip(found, leaves, strict=True)
+        gradients = torch.autograd.grad([results[at] for at in graded], leaves, weights, allow_unused=True)
+        pairs = zip(gradients, leaves, strict=True)
         return tuple(array_of(torch.zeros_like(leaf) if each is None else each) for each, leaf in pairs)
 
     ends = [_like(inputs[at]) for at in floats]
-    made = _opaque((*inputs, *_above(graph)), ends, called, evaluate)
-    return _named(made, [gradient_name(inputs[at].output) for at in floats])
+    graph_of_gradient = _opaque((*inputs, *_above(graph)), ends, function_name, evaluate)
+    return _named(graph_of_gradient, [gradient_name(inputs[at].output) for at in floats])
 
 
 def _like(node: Node) -> Array:
@@ -230,10 +230,10 @@ def _bound(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[
     """The reference as a function of the tensors alone."""
 
     def bound(*arrays: Any) -> Any:
-        made = list(args)
+        arguments = list(args)
         for at, each in zip(places, arrays, strict=True):
-            made[at] = each
-        return reference(*made)
+            arguments[at] = each
+        return reference(*arguments)
 
     bound.__name__ = getattr(reference, "__name__", "reference")
     return bound

@@ -126,10 +126,10 @@ def inputs_for(original: SourceModel, dims: Mapping[str, int], wishes: ProfileOp
     imported, names = original.imported, frozenset(original.imported.initializers)
     if wishes.inputs is None:
         sizes = sizes_for(imported, dims)
-        return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), given=names)
+        return make_inputs(imported.graph, sizes, np.random.default_rng(wishes.seed), without=names)
     if dims:
         raise InputError(f"{wishes.inputs} gives every size: leave out --dim {printable(min(dims))}=N, or the arrays")
-    return load_inputs(Path(wishes.inputs), imported.graph, given=names)
+    return load_inputs(Path(wishes.inputs), imported.graph, without=names)
 
 
 def named(original: SourceModel, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -60,7 +60,7 @@ def smoke(description: Description, program: BuiltProgram, seed: int = 0) -> Cer
         )
         longer = _of_launches(description, generated, seed, missed)
         cases = chain(longer, first, islice(_until(ENOUGH_S, small), MOST - 1))
-        return certify_native(judged_by, program, cases, name=generated.called, spelt=lambda: generated.graph)
+        return certify_native(judged_by, program, cases, name=generated.called, traced=lambda: generated.graph)
 
 
 def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:

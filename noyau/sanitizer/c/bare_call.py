@@ -19,12 +19,12 @@ from noyau.sanitizer.c.findings import ReportContext, findings_of_runs
 from noyau.sanitizer.c.kernel import concurrency_notes, plans_for
 from noyau.sanitizer.c.rewrite import rewrite
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig, run
-from noyau.sanitizer.records import Watched
+from noyau.sanitizer.records import WatchedRun
 
 _RESULT = "what it returns"  # as no parameter is called
 
 
-def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, name: str) -> tuple[Watched, Any]:
+def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, name: str) -> tuple[WatchedRun, Any]:
     """Call it as sanitizer/routes.py has it: pointers take packed arrays of their type, other parameters numbers.
 
     SignatureError where they do not, or for a kernel of a grid without a launch; BuildError where the text does not
@@ -45,7 +45,7 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
                 returned = end
             elif each.contents is not None and each.contents.flags.writeable:
                 each.contents[...] = end
-    watched = Watched(findings, sum(each.accesses for each in runs), allowed, concurrency_notes(runs))
+    watched = WatchedRun(findings, sum(each.accesses for each in runs), allowed, concurrency_notes(runs))
     return watched, None if returned is None else returned[()]
 
 

@@ -13,11 +13,11 @@ import numpy as np
 
 from noyau.errors import FindingKind
 from noyau.kernels.c.syntax import syntax
-from noyau.sanitizer.access_map import Map, Owner, Writes, mapped, thread_owner
+from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes, thread_owner
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.run import Fault, LaunchConfig, RunResult
-from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, findings_of
+from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, findings_of
 from noyau.verify.findings import Finding
 
 _OF_PROGRAMS = {  # there is no op that could say what an output holds
@@ -78,7 +78,7 @@ class _Numbers:
     """Sites, memories and owners by number, as they come."""
 
     sites: list[Site] = field(default_factory=list)
-    memories: dict[int, Memory] = field(default_factory=dict)
+    memories: dict[int, WatchedMemory] = field(default_factory=dict)
     owners: list[str] = field(default_factory=list)
 
     def site(self, site: Site | None) -> int:
@@ -88,7 +88,7 @@ class _Numbers:
             self.sites.append(site)
         return self.sites.index(site)
 
-    def memory(self, memory: Memory) -> int:
+    def memory(self, memory: WatchedMemory) -> int:
         for number, each in self.memories.items():
             if each == memory:
                 return number
@@ -134,9 +134,9 @@ def findings_of_runs(
 
 def _observations(
     runs: Sequence[RunResult], lines: LineTable, context: ReportContext, numbers: _Numbers
-) -> dict[Seen, str]:
+) -> dict[Observation, str]:
     """The faults of runs, each kind and pair of lines once, with their messages where they have some of their own."""
-    words: dict[tuple[object, ...], tuple[Seen, str]] = {}
+    words: dict[tuple[object, ...], tuple[Observation, str]] = {}
     for fault in chain.from_iterable(run.faults for run in runs):
         site, other, allocation = (
             site_of(lines.at(address), context) for address in (fault.site, fault.other_site, fault.allocation)
@@ -157,7 +157,7 @@ def _from_other_access(fault: Fault) -> Fault:
     return replace(fault, how=how, owner=owner, other_how=fault.how, other_owner=fault.owner)
 
 
-def _merge_key(observation: Seen) -> tuple[object, ...]:
+def _merge_key(observation: Observation) -> tuple[object, ...]:
     pair = (
         (observation.site, observation.other_site)
         if observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE)
@@ -182,25 +182,25 @@ def source_of(site: Site, context: ReportContext) -> str:
     return context.text if site.file == context.place else "".join(linecache.getlines(site.file))
 
 
-def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> Memory:
+def memory_of(name: str, size: int, unit: int, allocation: Site | None, context: ReportContext) -> WatchedMemory:
     """A block of memory; one that is allocated by the pointer that its line names, or by that line."""
     if name == "the stack":
-        return Memory("a variable on the stack", (1,), is_one=True)
+        return WatchedMemory("a variable on the stack", (1,), is_one=True)
     shape = context.shapes.get(name, (size // (unit or 1),))
     if allocation is not None:
         pointers = {match[1] or match[2] for match in _ALLOCATES.finditer(allocation.text)}
         name = pointers.pop() if len(pointers) == 1 else f"memory of line {allocation.line}"
-    return Memory(name, shape or (1,))
+    return WatchedMemory(name, shape or (1,))
 
 
 def _observation(
     fault: Fault, site: Site, other: Site | None, context: ReportContext, numbers: _Numbers, allocation: Site | None
-) -> Seen:
+) -> Observation:
     unit = fault.unit or 1
     cells = fault.size // unit
     memory = numbers.memory(memory_of(fault.name, fault.size, fault.unit, allocation, context)) if fault.name else -1
     kind = FindingKind.WRITTEN_TWICE if fault.kind is FindingKind.RACE and not fault.changed else fault.kind
-    return Seen(
+    return Observation(
         kind,
         _access(fault.how),
         numbers.site(site),
@@ -256,10 +256,10 @@ class _Region:
     launch: LaunchConfig | None
 
 
-def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[Map, ...]:
+def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[AccessMap, ...]:
     """The first map of each launch, or of each region of threads, that writes anything."""
     regions, memories, writes, cut = _read_writes(ran.write_log, lines, context)
-    maps: dict[tuple[str, str], Map] = {}
+    maps: dict[tuple[str, str], AccessMap] = {}
     for number, region in enumerate(regions):
         site = site_of(lines.at(region.address), context)
         at = "" if site is None else f" on line {site.line}"
@@ -270,7 +270,7 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[M
             label = (launch.name if launch else context.kernel, str(region.launch))
             owner = partial(thread_owner, grid=region.launch.grid, block=region.launch.block)
         is_cut = cut is not None and number >= cut
-        access_map = mapped(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)
+        access_map = map_of_writes(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)
         if (access_map.arrays or access_map.left) and not (label in maps and maps[label].arrays):
             maps[label] = access_map
     return tuple(maps.values())
@@ -291,10 +291,10 @@ def _thread(number: int) -> Owner:
 
 def _read_writes(
     log: Sequence[str], lines: LineTable, context: ReportContext
-) -> tuple[list[_Region], Mapping[int, Memory], Mapping[int, Writes], int | None]:
+) -> tuple[list[_Region], Mapping[int, WatchedMemory], Mapping[int, Writes], int | None]:
     """The regions, the memories by number, the writes of each region; and the region from which on they are cut."""
     regions: list[_Region] = []
-    memories: dict[int, Memory] = {}
+    memories: dict[int, WatchedMemory] = {}
     units: dict[int, int] = {}
     rows: dict[int, list[tuple[int, int, int]]] = {}
     numbers: dict[str, list[int]] = {}

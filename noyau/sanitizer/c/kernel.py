@@ -16,15 +16,15 @@ from noyau.kernels.c.functions import prototype
 from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.syntax import blanked
 from noyau.kernels.user_kernel import UserKernel, number_text
-from noyau.sanitizer.access_map import Map
+from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program
 from noyau.sanitizer.c.calls import EntryCall, call_of, with_calls
 from noyau.sanitizer.c.findings import ReportContext, findings_of_runs, maps_of
 from noyau.sanitizer.c.rewrite import rewrite
 from noyau.sanitizer.c.run import BLOCKS, RANDOM, ROUND_ROBIN, ArrayArgument, RunResult, WorkSharing, run
 from noyau.sanitizer.lint.launches import LaunchFacts, of_cells
-from noyau.sanitizer.records import Watched
-from noyau.sanitizer.routes import Case
+from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.routes import KernelCase
 from noyau.verify.findings import Finding
 
 Array = np.ndarray
@@ -33,7 +33,7 @@ _THREADS = (WorkSharing(4, BLOCKS), WorkSharing(4, ROUND_ROBIN))
 _ALONE = (WorkSharing(1, BLOCKS),)
 
 
-def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     """Run a kernel on arrays and tell what it does wrong with memory. Maps of the first run are put into `maps`.
 
     A program with threads runs several times, its work dealt otherwise each time. `outputs` are the results of the
@@ -42,7 +42,7 @@ def watch(case: Case, maps: list[Map] | None = None) -> Watched:
     return watch_together([case], maps)[0]
 
 
-def watch_together(cases: Sequence[Case], maps: list[Map] | None = None) -> list[Watched]:
+def watch_together(cases: Sequence[KernelCase], maps: list[AccessMap] | None = None) -> list[WatchedRun]:
     """As `watch`, for cases of which all kernels are of one text, which is built once."""
     calls = [
         call_of(each.kernel, each.instance, each.arrays, each.constants, number) for number, each in enumerate(cases)
@@ -53,7 +53,9 @@ def watch_together(cases: Sequence[Case], maps: list[Map] | None = None) -> list
     ]
 
 
-def _run(case: Case, call: EntryCall, program: InstrumentedProgram, number: int, maps: list[Map] | None) -> Watched:
+def _run(
+    case: KernelCase, call: EntryCall, program: InstrumentedProgram, number: int, maps: list[AccessMap] | None
+) -> WatchedRun:
     kernel = case.kernel
     is_drawn = maps is not None
     runs = [run(program, call.arguments, plan, call.launch, number, maps=is_drawn) for plan in plans_of(kernel)]
@@ -68,12 +70,12 @@ def _run(case: Case, call: EntryCall, program: InstrumentedProgram, number: int,
     changed = [] if ends is None else _changed_inputs(call, ends, context)
     outputs = None if ends is None else tuple(ends[place] for place in call.outputs)
     wasted = _idle_threads(runs[0], call, context) if callable(kernel.usage.launch) else []
-    return Watched(
+    return WatchedRun(
         (*findings, *changed, *wasted), sum(each.accesses for each in runs), allowed, concurrency_notes(runs), outputs
     )
 
 
-def _source(case: Case, calls: Sequence[EntryCall]) -> Source:
+def _source(case: KernelCase, calls: Sequence[EntryCall]) -> Source:
     """The text that is built: the user's, on its own lines, and the calls below."""
     kernel = case.kernel
     named = {each.name for each in prototype(kernel).parameters}

@@ -21,7 +21,7 @@ ENVIRONMENT = {"PYTORCH_NO_CUDA_MEMORY_CACHING": "1", "NUMBA_CUDA_LOW_OCCUPANCY_
 
 
 def main() -> int:
-    """What the environment wishes."""
+    """Run what the environment asks for."""
     wish = json.loads(os.environ.pop(WISH))
     return _script(wish) if "script" in wish else _kernel(wish)
 

@@ -28,12 +28,12 @@ def launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray],
     unset = run.unset(before, outputs)
     positional, named = run.arguments(before, outputs)
     names = {id(o): v.name for v, o in zip(instance.outputs, outputs, strict=True)}
-    given = [_placed(each, names.get(id(each)) in unset) for each in (*positional, *named.values())]
+    arguments = [_placed(each, names.get(id(each)) in unset) for each in (*positional, *named.values())]
     launched = kernel.usage.launch
     if callable(launched):
         launched = ask(launched, {**run.offers(before, outputs), "device": GPU}, f"launch= of {kernel.called}")
-    made: Any = cuda.jit(lineinfo=True)(python_function(kernel.function or launch))
-    made[launched](*given)
+    launcher: Any = cuda.jit(lineinfo=True)(python_function(kernel.function or launch))
+    launcher[launched](*arguments)
     cuda.synchronize()
 
 

@@ -24,8 +24,8 @@ from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.c.calls import EntryCall, call_of, is_grid
 from noyau.sanitizer.c.run import ArrayArgument
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
-from noyau.sanitizer.compute_sanitizer.report_reader import Reported, in_files, merged
-from noyau.sanitizer.compute_sanitizer.tool import TOOLS, found_tool, missing, sanitized
+from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, in_files, merge_witnesses
+from noyau.sanitizer.compute_sanitizer.tool import TOOLS, find_tool, missing, run_tools
 from noyau.sanitizer.scripts.record import ScriptCheck
 from noyau.signatures.types import Instance
 from noyau.verify.findings import Finding
@@ -75,8 +75,8 @@ def written(
         is_grid(kernel) and isinstance(each, ArrayArgument) and _is_array(call, k)
         for k, each in enumerate(call.arguments)
     ]
-    held = folder / "arrays"
-    held.write_bytes(b"".join(_bytes(each) for each in call.arguments))
+    array_file = folder / "arrays"
+    array_file.write_bytes(b"".join(_bytes(each) for each in call.arguments))
     places = [_place(each, device) for each, device in zip(call.arguments, is_device, strict=True)]
     devices = [f"a[{k}]" for k, device in enumerate(is_device) if device] or ["(void *)nullptr"]
     numbers, named = kernel.numbers(constants), {each.name for each in prototype(kernel).parameters}
@@ -85,25 +85,25 @@ def written(
     place = kernel.place.replace("\\", "/").replace('"', "")
     program = folder / "program.cu"
     program.write_text(f'{macros}#include <cstring>\n#line 1 "{place}"\n{kernel.text}\n{_HEAD}{main}', encoding="utf-8")
-    return program, held
+    return program, array_file
 
 
 def compiled(program: Path, kernel: UserKernel) -> Path:
     """The program, built with line numbers. BuildError as nvcc says."""
-    nvcc = found_tool("nvcc")
+    nvcc = find_tool("nvcc")
     if nvcc is None:
         raise BuildError("nvcc is not installed; it comes with NVIDIA's CUDA toolkit")
-    made = program.with_suffix("")
+    binary = program.with_suffix("")
     folder = [] if kernel.place == "a text" else ["-I", str(Path(kernel.place).parent)]
     flags = [*kernel.usage.options.get("flags", ()), "-arch=native", "-lineinfo", "-std=c++17"]
-    command = [nvcc, *flags, *folder, "-o", str(made), str(program)]
+    command = [nvcc, *flags, *folder, "-o", str(binary), str(program)]
     try:
-        done = subprocess.run(command, capture_output=True, timeout=BUILD_S, check=False, text=True, errors="replace")
+        build = subprocess.run(command, capture_output=True, timeout=BUILD_S, check=False, text=True, errors="replace")
     except subprocess.TimeoutExpired:
         raise BuildError(f"{kernel.called} is not built within {BUILD_S:g} s") from None
-    if done.returncode:
-        raise BuildError(f"{kernel.called} does not compile: {' '.join((done.stderr or done.stdout).split())[:400]}")
-    return made
+    if build.returncode:
+        raise BuildError(f"{kernel.called} does not compile: {' '.join((build.stderr or build.stdout).split())[:400]}")
+    return binary
 
 
 def _is_array(call: EntryCall, place: int) -> bool:
@@ -130,11 +130,11 @@ def _spelt(kernel: UserKernel, call: EntryCall) -> str:
         if body is None or "noyau_parallel" in call.text:
             raise UnsupportedError(f"{kernel.called} is called in pieces, which compute-sanitizer is not asked about")
         return body["call"]
-    found = _CALL.search(call.text)
-    if found is None:
+    match = _CALL.search(call.text)
+    if match is None:
         raise UnsupportedError(f"{kernel.called} is called in a way that has no launch")
     grid, block = (f"dim3({', '.join(map(str, each))})" for each in (call.launch.grid, call.launch.block))
-    return f"{found['entry']}<<<{grid}, {block}, {call.launch.shared_bytes}>>>({found['given']})"
+    return f"{match['entry']}<<<{grid}, {block}, {call.launch.shared_bytes}>>>({match['given']})"
 
 
 def second_opinion(
@@ -148,11 +148,11 @@ def second_opinion(
         wish = {"script": str(path), "arguments": list(arguments)}
         environment = {**ENVIRONMENT, WISH: json.dumps(wish)}
         try:
-            told = sanitized([sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], environment, tools)
+            reports = run_tools([sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], environment, tools)
         except NoyauError as error:
             why = str(error)
         else:
-            return _with(checked, in_files(told, _installed()), path, tools)
+            return _with(checked, in_files(reports, _installed()), path, tools)
     return replace(checked, notes=(*checked.notes, why))
 
 
@@ -161,23 +161,23 @@ def _installed() -> list[Path]:
     return [Path(each) for each in paths]
 
 
-def _with(checked: ScriptCheck, told: Sequence[Reported], path: Path, tools: Sequence[str]) -> ScriptCheck:
+def _with(checked: ScriptCheck, reports: Sequence[ToolReport], path: Path, tools: Sequence[str]) -> ScriptCheck:
     """Each report goes to the kernel that it names, else beside the script; what names a kernel on no line, and none of
     the script, is of an installed package. Marks on its lines allow it."""
     kernels, rest = list(checked.kernels), list[Finding]()
-    for each in told:
+    for each in reports:
         if each.is_allowed:
             continue
-        called = [k for k, kernel in enumerate(kernels) if kernel.name in each.function]
-        at = max(called, key=lambda k: len(kernels[k].name), default=None)  # `add` is in `add_rows` too
+        matches = [k for k, kernel in enumerate(kernels) if kernel.name in each.function]
+        at = max(matches, key=lambda k: len(kernels[k].name), default=None)  # `add` is in `add_rows` too
         if at is None and each.site is None and each.kind is not FindingKind.LAUNCH:
             continue
         if at is None:
             one = replace(each, is_error=each.is_error and each.kind is not FindingKind.LAUNCH)
             rest.append(one.finding(checked.script, each.function or "script", "cuda", str(path), ""))
         else:
-            known = kernels[at]
-            made = each.finding(checked.script, known.name, known.language, known.place, "")
-            kernels[at] = replace(known, findings=merged(known.findings, [made]))
+            kernel_seen = kernels[at]
+            finding = each.finding(checked.script, kernel_seen.name, kernel_seen.language, kernel_seen.place, "")
+            kernels[at] = replace(kernel_seen, findings=merge_witnesses(kernel_seen.findings, [finding]))
     note = f"compute-sanitizer looked at it too: {', '.join(tools)}"
     return replace(checked, kernels=tuple(kernels), advice=(*checked.advice, *rest), notes=(*checked.notes, note))

@@ -25,18 +25,18 @@ _ALIKE = {
 }
 
 
-def merged(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+def merge_witnesses(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
     """The findings of watched runs, those that the other witness has seen too with both names; then what it alone has
     seen. Two are the same where the kind is, and a line of theirs."""
-    found = list(watched)
+    findings = list(watched)
     for other in others:
-        same = next((k for k, each in enumerate(found) if _same(each, other)), None)
+        same = next((k for k, each in enumerate(findings) if _same(each, other)), None)
         if same is None:
-            found.append(other)
+            findings.append(other)
         else:
-            known = found[same].witnesses or (SHADOW,)
-            found[same] = replace(found[same], witnesses=tuple(dict.fromkeys((*known, *other.witnesses))))
-    return tuple(found)
+            witnesses = findings[same].witnesses or (SHADOW,)
+            findings[same] = replace(findings[same], witnesses=tuple(dict.fromkeys((*witnesses, *other.witnesses))))
+    return tuple(findings)
 
 
 def _same(one: Finding, other: Finding) -> bool:
@@ -67,7 +67,7 @@ _VERBS = {"Read": "reads", "Write": "writes", "Atomic": "merges into"}
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
+class ToolReport:
     """One thing that a tool reported: `count` times, by `owners` the first time; sites of both accesses, the other one
     None where there is one alone. `function`: of the kernel that touched."""
 
@@ -101,29 +101,29 @@ class Reported:
         )
 
 
-def reported(text: str, tool: str) -> tuple[Reported, ...]:
-    """What the record of a tool holds, alike things as one. InputError for what is no record of it."""
+def read_reports(text: str, tool: str) -> tuple[ToolReport, ...]:
+    """Read the record of a tool, alike reports as one. InputError for what is no record of it."""
     try:
         root = ElementTree.fromstring(text)  # noqa: S314  written by the tool that was run
     except ElementTree.ParseError as fault:
         raise InputError(f"the record of compute-sanitizer {tool} is not read: {fault}; run it again") from None
-    made = [_reported(each, tool) for each in root.iter("record")]
-    kept: dict[tuple[object, ...], Reported] = {}
-    for each in made:
+    reports = [_reported(each, tool) for each in root.iter("record")]
+    by_key: dict[tuple[object, ...], ToolReport] = {}
+    for each in reports:
         if each is not None:
             key = each.kind, each.site, each.other, each.function
-            known = kept.get(key)
-            kept[key] = each if known is None else replace(known, count=known.count + each.count)
-    precise = [each for each in kept.values() if each.kind is not FindingKind.LAUNCH]
-    return tuple(precise or kept.values())  # calls of the API fail after a kernel has
+            first = by_key.get(key)
+            by_key[key] = each if first is None else replace(first, count=first.count + each.count)
+    precise = [each for each in by_key.values() if each.kind is not FindingKind.LAUNCH]
+    return tuple(precise or by_key.values())  # calls of the API fail after a kernel has
 
 
-def _reported(record: ElementTree.Element, tool: str) -> Reported | None:
+def _reported(record: ElementTree.Element, tool: str) -> ToolReport | None:
     kind = record.findtext("kind", "")
     if kind == "Api":
-        told = record.findtext("what/message") or record.findtext("what/text", "")
+        message = record.findtext("what/message") or record.findtext("what/text", "")
         where = record.findtext("what/api", "a call")
-        return Reported(FindingKind.LAUNCH, f"{where} failed: {told}", None, None, (), "")
+        return ToolReport(FindingKind.LAUNCH, f"{where} failed: {message}", None, None, (), "")
     if kind.endswith("ApiError") or kind == "Leak":
         return None  # of the host's own reads, and of memory that is not freed
     if record.find("what/source") is not None:
@@ -131,26 +131,26 @@ def _reported(record: ElementTree.Element, tool: str) -> Reported | None:
     return _access(record, _KINDS.get(kind) or _BY_TOOL.get(tool) or FindingKind.OUT_OF_BOUNDS)
 
 
-def _race(record: ElementTree.Element) -> Reported:
+def _race(record: ElementTree.Element) -> ToolReport:
     one, other = record.find("what/source"), record.find("what/destination")
     sites = _site(one), _site(other)
     verbs = [_VERBS.get(each.findtext("direction", "") if each is not None else "", "touches") for each in (one, other)]
     where = "the same line" if sites[0] == sites[1] else f"line {sites[1].line}" if sites[1] else "another line"
     function = one.findtext("where/func", "") if one is not None else ""
-    told = f"a thread {verbs[0]} shared memory which another {verbs[1]} on {where}, and no barrier lies between them"
+    message = f"a thread {verbs[0]} shared memory which another {verbs[1]} on {where}, and no barrier lies between them"
     count = int(record.findtext("what/destination/count", "1"))
     is_error = record.findtext("level", "Error") == "Error"
     mend = "put a barrier of the block between the two"
-    return Reported(FindingKind.RACE, told, *sites, (), function, is_error, count, mend)
+    return ToolReport(FindingKind.RACE, message, *sites, (), function, is_error, count, mend)
 
 
-def _access(record: ElementTree.Element, kind: FindingKind) -> Reported:
+def _access(record: ElementTree.Element, kind: FindingKind) -> ToolReport:
     text = " ".join(record.findtext("what/text", "").split())
     fault, mend = record.findtext("what/error", ""), ""
     if fault == "misaligned":
         kind, mend = FindingKind.CRASH, _MISALIGNED
     owner = _owner(record)
-    return Reported(
+    return ToolReport(
         kind,
         f"{owner or 'a thread'}: {text[:1].lower()}{text[1:]}",
         _site(record),
@@ -167,28 +167,28 @@ def _owner(record: ElementTree.Element) -> str:
     return f"thread {places[0]} of block {places[1]}" if all(places) else ""
 
 
-def _place(found: ElementTree.Element | None) -> str:
-    if found is None:
+def _place(element: ElementTree.Element | None) -> str:
+    if element is None:
         return ""
-    numbers = [found.findtext(axis, "0") for axis in "xyz"]
+    numbers = [element.findtext(axis, "0") for axis in "xyz"]
     while len(numbers) > 1 and numbers[-1] == "0":
         numbers.pop()
     return numbers[0] if len(numbers) == 1 else f"({', '.join(numbers)})"
 
 
-def _site(found: ElementTree.Element | None) -> Site | None:
+def _site(element: ElementTree.Element | None) -> Site | None:
     """The line of an access, None where the code has no lines."""
-    if found is None:
+    if element is None:
         return None
-    path, line = found.findtext("where/path", ""), found.findtext("where/line", "")
+    path, line = element.findtext("where/path", ""), element.findtext("where/line", "")
     return Site.of(path, int(line)) if path and line.isdigit() else None
 
 
-def in_files(found: Iterable[Reported], folders: Iterable[Path]) -> list[Reported]:
+def in_files(reports: Iterable[ToolReport], folders: Iterable[Path]) -> list[ToolReport]:
     """Those on lines of files outside these folders, or on no line that is known: not those of installed packages."""
     inside = tuple(folders)
     return [
         each
-        for each in found
+        for each in reports
         if each.site is None or not any(Path(each.site.file).is_relative_to(folder) for folder in inside)
     ]

@@ -12,7 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from noyau.errors import DeviceError
-from noyau.sanitizer.compute_sanitizer.report_reader import Reported, reported
+from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, read_reports
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TIME_S = 240.0  # of one run under one tool
@@ -21,7 +21,7 @@ _SIMULATING = ("TRITON_INTERPRET", "NUMBA_ENABLE_CUDASIM")  # of the environment
 _HOMES = ("/usr/local/cuda/bin", "/opt/cuda/bin")
 
 
-def found_tool(name: str = "compute-sanitizer") -> str | None:
+def find_tool(name: str = "compute-sanitizer") -> str | None:
     """The path of a program of the CUDA toolkit, None where it is not installed."""
     homes = [f"{os.environ[each]}/bin" for each in ("CUDA_HOME", "CUDA_PATH") if each in os.environ]
     return shutil.which(name, path=os.pathsep.join([os.environ.get("PATH", ""), *homes, *_HOMES]))
@@ -29,42 +29,42 @@ def found_tool(name: str = "compute-sanitizer") -> str | None:
 
 def missing() -> str:
     """Why there is no second opinion here, in one line; nothing where there is."""
-    if found_tool() is None:
+    if find_tool() is None:
         return "compute-sanitizer is not installed; it comes with NVIDIA's CUDA toolkit, and needs a GPU"
     if not any(Path("/dev").glob("nvidia[0-9]*")):
         return "compute-sanitizer needs a GPU of NVIDIA, and there is none here"
     return ""
 
 
-def sanitized(
+def run_tools(
     command: Sequence[str], environment: Mapping[str, str] | None = None, tools: Sequence[str] = TOOLS
-) -> list[Reported]:
-    """What the tools report of a command, each in a run of its own. DeviceError where one cannot look at it,
-    or the command fails and none reports why."""
-    program = found_tool()
+) -> list[ToolReport]:
+    """Run a command under each tool and read the reports. DeviceError where a tool cannot look at it, or the command
+    fails and none reports why."""
+    program = find_tool()
     if program is None:
         raise DeviceError(missing())
-    found: list[Reported] = []
+    reports: list[ToolReport] = []
     plain = {name: value for name, value in os.environ.items() if name not in _SIMULATING}
     failed = ""
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         for tool in tools:
             record = Path(folder) / f"{tool}.xml"
             own = (program, "--tool", tool, "--xml", "--save", str(record), "--print-limit", str(_LIMIT))
-            status, told = _run([*own, *command], {**plain, **(environment or {})})
+            status, output = _run([*own, *command], {**plain, **(environment or {})})
             if not record.exists():
-                end = " ".join(told.split())[-300:]
+                end = " ".join(output.split())[-300:]
                 raise DeviceError(f"compute-sanitizer {tool} did not look at the program: {end}")
             if status and not failed:
-                failed = f"under compute-sanitizer {tool} the program ended with status {status}: {_last_line(told)}"
-            found += reported(record.read_text(encoding="utf-8", errors="replace"), tool)
-    if failed and not found:
+                failed = f"under compute-sanitizer {tool} the program ended with status {status}: {_last_line(output)}"
+            reports += read_reports(record.read_text(encoding="utf-8", errors="replace"), tool)
+    if failed and not reports:
         raise DeviceError(failed)
-    return found
+    return reports
 
 
 def _last_line(printed: str) -> str:
-    """Of what a program printed, and not the tool."""
+    """The last line that the program printed, not the tool."""
     lines = [line.strip() for line in printed.splitlines() if line.strip() and not line.startswith("=========")]
     return lines[-1][-300:] if lines else "it printed nothing"
 

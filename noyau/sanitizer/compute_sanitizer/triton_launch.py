@@ -21,10 +21,10 @@ except ImportError as error:
 
 def launch(kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any]) -> None:
     """One launch, each tensor in memory of its own; of a tuner's configurations the first."""
-    made = TritonKernel(kernel, instance, constants, 0 if configs_of(kernel.function) else None)
-    given = [
+    launcher = TritonKernel(kernel, instance, constants, 0 if configs_of(kernel.function) else None)
+    arguments = [
         np.asarray(array).item() if value.scalar else torch.from_numpy(np.ascontiguousarray(array)).cuda()
         for value, array in zip(instance.inputs, arrays, strict=True)
     ]
-    made(*given)
+    launcher(*arguments)
     torch.cuda.synchronize()

@@ -20,7 +20,7 @@ from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.numba.instrumentation import accesses
 from noyau.sanitizer.numba.interpreter import error_model, is_prange, plain_of
 from noyau.sanitizer.numba.rewrite import is_signed, makes_container, parsed
-from noyau.sanitizer.records import Memory, Site
+from noyau.sanitizer.records import Site, WatchedMemory
 
 _PREFIX = "_noyau_"
 _MAKERS = {"empty": 0, "empty_like": 0, "zeros": 1, "zeros_like": 1, "ones": 1, "full": 1}  # 1: its cells are set
@@ -45,7 +45,7 @@ class Fast:
 
     shadow: Shadow
     sites: tuple[Site, ...]
-    memories: dict[int, Memory]
+    memories: dict[int, WatchedMemory]
 
 
 def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = frozenset()) -> Fast:
@@ -60,11 +60,11 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
         raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
     changed = _changed(plain, parallel, arrays, error_model(function))
     shadow = Shadow()
-    memories: dict[int, Memory] = {}
+    memories: dict[int, WatchedMemory] = {}
     for name in changed.arrays:
         array = args[changed.names.index(name)]
         number = shadow.memory(array.size, is_set=name not in unset)
-        memories[number] = Memory(name, array.shape)
+        memories[number] = WatchedMemory(name, array.shape)
     try:
         changed.function(*args, shadow.handle, *memories)
     except numba.core.errors.NumbaError as error:
@@ -84,11 +84,11 @@ def _changed(function: Any, parallel: bool, arrays: frozenset[int], error_model:
     definition = tree.body[0]
     assert isinstance(definition, ast.FunctionDef)
     names = [each.arg for each in definition.args.args]
-    given = [name for number, name in enumerate(names) if number in arrays]
-    changer = _Changer(file, function if parallel else None, set(given))
+    array_names = [name for number, name in enumerate(names) if number in arrays]
+    changer = _AccessRewriter(file, function if parallel else None, set(array_names))
     definition.decorator_list = []
     definition = changer.visit(definition)
-    definition.args.args += [ast.arg(name) for name in (f"{_PREFIX}s", *(_memory(each) for each in given))]
+    definition.args.args += [ast.arg(name) for name in (f"{_PREFIX}s", *(_memory(each) for each in array_names))]
     scope = dict(function.__globals__)
     around = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
     scope |= {name: cell.cell_contents for name, cell in around}
@@ -96,14 +96,16 @@ def _changed(function: Any, parallel: bool, arrays: frozenset[int], error_model:
     tree.body = [definition]
     exec(compile(ast.fix_missing_locations(tree), file, "exec"), scope)  # noqa: S102  the user's own function
     sites = tuple(Site.of(file, line) for line in changer.lines)
-    return Changed(numba.njit(error_model=error_model)(scope[function.__name__]), sites, tuple(given), tuple(names))
+    return Changed(
+        numba.njit(error_model=error_model)(scope[function.__name__]), sites, tuple(array_names), tuple(names)
+    )
 
 
 def _memory(name: str) -> str:
     return f"{_PREFIX}m_{name}"
 
 
-class _Changer(ast.NodeTransformer):
+class _AccessRewriter(ast.NodeTransformer):
     """Puts calls in the place of accesses; `function` is None where pranges are serial."""
 
     def __init__(self, file: str, function: Any, arrays: set[str]) -> None:
@@ -183,8 +185,10 @@ class _Changer(ast.NodeTransformer):
         """An array of the function's own, and its memory."""
         self.arrays.add(name)
         size = ast.Attribute(ast.Name(name, ast.Load()), "size", ast.Load())
-        made = ast.Assign([ast.Name(_memory(name), ast.Store())], self.called("memory", size, ast.Constant(is_set)))
-        return [node, ast.copy_location(made, node)]
+        assignment = ast.Assign(
+            [ast.Name(_memory(name), ast.Store())], self.called("memory", size, ast.Constant(is_set))
+        )
+        return [node, ast.copy_location(assignment, node)]
 
     def visit_For(self, node: ast.For) -> Any:
         is_region = self.function is not None and not self.inside and isinstance(node.iter, ast.Call)

@@ -17,7 +17,7 @@ from noyau.kernels.programs.run import BuiltProgram
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba.kernel import MOST, Watching
 from noyau.sanitizer.recording_array import Recorder
-from noyau.sanitizer.records import Site, Watched
+from noyau.sanitizer.records import Site, WatchedRun
 from noyau.toolchain.numba.kernel import NumbaKernel, bits_of, path_of
 from noyau.verify.findings import Finding
 
@@ -26,7 +26,7 @@ Array = np.ndarray
 
 @dataclass(slots=True)
 class _Steps:
-    """What the kernels of one program showed, one after the other."""
+    """The observations of the kernels of one program, one after the other."""
 
     op: str
     name: str
@@ -38,22 +38,22 @@ class _Steps:
         """A kernel's results, watched."""
         assert isinstance(kernel, NumbaKernel)
         inputs, outputs = kernel.opened(arrays)
-        seen = [bits_of(output) for output in outputs]
+        bits = [bits_of(output) for output in outputs]
         recorder = Recorder(MOST)
         function = plainly(kernel.text)[kernel.name]
-        watching = Watching(function, recorder, {id(each): f"output {n}" for n, each in enumerate(seen)})
-        watching(*inputs, *seen)
+        watching = Watching(function, recorder, {id(each): f"output {n}" for n, each in enumerate(bits)})
+        watching(*inputs, *bits)
         self.findings += watching.findings(self.op, self.name, self.size)[0]
         self.findings += watching.unwritten(self.op, self.name, self.size, Site.of(*watching.place))
         self.accesses += recorder.shadow.accesses
         return outputs
 
 
-def watch_generated(built: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> Watched:
+def watch_generated(program: BuiltProgram, arrays: Sequence[Array], op: str, name: str, size: str) -> WatchedRun:
     """Every kernel of a program in language numba, on arrays that lie as it wants them."""
     steps = _Steps(op, name, size)
-    results = built.run(arrays, steps.call)
-    return Watched(tuple(steps.findings), steps.accesses, outputs=tuple(results))
+    results = program.run(arrays, steps.call)
+    return WatchedRun(tuple(steps.findings), steps.accesses, outputs=tuple(results))
 
 
 @lru_cache(maxsize=16)

@@ -28,7 +28,7 @@ from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import MATH, divisor
-from noyau.sanitizer.numba.rewrite import RUN, Loop, Rewritten, rewritten
+from noyau.sanitizer.numba.rewrite import RUN, PrangeLoop, Rewritten, rewritten
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 
 _OF_LISTS = "__setitem__ __delitem__ __iadd__ __imul__ append extend insert pop remove reverse sort clear"
@@ -46,9 +46,9 @@ def held(value: Any, hold: Callable[[Any], Any], require_own: Callable[[], None]
     kind = _KINDS.get(type(value))
     if kind is None:
         return value
-    made = kind(value)
-    made.hold, made.require_own = hold, require_own
-    return made
+    container = kind(value)
+    container.hold, container.require_own = hold, require_own
+    return container
 
 
 def _held_kind(kind: type, changing: str, making: str) -> Any:
@@ -100,19 +100,20 @@ _CONTAINERS = (List, Dict, list, dict, set)
 class Region:
     """One run of a prange: which one, which of the shadow's findings are of it, and how many accesses it made."""
 
-    loop: Loop
+    loop: PrangeLoop
     iterations: int
     findings: tuple[int, int]
     accesses: int
 
 
 @dataclass(slots=True)
-class Run:
-    """What the rewritten text calls, and what its pranges have shown so far. `made`: the functions that run here."""
+class PrangeRuntime:
+    """The runtime that the rewritten text calls, and the regions of its pranges so far. `made`: the functions that run
+    here."""
 
     recorder: Recorder
     made: dict[CPUDispatcher, Callable[..., Any]] = field(default_factory=dict)
-    loops: dict[tuple[str, int], Loop] = field(default_factory=dict)
+    loops: dict[tuple[str, int], PrangeLoop] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # memories that were there before the present region
     inside: bool = False
@@ -145,12 +146,12 @@ class Run:
         recorder.region(serial=False)
         return recorder.shadow.count
 
-    def end(self, loop: Loop, iterations: int, first: int) -> None:
+    def end(self, loop: PrangeLoop, iterations: int, first: int) -> None:
         recorder, self.inside = self.recorder, False
         recorder.region(serial=True)
         recorder.play()
-        made = recorder.shadow.accesses - self.before
-        self.regions.append(Region(loop, iterations, (first, recorder.shadow.count), made))
+        accesses = recorder.shadow.accesses - self.before
+        self.regions.append(Region(loop, iterations, (first, recorder.shadow.count), accesses))
         for memory in set(recorder.memories) - self.kept:  # arrays of an iteration end with it
             recorder.shadow.forget(memory)
 
@@ -179,7 +180,7 @@ class Run:
 
     @property
     def turn(self) -> tuple[int, int] | None:
-        """Which iteration of which region runs."""
+        """Begin an iteration of a region."""
         return (len(self.regions), self.recorder.owner) if self.inside else None
 
     # What the text sees.
@@ -198,8 +199,8 @@ class Run:
         self.recorder.signed |= {(text.file, line) for line in text.signed}
         scope = self.scope(text)
         exec(text.code, scope)  # noqa: S102  the user's own function, which would run anyway
-        made: Callable[..., Any] = scope[text.function.__name__]
-        return made
+        rewritten: Callable[..., Any] = scope[text.function.__name__]
+        return rewritten
 
     def scope(self, text: Rewritten) -> dict[str, Any]:
         """The names that a function sees: its module's, those around it, and the stand-ins."""
@@ -207,12 +208,12 @@ class Run:
         outer = dict(function.__globals__)
         cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
         outer |= {name: cell.cell_contents for name, cell in cells}
-        seen = _names(function.__code__)
-        found = {name: self.held(self.seen(outer[name], name)) for name in seen & outer.keys()}
-        return outer | found | {RUN: self}
+        names = _names(function.__code__)
+        values = {name: self.held(self.seen(outer[name], name)) for name in names & outer.keys()}
+        return outer | values | {RUN: self}
 
     def seen(self, value: Any, name: str = "") -> Any:
-        """What stands for a value that a function finds by name."""
+        """The stand-in of a value that a function finds by name."""
         if isinstance(value, CPUDispatcher):
             return _Callee(self, value)
         if isinstance(value, ModuleType):
@@ -253,7 +254,7 @@ class Run:
         if value in (numba.carray, numba.farray) or (
             package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc)
         ):
-            return _Making(self.recorder, value)
+            return _RecordedMaker(self.recorder, value)
         return value
 
 
@@ -261,7 +262,7 @@ class Run:
 class _Callee:
     """A function of Numba that a watched one calls; it is changed when it is first called."""
 
-    run: Run
+    run: PrangeRuntime
     function: CPUDispatcher
 
     def __call__(self, *args: Any, **named: Any) -> Any:
@@ -273,14 +274,14 @@ class _Module:
     """A module of which what is found is what a watched function should see."""
 
     module: ModuleType
-    run: Run
+    run: PrangeRuntime
 
     def __getattr__(self, name: str) -> Any:
         return self.run.seen(getattr(self.module, name), name)
 
 
 @dataclass(frozen=True, slots=True)
-class _Making:
+class _RecordedMaker:
     """A function of NumPy of which the arrays that it makes are recorded."""
 
     recorder: Recorder
@@ -298,8 +299,8 @@ class _Making:
             return result
         require_seen(result, "it", site.place)
         assigned = _ASSIGNED.match(site.text)
-        called = assigned[1] if assigned else f"an array of np.{name}"
-        return self.recorder.array(result, called, is_set=name not in _UNSET)
+        title = assigned[1] if assigned else f"an array of np.{name}"
+        return self.recorder.array(result, title, is_set=name not in _UNSET)
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,7 +332,7 @@ class _Pushing:
 
 @dataclass(frozen=True, slots=True)
 class _Refused:
-    """What a text calls, or asks for more, and is not watched."""
+    """A callee that cannot be watched, nor asked for more."""
 
     recorder: Recorder
     what: str

@@ -17,14 +17,14 @@ import numpy as np
 from noyau.errors import FindingKind, SignatureError, UnsupportedError
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import python_function
-from noyau.sanitizer.access_map import Map, Owner, Traced, mapped
+from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, map_of_writes
 from noyau.sanitizer.numba.compiled import Fast, run_compiled
-from noyau.sanitizer.numba.interpreter import Run, plain_of, require_seen, rewritten_of
-from noyau.sanitizer.numba.loop_classes import REMEDIES, Classed, classed, remedy_of
-from noyau.sanitizer.numba.rewrite import Loop
+from noyau.sanitizer.numba.interpreter import PrangeRuntime, plain_of, require_seen, rewritten_of
+from noyau.sanitizer.numba.loop_classes import REMEDIES, LoopClass, classify, remedy_of
+from noyau.sanitizer.numba.rewrite import PrangeLoop
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
-from noyau.sanitizer.records import Access, Memory, Route, Seen, Site, Watched, findings_of, unwritten
-from noyau.sanitizer.routes import Case
+from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, WatchedRun, findings_of, unwritten
+from noyau.sanitizer.routes import KernelCase
 from noyau.verify.findings import Finding
 
 Array = np.ndarray
@@ -41,27 +41,27 @@ class Watching:
     recorder: Recorder
     outputs: Mapping[int, str] = field(default_factory=dict)
     memories: dict[str, int] = field(default_factory=dict)
-    carried: dict[str, tuple[Loop, int]] = field(default_factory=dict)
+    carried: dict[str, tuple[PrangeLoop, int]] = field(default_factory=dict)
     returned: list[Recording] = field(default_factory=list)
-    run: Run = field(init=False)
+    run: PrangeRuntime = field(init=False)
     note: str = ""
     fast: Fast | None = None
     was_cut: bool = False
 
     def __post_init__(self) -> None:
-        self.run = Run(self.recorder)
+        self.run = PrangeRuntime(self.recorder)
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The kernel's result, with arrays as NumPy's."""
         plain, _ = plain_of(self.function)
         names = plain.__code__.co_varnames
-        given = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
+        arguments = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.recorded(each, name) for name, each in named.items()}
-        called = self.run.called(self.function)
+        function = self.run.called(self.function)
         before = copied(args)
         try:
             with np.errstate(all="ignore"):
-                result = called(*given, **options)
+                result = function(*arguments, **options)
         except TooManyError:
             result = None
             self.hurry(before)
@@ -95,7 +95,7 @@ class Watching:
         return text.file, text.line
 
     def recorded(self, value: Any, name: str) -> Any:
-        """What stands for an argument; arrays in a tuple are as those beside it."""
+        """The stand-in of an argument; arrays in a tuple are as those beside it."""
         if isinstance(value, tuple):
             return _like(value, [self.recorded(each, f"{name}[{at}]") for at, each in enumerate(value)])
         file, line = self.place
@@ -103,10 +103,10 @@ class Watching:
         if not isinstance(value, np.ndarray):
             return value
         output = self.outputs.get(id(value))
-        made = self.recorder.array(value, name, is_set=output is None)
+        recording = self.recorder.array(value, name, is_set=output is None)
         if output is not None:
-            self.memories[output] = made.memory
-        return made
+            self.memories[output] = recording.memory
+        return recording
 
     def plain(self, result: Any) -> Any:
         if isinstance(result, tuple):
@@ -137,10 +137,10 @@ class Watching:
 
     # What was found.
 
-    def classes(self) -> list[Classed]:
-        seen = self.recorder.shadow.seen()
+    def classes(self) -> list[LoopClass]:
+        observations = self.recorder.shadow.seen()
         loops = {name: loop for name, (loop, _) in self.carried.items()}
-        return classed(self.run.regions, seen, self.recorder.sites, loops)
+        return classify(self.run.regions, observations, self.recorder.sites, loops)
 
     @property
     def route(self) -> Route:
@@ -148,42 +148,42 @@ class Watching:
 
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""
-        found, allowed = _findings(self.recorder.shadow.seen(), self.route, op, kernel, size)
+        by_id, allowed = _findings(self.recorder.shadow.seen(), self.route, op, kernel, size)
         if self.fast:
             more = Route("numba", self.fast.sites, self.fast.memories, _iteration)
             others, marks = _findings(self.fast.shadow.seen(), more, op, kernel, size)
-            found, allowed = others | found, allowed | marks
+            by_id, allowed = others | by_id, allowed | marks
         for each in self.by_name(self.route, op, kernel, size):
-            found.setdefault(each.id, each)
-        return list(found.values()), list(allowed)
+            by_id.setdefault(each.id, each)
+        return list(by_id.values()), list(allowed)
 
     def by_name(self, route: Route, op: str, kernel: str, size: str) -> list[Finding]:
         """Findings on names: one that is carried over, and a running value that is read."""
         places = [(name, place, loop) for name, (loop, place) in self.carried.items()]
         for loop in dict.fromkeys(region.loop for region in self.run.regions if region.iterations > 1):
             places += [(name, self.recorder.site_at(loop.file, line), loop) for name, line in loop.running]
-        found = []
+        findings = []
         for name, place, loop in places:
-            told = f"{name} is read with what another iteration left in it, and nothing orders them"
+            message = f"{name} is read with what another iteration left in it, and nothing orders them"
             other = self.recorder.site_at(loop.file, loop.line)
-            seen = Seen(FindingKind.RACE, Access.READ, place, 1, 0, other_site=other, other_owner=0)
-            messages = {FindingKind.RACE: lambda *_, t=told: t}
+            observation = Observation(FindingKind.RACE, Access.READ, place, 1, 0, other_site=other, other_owner=0)
+            messages = {FindingKind.RACE: lambda *_, t=message: t}
             worded = replace(route, messages=messages, remedies={FindingKind.RACE: REMEDIES["name"]})
-            made, _ = findings_of([seen], worded, op, kernel, size)
-            found += [replace(each, cell=None) for each in made]
-        return found
+            named_findings, _ = findings_of([observation], worded, op, kernel, size)
+            findings += [replace(each, cell=None) for each in named_findings]
+        return findings
 
     def unwritten(self, op: str, kernel: str, size: str, place: Site) -> list[Finding]:
         """Outputs of which cells were never written."""
         memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
         made_empty = (each for each in self.returned if each.memory in self.recorder.unset)
-        memories |= {each.memory: Memory("the result", each.data.shape) for each in made_empty}
-        found: list[Finding] = []
+        memories |= {each.memory: WatchedMemory("the result", each.data.shape) for each in made_empty}
+        findings: list[Finding] = []
         for memory, named in memories.items():
             if not self.note and not self.carried and self.fast is None:
                 holes = self.recorder.shadow.unwritten(memory)
-                found += unwritten(holes, named, "nobody writes", place, self.route, op, kernel, size)
-        return found
+                findings += unwritten(holes, named, "nobody writes", place, self.route, op, kernel, size)
+        return findings
 
 
 def copied(value: Any) -> Any:
@@ -194,7 +194,7 @@ def copied(value: Any) -> Any:
 
 
 def restore(value: Any, old: Any) -> None:
-    """What the arrays in a value held when `old` was copied from it, back into them."""
+    """Restore the arrays in a value from `old`, a copy of it."""
     if isinstance(value, tuple):
         for each, before in zip(value, old, strict=True):
             restore(each, before)
@@ -208,37 +208,37 @@ def _like(value: tuple[Any, ...], parts: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def _findings(
-    seen: Sequence[Seen], route: Route, op: str, kernel: str, size: str
+    observations: Sequence[Observation], route: Route, op: str, kernel: str, size: str
 ) -> tuple[dict[str, Finding], dict[str, None]]:
     """Findings by their identifiers, those of one update of a line as one, and notes on what marks allow."""
-    found: dict[str, Finding] = {}
+    by_id: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
-    for group in _grouped(seen):
-        races = [each for each in seen if each.kind is FindingKind.RACE and each.memory == group[0].memory]
+    for group in _grouped(observations):
+        races = [each for each in observations if each.kind is FindingKind.RACE and each.memory == group[0].memory]
         is_race = group[0].kind is FindingKind.RACE
         remedies = {FindingKind.RACE: remedy_of(group[0], races, route.sites)} if is_race else {}
-        made, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
-        found |= {each.id: each for each in made if each.id not in found}
+        group_findings, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
+        by_id |= {each.id: each for each in group_findings if each.id not in by_id}
         allowed |= dict.fromkeys(marks)
-    return found, allowed
+    return by_id, allowed
 
 
 def _iteration(owner: int) -> str:
     return f"iteration {owner}"
 
 
-def _grouped(seen: Sequence[Seen]) -> list[list[Seen]]:
-    """What was seen of one kind between the same two lines, two writes first."""
-    groups: dict[tuple[FindingKind, int, frozenset[int]], list[Seen]] = {}
-    for each in seen:
+def _grouped(observations: Sequence[Observation]) -> list[list[Observation]]:
+    """Group observations of one kind between the same two lines, two writes first."""
+    groups: dict[tuple[FindingKind, int, frozenset[int]], list[Observation]] = {}
+    for each in observations:
         groups.setdefault((each.kind, each.memory, frozenset((each.site, each.other_site))), []).append(each)
     return [sorted(group, key=lambda each: each.writes, reverse=True) for group in groups.values()]
 
 
-def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
     BuildError without a C compiler."""
-    traced = None if maps is None else Traced()
+    traced = None if maps is None else TracingShadow()
     recorder = Recorder(MOST, traced)
     watching, results = _called(case, recorder)
     kernel, size = case.kernel, case.size
@@ -249,24 +249,24 @@ def watch(case: Case, maps: list[Map] | None = None) -> Watched:
     if maps is not None and traced is not None:
         names = {each.name for each in recorder.memories.values()}
         maps.append(map_of(kernel.called, recorder, traced, names, watching.was_cut))
-    return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes), tuple(results))
+    return WatchedRun(tuple(findings), watching.accesses, tuple(allowed), tuple(notes), tuple(results))
 
 
-def map_of(called: str, recorder: Recorder, traced: Traced, names: Collection[str], is_cut: bool) -> Map:
+def map_of(name: str, recorder: Recorder, traced: TracingShadow, names: Collection[str], is_cut: bool) -> AccessMap:
     """The map of a call, of the arrays of these names."""
     own = {number: each for number, each in recorder.memories.items() if each.name in names}
-    return mapped(called, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
+    return map_of_writes(name, "()", "iteration", lambda owner: Owner("", str(owner)), own, traced, is_cut=is_cut)
 
 
 def watch_call(
     function: Any,
     args: Sequence[Any],
     size: str = "",
-    called: str = "",
+    op_name: str = "",
     *,
     most: int = MOST,
     recorder: Recorder | None = None,
-) -> tuple[Watched, Any]:
+) -> tuple[WatchedRun, Any]:
     """A call of a function of Numba on a script's own arguments, which it changes as the call would; and its result.
     `recorder`: what notes its accesses, in place of one that notes `most`.
 
@@ -277,12 +277,12 @@ def watch_call(
     if watching.was_cut or watching.carried:
         result = function(*args)
     name = function.py_func.__name__
-    findings, allowed = watching.findings(called or name, name, size)
+    findings, allowed = watching.findings(op_name or name, name, size)
     notes = [*map(str, watching.classes()), *([watching.note] if watching.note else [])]
-    return Watched(tuple(findings), watching.accesses, tuple(allowed), tuple(notes)), result
+    return WatchedRun(tuple(findings), watching.accesses, tuple(allowed), tuple(notes)), result
 
 
-def _called(case: Case, recorder: Recorder) -> tuple[Watching, Sequence[Array]]:
+def _called(case: KernelCase, recorder: Recorder) -> tuple[Watching, Sequence[Array]]:
     watching = Watching(case.kernel.function, recorder)
     run = FunctionKernel(replace(case.kernel, function=watching), case.instance, case.constants)
     outputs, initial = case.zeroed_outputs(), case.kernel.usage.init
@@ -292,14 +292,14 @@ def _called(case: Case, recorder: Recorder) -> tuple[Watching, Sequence[Array]]:
     return watching, run.run(case.arrays, outputs)
 
 
-def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str) -> tuple[Watched, Any]:
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, op_name: str) -> tuple[WatchedRun, Any]:
     """As sanitizer/routes.py has it. SignatureError for a launch, or arguments that it does not take."""
     name = python_function(function).__name__
     if launch is not None:
         raise SignatureError(f"{name} is called, not launched: leave out launch=")
     try:
-        given = inspect.signature(python_function(function)).bind(*args)
+        arguments = inspect.signature(python_function(function)).bind(*args)
     except TypeError as fault:
         raise SignatureError(f"{name}: {fault}") from None
-    given.apply_defaults()
-    return watch_call(function, given.args, size, called)
+    arguments.apply_defaults()
+    return watch_call(function, arguments.args, size, op_name)

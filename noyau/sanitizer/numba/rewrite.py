@@ -26,7 +26,7 @@ _OPERATIONS = {ast.Add: "sum", ast.Sub: "difference", ast.Mult: "product", ast.D
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class PrangeLoop:
     """A prange in the source. `reductions`: names that its iterations only update, and how; `private`: names that they
     assign; `running`: of the reductions those that an iteration also reads, and the line where."""
 
@@ -47,7 +47,7 @@ class Rewritten:
     code: Any
     file: str
     line: int
-    loops: tuple[Loop, ...]
+    loops: tuple[PrangeLoop, ...]
     signed: frozenset[int]
 
 
@@ -67,7 +67,7 @@ def rewritten(
     )
     if divides:
         tree = Divisors(lambda: _of_run("divisor")).visit(tree)
-    changer = _Changer(file, is_prange)
+    changer = _CallRewriter(file, is_prange)
     if parallel:
         tree = changer.visit(tree)
     tree = _Holder().visit(tree)
@@ -112,12 +112,12 @@ def is_signed(node: ast.Subscript) -> bool:
     return any(isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub) for each in keys)
 
 
-class _Changer(ast.NodeTransformer):
+class _CallRewriter(ast.NodeTransformer):
     """Puts the calls of the run into a function."""
 
     def __init__(self, file: str, is_prange: Callable[[ast.expr], bool]) -> None:
         self.file, self.is_prange = file, is_prange
-        self.loops: list[Loop] = []
+        self.loops: list[PrangeLoop] = []
         self.depth = 0
 
     def visit_For(self, node: ast.For) -> Any:
@@ -133,9 +133,9 @@ class _Changer(ast.NodeTransformer):
         self.generic_visit(node)
         self.depth -= 1
         node.body[:0] = _unbound(loop.private, node)
-        called = _of_run("loop")
+        runtime_call = _of_run("loop")
         file_and_number: list[ast.expr] = [ast.Constant(self.file), ast.Constant(loop.line), ast.Constant(number)]
-        node.iter = ast.copy_location(ast.Call(called, [*file_and_number, *node.iter.args], []), node.iter)
+        node.iter = ast.copy_location(ast.Call(runtime_call, [*file_and_number, *node.iter.args], []), node.iter)
         return [node, *_unbound(loop.private, node)]
 
     def is_loop(self, node: ast.For) -> bool:
@@ -151,9 +151,11 @@ class _Merger(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not isinstance(node.target, ast.Name) or node.target.id not in self.reductions:
             return node
-        called = _of_run("merge")
+        runtime_call = _of_run("merge")
         before, kind = ast.Name(node.target.id, ast.Load()), ast.Constant(_OPERATIONS[type(node.op)])
-        return ast.copy_location(ast.Assign([node.target], ast.Call(called, [kind, before, node.value], [])), node)
+        return ast.copy_location(
+            ast.Assign([node.target], ast.Call(runtime_call, [kind, before, node.value], [])), node
+        )
 
 
 class _Holder(ast.NodeTransformer):
@@ -164,8 +166,8 @@ class _Holder(ast.NodeTransformer):
         if not makes_container(node):
             return node
         assert isinstance(node, ast.expr)
-        called = _of_run("held")
-        return ast.copy_location(ast.Call(called, [node], []), node)
+        runtime_call = _of_run("held")
+        return ast.copy_location(ast.Call(runtime_call, [node], []), node)
 
 
 def _of_run(name: str) -> ast.expr:
@@ -175,15 +177,15 @@ def _of_run(name: str) -> ast.expr:
 
 def _unbound(names: Sequence[str], where: ast.stmt) -> list[ast.stmt]:
     """Statements after which no name holds anything, whether it did or not."""
-    made: list[ast.stmt] = []
+    statements: list[ast.stmt] = []
     for name in names:
-        made.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)))
-        made.append(ast.Delete([ast.Name(name, ast.Del())]))
-    return [ast.copy_location(each, where) for each in made]
+        statements.append(ast.Assign([ast.Name(name, ast.Store())], ast.Constant(None)))
+        statements.append(ast.Delete([ast.Name(name, ast.Del())]))
+    return [ast.copy_location(each, where) for each in statements]
 
 
-def _loop(node: ast.For, file: str) -> Loop:
-    """What its body does with names."""
+def _loop(node: ast.For, file: str) -> PrangeLoop:
+    """Analyse the names of its body."""
     updates = {name: kind for name, kind, _ in _updates(node.body)}
     spent = {id(each) for _, _, reads in _updates(node.body) for each in reads}
     assigned = _assigned(node.body)
@@ -193,7 +195,7 @@ def _loop(node: ast.For, file: str) -> Loop:
     reads = [each for each in _names(node.body) if isinstance(each.ctx, ast.Load) and id(each) not in spent]
     running = {each.id: each.lineno for each in reads if each.id in reductions}
     private = sorted(plain)
-    return Loop(
+    return PrangeLoop(
         file,
         node.lineno,
         node.end_lineno or node.lineno,

@@ -12,16 +12,16 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import FindingKind, UnsupportedError
-from noyau.sanitizer.engine import Event, Shadow
+from noyau.sanitizer.engine import ReplayEvent, Shadow
 from noyau.sanitizer.recording_array import NOTES, Recorder, Recording
-from noyau.sanitizer.records import Access, Memory, Site
+from noyau.sanitizer.records import Access, Site, WatchedMemory
 
 _READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
-_ENTER, _FENCE, _CLEAR = int(Event.ENTER), int(Event.FENCE), int(Event.CLEAR)
+_ENTER, _FENCE, _CLEAR = int(ReplayEvent.ENTER), int(ReplayEvent.FENCE), int(ReplayEvent.CLEAR)
 
 
-class Launched(Recorder):
-    """Where the arrays of one launch note their accesses; who runs is told to the shadow by `Shadow.enter`."""
+class LaunchRecorder(Recorder):
+    """The recorder of the arrays of one launch; `Shadow.enter` tells the shadow which thread runs."""
 
     def __init__(self, most: int = 1 << 62, shadow: Shadow | None = None) -> None:
         super().__init__(most, shadow)
@@ -31,18 +31,18 @@ class Launched(Recorder):
 
     @property
     def idle(self) -> int:
-        """How many of those that entered have touched nothing, where each enters once."""
+        """The number of threads that entered and touched nothing, where each enters once."""
         return self._idle + (len(self.notes) == self._entered)
 
     def enter(self, owner: int, block: int, warp: int, epoch: int = 0, warp_epoch: int = 0) -> None:
-        """Whose accesses come from here on."""
+        """Begin the accesses of a thread."""
         self.owner = owner
         self._idle += len(self.notes) == self._entered
         self.notes.extend((_ENTER, owner, block << 32 | warp, epoch << 32 | warp_epoch))
         self._entered = len(self.notes)
 
     def fence(self) -> None:
-        """Who runs has passed a memory fence."""
+        """Note that the thread passed a memory fence."""
         self.notes.extend((_FENCE, 0, 0, 0))
 
     def clear(self, memory: int) -> None:
@@ -58,15 +58,15 @@ class Launched(Recorder):
     def line(self, file: str, number: int) -> int:
         """The site of a line; its file is watched from here on."""
         self.files.add(file)
-        found = self._sites.get((file, number))
-        if found is None:
-            found = self._sites[file, number] = len(self.sites)
+        site = self._sites.get((file, number))
+        if site is None:
+            site = self._sites[file, number] = len(self.sites)
             self.sites.append(Site.of(file, number))
-        return found
+        return site
 
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> DeviceArray:
         memory = self.shadow.memory(data.size, is_set=is_set)
-        self.memories[memory] = Memory(name, data.shape)
+        self.memories[memory] = WatchedMemory(name, data.shape)
         return DeviceArray(self, memory, data, np.arange(data.size).reshape(data.shape))
 
 
@@ -93,11 +93,11 @@ class DeviceArray(Recording):
                 recorder.play()
             return self.number(self.data[key])
         if not self.is_plain and self.inside(key, _READ, site) is not None:
-            return Record(self, key) if cell >= 0 else self._like(self.picked(key, site))
-        found = self.picked(key, site)
-        if isinstance(found, np.ndarray):  # outside: zeros of that shape
-            return found
-        return self._like(found) if isinstance(found, Recording) else self.number(found)
+            return DeviceRecord(self, key) if cell >= 0 else self._like(self.picked(key, site))
+        item = self.picked(key, site)
+        if isinstance(item, np.ndarray):  # outside: zeros of that shape
+            return item
+        return self._like(item) if isinstance(item, Recording) else self.number(item)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         recorder, frame = self.recorder, sys._getframe(1)
@@ -105,7 +105,7 @@ class DeviceArray(Recording):
         if site is None:
             site = recorder.place(frame)
         cell = self.start + key * self.step if type(key) is int and 0 <= key < self.length else self.cell(key)
-        if isinstance(value, Record):
+        if isinstance(value, DeviceRecord):
             for name in value._array.data.dtype.names or ():
                 self.field(name)[key] = value[name]
         elif cell >= 0:
@@ -135,14 +135,14 @@ class DeviceArray(Recording):
             raise UnsupportedError(f"the field {name} of a record is an array, which cannot be watched; take numbers")
         if (self.memory, name) not in fields:
             whole = self.launch.memories[self.memory]
-            made = fields[self.memory, name] = self.launch.shadow.memory(math.prod(whole.shape), is_set=True)
-            self.launch.memories[made] = Memory(f"{whole.name}.{name}", whole.shape)
+            number = fields[self.memory, name] = self.launch.shadow.memory(math.prod(whole.shape), is_set=True)
+            self.launch.memories[number] = WatchedMemory(f"{whole.name}.{name}", whole.shape)
         return DeviceArray(self.recorder, fields[self.memory, name], data, self.cells)
 
     @property
-    def launch(self) -> Launched:
+    def launch(self) -> LaunchRecorder:
         """Its recorder."""
-        assert isinstance(self.recorder, Launched)
+        assert isinstance(self.recorder, LaunchRecorder)
         return self.recorder
 
     def _store(self, key: Any, cell: int, value: Any, access: int, site: int) -> None:
@@ -163,11 +163,11 @@ class DeviceArray(Recording):
     def _viewed(self, view: Callable[[np.ndarray], np.ndarray]) -> Recording:
         return self._like(super()._viewed(view))
 
-    def _like(self, found: Recording) -> DeviceArray:
-        return DeviceArray(self.recorder, found.memory, found.data, found.cells)
+    def _like(self, recording: Recording) -> DeviceArray:
+        return DeviceArray(self.recorder, recording.memory, recording.data, recording.cells)
 
 
-class Record:
+class DeviceRecord:
     """One record of an array, as a kernel has it: its fields are read and written in place."""
 
     __slots__ = ("_array", "_key")
@@ -188,7 +188,7 @@ class Record:
 
 
 def _number_of(dtype: np.dtype) -> Callable[[Any], Any]:
-    """How a kernel gets a number of a dtype: Numba computes with whole ones up to 63 bits in 64, like Python."""
+    """Convert a number as a kernel gets it: Numba computes with whole ones up to 63 bits in 64, like Python."""
     if dtype.kind == "b":
         return bool
     if dtype.kind == "i" or (dtype.kind == "u" and dtype.itemsize < 8):

@@ -1,4 +1,4 @@
-"""What stands in for numba.cuda within a kernel that is watched."""
+"""The stand-in of numba.cuda within a kernel that is watched."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import UnsupportedError
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, Launched
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
 from noyau.sanitizer.numba_cuda.requests import WARP
 
 AXES = ("x", "y", "z")
@@ -31,10 +31,10 @@ class Dim3:
         return iter((self.x, self.y, self.z))
 
 
-class Device:
+class SimulatedDevice:
     """The words of numba.cuda, for the thread whose turn it is. Words that wait are no calls: see rewriting.py."""
 
-    def __init__(self, launched: Launched, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+    def __init__(self, launched: LaunchRecorder, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
         self._launched = launched
         self.gridDim, self.blockDim = Dim3(*grid), Dim3(*block)
         self._sizes = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
@@ -103,8 +103,8 @@ class Device:
         frame = sys._getframe(1)
         key = (frame.f_code, frame.f_lasti)
         if key not in self._shared:
-            made = np.zeros(self._fitting(shape, dtype), _dtype(dtype))
-            self._shared[key] = self._launched.array(made, _assigned(frame, "shared"), is_set=False)
+            cells = np.zeros(self._fitting(shape, dtype), _dtype(dtype))
+            self._shared[key] = self._launched.array(cells, _assigned(frame, "shared"), is_set=False)
         return self._shared[key]
 
     def _fitting(self, shape: Any, dtype: Any) -> tuple[int, ...]:
@@ -115,9 +115,9 @@ class Device:
     def _local_array(self, shape: Any, dtype: Any) -> DeviceArray:
         frame = sys._getframe(1)
         whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
-        made = self._launched.array(np.zeros(whole, _dtype(dtype)), _assigned(frame, "local"), is_set=False)
-        self._private.append(made.memory)
-        return made
+        array = self._launched.array(np.zeros(whole, _dtype(dtype)), _assigned(frame, "local"), is_set=False)
+        self._private.append(array.memory)
+        return array
 
     def _constant(self, array: np.ndarray) -> DeviceArray:
         if id(array) not in self._constants:
@@ -179,84 +179,84 @@ class Atomic:
 
     @staticmethod
     def add(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: held + value, sys._getframe(1), sums=True)
+        return array.change(index, lambda now: now + value, sys._getframe(1), sums=True)
 
     @staticmethod
     def sub(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: held - value, sys._getframe(1), sums=True)
+        return array.change(index, lambda now: now - value, sys._getframe(1), sums=True)
 
     @staticmethod
     def and_(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: held & value, sys._getframe(1))
+        return array.change(index, lambda now: now & value, sys._getframe(1))
 
     @staticmethod
     def or_(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: held | value, sys._getframe(1))
+        return array.change(index, lambda now: now | value, sys._getframe(1))
 
     @staticmethod
     def xor(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: held ^ value, sys._getframe(1))
+        return array.change(index, lambda now: now ^ value, sys._getframe(1))
 
     @staticmethod
     def inc(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: 0 if held >= value else held + 1, sys._getframe(1))
+        return array.change(index, lambda now: 0 if now >= value else now + 1, sys._getframe(1))
 
     @staticmethod
     def dec(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: value if held == 0 or held > value else held - 1, sys._getframe(1))
+        return array.change(index, lambda now: value if now == 0 or now > value else now - 1, sys._getframe(1))
 
     @staticmethod
     def exch(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: value, sys._getframe(1))
+        return array.change(index, lambda now: value, sys._getframe(1))
 
     @staticmethod
     def max(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: _chosen(np.maximum, held, value), sys._getframe(1))
+        return array.change(index, lambda now: _chosen(np.maximum, now, value), sys._getframe(1))
 
     @staticmethod
     def min(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: _chosen(np.minimum, held, value), sys._getframe(1))
+        return array.change(index, lambda now: _chosen(np.minimum, now, value), sys._getframe(1))
 
     @staticmethod
     def nanmax(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: _chosen(np.fmax, held, value), sys._getframe(1))
+        return array.change(index, lambda now: _chosen(np.fmax, now, value), sys._getframe(1))
 
     @staticmethod
     def nanmin(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda held: _chosen(np.fmin, held, value), sys._getframe(1))
+        return array.change(index, lambda now: _chosen(np.fmin, now, value), sys._getframe(1))
 
     @staticmethod
     def cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
-        return array.change(index, lambda held: value if held == old else held, sys._getframe(1))
+        return array.change(index, lambda now: value if now == old else now, sys._getframe(1))
 
     @staticmethod
     def compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
         """On the first cell, as numba.cuda has it."""
         first = (0,) * array.data.ndim
-        return array.change(first, lambda held: value if held == old else held, sys._getframe(1))
+        return array.change(first, lambda now: value if now == old else now, sys._getframe(1))
 
 
-def _chosen(choose: Callable[[Any, Any], Any], held: Any, value: Any) -> Any:
-    found = choose(held, value)
-    return found.item() if isinstance(held, int) else found
+def _chosen(choose: Callable[[Any, Any], Any], now: Any, value: Any) -> Any:
+    choice = choose(now, value)
+    return choice.item() if isinstance(now, int) else choice
 
 
-def _dtype(wanted: Any) -> np.dtype:
+def _dtype(dtype_like: Any) -> np.dtype:
     """A dtype of Numba or of NumPy, as NumPy's."""
     try:
-        found: np.dtype = np.dtype(wanted)
+        dtype: np.dtype = np.dtype(dtype_like)
     except TypeError:
         from numba.np.numpy_support import as_dtype
 
-        found = as_dtype(wanted)
-    return found
+        dtype = as_dtype(dtype_like)
+    return dtype
 
 
 def _assigned(frame: FrameType, otherwise: str) -> str:
     """The name that a line gives to what it makes."""
     context = inspect.getframeinfo(frame).code_context or [""]
-    found = re.match(r"\s*(\w+)\s*=", context[0])
-    return found[1] if found else otherwise
+    match = re.match(r"\s*(\w+)\s*=", context[0])
+    return match[1] if match else otherwise
 
 
 def _place(frame: FrameType) -> str:

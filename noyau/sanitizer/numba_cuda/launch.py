@@ -13,12 +13,12 @@ import numpy as np
 from noyau.errors import DeviceError, FindingKind
 from noyau.sanitizer.access_map import place_in
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.numba_cuda.arrays import DeviceArray, Launched
-from noyau.sanitizer.numba_cuda.device import Device
+from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
+from noyau.sanitizer.numba_cuda.device import SimulatedDevice
 from noyau.sanitizer.numba_cuda.lockstep import Lockstep, Thread3
 from noyau.sanitizer.numba_cuda.names import conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.rewrite import Twins
-from noyau.sanitizer.records import Access, Route, Seen
+from noyau.sanitizer.records import Access, Observation, Route
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
 EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}
@@ -27,7 +27,7 @@ LANGUAGE = "numba_cuda"
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """How a kernel is launched: blocks, threads of a block, and bytes of dynamic shared memory."""
+    """The configuration of a launch: blocks, threads of a block, and bytes of dynamic shared memory."""
 
     grid: Thread3
     block: Thread3
@@ -38,7 +38,7 @@ class Configuration:
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The threads of a block."""
         return math.prod(self.block)
 
     def owner(self, number: int) -> str:
@@ -47,9 +47,9 @@ class Configuration:
         return f"thread {place_in(thread, self.block)} of block {place_in(block, self.grid)}"
 
 
-def configured(launch: Any) -> Configuration:
-    """What stands in the brackets of a launch: grid, block, and perhaps a stream and bytes of shared memory; a grid of
-    no blocks runs nothing. DeviceError, which names the limit, for what no GPU takes."""
+def configuration_of(launch: Any) -> Configuration:
+    """Read the brackets of a launch: grid, block, and perhaps a stream and bytes of shared memory; a grid of no blocks
+    runs nothing. DeviceError, which names the limit, for what no GPU takes."""
     parts = launch if isinstance(launch, tuple | list) else (launch,)
     if not 2 <= len(parts) <= 4:
         raise DeviceError(f"a launch is (grid, block), a stream and bytes of shared memory; got {launch!r}")
@@ -60,22 +60,22 @@ def configured(launch: Any) -> Configuration:
 
 
 def _three(extents: Any, name: str) -> Thread3:
-    given = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
-    whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in given)
-    if not whole or not 1 <= len(given) <= 3:
+    axes = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
+    whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in axes)
+    if not whole or not 1 <= len(axes) <= 3:
         raise DeviceError(f"the {name} of a launch is one to three integers; got {extents!r}")
     least = 0 if name == "grid" else 1
-    for extent, most in zip(given, EXTENTS_MOST[name], strict=False):
+    for extent, most in zip(axes, EXTENTS_MOST[name], strict=False):
         if not least <= extent <= most:
             raise DeviceError(f"the {name} of a launch is {extents!r}; each extent lies between {least} and {most}")
-    x, y, z = (*map(int, given), 1, 1)[:3]
+    x, y, z = (*map(int, axes), 1, 1)[:3]
     return x, y, z
 
 
 @dataclass(frozen=True, slots=True)
-class Argument:
-    """What a kernel is called with: a number, or an array, watched under a name. `is_set`: it holds values before, or
-    which of the cells of its memory do (bool, shaped as the array that it is a view of)."""
+class WatchedArgument:
+    """An argument of a kernel: a number, or an array, watched under a name. `is_set`: it holds values before, or which
+    of the cells of its memory do (bool, shaped as the array that it is a view of)."""
 
     name: str
     value: Any
@@ -83,12 +83,12 @@ class Argument:
 
 
 @dataclass(slots=True)
-class Launch:
+class SimulatedLaunch:
     """One launch that was run. `outputs`: the numbers of the memories of its arrays, by name; `idle`: how many of its
     threads touched nothing, None where threads wait for each other."""
 
     configuration: Configuration
-    recorder: Launched
+    recorder: LaunchRecorder
     arrays: dict[str, int] = field(default_factory=dict)
     roots: dict[int, DeviceArray] = field(default_factory=dict)
     idle: int | None = None
@@ -101,32 +101,32 @@ class Launch:
 
     @property
     def route(self) -> Route:
-        """How its sites, memories and threads are spelt."""
+        """The names of its sites, memories and threads."""
         recorder, owner = self.recorder, self.configuration.owner
         return Route(LANGUAGE, recorder.sites, recorder.memories, owner, messages=MESSAGES)
 
 
-def launched(
+def launch_kernel(
     function: Callable[..., Any],
     configuration: Configuration,
-    arguments: Sequence[Argument],
+    arguments: Sequence[WatchedArgument],
     most: int = 1 << 62,
     shadow: Shadow | None = None,
-) -> Launch:
+) -> SimulatedLaunch:
     """Run a kernel, thread by thread; its arrays are changed as on a device. `most`: accesses after which it ends;
     `shadow`: where they are noted, in place of a new one.
 
     UnsupportedError names what cannot be watched, and its line; TooManyError past `most`; what a thread raises comes
     through."""
-    run = Launch(configuration, Launched(most, shadow))
-    given = [_given(each, run) for each in arguments]
-    device = Device(run.recorder, configuration.grid, configuration.block)
+    run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow))
+    values = [_given(each, run) for each in arguments]
+    device = SimulatedDevice(run.recorder, configuration.grid, configuration.block)
     device.dynamic_bytes = configuration.shared_bytes
     twins = Twins(word_of, stand_ins(device), run.recorder.line, conversion_of, run.recorder.signed)
     twin = twins.of(function, is_kernel=True)
     run.recorder.region(serial=False)
     steps = Lockstep(
-        run.recorder, device, configuration.grid, configuration.block, partial(twin.function, *given), twin.waits
+        run.recorder, device, configuration.grid, configuration.block, partial(twin.function, *values), twin.waits
     )
     with np.errstate(all="ignore"):
         steps.run()
@@ -135,8 +135,8 @@ def launched(
     return run
 
 
-def _given(argument: Argument, run: Launch) -> Any:
-    """What the kernel gets: an array that is watched, or the number. Views of one array share a memory."""
+def _given(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
+    """The value that the kernel gets: an array that is watched, or the number. Views of one array share a memory."""
     value = argument.value
     if not isinstance(value, np.ndarray):
         return value
@@ -148,7 +148,7 @@ def _given(argument: Argument, run: Launch) -> Any:
     return whole if value is root else DeviceArray(run.recorder, whole.memory, value, cells_of(value, root))
 
 
-def _watched(root: np.ndarray, argument: Argument, run: Launch) -> DeviceArray:
+def _watched(root: np.ndarray, argument: WatchedArgument, run: SimulatedLaunch) -> DeviceArray:
     """A memory of its own; cells that hold values are written before the launch."""
     is_set = argument.is_set
     whole = run.recorder.array(root, argument.name, is_set=is_set is True)
@@ -167,29 +167,34 @@ def root_of(array: np.ndarray) -> np.ndarray:
 
 
 def cells_of(view: np.ndarray, root: np.ndarray) -> np.ndarray:
-    """Where the elements of a view lie in the array that it is a view of."""
+    """The cells of a view in the array that it is a view of."""
     cells = np.arange(root.size).reshape(root.shape)
     start = (view.__array_interface__["data"][0] - root.__array_interface__["data"][0]) // root.itemsize
     strides = [step // root.itemsize * cells.itemsize for step in view.strides]
     return np.lib.stride_tricks.as_strided(cells.reshape(-1)[start:], view.shape, strides)
 
 
-def _divergent(seen: Seen, route: Route) -> str:
-    """What is said of a barrier, or of a shuffle, that not all threads reach."""
-    other = route.site(seen.other_site)
-    where = f"{'has returned' if seen.cell else 'waits'} at line {other.line}" if other.line else "has come to its end"
-    return f"{route.owner(seen.owner)} waits for others, and {route.owner(seen.other_owner)} {where}: it does not come"
+def _divergent(observation: Observation, route: Route) -> str:
+    """The message for a barrier, or a shuffle, that not all threads reach."""
+    other = route.site(observation.other_site)
+    where = (
+        f"{'has returned' if observation.cell else 'waits'} at line {other.line}"
+        if other.line
+        else "has come to its end"
+    )
+    who, other_one = route.owner(observation.owner), route.owner(observation.other_owner)
+    return f"{who} waits for others, and {other_one} {where}: it does not come"
 
 
-def _uninitialised(seen: Seen, route: Route) -> str:
-    """What is said of a cell that nobody wrote, or of a lane that gives nothing."""
-    who = route.owner(seen.owner)
-    if seen.memory < 0:
-        return f"{who} reads from lane {seen.cell}, which takes no part: what it gets is undefined"
-    return f"{who} reads {route.memories[seen.memory].spelt(seen.cell)}, which nobody wrote before"
+def _uninitialised(observation: Observation, route: Route) -> str:
+    """The message for a cell that nobody wrote, or a lane that gives nothing."""
+    who = route.owner(observation.owner)
+    if observation.memory < 0:
+        return f"{who} reads from lane {observation.cell}, which takes no part: what it gets is undefined"
+    return f"{who} reads {route.memories[observation.memory].spelt(observation.cell)}, which nobody wrote before"
 
 
-MESSAGES: dict[FindingKind, Callable[[Seen, Route], str]] = {
+MESSAGES: dict[FindingKind, Callable[[Observation, Route], str]] = {
     FindingKind.DIVERGENT_BARRIER: _divergent,
     FindingKind.UNINITIALISED: _uninitialised,
 }

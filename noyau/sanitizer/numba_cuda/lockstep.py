@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.numba_cuda.arrays import Launched
-from noyau.sanitizer.numba_cuda.device import Device
-from noyau.sanitizer.numba_cuda.requests import WARP, Asked, of_block, of_warp, strays
+from noyau.sanitizer.numba_cuda.arrays import LaunchRecorder
+from noyau.sanitizer.numba_cuda.device import SimulatedDevice
+from noyau.sanitizer.numba_cuda.requests import WARP, Request, of_block, of_warp, strays
 from noyau.sanitizer.records import Access
 
 Thread3 = tuple[int, int, int]
@@ -24,15 +24,15 @@ class Thread:
     at: Thread3
     rank: int
     owner: int
-    steps: Generator[Asked, Any, Any]
-    asked: Asked | None = None
+    steps: Generator[Request, Any, Any]
+    asked: Request | None = None
     answer: Any = None
     done: bool = False
     left: int = -1
 
     @property
     def site(self) -> int:
-        """Where it waits, or returned."""
+        """The site where it waits, or returned."""
         return self.asked.site if self.asked is not None else self.left
 
 
@@ -40,8 +40,8 @@ class Thread:
 class Lockstep:
     """Runs a grid of threads. `thread`: what one thread runs, a generator where `waits`."""
 
-    recorder: Launched
-    device: Device
+    recorder: LaunchRecorder
+    device: SimulatedDevice
     grid: Thread3
     block: Thread3
     thread: Callable[[], Any]
@@ -138,10 +138,10 @@ class Lockstep:
         """All threads of the block go on; one that waits elsewhere, or has returned, is noted."""
         first = waiting[0]
         other = next((each for each in waiting if each.site != first.site), None)
-        gone = other or next((each for each in threads if each.done), None)
-        if gone is not None:
+        absent = other or next((each for each in threads if each.done), None)
+        if absent is not None:
             self.recorder.enter(first.owner, block, first.rank // WARP, epoch)
-            self._divergent(first, gone)
+            self._divergent(first, absent)
         word = _word(waiting)
         flags = [each.asked.arguments[0] for each in waiting if each.asked is not None and each.asked.arguments]
         answer = of_block(word, flags)
@@ -158,16 +158,16 @@ class Lockstep:
 
 def _missing(group: list[Thread], warp: list[Thread]) -> list[Thread]:
     """The lanes of a warp that the mask of a group names and that are not in it."""
-    asked = group[0].asked
-    if asked is None or asked.word == "activemask":
+    request = group[0].asked
+    if request is None or request.word == "activemask":
         return []
     present = {each.rank for each in group}
-    return [each for each in warp if asked.mask >> each.rank % WARP & 1 and each.rank not in present]
+    return [each for each in warp if request.mask >> each.rank % WARP & 1 and each.rank not in present]
 
 
 def _word(group: list[Thread]) -> str:
-    asked = group[0].asked
-    return "" if asked is None else asked.word
+    request = group[0].asked
+    return "" if request is None else request.word
 
 
 def _places(extents: Thread3) -> Iterator[Thread3]:

@@ -14,7 +14,7 @@ from numba import cuda
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba_cuda.arrays import fitted
-from noyau.sanitizer.numba_cuda.device import Device
+from noyau.sanitizer.numba_cuda.device import SimulatedDevice
 from noyau.sanitizer.numba_cuda.requests import WAITING
 
 _STANDING = (
@@ -26,28 +26,28 @@ _STANDING = (
 
 @cache
 def _words() -> dict[int, str]:
-    """What waits, by identity: the objects live as long as their module."""
+    """Objects that wait, by identity: the objects live as long as their module."""
     return {id(getattr(cuda, name)): name for name in WAITING if hasattr(cuda, name)}
 
 
-def word_of(meant: Any) -> str | None:
+def word_of(value: Any) -> str | None:
     """The name of a word of numba.cuda that waits; None for all else."""
-    return _words().get(id(meant))
+    return _words().get(id(value))
 
 
-def stand_ins(device: Device) -> dict[int, Any]:
-    """What takes the place of objects in a kernel's globals, by their identity."""
-    made: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
-    made |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
+def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
+    """Stand-ins of objects in a kernel's globals, by their identity."""
+    by_identity: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
+    by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
     atomics = (name for name in vars(type(device.atomic)) if not name.startswith("_"))
-    made |= {id(getattr(cuda.atomic, name)): getattr(device.atomic, name) for name in atomics}
-    made |= {id(function): getattr(MATH, name) for name, function in vars(math).items() if callable(function)}
-    return made
+    by_identity |= {id(getattr(cuda.atomic, name)): getattr(device.atomic, name) for name in atomics}
+    by_identity |= {id(function): getattr(MATH, name) for name, function in vars(math).items() if callable(function)}
+    return by_identity
 
 
 def conversion_of(meant: Any) -> Callable[..., Any] | None:
-    """What stands in place of an integer type of NumPy or Numba that is called. On a device an integer wraps around,
-    a float that is too large becomes the largest one of 32 bits or more, and NaN 0."""
+    """The stand-in of an integer type of NumPy or Numba that is called. On a device an integer wraps around, a float
+    that is too large becomes the largest one of 32 bits or more, and NaN 0."""
     if isinstance(meant, type) and issubclass(meant, np.integer):
         dtype = np.dtype(meant)
     elif isinstance(meant, numba.types.Integer):
@@ -69,7 +69,7 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
 class _Numba:
     """The package, with a device in place of numba.cuda."""
 
-    def __init__(self, device: Device) -> None:
+    def __init__(self, device: SimulatedDevice) -> None:
         self.cuda = device
 
     def __getattr__(self, name: str) -> Any:
@@ -81,11 +81,11 @@ class Libdevice:
 
     def __getattr__(self, name: str) -> Any:
         plain = name.removeprefix("fast_")
-        for called in (plain, plain.removesuffix("f")):
-            if called in _LIBDEVICE:
-                return _LIBDEVICE[called]
-            if hasattr(MATH, called):
-                return getattr(MATH, called)
+        for candidate in (plain, plain.removesuffix("f")):
+            if candidate in _LIBDEVICE:
+                return _LIBDEVICE[candidate]
+            if hasattr(MATH, candidate):
+                return getattr(MATH, candidate)
         raise UnsupportedError(f"numba.cuda.libdevice.{name} cannot be watched without a GPU; use a function of math")
 
 

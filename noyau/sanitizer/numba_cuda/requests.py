@@ -1,4 +1,4 @@
-"""What a thread asks for where it waits for others: the words of numba.cuda, and how each is answered."""
+"""Requests of threads that wait for others: the words of numba.cuda, and the answer to each."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Lanes = Mapping[int, Sequence[Any]]  # the arguments of each lane that takes par
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """One call: its word, the number of its line, and its arguments."""
 
     word: str
@@ -34,7 +34,7 @@ class Asked:
 
 
 def of_block(word: str, flags: Sequence[Any]) -> Any:
-    """What each thread of a block gets from a barrier; `flags`: the arguments of all of them."""
+    """The answer of a barrier to each thread of a block; `flags`: the arguments of all of them."""
     match word:
         case "syncthreads_count":
             return sum(map(bool, flags))
@@ -47,8 +47,8 @@ def of_block(word: str, flags: Sequence[Any]) -> Any:
 
 
 def of_warp(word: str, lanes: Lanes) -> dict[int, Any]:
-    """What each lane of a warp gets. A shuffle from a lane that takes no part gives the lane's own value, as what the
-    hardware gives is undefined: `strays` tells them."""
+    """The answer to each lane of a warp. A shuffle from a lane that takes no part gives the lane's own value, as what
+    the hardware gives is undefined: `strays` tells them."""
     if word.startswith("shfl_"):
         return {lane: _shuffled(word, lane, lanes) for lane in lanes}
     return _VOTES[word](lanes)
@@ -58,21 +58,21 @@ def strays(word: str, lanes: Lanes) -> dict[int, int]:
     """The lanes that read from a lane that takes no part, and from which."""
     if not word.startswith("shfl_"):
         return {}
-    sources = {lane: _source(word, lane, given) for lane, given in lanes.items()}
+    sources = {lane: _source(word, lane, arguments) for lane, arguments in lanes.items()}
     return {lane: source for lane, source in sources.items() if source not in lanes}
 
 
 def _shuffled(word: str, lane: int, lanes: Lanes) -> Any:
-    given = lanes[lane]
-    value = given[1]
-    return lanes.get(_source(word, lane, given), given)[1] if value is not None else None
+    arguments = lanes[lane]
+    value = arguments[1]
+    return lanes.get(_source(word, lane, arguments), arguments)[1] if value is not None else None
 
 
-def _source(word: str, lane: int, given: Sequence[Any]) -> int:
+def _source(word: str, lane: int, arguments: Sequence[Any]) -> int:
     """The lane that a shuffle reads from: its own where the other lies outside of its segment (CUDA C++ Programming
     Guide, "Warp Shuffle Functions")."""
-    by = int(given[2])
-    width = int(given[3]) if len(given) > 3 else WARP
+    by = int(arguments[2])
+    width = int(arguments[3]) if len(arguments) > 3 else WARP
     first = lane - lane % width
     match word:
         case "shfl_sync":
@@ -87,7 +87,7 @@ def _source(word: str, lane: int, given: Sequence[Any]) -> int:
 
 
 def _bits(lanes: Lanes, chosen: Callable[[Any], bool]) -> int:
-    return sum(1 << lane for lane, given in lanes.items() if chosen(given[1]))
+    return sum(1 << lane for lane, arguments in lanes.items() if chosen(arguments[1]))
 
 
 def _ballot(lanes: Lanes) -> dict[int, Any]:
@@ -96,20 +96,20 @@ def _ballot(lanes: Lanes) -> dict[int, Any]:
 
 def _vote(judge: Callable[[list[bool]], bool]) -> Callable[[Lanes], dict[int, Any]]:
     def voted(lanes: Lanes) -> dict[int, Any]:
-        return dict.fromkeys(lanes, bool(judge([bool(given[1]) for given in lanes.values()])))
+        return dict.fromkeys(lanes, bool(judge([bool(arguments[1]) for arguments in lanes.values()])))
 
     return voted
 
 
 def _match_any(lanes: Lanes) -> dict[int, Any]:
     alike: dict[Any, int] = {}
-    for lane, given in lanes.items():
-        alike[given[1]] = alike.get(given[1], 0) | 1 << lane
-    return {lane: alike[given[1]] for lane, given in lanes.items()}
+    for lane, arguments in lanes.items():
+        alike[arguments[1]] = alike.get(arguments[1], 0) | 1 << lane
+    return {lane: alike[arguments[1]] for lane, arguments in lanes.items()}
 
 
 def _match_all(lanes: Lanes) -> dict[int, Any]:
-    values = [given[1] for given in lanes.values()]
+    values = [arguments[1] for arguments in lanes.values()]
     alike = all(value == values[0] for value in values)
     return dict.fromkeys(lanes, (_bits(lanes, lambda _: True) if alike else 0, alike))
 

@@ -16,7 +16,7 @@ from noyau.errors import UnsupportedError
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.compiled_numbers import Divisors, divisor
 from noyau.sanitizer.numba.rewrite import is_signed
-from noyau.sanitizer.numba_cuda.requests import WAITING, Asked
+from noyau.sanitizer.numba_cuda.requests import WAITING, Request
 
 _ASKED = "noyau_asked"
 _DIVISOR = "noyau_divisor"
@@ -25,8 +25,8 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class Twin:
-    """What runs in place of a function; `waits`: it is a generator, which yields where its threads wait. What a kernel
-    that waits returns is the site where it returned."""
+    """The function that runs in place of another; `waits`: it is a generator, which yields where its threads wait. What
+    a kernel that waits returns is the site where it returned."""
 
     function: Callable[..., Any]
     waits: bool
@@ -69,14 +69,14 @@ class Twins:
         indexed = (each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and is_signed(each))
         self.signed.update((file, each.lineno) for each in indexed)
         names = _names_of(plain)
-        change = _Rewriting(self, names, tree, file, is_kernel)
+        change = _TwinRewriter(self, names, tree, file, is_kernel)
         body = ast.fix_missing_locations(ast.Module([change.changed()], []))
         space = {name: self.stand_ins.get(id(value), value) for name, value in names.items()}
         space.update(change.bound, __builtins__=builtins, __name__=plain.__module__)
         exec(compile(body, file, "exec"), space)  # noqa: S102  the text of the user's own function
-        made = space[tree.name]
-        made.__defaults__, made.__kwdefaults__ = plain.__defaults__, plain.__kwdefaults__
-        return Twin(made, change.waits)
+        function_made = space[tree.name]
+        function_made.__defaults__, function_made.__kwdefaults__ = plain.__defaults__, plain.__kwdefaults__
+        return Twin(function_made, change.waits)
 
 
 def _names_of(function: FunctionType) -> dict[str, Any]:
@@ -92,16 +92,16 @@ def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
         lines, first = _lines(function.__code__, function.__code__.co_filename)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, SyntaxError) as fault:
-        told = f"the source of {function.__name__} cannot be read ({fault})"
-        raise UnsupportedError(f"{told}; put it into a file of its own, as a function with a name") from None
-    found = tree.body[0]
-    if not isinstance(found, ast.FunctionDef):
-        found = _named(function, tree, f"{file}:{first}")
+        reason = f"the source of {function.__name__} cannot be read ({fault})"
+        raise UnsupportedError(f"{reason}; put it into a file of its own, as a function with a name") from None
+    definition = tree.body[0]
+    if not isinstance(definition, ast.FunctionDef):
+        definition = _named(function, tree, f"{file}:{first}")
     ast.increment_lineno(tree, first - 1)
-    found.decorator_list, found.returns = [], None
-    for each in (*found.args.posonlyargs, *found.args.args, *found.args.kwonlyargs):
+    definition.decorator_list, definition.returns = [], None
+    for each in (*definition.args.posonlyargs, *definition.args.args, *definition.args.kwonlyargs):
         each.annotation = None
-    return found, file
+    return definition, file
 
 
 @lru_cache(maxsize=256)
@@ -122,7 +122,7 @@ def _named(function: FunctionType, tree: ast.Module, place: str) -> ast.Function
     raise UnsupportedError(f"{place}: this lambda cannot be watched; give it a name with def")
 
 
-class _Rewriting(ast.NodeTransformer):
+class _TwinRewriter(ast.NodeTransformer):
     """Calls that wait become yields, and calls of device functions calls of their twins."""
 
     def __init__(self, twins: Twins, names: dict[str, Any], tree: ast.FunctionDef, file: str, is_kernel: bool) -> None:
@@ -141,11 +141,11 @@ class _Rewriting(ast.NodeTransformer):
         defaults = {"kw_defaults": [each and ast.Constant(None) for each in self.tree.args.kw_defaults]}
         blank = [ast.Constant(None) for _ in self.tree.args.defaults]
         arguments = ast.arguments(**{**dict(ast.iter_fields(self.tree.args)), "defaults": blank, **defaults})
-        made = ast.FunctionDef(self.tree.name, arguments, body, [], None)
-        return ast.copy_location(made, self.tree)
+        definition = ast.FunctionDef(self.tree.name, arguments, body, [], None)
+        return ast.copy_location(definition, self.tree)
 
     def meant(self, node: ast.expr) -> Any:
-        """What a dotted name stands for where it is no local one."""
+        """The object that a dotted name means where it is no local one."""
         match node:
             case ast.Name(id=name) if name not in self.locals:
                 return self.names.get(name, getattr(builtins, name, _MISSING))
@@ -156,14 +156,14 @@ class _Rewriting(ast.NodeTransformer):
                 return _MISSING
 
     def visit_Call(self, node: ast.Call) -> ast.expr:
-        meant = self.meant(node.func)
+        target = self.meant(node.func)
         self.generic_visit(node)
-        word = None if meant is _MISSING else self.twins.words(meant)
+        word = None if target is _MISSING else self.twins.words(target)
         if word in WAITING:
             return self._asking(node, word)
-        if meant is not _MISSING and word is None and hasattr(meant, "py_func"):
-            return self._calling(node, self.twins.of(meant), getattr(meant, "__name__", "function"))
-        instead = None if meant is _MISSING else self.twins.calls(meant)
+        if target is not _MISSING and word is None and hasattr(target, "py_func"):
+            return self._calling(node, self.twins.of(target), getattr(target, "__name__", "function"))
+        instead = None if target is _MISSING else self.twins.calls(target)
         if instead is not None:
             node.func = ast.copy_location(self._bind(f"noyau_call_{len(self.bound)}", instead), node)
         return node
@@ -171,19 +171,19 @@ class _Rewriting(ast.NodeTransformer):
     def _asking(self, node: ast.Call, word: str) -> ast.expr:
         self.waits = True
         site = self.twins.site(self.file, node.lineno)
-        given = [*node.args, *(keyword.value for keyword in node.keywords)]
-        if given:
-            asked: ast.expr = ast.Call(
-                self._bind(_ASKED, Asked),
-                [ast.Constant(word), ast.Constant(site), ast.Tuple(given, ast.Load())],
+        arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
+        if arguments:
+            request: ast.expr = ast.Call(
+                self._bind(_ASKED, Request),
+                [ast.Constant(word), ast.Constant(site), ast.Tuple(arguments, ast.Load())],
                 [],
             )
         else:
-            asked = self._bind(f"{_ASKED}_{word}_{site}", Asked(word, site))
-        return ast.copy_location(ast.Yield(asked), node)
+            request = self._bind(f"{_ASKED}_{word}_{site}", Request(word, site))
+        return ast.copy_location(ast.Yield(request), node)
 
-    def _calling(self, node: ast.Call, twin: Twin, called: str) -> ast.expr:
-        target = self._bind(f"noyau_twin_{called}_{len(self.bound)}", twin.function)
+    def _calling(self, node: ast.Call, twin: Twin, function_name: str) -> ast.expr:
+        target = self._bind(f"noyau_twin_{function_name}_{len(self.bound)}", twin.function)
         call = ast.copy_location(ast.Call(target, node.args, node.keywords), node)
         if not twin.waits:
             return call

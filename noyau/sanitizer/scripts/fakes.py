@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from typing import Any
 
 
-class Event:
+class FakeEvent:
     """A mark in a stream, which is passed at once. Times are those of the watched run on the CPU."""
 
     def __init__(self, *wishes: Any, **named: Any) -> None:
@@ -26,7 +26,7 @@ class Event:
     def query(self) -> bool:
         return True
 
-    def elapsed_time(self, later: Event) -> float:
+    def elapsed_time(self, later: FakeEvent) -> float:
         """Milliseconds."""
         return 1e3 * (later.at_s - self.at_s)
 

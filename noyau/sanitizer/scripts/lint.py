@@ -33,17 +33,17 @@ OF_ARRAYS = frozenset({"any", "all"})  # names that a flag may have too
 _ARRAYS = frozenset({"np", "numpy", "cp", "cupy", "torch", "jnp"})
 
 
-def uncalled(tree: ast.AST, file: str) -> list[Diagnostic]:
+def uncalled_methods(tree: ast.AST, file: str) -> list[Diagnostic]:
     """A remark for each method that is named as a statement or as a condition, and not called."""
     arrays = {name for node in ast.walk(tree) for name in _arrays_made(node)}
     own = {name for node in ast.walk(tree) for name in _own_fields(node)}
-    found = [_statement(node, file) for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    found += [
+    remarks = [_statement(node, file) for node in ast.walk(tree) if isinstance(node, ast.Expr)]
+    remarks += [
         _condition(node, file)
         for node in _conditions(tree)
         if isinstance(node, ast.Attribute) and node.attr not in own and _is_method(node, arrays)
     ]
-    return sorted((each for each in found if each is not None), key=lambda each: each.line)
+    return sorted((each for each in remarks if each is not None), key=lambda each: each.line)
 
 
 def _statement(node: ast.Expr, file: str) -> Diagnostic | None:
@@ -58,8 +58,8 @@ def _statement(node: ast.Expr, file: str) -> Diagnostic | None:
 
 def _condition(node: ast.Attribute, file: str) -> Diagnostic:
     text = ast.unparse(node)
-    told = f"{text} is a method that is not called: as a condition it always holds"
-    return Diagnostic(FindingKind.LAUNCH, file, node.lineno, told, f"write {text}()")
+    message = f"{text} is a method that is not called: as a condition it always holds"
+    return Diagnostic(FindingKind.LAUNCH, file, node.lineno, message, f"write {text}()")
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
@@ -98,10 +98,10 @@ def _arrays_made(node: ast.AST) -> Iterator[str]:
     """Names that are given a comparison, or what a package of arrays makes."""
     if not isinstance(node, ast.Assign):
         return
-    made = node.value
-    is_array = isinstance(made, ast.Compare) and not isinstance(made.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot)
-    if isinstance(made, ast.Call):
-        is_array = dotted_name(made.func).partition(".")[0] in _ARRAYS
+    value = node.value
+    is_array = isinstance(value, ast.Compare) and not isinstance(value.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot)
+    if isinstance(value, ast.Call):
+        is_array = dotted_name(value.func).partition(".")[0] in _ARRAYS
     if is_array:
         yield from (target.id for target in node.targets if isinstance(target, ast.Name))
 
@@ -121,7 +121,7 @@ def _own_fields(node: ast.AST) -> Iterator[str]:
 _TIMED = re.compile(r"^\s*(%%?time(?:it)?)\b(?P<options>(?:\s+-\w+(?:\s*\d+)?)*)\s*(?P<rest>.*)$")
 
 
-def advised(path: Path) -> tuple[Finding, ...]:
+def lint_script(path: Path) -> tuple[Finding, ...]:
     """Warnings on the host's side of a script or a notebook: clocks that are read while a kernel may still run, and
     methods that are named and not called. Marks `noyau: allow(launch)` on a line silence it."""
     is_book = path.suffix == ".ipynb"
@@ -129,19 +129,19 @@ def advised(path: Path) -> tuple[Finding, ...]:
     texts = _cells(path) if is_book else [(path.read_text(encoding="utf-8", errors="replace"), str(path))]
     trees = [(tree, file) for text, file in texts for tree in _parsed(text, file)]
     clocks, reader = diagnose_clocks(trees)
-    found = [*clocks, *(each for tree, file in trees for each in uncalled(tree, file))]
+    remarks = [*clocks, *(each for tree, file in trees for each in uncalled_methods(tree, file))]
     if is_book:
-        found += _magics(path, texts, reader)
-    kept = {(each.file, each.line, each.message): each for each in found if not each.is_allowed}
-    return tuple(each.finding(path.name, each.about or "script", HOST) for each in kept.values())
+        remarks += _magics(path, texts, reader)
+    by_place = {(each.file, each.line, each.message): each for each in remarks if not each.is_allowed}
+    return tuple(each.finding(path.name, each.about or "script", HOST) for each in by_place.values())
 
 
-def advised_text(text: str, name: str) -> tuple[Finding, ...]:
+def lint_text(text: str, name: str) -> tuple[Finding, ...]:
     """The same on one text: a cell that is being run."""
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     trees = [(tree, name) for tree in _parsed(text, name)]
-    found = [*diagnose_clocks(trees)[0], *(each for tree, file in trees for each in uncalled(tree, file))]
-    return tuple(each.finding(name, each.about or "cell", HOST) for each in found if not each.is_allowed)
+    remarks = [*diagnose_clocks(trees)[0], *(each for tree, file in trees for each in uncalled_methods(tree, file))]
+    return tuple(each.finding(name, each.about or "cell", HOST) for each in remarks if not each.is_allowed)
 
 
 def _cells(path: Path) -> list[tuple[str, str]]:
@@ -161,17 +161,17 @@ def _magics(path: Path, texts: Sequence[tuple[str, str]], reader: Reader) -> Ite
     for source, (_, file) in zip(sources, texts, strict=True):
         lines = source.splitlines()
         for number, line in enumerate(lines, 1):
-            found = _TIMED.match(line)
-            if found:
-                yield from _timed(found, number, lines, file, reader)
+            match = _TIMED.match(line)
+            if match:
+                yield from _timed(match, number, lines, file, reader)
 
 
-def _timed(found: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader) -> Iterator[Diagnostic]:
-    is_cell = found[1].startswith("%%")
-    text = "\n".join(lines[number:]) if is_cell else found["rest"]
+def _timed(match: re.Match[str], number: int, lines: Sequence[str], file: str, reader: Reader) -> Iterator[Diagnostic]:
+    is_cell = match[1].startswith("%%")
+    text = "\n".join(lines[number:]) if is_cell else match["rest"]
     for tree in _parsed(text, file):
         ast.increment_lineno(tree, number if is_cell else number - 1)
         launch = last_pending_launch(list(reader.events(tree.body, file)))
         if launch is not None:
-            yield clock_diagnostic(launch, number, file, found[1], reader.wait)
-        yield from uncalled(tree, file)
+            yield clock_diagnostic(launch, number, file, match[1], reader.wait)
+        yield from uncalled_methods(tree, file)

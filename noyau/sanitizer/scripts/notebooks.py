@@ -31,10 +31,10 @@ def cells_of(path: Path) -> list[Cell]:
     """The cells of code of a notebook, in order. InputError where it is none."""
     try:
         book = json.loads(path.read_text(encoding="utf-8"))
-        found = [cell["source"] for cell in book["cells"] if cell["cell_type"] == "code"]
+        sources = [cell["source"] for cell in book["cells"] if cell["cell_type"] == "code"]
     except (OSError, ValueError, KeyError, TypeError) as fault:
         raise InputError(f"{path} is no notebook of Jupyter ({type(fault).__name__}: {fault}); save it again") from None
-    return [_cell(number, "".join(source)) for number, source in enumerate(found, 1)]
+    return [_cell(number, "".join(source)) for number, source in enumerate(sources, 1)]
 
 
 def _cell(number: int, text: str) -> Cell:
@@ -44,20 +44,20 @@ def _cell(number: int, text: str) -> Cell:
     first = next((line.strip() for line in lines if line.strip()), "")
     if first.startswith("%%") and first.split()[0] not in ("%%time", "%%timeit", "%%check", "%%capture", "%%prun"):
         return Cell(number, "", len(lines))
-    kept, out = [], 0
+    code_lines, out = [], 0
     for line in lines:
         bare = line.strip()
         if bare.startswith(_MAGIC) or bare.endswith("?"):
             indent = line[: len(line) - len(line.lstrip())]
-            kept.append(f"{indent}{_plain(bare)}")
+            code_lines.append(f"{indent}{_plain(bare)}")
             out += _plain(bare) == "pass"
         else:
-            kept.append(line)
-    return Cell(number, "\n".join(kept), out)
+            code_lines.append(line)
+    return Cell(number, "\n".join(code_lines), out)
 
 
 def _plain(magic: str) -> str:
-    """What a line that is timed runs: `%timeit f(x)` runs f(x) once; other lines run nothing."""
+    """The code that a timed line runs: `%timeit f(x)` runs f(x) once; other lines run nothing."""
     name, _, rest = magic.partition(" ")
     if name in ("%time", "%timeit", "%prun") and not rest.lstrip().startswith("-"):
         return rest.strip()

@@ -24,15 +24,23 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import sums_of_call
 from noyau.sanitizer.numba.kernel import MOST as MOST_IN_PYTHON
 from noyau.sanitizer.numba.kernel import copied, map_of, restore, watch_call
-from noyau.sanitizer.numba_cuda.kernel import MOST, advised
+from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
 from noyau.sanitizer.numba_cuda.kernel import map_of as map_of_launch
-from noyau.sanitizer.numba_cuda.launch import LANGUAGE, Argument, Launch, cells_of, configured, launched, root_of
+from noyau.sanitizer.numba_cuda.launch import (
+    LANGUAGE,
+    SimulatedLaunch,
+    WatchedArgument,
+    cells_of,
+    configuration_of,
+    launch_kernel,
+    root_of,
+)
 from noyau.sanitizer.recording_array import Recorder, TooManyError
-from noyau.sanitizer.records import Watched, digest, findings_of
+from noyau.sanitizer.records import WatchedRun, digest, findings_of
 from noyau.sanitizer.scripts import numba_ufuncs
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS
-from noyau.sanitizer.scripts.record import Session, shapes_told
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
 from noyau.verify.findings import Finding
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
@@ -40,7 +48,7 @@ _NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "kernel", "api"}
 
 
 @dataclass(slots=True)
-class Fresh:
+class FreshArray:
     """An array of a device that began empty: which of its cells hold values, and the last kernel that had it."""
 
     array: np.ndarray
@@ -49,10 +57,10 @@ class Fresh:
 
 
 @contextmanager
-def hooked(session: Session, launch: Any = None) -> Iterator[None]:
-    """What is called in the meantime is watched, for `session`. `launch`: what kernels of CUDA are launched with, in
-    place of what the script says."""
-    hooks = _Hooks(session, launch)
+def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
+    """Watch what is called in the meantime, for `session`. `launch`: what kernels of CUDA are launched with, in place
+    of what the script says."""
+    hooks = _NumbaHooks(session, launch)
     with ExitStack() as undone:
         patch(undone, CPUDispatcher, "__call__", hooks.parallel(CPUDispatcher.__call__))
         patch(undone, CUDADispatcher, "__getitem__", hooks.configuring())
@@ -73,12 +81,12 @@ def hooked(session: Session, launch: Any = None) -> Iterator[None]:
         yield
 
 
-class _Hooks:
-    """What stands in place of Numba's own while a script runs."""
+class _NumbaHooks:
+    """Stand-ins of Numba's own functions while a script runs."""
 
-    def __init__(self, session: Session, launch: Any) -> None:
+    def __init__(self, session: ScriptSession, launch: Any) -> None:
         self.session, self.launch = session, launch
-        self.fresh: dict[int, Fresh] = {}
+        self.fresh: dict[int, FreshArray] = {}
         self.watching = False  # a loop is: what it calls is called as it is
 
     # Loops of the CPU.
@@ -86,8 +94,8 @@ class _Hooks:
     def parallel(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def called(function: Any, *args: Any, **named: Any) -> Any:
             for each in sums_of_call(function, args):
-                made = each.finding(self.session.script, function.py_func.__name__, "numba")
-                self.session.advice.setdefault(made.id, made)
+                finding = each.finding(self.session.script, function.py_func.__name__, "numba")
+                self.session.advice.setdefault(finding.id, finding)
             if self.watching or not function.targetoptions.get("parallel"):
                 return plain(function, *args, **named)
             return self.looped(function, plain, args, named)
@@ -97,26 +105,26 @@ class _Hooks:
     def looped(self, function: Any, plain: Callable[..., Any], args: Any, named: Any) -> Any:
         """A call of a parallel function, watched; where it cannot be, it is Numba's own."""
         name, place = function.py_func.__name__, _place(function)
-        given = inspect.signature(function.py_func).bind(*args, **named)
-        given.apply_defaults()
-        if given.kwargs:  # Numba says what it has against parameters that are given by name only
+        arguments = inspect.signature(function.py_func).bind(*args, **named)
+        arguments.apply_defaults()
+        if arguments.kwargs:  # Numba says what it has against parameters that are given by name only
             return plain(function, *args, **named)
-        before = copied(given.args)
-        shapes = shapes_told(list(given.arguments), given.args)
+        before = copied(arguments.args)
+        shapes = describe_shapes(list(arguments.arguments), arguments.args)
         self.watching = True
         try:
             traced = self.session.traced(name, place)
             recorder = Recorder(MOST_IN_PYTHON, traced)
-            watched, result = watch_call(function, given.args, shapes, self.session.script, recorder=recorder)
+            watched, result = watch_call(function, arguments.args, shapes, self.session.script, recorder=recorder)
             if traced is not None:
                 is_cut = traced.accesses >= MOST_IN_PYTHON
-                self.session.draw(map_of(name, recorder, traced, given.arguments, is_cut), place)
+                self.session.draw(map_of(name, recorder, traced, arguments.arguments, is_cut), place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
-            told = (
+            reason = (
                 str(fault) if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: {fault}"
             )
-            self.session.add(name, "numba", place, shapes, None, told)
-            restore(given.args, before)
+            self.session.add(name, "numba", place, shapes, None, reason)
+            restore(arguments.args, before)
             return plain(function, *args, **named)
         finally:
             self.watching = False
@@ -128,14 +136,14 @@ class _Hooks:
     def jit(self, function: Any = None, *args: Any, device: bool = False, **options: Any) -> Any:
         """numba.cuda.jit, with or without a signature: nothing is compiled."""
         if callable(function) and not isinstance(function, type) and hasattr(function, "__code__"):
-            return Kernel(function, device, self)
-        return lambda given: Kernel(given, device, self)
+            return HookedKernel(function, device, self)
+        return lambda given: HookedKernel(given, device, self)
 
     def configuring(self) -> Callable[[Any, Any], Any]:
-        """What `kernel[grid, block]` is for kernels that were compiled before the hooks were there."""
+        """The meaning of `kernel[grid, block]` for kernels that were compiled before the hooks were there."""
 
         def configured_kernel(dispatcher: Any, launch: Any) -> Any:
-            return Kernel(python_function(dispatcher), False, self)[launch]
+            return HookedKernel(python_function(dispatcher), False, self)[launch]
 
         return configured_kernel
 
@@ -153,16 +161,16 @@ class _Hooks:
 
     def unset(self, array: np.ndarray) -> None:
         root = root_of(array)
-        self.fresh[id(root)] = Fresh(root, np.zeros(root.shape, bool))
+        self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
 
     def filled(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
 
         def fill(array: Any, *args: Any, **named: Any) -> Any:
-            known = self.fresh.get(id(root_of(array._ary)))
-            if known is not None:
-                cells = cells_of(array._ary, known.array)
-                known.is_set.reshape(-1)[cells[args[0]] if plain.__name__ == "__setitem__" else cells] = True
+            fresh_array = self.fresh.get(id(root_of(array._ary)))
+            if fresh_array is not None:
+                cells = cells_of(array._ary, fresh_array.array)
+                fresh_array.is_set.reshape(-1)[cells[args[0]] if plain.__name__ == "__setitem__" else cells] = True
             return plain(array, *args, **named)
 
         return fill
@@ -171,30 +179,32 @@ class _Hooks:
         """copy_to_host: cells that no kernel wrote are a finding of the last one that had the array."""
 
         def copy(array: Any, *args: Any, **named: Any) -> Any:
-            known = self.fresh.get(id(root_of(array._ary)))
-            if known is not None and known.kernel is not None:
-                self.told(known, array._ary)
+            fresh_array = self.fresh.get(id(root_of(array._ary)))
+            if fresh_array is not None and fresh_array.kernel is not None:
+                self.report_unwritten(fresh_array, array._ary)
             return plain(array, *args, **named)
 
         return copy
 
-    def told(self, known: Fresh, view: np.ndarray) -> None:
-        cells = cells_of(view, known.array)
-        missed = np.flatnonzero(~known.is_set.reshape(-1)[cells.reshape(-1)])
-        if missed.size and known.kernel is not None:
-            name, place = known.kernel
+    def report_unwritten(self, fresh_array: FreshArray, view: np.ndarray) -> None:
+        cells = cells_of(view, fresh_array.array)
+        missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
+        if missed.size and fresh_array.kernel is not None:
+            name, place = fresh_array.kernel
             first = ", ".join(map(str, np.unravel_index(missed[0], view.shape)))
-            told = f"{missed.size} of {view.size} cells that are copied to the host were never written, [{first}] first"
-            shown = digest(FindingKind.UNWRITTEN, name)
+            message = (
+                f"{missed.size} of {view.size} cells that are copied to the host were never written, [{first}] first"
+            )
+            identity = digest(FindingKind.UNWRITTEN, name)
             finding = Finding(
-                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", told),
-                digest=shown,
+                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", message),
+                digest=identity,
                 mend="let the threads reach the last cells, or fill the array before",
             )
             self.session.find(name, place, finding)
 
 
-class Kernel(FakeCUDAKernel):  # type: ignore[misc]
+class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
     """A kernel of a script, launched without a GPU, its accesses watched."""
 
     noyau_language = LANGUAGE
@@ -203,12 +213,12 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
     def inspect_types(self, *wishes: Any, **named: Any) -> None:
         """Nothing has types here."""
 
-    def __init__(self, function: Any, device: bool, hooks: _Hooks) -> None:
+    def __init__(self, function: Any, device: bool, hooks: _NumbaHooks) -> None:
         super().__init__(function, device)
         self._hooks, self._launch = hooks, None
 
     def __getitem__(self, launch: Any) -> Any:
-        chosen = Kernel(self.fn, self._device, self._hooks)
+        chosen = HookedKernel(self.fn, self._device, self._hooks)
         chosen._launch = self._hooks.launch or launch
         return chosen
 
@@ -225,49 +235,49 @@ class Kernel(FakeCUDAKernel):  # type: ignore[misc]
         """A launch from a line `at`."""
         names = list(inspect.signature(self.fn).parameters)
         arguments = [self._argument(name, value) for name, value in zip(names, args, strict=True)]
-        shapes = shapes_told(names, [each.value for each in arguments])
+        shapes = describe_shapes(names, [each.value for each in arguments])
         session, place = self._hooks.session, _place(self)
-        configuration = configured(self._launch)
+        configuration = configuration_of(self._launch)
         size = f"{shapes}; launched {configuration}"
         try:
             traced = session.traced(self.fn.__name__, place)
-            launch = launched(self.fn, configuration, arguments, MOST, traced)
+            launch = launch_kernel(self.fn, configuration, arguments, MOST, traced)
         except TooManyError:
-            told = f"it made more than {MOST} accesses; run the script on smaller arrays"
-            session.add(self.fn.__name__, LANGUAGE, place, shapes, None, told)
-            raise DeviceError(f"{self.fn.__name__}{self._launch}: {told}") from None
+            reason = f"it made more than {MOST} accesses; run the script on smaller arrays"
+            session.add(self.fn.__name__, LANGUAGE, place, shapes, None, reason)
+            raise DeviceError(f"{self.fn.__name__}{self._launch}: {reason}") from None
         except UnsupportedError as refusal:  # the script goes on without what it would have written
             session.add(self.fn.__name__, LANGUAGE, place, shapes, None, f"{refusal}; the launch was left out")
             for each in arguments:
                 if isinstance(each.is_set, np.ndarray):
                     each.is_set[...] = True
             return
-        seen = launch.recorder.shadow.seen()
-        findings, allowed = findings_of(seen, launch.route, session.script, self.fn.__name__, size)
-        findings += advised(launch, self.fn, session.script, self.fn.__name__, at, size, is_whole=True)
-        watched = Watched(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), launch.notes)
+        observations = launch.recorder.shadow.seen()
+        findings, allowed = findings_of(observations, launch.route, session.script, self.fn.__name__, size)
+        findings += lint_call(launch, self.fn, session.script, self.fn.__name__, at, size, is_whole=True)
+        watched = WatchedRun(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), launch.notes)
         session.add(self.fn.__name__, LANGUAGE, place, shapes, watched)
         if traced is not None:
             session.draw(map_of_launch(self.fn.__name__, launch, traced), place)
         self._remember(launch, arguments)
 
-    def _argument(self, name: str, value: Any) -> Argument:
+    def _argument(self, name: str, value: Any) -> WatchedArgument:
         """An argument as an array of NumPy or a number."""
         plain = value._ary if isinstance(value, FakeCUDAArray) else value
         plain = plain.value if isinstance(plain, ArgHint) else plain
         if not isinstance(plain, np.ndarray):
-            return Argument(name, plain)
-        known = self._hooks.fresh.get(id(root_of(plain)))
-        if known is not None:
-            known.kernel = self.fn.__name__, _place(self)
-        return Argument(name, plain, True if known is None else known.is_set)
+            return WatchedArgument(name, plain)
+        fresh_array = self._hooks.fresh.get(id(root_of(plain)))
+        if fresh_array is not None:
+            fresh_array.kernel = self.fn.__name__, _place(self)
+        return WatchedArgument(name, plain, True if fresh_array is None else fresh_array.is_set)
 
-    def _remember(self, launch: Launch, arguments: list[Argument]) -> None:
+    def _remember(self, launch: SimulatedLaunch, arguments: list[WatchedArgument]) -> None:
         """Cells that were written hold values in the launches to come."""
         for each in arguments:
             if isinstance(each.is_set, np.ndarray):
-                written = launch.recorder.shadow.written(launch.arrays[each.name], each.is_set.size)
-                each.is_set.reshape(-1)[...] |= written
+                mask = launch.recorder.shadow.written(launch.arrays[each.name], each.is_set.size)
+                each.is_set.reshape(-1)[...] |= mask
 
 
 def _without_a_launch(kernel: Any, *args: Any) -> None:

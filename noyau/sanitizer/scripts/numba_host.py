@@ -1,5 +1,5 @@
-"""What a script says to a GPU beside its kernels and arrays, where Numba's own simulator of the API has no answer:
-which device there is, events that take the time, streams that are the default one."""
+"""Calls of a script to a GPU beside its kernels and arrays, where Numba's own simulator of the API has no answer: which
+device there is, events that take the time, streams that are the default one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ import numpy as np
 from numba.cuda.simulator.api import stream
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, managed_array, pinned_array_like
 
-from noyau.sanitizer.scripts.fakes import Event
+from noyau.sanitizer.scripts.fakes import FakeEvent
 
 
-class Gpu(SimpleNamespace):
+class SimulatedGpu(SimpleNamespace):
     """A device, which is there to be entered and asked."""
 
-    def __enter__(self) -> Gpu:
+    def __enter__(self) -> SimulatedGpu:
         return self
 
     def __exit__(self, *fault: Any) -> None: ...
@@ -28,7 +28,7 @@ class Gpu(SimpleNamespace):
 def _ignored(*wishes: Any, **named: Any) -> None: ...
 
 
-DEVICE = Gpu(
+DEVICE = SimulatedGpu(
     id=0,
     name=b"no GPU: watched by noyau",
     compute_capability=(9, 0),
@@ -47,7 +47,7 @@ DEVICE = Gpu(
     uuid="GPU-00000000-0000-0000-0000-000000000000",
     reset=_ignored,
 )
-CONTEXT = Gpu(
+CONTEXT = SimulatedGpu(
     id=0,
     device=DEVICE,
     reset=_ignored,
@@ -61,9 +61,9 @@ CONTEXT = Gpu(
 )
 
 
-def _as_array(given: Any, sync: bool = True) -> Any:
+def _as_array(value: Any, sync: bool = True) -> Any:
     """An array of a device, of what has the memory of one."""
-    return given if isinstance(given, FakeCUDAArray) else FakeCUDAArray(np.asarray(given))
+    return value if isinstance(value, FakeCUDAArray) else FakeCUDAArray(np.asarray(value))
 
 
 def _detected() -> bool:
@@ -91,8 +91,8 @@ WORDS: dict[str, Any] = {
     "is_cuda_array": lambda given: isinstance(given, FakeCUDAArray),
     "is_supported_version": lambda: True,
     "get_current_device": lambda: DEVICE,
-    "event": Event,
-    "event_elapsed_time": Event.elapsed_time,
+    "event": FakeEvent,
+    "event_elapsed_time": FakeEvent.elapsed_time,
     "managed_array": managed_array,
     "pinned_array_like": pinned_array_like,
     "mapped": _mapped,

@@ -34,22 +34,22 @@ def stood_in(note: Note) -> Iterator[None]:
 
 
 def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) -> Plain:
-    def noting(function: Plain, *given: Any) -> Plain:
-        made, line = make(function, *given), function.__code__.co_firstlineno
+    def noting(function: Plain, *arguments: Any) -> Plain:
+        ufunc, line = make(function, *arguments), function.__code__.co_firstlineno
 
-        @wraps(made)
+        @wraps(ufunc)
         def called(*args: Any, **named: Any) -> Any:
             note(f"{function.__name__} (line {line}) is a function {what}")
-            return made(*args, **named)
+            return ufunc(*args, **named)
 
         return called
 
-    def decorator(*given: Any, **options: Any) -> Any:
+    def decorator(*arguments: Any, **options: Any) -> Any:
         if options.get("target") != "cuda":
-            return plain(*given, **options)
-        if given and hasattr(given[0], "__code__"):
-            return noting(given[0])
-        return lambda function: noting(function, *given)
+            return plain(*arguments, **options)
+        if arguments and hasattr(arguments[0], "__code__"):
+            return noting(arguments[0])
+        return lambda function: noting(function, *arguments)
 
     return decorator
 
@@ -57,10 +57,10 @@ def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) 
 def _elementwise(function: Plain, signatures: Any = None) -> Plain:
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
         arrays = [np.asarray(_held(each)) for each in args]
-        wanted = [_result(signatures, arrays)] if signatures else None
+        dtypes = [_result(signatures, arrays)] if signatures else None
         with np.errstate(all="ignore"):
-            made = np.vectorize(function, otypes=wanted)(*arrays)
-        return _given(made, out, args)
+            results = np.vectorize(function, otypes=dtypes)(*arrays)
+        return _given(results, out, args)
 
     called.__name__ = function.__name__
     return called
@@ -82,12 +82,12 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
             for name, size in zip(names, array.shape[array.ndim - len(names) :], strict=True)
         }
         shape = (*batch, *(sizes[name] for name in outputs[0]))
-        made = np.zeros(shape, _result(signatures, arrays) if signatures else np.result_type(*arrays))
+        results = np.zeros(shape, _result(signatures, arrays) if signatures else np.result_type(*arrays))
         wide = [np.broadcast_to(a, (*batch, *a.shape[a.ndim - core :])) for a, core in zip(arrays, cores, strict=True)]
         for at in np.ndindex(*batch):
-            whole = made[at] if outputs[0] else made[(*at, None)]
+            whole = results[at] if outputs[0] else results[(*at, None)]
             function(*(each[at] for each in wide), whole)
-        return _given(made, target, args)
+        return _given(results, target, args)
 
     called.__name__ = function.__name__
     return called
@@ -110,9 +110,9 @@ def _held(each: Any) -> Any:
     return each._ary if isinstance(each, FakeCUDAArray) else each
 
 
-def _given(made: Any, out: Any, args: Sequence[Any]) -> Any:
+def _given(results: Any, out: Any, args: Sequence[Any]) -> Any:
     """The result where it is wanted: on the device, where an argument is."""
     if out is not None:
-        _held(out)[...] = made
+        _held(out)[...] = results
         return out
-    return FakeCUDAArray(np.asarray(made)) if any(isinstance(each, FakeCUDAArray) for each in args) else made
+    return FakeCUDAArray(np.asarray(results)) if any(isinstance(each, FakeCUDAArray) for each in args) else results

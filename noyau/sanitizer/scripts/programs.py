@@ -87,8 +87,8 @@ def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[Instrumente
 def _source(path: Path, text: str, flags: tuple[str, ...], file: str) -> Source:
     """A file of a program; `file`: how its lines are named."""
     language = BY_SUFFIX[path.suffix].name
-    made = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewrite(text, language, path.name)}"
-    return Source(made, language, flags, path.resolve().parent, path.name)
+    text_with_line = f"#line 1 {json.dumps(file, ensure_ascii=False)}\n{rewrite(text, language, path.name)}"
+    return Source(text_with_line, language, flags, path.resolve().parent, path.name)
 
 
 def _is_text(word: str) -> bool:
@@ -106,16 +106,16 @@ def _flags(flags: str) -> tuple[str, ...]:
         words = iter(shlex.split(flags))
     except ValueError as error:
         raise InputError(f"--flags={flags} cannot be read: {str(error).lower()}; end each quote") from None
-    made = []
+    flags_made = []
     for word in words:
-        found = _PATHS.match(word)
-        if found is None:
-            made.append(str(Path(word).resolve()) if _is_text(word) else word)
+        match = _PATHS.match(word)
+        if match is None:
+            flags_made.append(str(Path(word).resolve()) if _is_text(word) else word)
             continue
-        place = word[found.end() :] or next(words, "")
-        is_there = found[0] not in _FILES or Path(place).is_file()
-        made.append(f"{found[0]}{Path(place).resolve() if place and is_there else place}")
-    return tuple(made)
+        place = word[match.end() :] or next(words, "")
+        is_there = match[0] not in _FILES or Path(place).is_file()
+        flags_made.append(f"{match[0]}{Path(place).resolve() if place and is_there else place}")
+    return tuple(flags_made)
 
 
 def _read(path: Path) -> str:
@@ -148,18 +148,25 @@ def _told(
 ) -> ScriptCheck:
     if not runs:
         return ScriptCheck(path.name, (), fault, advice=_clocks(path, text, language))
-    told = ReportContext(path.name, path.stem, "main", language, str(path), text, {}, "")
-    found, allowed = findings_of_runs(runs, program.lines, told)
-    found += tuple(diagnose_launches(runs[0], program.lines, told))
+    context = ReportContext(path.name, path.stem, "main", language, str(path), text, {}, "")
+    findings, allowed = findings_of_runs(runs, program.lines, context)
+    findings += tuple(diagnose_launches(runs[0], program.lines, context))
     notes = (*allowed, runs[0].concurrency) if runs[0].concurrency else tuple(allowed)
-    seen = KernelSeen(
-        path.stem, language, told.entry_place, len(runs), (), sum(each.accesses for each in runs), found, notes
+    kernel = KernelSeen(
+        path.stem,
+        language,
+        context.entry_place,
+        len(runs),
+        (),
+        sum(each.accesses for each in runs),
+        findings,
+        notes,
     )
-    maps = maps_of(runs[0], program.lines, told)
-    return ScriptCheck(path.name, (seen,), fault, advice=_clocks(path, text, language), maps=maps)
+    maps = maps_of(runs[0], program.lines, context)
+    return ScriptCheck(path.name, (kernel,), fault, advice=_clocks(path, text, language), maps=maps)
 
 
 def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
     """Warnings on clocks of the host that do not wait for a launch."""
-    found = diagnose_clocks(text, str(path)) if LANGUAGES[language].on_gpu else []
-    return tuple(each.finding(path.name, each.about, language) for each in found if not each.is_allowed)
+    remarks = diagnose_clocks(text, str(path)) if LANGUAGES[language].on_gpu else []
+    return tuple(each.finding(path.name, each.about, language) for each in remarks if not each.is_allowed)

@@ -1,4 +1,4 @@
-"""What was seen while a script or a notebook ran: the record, which prints itself."""
+"""The record of a script or a notebook that ran, which prints itself."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noyau.errors import CheckError, FindingKind
-from noyau.sanitizer.access_map import Map, Traced
-from noyau.sanitizer.records import Watched
+from noyau.sanitizer.access_map import AccessMap, TracingShadow
+from noyau.sanitizer.records import WatchedRun
 from noyau.text import counted
-from noyau.verify.findings import LIMITS, SCHEMA_VERSION, Finding, told_of
+from noyau.verify.findings import LIMITS, SCHEMA_VERSION, Finding, lines_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class KernelSeen:
         return tuple(finding for finding in self.findings if finding.severity == "error")
 
     def lines(self) -> list[str]:
-        """How much was seen of it, and each finding."""
+        """Lines of a report: the accesses that were watched, and each finding."""
         if self.unseen and not self.accesses and not self.findings:
             return [f"{self.name}: its accesses are not seen: {self.unseen}"]
         raced = any(finding.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE) for finding in self.findings)
@@ -41,10 +41,10 @@ class KernelSeen:
         if not self.shapes:  # a whole program
             many = f"{self.calls} run{'s' * (self.calls > 1)}"
         part = "part of " if self.unseen else ""
-        seen = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
-        told = [f"{self.name}: {'; '.join([seen, *self.notes])}"]
-        told += [f"{self.name}: of the other calls accesses are not seen: {self.unseen}"] if self.unseen else []
-        return told + [f"{self.name}: {line}" for finding in self.findings for line in told_of(finding)]
+        summary = f"{'watched' if raced else 'no race found'} in {part}{many}, {counted(self.accesses)} accesses"
+        text_lines = [f"{self.name}: {'; '.join([summary, *self.notes])}"]
+        text_lines += [f"{self.name}: of the other calls accesses are not seen: {self.unseen}"] if self.unseen else []
+        return text_lines + [f"{self.name}: {line}" for finding in self.findings for line in lines_of(finding)]
 
     def to_json(self, script: str) -> dict[str, Any]:
         """The entry of `checked`."""
@@ -68,7 +68,7 @@ class ScriptCheck:
     fault: str = ""
     notes: tuple[str, ...] = ()
     advice: tuple[Finding, ...] = ()
-    maps: tuple[Map, ...] = ()
+    maps: tuple[AccessMap, ...] = ()
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -87,7 +87,7 @@ class ScriptCheck:
         lines = [line for kernel in self.kernels for line in kernel.lines()]
         if not self.kernels and self.script.endswith((".py", ".ipynb")):
             lines.append(f"{self.script}: no parallel loop of Numba was run in it, and no kernel was launched")
-        lines += [f"{self.script}: {line}" for finding in self.advice for line in told_of(finding)]
+        lines += [f"{self.script}: {line}" for finding in self.advice for line in lines_of(finding)]
         lines += [f"{self.script}: {note}" for note in self.notes]
         return "\n".join([*lines, f"{self.script}: {self.fault}"] if self.fault else lines)
 
@@ -112,56 +112,59 @@ class ScriptCheck:
 
 
 @dataclass(slots=True)
-class Session:
-    """What is seen while a script runs, kernel by kernel."""
+class ScriptSession:
+    """Observations while a script runs, kernel by kernel."""
 
     script: str
     kernels: dict[tuple[str, str], KernelSeen] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    maps: dict[tuple[str, str], Map] | None = None  # by the kernel and its place; None where none are wanted
+    maps: dict[tuple[str, str], AccessMap] | None = None  # by the kernel and its place; None where none are wanted
     keep: Callable[[], None] | None = None  # called where something new is known, since a script may crash
     advice: dict[str, Finding] = field(default_factory=dict)  # on calls that are not watched, by what they are
 
-    def traced(self, name: str, place: str) -> Traced | None:
-        """What remembers who writes what in a call that is to be drawn: the first of a kernel that is small enough."""
-        known = None if self.maps is None else self.maps.get((name, place))
-        return None if self.maps is None or (known is not None and known.arrays) else Traced()
+    def traced(self, name: str, place: str) -> TracingShadow | None:
+        """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small
+        enough."""
+        earlier = None if self.maps is None else self.maps.get((name, place))
+        return None if self.maps is None or (earlier is not None and earlier.arrays) else TracingShadow()
 
-    def draw(self, made: Map, place: str) -> None:
+    def draw(self, access_map: AccessMap, place: str) -> None:
         """A map of a call of the kernel at a place."""
         assert self.maps is not None
-        self.maps[made.kernel, place] = made
+        self.maps[access_map.kernel, place] = access_map
 
-    def add(self, name: str, language: str, place: str, shapes: str, watched: Watched | None, unseen: str = "") -> None:
+    def add(
+        self, name: str, language: str, place: str, shapes: str, watched: WatchedRun | None, unseen: str = ""
+    ) -> None:
         """One call of a kernel; findings that are alike are told once."""
-        known = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
-        found = watched or Watched((), 0)
-        told = {finding.id: finding for finding in (*found.findings, *known.findings)}
-        told |= {finding.id: finding for finding in known.findings}
+        earlier = self.kernels.get((name, place)) or KernelSeen(name, language, place, 0, (), 0)
+        run = watched or WatchedRun((), 0)
+        by_id = {finding.id: finding for finding in (*run.findings, *earlier.findings)}
+        by_id |= {finding.id: finding for finding in earlier.findings}
         self.kernels[name, place] = KernelSeen(
             name,
             language,
             place,
-            known.calls + 1,
-            tuple(dict.fromkeys((*known.shapes, shapes))),
-            known.accesses + found.accesses,
-            tuple(told.values()),
-            tuple(dict.fromkeys((*known.notes, *found.allowed, *found.notes))),
-            known.unseen or unseen,
+            earlier.calls + 1,
+            tuple(dict.fromkeys((*earlier.shapes, shapes))),
+            earlier.accesses + run.accesses,
+            tuple(by_id.values()),
+            tuple(dict.fromkeys((*earlier.notes, *run.allowed, *run.notes))),
+            earlier.unseen or unseen,
         )
-        if self.keep is not None and (known.calls == 0 or len(told) > len(known.findings)):
+        if self.keep is not None and (earlier.calls == 0 or len(by_id) > len(earlier.findings)):
             self.keep()
 
-    def note(self, told: str) -> None:
+    def note(self, line: str) -> None:
         """A line for the report, once."""
-        if told not in self.notes:
-            self.notes.append(told)
+        if line not in self.notes:
+            self.notes.append(line)
 
     def find(self, name: str, place: str, finding: Finding) -> None:
         """A finding on a kernel that was added before."""
-        known = self.kernels[name, place]
-        if finding.id not in {each.id for each in known.findings}:
-            self.kernels[name, place] = replace(known, findings=(*known.findings, finding))
+        kernel = self.kernels[name, place]
+        if finding.id not in {each.id for each in kernel.findings}:
+            self.kernels[name, place] = replace(kernel, findings=(*kernel.findings, finding))
             if self.keep is not None:
                 self.keep()
 
@@ -172,7 +175,7 @@ class Session:
         return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps=maps)
 
 
-def shapes_told(names: Sequence[str], values: Sequence[Any]) -> str:
+def describe_shapes(names: Sequence[str], values: Sequence[Any]) -> str:
     """`x: f32[5, 4], n = 3`: the arguments of a call, short."""
     return ", ".join(_told(name, value) for name, value in zip(names, values, strict=False))
 

@@ -12,7 +12,7 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _device as defaults
 
-from noyau.sanitizer.scripts.fakes import Event, patch
+from noyau.sanitizer.scripts.fakes import FakeEvent, patch
 
 GPU = torch.device("cuda", 0)
 _CPU = torch.device("cpu")
@@ -65,9 +65,9 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
             func(*args)
             _as(args[0], args[1])
             return None
-        made = self.called(func, name, args, named)
-        self.look(func, args, made)
-        return made
+        result = self.called(func, name, args, named)
+        self.look(func, args, result)
+        return result
 
     def called(self, func: Any, name: str, args: Any, named: dict[str, Any]) -> Any:
         if func is torch.device:
@@ -88,18 +88,18 @@ class Devices(TorchFunctionMode):  # type: ignore[misc]
         if func in defaults._device_constructors() and all(each is None for each in wished):
             wished = [getattr(defaults, "CURRENT_DEVICE", None)]
             named |= {"device": wished[0]} if wished[0] is not None else {}
-        asked = any(map(_is_gpu, wished))
-        made = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
-        is_there = asked or (wished == [None] and any(map(is_marked, _parts(args))))
-        return marked(made) if is_there else made
+        is_for_gpu = any(map(_is_gpu, wished))
+        result = func(*map(_here, args), **{key: _here(each, key == "device") for key, each in named.items()})
+        is_there = is_for_gpu or (wished == [None] and any(map(is_marked, _parts(args))))
+        return marked(result) if is_there else result
 
 
 def _attribute(func: Any, args: Any) -> Any:
     owner = getattr(func.__self__, "__name__", "")
     if owner in ("device", "is_cuda") and is_marked(args[0]):
         return GPU if owner == "device" else True
-    found = func(*args)
-    return marked(found) if isinstance(found, torch.Tensor) and is_marked(args[0]) else found
+    value = func(*args)
+    return marked(value) if isinstance(value, torch.Tensor) and is_marked(args[0]) else value
 
 
 def _to(func: Any, tensor: torch.Tensor, args: Any, named: dict[str, Any]) -> Any:
@@ -109,10 +109,10 @@ def _to(func: Any, tensor: torch.Tensor, args: Any, named: dict[str, Any]) -> An
     target = is_marked(args[1]) if len(args) > 1 and isinstance(args[1], torch.Tensor) else is_marked(tensor)
     there = any(map(_is_gpu, wished)) if wished else target
     passed = (tensor, *(_here(each, is_device=True) for each in args[1:]))
-    made = func(*passed, **{key: _here(each, key == "device") for key, each in named.items()})
-    if made is tensor and there != is_marked(tensor):
-        made = tensor.clone()
-    return marked(made) if there else _bare(made) if made is not tensor else made
+    result = func(*passed, **{key: _here(each, key == "device") for key, each in named.items()})
+    if result is tensor and there != is_marked(tensor):
+        result = tensor.clone()
+    return marked(result) if there else _bare(result) if result is not tensor else result
 
 
 def _as(tensor: Any, other: Any) -> Any:
@@ -149,14 +149,14 @@ def _here(each: Any, is_device: bool = False) -> Any:
 # What is said to torch.cuda.
 
 
-class Stream:
+class FakeStream:
     """A queue of launches, each of which is done at once."""
 
     cuda_stream, device, device_index = 0, GPU, 0
 
     def __init__(self, *wishes: Any, **named: Any) -> None: ...
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> FakeStream:
         return self
 
     def __exit__(self, *fault: Any) -> None: ...
@@ -171,9 +171,9 @@ class Stream:
         return True
 
     def record_event(self, event: Any = None) -> Any:
-        made = event or Event()
-        made.record()
-        return made
+        recorded_event = event or FakeEvent()
+        recorded_event.record()
+        return recorded_event
 
 
 def _nothing(*wishes: Any, **named: Any) -> None: ...
@@ -193,12 +193,12 @@ WORDS: dict[str, Any] = {
     "get_device_properties": lambda *_: PROPERTIES,
     "get_device_capability": lambda *_: (PROPERTIES.major, PROPERTIES.minor),
     "mem_get_info": lambda *_: (PROPERTIES.total_memory, PROPERTIES.total_memory),
-    "current_stream": Stream,
-    "default_stream": Stream,
+    "current_stream": FakeStream,
+    "default_stream": FakeStream,
     "stream": lambda stream: stream or nullcontext(),
     "device": lambda *_: nullcontext(),
-    "Stream": Stream,
-    "Event": Event,
+    "Stream": FakeStream,
+    "Event": FakeEvent,
 }
 WORDS |= dict.fromkeys(("init", "synchronize", "set_device", "empty_cache", "manual_seed", "manual_seed_all"), _nothing)
 WORDS |= dict.fromkeys(("reset_peak_memory_stats", "reset_max_memory_allocated", "ipc_collect"), _nothing)
@@ -211,7 +211,7 @@ def stood_in(look: Look) -> Iterator[None]:
     generator, subclass = torch.Generator, torch.Tensor._make_subclass
 
     def parameter(kind: Any, data: Any, *wishes: Any, **named: Any) -> Any:
-        """What nn.Parameter is made by, of which no mode is told."""
+        """The constructor of nn.Parameter, of which no mode is told."""
         return _as(subclass(kind, data, *wishes, **named), data)
 
     with ExitStack() as undone:

@@ -19,9 +19,9 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.records import digest
 from noyau.sanitizer.scripts import torch_devices, triton_host
 from noyau.sanitizer.scripts.fakes import patch
-from noyau.sanitizer.scripts.record import Session, shapes_told
-from noyau.sanitizer.triton.bare_call import Fresh, launched
-from noyau.sanitizer.triton.launch_lint import advised
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
+from noyau.sanitizer.triton.bare_call import FreshTensor, launch_watched
+from noyau.sanitizer.triton.launch_lint import lint_launch
 from noyau.sanitizer.triton.run import LANGUAGE, MOST, map_of
 from noyau.verify.findings import Finding
 
@@ -33,10 +33,10 @@ _SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of 
 
 
 @contextmanager
-def hooked(session: Session, grid: Sequence[int] | None = None) -> Iterator[None]:
-    """What is launched in the meantime is watched, for `session`. `grid`: in place of what the script says. Triton has
-    to interpret in this process."""
-    hooks = _Hooks(session, grid)
+def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> Iterator[None]:
+    """Watch what is launched in the meantime, for `session`. `grid`: in place of what the script says. Triton has to
+    interpret in this process."""
+    hooks = _TritonHooks(session, grid)
     with ExitStack() as undone:
         undone.enter_context(triton_host.stood_in(session.note))
         undone.enter_context(torch_devices.stood_in(hooks.look))
@@ -48,17 +48,17 @@ class _Empties:
     """Tensors that torch.empty made, by the address of their storage, until the host writes to them."""
 
     def __init__(self) -> None:
-        self.known: dict[int, tuple[Fresh, StorageWeakRef, torch.Tensor]] = {}
+        self.known: dict[int, tuple[FreshTensor, StorageWeakRef, torch.Tensor]] = {}
 
     def add(self, tensor: torch.Tensor) -> None:
         with torch._C.DisableTorchFunction():
             storage = tensor.untyped_storage()
             if storage.nbytes() and tensor.device.type == "cpu" and not tensor.is_inference():
-                fresh = Fresh(torch.zeros(storage.nbytes(), dtype=torch.bool).numpy())
+                fresh = FreshTensor(torch.zeros(storage.nbytes(), dtype=torch.bool).numpy())
                 self.known[storage.data_ptr()] = fresh, StorageWeakRef(storage), _version(tensor)
 
-    def of(self, tensor: torch.Tensor) -> Fresh | None:
-        """What is known of the memory of a tensor, None where all of it holds values."""
+    def of(self, tensor: torch.Tensor) -> FreshTensor | None:
+        """The written cells of a tensor's memory, None where all of it holds values."""
         if not self.known:
             return None
         with torch._C.DisableTorchFunction():
@@ -81,10 +81,10 @@ def _version(tensor: torch.Tensor) -> Any:
     return tensor._version
 
 
-class _Hooks:
-    """What stands in place of Triton's own while a script runs."""
+class _TritonHooks:
+    """Stand-ins of Triton's own functions while a script runs."""
 
-    def __init__(self, session: Session, grid: Sequence[int] | None) -> None:
+    def __init__(self, session: ScriptSession, grid: Sequence[int] | None) -> None:
         self.session, self.grid, self.empties = session, grid, _Empties()
 
     def running(self, plain: Callable[..., Any]) -> Callable[..., Any]:
@@ -95,7 +95,7 @@ class _Hooks:
             if not warmup:
                 chosen = self.grid or grid
                 self.launch(partial(plain, function, grid=chosen, warmup=False), function, args, named, chosen)
-            return triton_host.Compiled(partial(run, function))
+            return triton_host.FakeCompiledKernel(partial(run, function))
 
         return run
 
@@ -105,45 +105,45 @@ class _Hooks:
         session, name, place = self.session, python_function(function).__name__, place_of(function)
         names = list(inspect.signature(python_function(function)).parameters)
         own = {each: value for each, value in named.items() if each in names}
-        shapes = shapes_told([*names[: len(args)], *own], [*args, *own.values()])
-        said = advised(function, args, own, grid, session.script, shapes)
-        session.advice |= {each.id: each for each in said if each.id not in session.advice}
+        shapes = describe_shapes([*names[: len(args)], *own], [*args, *own.values()])
+        remarks = lint_launch(function, args, own, grid, session.script, shapes)
+        session.advice |= {each.id: each for each in remarks if each.id not in session.advice}
         fresh = dict(self.fresh([*args, *own.values()], name, place))
         traced = session.traced(name, place)
         try:
-            made = launched(run, function, args, named, fresh, shadow=traced)
+            triton_launch = launch_watched(run, function, args, named, fresh, shadow=traced)
         except Exception as fault:
             session.add(name, LANGUAGE, place, shapes, None, f"it raised {type(fault).__name__}: {fault}")
             raise
-        size = f"{shapes}; launched {made.grid}"
-        if made.hooks.was_cut:
-            told = f"it made more than {MOST} accesses; run the script on smaller tensors"
-            session.add(name, LANGUAGE, place, shapes, None, told)
-            raise DeviceError(f"{name}[{made.grid}]: {told}")
-        watched = made.watched(session.script, name, size)
+        size = f"{shapes}; launched {triton_launch.grid}"
+        if triton_launch.hooks.was_cut:
+            reason = f"it made more than {MOST} accesses; run the script on smaller tensors"
+            session.add(name, LANGUAGE, place, shapes, None, reason)
+            raise DeviceError(f"{name}[{triton_launch.grid}]: {reason}")
+        watched = triton_launch.watched(session.script, name, size)
         notes = tuple(note for note in watched.notes if not note.startswith("launched: "))
         session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes))
         if traced is not None:
-            session.draw(map_of(name, made.hooks, made.extents, traced), place)
+            session.draw(map_of(name, triton_launch.hooks, triton_launch.extents, traced), place)
 
-    def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, Fresh]]:
-        """What is known of the memories of a launch that began empty, by address."""
+    def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, FreshTensor]]:
+        """The written cells of memories of a launch that began empty, by address."""
         for each in values:
             tensor = getattr(each, "base", None) if not isinstance(each, torch.Tensor) else each
-            known = self.empties.of(tensor) if isinstance(tensor, torch.Tensor) else None
-            if known is not None and isinstance(tensor, torch.Tensor):
-                known.kernel = name, place
+            fresh_tensor = self.empties.of(tensor) if isinstance(tensor, torch.Tensor) else None
+            if fresh_tensor is not None and isinstance(tensor, torch.Tensor):
+                fresh_tensor.kernel = name, place
                 with torch._C.DisableTorchFunction():
-                    yield tensor.untyped_storage().data_ptr(), known
+                    yield tensor.untyped_storage().data_ptr(), fresh_tensor
 
-    def look(self, function: Any, args: tuple[Any, ...], made: Any) -> None:
+    def look(self, function: Any, args: tuple[Any, ...], triton_launch: Any) -> None:
         """At each call of torch: what it made empty, and what it read that nobody wrote."""
         name = getattr(function, "__name__", "")
-        if name in _EMPTY and isinstance(made, torch.Tensor):
-            self.empties.add(made)
+        if name in _EMPTY and isinstance(triton_launch, torch.Tensor):
+            self.empties.add(triton_launch)
         elif self.empties.known and not _writes(name):
             for each in args:
-                if isinstance(each, torch.Tensor) and _reads(name, each, made):
+                if isinstance(each, torch.Tensor) and _reads(name, each, triton_launch):
                     self.read(each)
             if name in _SHARING and isinstance(args[0], torch.Tensor):
                 self.empties.forget(args[0])
@@ -153,20 +153,20 @@ class _Hooks:
     def read(self, tensor: torch.Tensor) -> None:
         """Cells of a kernel's result that the host reads and no kernel wrote are a finding of the last one that had
         it."""
-        known = self.empties.of(tensor)
-        if known is None or known.kernel is None:
+        fresh_tensor = self.empties.of(tensor)
+        if fresh_tensor is None or fresh_tensor.kernel is None:
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():
-            marks = torch.from_numpy(known.is_set[:: tensor.element_size()].copy())
-            held = marks.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
-            missed = (~held).nonzero()
+            marks = torch.from_numpy(fresh_tensor.is_set[:: tensor.element_size()].copy())
+            mask = marks.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
+            missed = (~mask).nonzero()
         if len(missed):
-            name, place = known.kernel
-            known.kernel = None
+            name, place = fresh_tensor.kernel
+            fresh_tensor.kernel = None
             first = ", ".join(map(str, missed[0].tolist()))
-            told = f"{len(missed)} of {held.numel()} cells that the host reads were never stored, [{first}] first"
+            message = f"{len(missed)} of {mask.numel()} cells that the host reads were never stored, [{first}] first"
             finding = Finding(
-                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", told),
+                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", message),
                 digest=digest(FindingKind.UNWRITTEN, name),
                 mend=FindingKind.UNWRITTEN.remedies[LANGUAGE],
             )
@@ -180,12 +180,12 @@ def _writes(name: str) -> bool:
     return name.startswith("new_") or name.endswith("_like") or (name.endswith("_") and not name.endswith("__"))
 
 
-def _reads(name: str, tensor: torch.Tensor, made: Any) -> bool:
+def _reads(name: str, tensor: torch.Tensor, triton_launch: Any) -> bool:
     """Whether a function of torch reads the cells of a tensor: what gives a view of it does not."""
-    if not isinstance(made, torch.Tensor):
+    if not isinstance(triton_launch, torch.Tensor):
         return name in _READING
     with torch._C.DisableTorchFunction():
-        return bool(made.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr())
+        return bool(triton_launch.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr())
 
 
 def place_of(function: Any) -> str:

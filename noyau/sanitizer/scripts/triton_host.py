@@ -1,5 +1,5 @@
-"""What a script of Triton says beside its launches, where there is no GPU: which one there is, how fast a kernel is,
-what it was compiled to."""
+"""Calls of a Triton script beside its launches, where there is no GPU: which one there is, how fast a kernel is, what
+it was compiled to."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ _DRIVER: dict[str, Any] = {
 }
 
 
-class Compiled:
-    """What a launch, or a warm-up, gives: a kernel that takes nothing of a GPU, and can be launched as it is."""
+class FakeCompiledKernel:
+    """The result of a launch, or of a warm-up: a kernel that takes nothing of a GPU, and can be launched as it is."""
 
     n_regs, n_spills, shared = 32, 0, 0
 
@@ -109,8 +109,8 @@ def _marks(note: Note, plain: Callable[..., Any]) -> Callable[..., Any]:
             first = next(iter(each.x_vals))
             values = first if isinstance(first, list | tuple) else [first] * len(each.x_names)
             sizes = dict(zip(each.x_names, values, strict=True))
-            told = ", ".join(f"{name} = {value}" for name, value in sizes.items())
-            note(f"of benchmark {each.plot_name or mark.fn.__name__} only its first size was run ({told})")
+            title = ", ".join(f"{name} = {value}" for name, value in sizes.items())
+            note(f"of benchmark {each.plot_name or mark.fn.__name__} only its first size was run ({title})")
             if return_df:
                 _require_frames()
                 short = copy(each)
@@ -131,18 +131,17 @@ def _require_frames() -> None:
     """MissingExtraError where Triton cannot make a data frame."""
     missing = [name for name in ("pandas", "matplotlib") if find_spec(name) is None]
     if missing:
-        told = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
-        raise MissingExtraError(
-            f"perf_report(...).run(return_df=True) gives a data frame, and {told}; run: pip install {' '.join(missing)}"
-        )
+        message = f"{' and '.join(missing)} {'is' if len(missing) == 1 else 'are'} not installed"
+        install = f"run: pip install {' '.join(missing)}"
+        raise MissingExtraError(f"perf_report(...).run(return_df=True) gives a data frame, and {message}; {install}")
 
 
 def _pruned(plain: Callable[..., Any]) -> Callable[..., Any]:
-    """Of a tuner's configurations those that differ in what the kernel sees, the first few."""
+    """The first few of a tuner's configurations that differ in what the kernel sees."""
 
     def prune(tuner: Any, kwargs: Any) -> list[Any]:
-        kept = {str(sorted(config.kwargs.items())): config for config in reversed(plain(tuner, kwargs))}
-        return list(reversed(kept.values()))[:CONFIGS]
+        by_constants = {str(sorted(config.kwargs.items())): config for config in reversed(plain(tuner, kwargs))}
+        return list(reversed(by_constants.values()))[:CONFIGS]
 
     return prune
 

@@ -13,10 +13,10 @@ from noyau.errors import DeviceError, MissingExtraError, SignatureError, Unsuppo
 from noyau.kernels.triton.calls import is_interpreted
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.records import Access, Watched, findings_of
-from noyau.sanitizer.triton.interpreter_hooks import Hooks, hooked
-from noyau.sanitizer.triton.memory_extents import Extents
-from noyau.sanitizer.triton.run import MOST, grid_text, notes_of, roomy, route_of, told_once
+from noyau.sanitizer.records import Access, WatchedRun, findings_of
+from noyau.sanitizer.triton.interpreter_hooks import Hooks, interpreter_hooks
+from noyau.sanitizer.triton.memory_extents import MemoryExtents
+from noyau.sanitizer.triton.run import MOST, grid_text, notes_of, roomy, route_of, unique_races
 
 try:
     import torch
@@ -30,7 +30,7 @@ _LOW = (torch.bfloat16,)  # what the interpreter takes for integers
 
 
 @dataclass(slots=True)
-class Fresh:
+class FreshTensor:
     """The memory of a tensor that began empty: which of its bytes hold values, the last kernel that had it (name and
     place), and whether it is known to be filled."""
 
@@ -42,7 +42,7 @@ class Fresh:
 
 
 @dataclass(slots=True)
-class Span:
+class TensorSpan:
     """A part of a storage that arguments of a launch lie in: its bytes in the user's memory, and a copy with room
     around it. `fresh`: what of it holds values, where it began empty."""
 
@@ -51,7 +51,7 @@ class Span:
     start: int
     end: int
     tensor: torch.Tensor
-    fresh: Fresh | None
+    fresh: FreshTensor | None
     room: Array = field(init=False)
     memory: int = -1
 
@@ -70,31 +70,31 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class TritonLaunch:
-    """What a launch showed. `grid`: its programs, as they are told."""
+    """The observations of a launch. `grid`: its programs, as they are told."""
 
     hooks: Hooks
-    extents: Extents
-    spans: Sequence[Span]
+    extents: MemoryExtents
+    spans: Sequence[TensorSpan]
     notes: tuple[str, ...]
 
     @property
     def grid(self) -> str:
         return grid_text(self.hooks.grid)
 
-    def watched(self, op: str, kernel: str, size: str) -> Watched:
+    def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words."""
         shadow = self.extents.shadow
-        told = route_of(self.hooks, self.extents)
-        found, allowed = findings_of(told_once(shadow.seen()), told, op, kernel, size)
-        return Watched(tuple(found), shadow.accesses, tuple(allowed), (*notes_of(self.hooks), *self.notes))
+        route = route_of(self.hooks, self.extents)
+        findings, allowed = findings_of(unique_races(shadow.seen()), route, op, kernel, size)
+        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), (*notes_of(self.hooks), *self.notes))
 
 
-def launched(
+def launch_watched(
     run: Callable[..., Any],
     function: Any,
     args: Sequence[Any],
     named: Mapping[str, Any],
-    fresh: Mapping[int, Fresh] | None = None,
+    fresh: Mapping[int, FreshTensor] | None = None,
     most: int = MOST,
     shadow: Shadow | None = None,
 ) -> TritonLaunch:
@@ -105,17 +105,17 @@ def launched(
     Whatever the kernel raises comes through, once what it wrote is copied back, unless it made more than `most`
     accesses, which the notes tell."""
     names = list(python_function(function).__code__.co_varnames)
-    given = [*zip(names, args, strict=False), *named.items()]
+    arguments = [*zip(names, args, strict=False), *named.items()]
     with torch._C.DisableTorchFunction(), torch.no_grad():
-        tensors = [pair for name, each in given for pair in _tensors(name, each)]
+        tensors = [pair for name, each in arguments for pair in _tensors(name, each)]
         spans = _spans(tensors, fresh or {})
-        extents = Extents(shadow or Shadow())
+        extents = MemoryExtents(shadow or Shadow())
         for span in spans:
             _add(span, extents)
         extents.shadow.region()
         moved = [_moved(each, spans) for each in args]
         others = {name: _moved(each, spans) for name, each in named.items()}
-    with hooked(extents, most) as hooks:
+    with interpreter_hooks(extents, most) as hooks:
         try:
             run(*moved, **others)
         except Exception:
@@ -152,56 +152,56 @@ def _reach(tensor: torch.Tensor) -> tuple[int, int]:
     return start, start + (sum(steps) + 1) * size if tensor.numel() else start
 
 
-def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, Fresh]) -> list[Span]:
+def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, FreshTensor]) -> list[TensorSpan]:
     """The parts of storages that tensors lie in, those that overlap as one."""
-    found: list[Span] = []
+    spans: list[TensorSpan] = []
     for name, tensor in sorted(tensors, key=lambda pair: (pair[1].untyped_storage().data_ptr(), _reach(pair[1])[0])):
         start, end = _reach(tensor)
         if end == start:
             continue
         storage = _bytes(tensor)
-        last = found[-1] if found else None
+        last = spans[-1] if spans else None
         if last is not None and _address(last.storage) == _address(storage) and start < last.end:
             last.end = max(last.end, end)
             continue
-        found.append(Span(name, storage, start, end, tensor, fresh.get(_address(storage))))
-    return found
+        spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(_address(storage))))
+    return spans
 
 
 def _bytes(tensor: torch.Tensor) -> Array:
     """All of the storage of a tensor."""
     whole = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-    found: Array = whole.numpy()
-    return found
+    contents: Array = whole.numpy()
+    return contents
 
 
 def _address(storage: Array) -> int:
     return int(storage.__array_interface__["data"][0])
 
 
-def _add(span: Span, extents: Extents) -> None:
+def _add(span: TensorSpan, extents: MemoryExtents) -> None:
     """Its copy, watched, with what it holds."""
     span.room = roomy(span.own)
     bits = span.room.view(f"u{min(span.tensor.element_size(), 8)}").reshape(-1)
     shape = span.cells if bits.size == int(np.prod(span.cells)) else bits.shape
-    known = None if span.fresh is None else span.fresh.is_set[span.start : span.end : bits.itemsize]
-    span.memory = extents.add(span.name, bits.reshape(shape), is_set=known is None or bool(known.all()))
-    if known is not None and known.any() and not known.all():
+    mask = None if span.fresh is None else span.fresh.is_set[span.start : span.end : bits.itemsize]
+    span.memory = extents.add(span.name, bits.reshape(shape), is_set=mask is None or bool(mask.all()))
+    if mask is not None and mask.any() and not mask.all():
         extents.shadow.region(serial=True)
-        extents.shadow.touch_many(span.memory, np.flatnonzero(known), Access.WRITE, -1)
+        extents.shadow.touch_many(span.memory, np.flatnonzero(mask), Access.WRITE, -1)
 
 
-def _remember(span: Span, extents: Extents) -> None:
-    """What was written holds values from here on."""
+def _remember(span: TensorSpan, extents: MemoryExtents) -> None:
+    """Mark written cells as holding values."""
     if span.fresh is None:
         return
     cells = extents.memories[span.memory]
-    written = extents.shadow.written(span.memory, int(np.prod(cells.shape)))
-    item = (span.end - span.start) // max(written.size, 1)
-    span.fresh.is_set[span.start : span.end] |= np.repeat(written, item)
+    mask = extents.shadow.written(span.memory, int(np.prod(cells.shape)))
+    item = (span.end - span.start) // max(mask.size, 1)
+    span.fresh.is_set[span.start : span.end] |= np.repeat(mask, item)
 
 
-def _moved(each: Any, spans: Sequence[Span]) -> Any:
+def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
     """An argument with its tensors where the copies are."""
     match each:
         case torch.Tensor():
@@ -217,7 +217,7 @@ def _moved(each: Any, spans: Sequence[Span]) -> Any:
             return each
 
 
-def _placed(tensor: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
+def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
     """The same cells in the copy of their span."""
     plain, (start, end) = tensor.detach(), _reach(tensor)
     if start == end:
@@ -228,21 +228,21 @@ def _placed(tensor: torch.Tensor, spans: Sequence[Span]) -> torch.Tensor:
     return whole.as_strided(plain.shape, plain.stride(), (start - span.start) // plain.element_size())
 
 
-def call(function: Any, args: Sequence[Any], launch: Any, size: str, called: str) -> tuple[Watched, Any]:
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, op_name: str) -> tuple[WatchedRun, Any]:
     """As sanitizer/routes.py has it. SignatureError without a grid, UnsupportedError where Triton does not
     interpret."""
     name = python_function(function).__name__
     if launch is None:
         raise SignatureError(f"{name} needs a grid: noyau.check({name}, args, launch=(programs,))")
     if not is_interpreted(function):
-        told = "set TRITON_INTERPRET=1 before triton is imported, or run: noyau check SCRIPT.py"
-        raise UnsupportedError(f"{name} was made where Triton compiles, so its accesses are not seen; {told}")
+        remedy = "set TRITON_INTERPRET=1 before triton is imported, or run: noyau check SCRIPT.py"
+        raise UnsupportedError(f"{name} was made where Triton compiles, so its accesses are not seen; {remedy}")
     grid = launch if callable(launch) or isinstance(launch, tuple) else (launch,)
     with _plainly():
-        made = launched(function[grid], function, args, {})
-    if made.hooks.was_cut:
-        raise DeviceError(f"{name}[{made.grid}] made more than {MOST} accesses; check smaller tensors")
-    return made.watched(called, name, f"{size}; launched {made.grid}"), None
+        triton_launch = launch_watched(function[grid], function, args, {})
+    if triton_launch.hooks.was_cut:
+        raise DeviceError(f"{name}[{triton_launch.grid}] made more than {MOST} accesses; check smaller tensors")
+    return triton_launch.watched(op_name, name, f"{size}; launched {triton_launch.grid}"), None
 
 
 @contextmanager

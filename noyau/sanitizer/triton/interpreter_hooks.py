@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import MissingExtraError, UnsupportedError
+from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site
-from noyau.sanitizer.triton.memory_extents import Extents
+from noyau.sanitizer.triton.memory_extents import MemoryExtents
 
 try:
     import triton
@@ -33,14 +34,10 @@ _ATOMIC_MOVES = ("create_atomic_load", "create_atomic_store", "create_atomic_pol
 _INT32_END = 2.0**31
 
 
-class TooManyError(Exception):
-    """A launch made more accesses than it may."""
-
-
 class Hooks:
-    """What stands in the interpreter's builder while a launch is watched. `most`: accesses after which it ends."""
+    """Hooks in the interpreter's builder while a launch is watched. `most`: accesses after which it ends."""
 
-    def __init__(self, extents: Extents, most: int) -> None:
+    def __init__(self, extents: MemoryExtents, most: int) -> None:
         self.extents, self.shadow, self.most = extents, extents.shadow, most
         self.builder: Any = interpreter.interpreter_builder
         self.grid: tuple[int, ...] = (0, 1, 1)  # no programs, until there are some
@@ -51,12 +48,12 @@ class Hooks:
         self._is_atomic = False
 
     def wrapped(self) -> dict[str, Callable[..., Any]]:
-        """What replaces methods of the builder, by name. UnsupportedError where this release of Triton lacks one."""
+        """Replacements of methods of the builder, by name. UnsupportedError where this release of Triton lacks one."""
         missing = next((name for name in _NEEDED if not hasattr(self.builder, name)), None)
         if missing is not None:
-            told = f"the interpreter of triton {triton.__version__} has no {missing}: its accesses are not seen"
-            raise UnsupportedError(told)
-        made: dict[str, Callable[..., Any]] = {
+            message = f"the interpreter of triton {triton.__version__} has no {missing}: its accesses are not seen"
+            raise UnsupportedError(message)
+        replacements: dict[str, Callable[..., Any]] = {
             "set_grid_dim": self.grid_dim(self.builder.set_grid_dim),
             "set_grid_idx": self.grid_idx(self.builder.set_grid_idx),
             "create_masked_load": self.load(self.builder.create_masked_load),
@@ -64,13 +61,13 @@ class Hooks:
             "create_atomic_rmw": self.atomic(self.builder.create_atomic_rmw),
         }
         if hasattr(self.builder, "create_atomic_cas"):
-            made["create_atomic_cas"] = self.compared(self.builder.create_atomic_cas)
+            replacements["create_atomic_cas"] = self.compared(self.builder.create_atomic_cas)
         if hasattr(self.builder, "create_mul"):
-            made["create_mul"] = self.product(self.builder.create_mul)
+            replacements["create_mul"] = self.product(self.builder.create_mul)
         for name in _ATOMIC_MOVES:
             if hasattr(self.builder, name):
-                made[name] = self.moved(getattr(self.builder, name))
-        return made
+                replacements[name] = self.moved(getattr(self.builder, name))
+        return replacements
 
     def owner(self, number: int) -> str:
         """A program in words, by its number."""
@@ -100,23 +97,23 @@ class Hooks:
 
     def load(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def loaded(pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-            kept = self.noted(pointers, _held(mask), Access.READ)
-            return plain(pointers, _like(mask, kept), *rest, **named)
+            inside = self.noted(pointers, _held(mask), Access.READ)
+            return plain(pointers, _like(mask, inside), *rest, **named)
 
         return loaded
 
     def store(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def stored(pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-            kept = self.noted(pointers, _held(mask), Access.WRITE, value.data)
-            return plain(pointers, value, _like(mask, kept), *rest, **named)
+            inside = self.noted(pointers, _held(mask), Access.WRITE, value.data)
+            return plain(pointers, value, _like(mask, inside), *rest, **named)
 
         return stored
 
     def atomic(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         def merged(how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
             self.fence(pointers, rest)
-            kept = self.noted(pointers, _held(mask), Access.ATOMIC)
-            return plain(how, pointers, value, _like(mask, kept), *rest, **named)
+            inside = self.noted(pointers, _held(mask), Access.ATOMIC)
+            return plain(how, pointers, value, _like(mask, inside), *rest, **named)
 
         return merged
 
@@ -125,15 +122,16 @@ class Hooks:
 
         def swapped(pointers: Any, expected: Any, value: Any, *rest: Any, **named: Any) -> Any:
             self.fence(pointers, rest)
-            kept = self.noted(pointers, np.ones(1, bool), Access.ATOMIC)
-            if kept.all():
+            inside = self.noted(pointers, np.ones(1, bool), Access.ATOMIC)
+            if inside.all():
                 return plain(pointers, expected, value, *rest, **named)
             some = [
-                _like(each, np.broadcast_to(each.data, kept.shape)[kept].copy()) for each in (pointers, expected, value)
+                _like(each, np.broadcast_to(each.data, inside.shape)[inside].copy())
+                for each in (pointers, expected, value)
             ]
-            result = np.zeros(kept.shape, expected.data.dtype)
-            if kept.any():
-                result[kept] = plain(*some, *rest, **named).data
+            result = np.zeros(inside.shape, expected.data.dtype)
+            if inside.any():
+                result[inside] = plain(*some, *rest, **named).data
             return _like(expected, result)
 
         return swapped
@@ -155,12 +153,12 @@ class Hooks:
         """Products of int32 that overflow are remembered: they are the usual reason for an offset that lies outside."""
 
         def multiplied(left: Any, right: Any) -> Any:
-            made = plain(left, right)
-            if made.data.dtype == np.int32 and np.any(
+            exact = plain(left, right)
+            if exact.data.dtype == np.int32 and np.any(
                 np.abs(np.multiply(left.data, right.data, dtype=np.float64)) >= _INT32_END
             ):
                 self.overflows.add(self.site())
-            return made
+            return exact
 
         return multiplied
 
@@ -184,10 +182,10 @@ class Hooks:
             addresses, lanes = np.broadcast_to(addresses, shape), np.broadcast_to(lanes, shape)
             values = None if values is None else np.broadcast_to(values, shape)
         if lanes.all():
-            given = None if values is None else values.reshape(-1)
-            return self.extents.touch(addresses.reshape(-1), size, access, self.site(), given).reshape(shape)
-        given, lanes = None if values is None else values[lanes], lanes.copy()
-        lanes[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), given)
+            flat_values = None if values is None else values.reshape(-1)
+            return self.extents.touch(addresses.reshape(-1), size, access, self.site(), flat_values).reshape(shape)
+        flat_values, lanes = None if values is None else values[lanes], lanes.copy()
+        lanes[lanes] = self.extents.touch(addresses[lanes], size, access, self.site(), flat_values)
         return lanes
 
     def site(self) -> int:
@@ -204,22 +202,22 @@ class Hooks:
 
 
 @contextmanager
-def hooked(extents: Extents, most: int) -> Iterator[Hooks]:
+def interpreter_hooks(extents: MemoryExtents, most: int) -> Iterator[Hooks]:
     """Programs that the interpreter runs in the meantime are watched. UnsupportedError where this release of Triton
     lacks what is wrapped for it."""
     hooks = Hooks(extents, most)
-    made, builder = hooks.wrapped(), hooks.builder
-    before = {name: vars(builder).get(name) for name in made}
+    replacements, builder = hooks.wrapped(), hooks.builder
+    before = {name: vars(builder).get(name) for name in replacements}
     patch: Any = getattr(interpreter, "_patch_lang_tensor", None)
 
     def patched(tensor: Any, *rest: Any) -> Any:
-        done = patch(tensor, *rest)
+        undo = patch(tensor, *rest)
         tensor.__index__ = _index  # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for
-        return done
+        return undo
 
     if patch is not None:
         interpreter._patch_lang_tensor = patched
-    for name, function in made.items():
+    for name, function in replacements.items():
         setattr(builder, name, function)
     try:
         with np.errstate(all="ignore"), _hastened(builder):
@@ -240,7 +238,7 @@ def _hastened(builder: Any) -> Iterator[None]:
     for one, and says of each sum whether it overflowed, for assertions that it makes only where it debugs."""
     plain: Any = getattr(interpreter, "_get_np_dtype", None)
     options: Any = getattr(builder, "options", None)
-    known: dict[Any, Any] = {}
+    cache: dict[Any, Any] = {}
 
     def recalled(dtype: Any) -> Any:
         if isinstance(dtype, interpreter.tl.pointer_type):
@@ -248,10 +246,10 @@ def _hastened(builder: Any) -> Iterator[None]:
         element = dtype.element_ty if isinstance(dtype, interpreter.tl.block_type) else dtype
         if isinstance(element, interpreter.tl.pointer_type):
             return plain(dtype)
-        found = known.get(element)
-        if found is None:
-            found = known[element] = plain(dtype)
-        return found
+        hit = cache.get(element)
+        if hit is None:
+            hit = cache[element] = plain(dtype)
+        return hit
 
     if plain is not None:
         interpreter._get_np_dtype = recalled
@@ -272,8 +270,8 @@ def _index(tensor: Any) -> int:
 
 def _held(mask: Any) -> Array:
     """The lanes of a mask: a handle's, or those that block pointers of older releases give as they are."""
-    found: Array = mask if isinstance(mask, np.ndarray) else mask.data
-    return found
+    array: Array = mask if isinstance(mask, np.ndarray) else mask.data
+    return array
 
 
 def _like(handle: Any, data: Array) -> Any:

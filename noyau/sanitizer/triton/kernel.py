@@ -19,9 +19,9 @@ from noyau.kernels.isolated_library import pack
 from noyau.kernels.triton.calls import is_interpreted
 from noyau.kernels.user_kernel import UserKernel, choose_constants, python_function
 from noyau.ops.reload import Home, home_of, reload_op
-from noyau.sanitizer.access_map import Map
-from noyau.sanitizer.records import Watched
-from noyau.sanitizer.routes import Case
+from noyau.sanitizer.access_map import AccessMap
+from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.routes import KernelCase
 from noyau.sanitizer.triton.run import watch_here
 from noyau.signatures.binding import bind
 from noyau.workers.worker import Worker
@@ -35,7 +35,7 @@ _LOCAL = "it is watched in a process of its own, which finds its op as a global 
 _WORKERS: dict[str, Worker] = {}  # the one of the last file of which an op was watched
 
 
-def watch_apart(case: Case) -> Watched:
+def watch_in_worker(case: KernelCase) -> WatchedRun:
     """The kernel on its arrays, watched in another process, which stays for the next one of its op.
 
     UnsupportedError where that process cannot find its op; CheckError where it raises, crashes or does not end."""
@@ -45,9 +45,9 @@ def watch_apart(case: Case) -> Watched:
         raise UnsupportedError(f"{kernel.called}: {_LOCAL}")
     worker = _worker(home, kernel.called)
     chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
-    known = {n: v for n, v in case.constants.items() if isinstance(v, bool | int | float | str)}
+    constants = {n: v for n, v in case.constants.items() if isinstance(v, bool | int | float | str)}
     worker.patience_s = _LOADING_S if not worker.is_running else _PATIENCE_S
-    return worker.ask(watch_at, home, kernel.name, chosen, known, pack(case.arrays), case.size)
+    return worker.ask(watch_at, home, kernel.name, chosen, constants, pack(case.arrays), case.size)
 
 
 def _worker(home: Home, name: str) -> Worker:
@@ -87,20 +87,20 @@ def watch_at(
     constants: Mapping[str, Any],
     arrays: Sequence[Array],
     size: str,
-) -> Watched:
+) -> WatchedRun:
     """In the worker: one launch of a kernel of the op at a place, watched."""
     op = reload_op(home)
     assert op.signature is not None
     bound = bind(op.signature, arrays, op.known(constants), op.name)
     kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-    case = Case(choose_constants(kernel, tuple(chosen.items())), bound.instance, bound.arrays, constants, size)
+    case = KernelCase(choose_constants(kernel, tuple(chosen.items())), bound.instance, bound.arrays, constants, size)
     watched = watch_here(case)
     return replace(watched, outputs=tuple(watched.outputs or ()))
 
 
-def watch(case: Case, maps: list[Map] | None = None) -> Watched:
+def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     """The kernel on its arrays, watched, on tensors of the CPU, whether there is a GPU or not; where Triton
     interprets, a map of it is put into `maps`.
 
     UnsupportedError where it cannot be; CheckError where it raises, crashes or does not end."""
-    return watch_here(case, maps) if is_interpreted(case.kernel.function) else watch_apart(case)
+    return watch_here(case, maps) if is_interpreted(case.kernel.function) else watch_in_worker(case)

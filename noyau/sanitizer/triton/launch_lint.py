@@ -1,4 +1,4 @@
-"""What is said of a launch of a script's kernel: how many programs it has, and offsets that 32 bits do not hold."""
+"""Diagnostics of a launch of a script's kernel: its number of programs, and offsets that 32 bits do not hold."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (t
 _ASKED = "multiprocessor_count"  # in a script: it sizes its grids by the machine, which is a small one here
 
 
-def advised(
+def lint_launch(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], grid: Any, op: str, size: str
 ) -> list[Finding]:
     """Warnings on a launch that a script is about to make, at the line that makes it; of offsets at the kernel's own.
@@ -50,9 +50,9 @@ def advised(
     shape = max((each.shape for each in arrays.values()), key=math.prod, default=())
     count = 0 if _ASKED in "".join(linecache.getlines(file)).lower() else GPU.sm_count
     launch = LaunchFacts(programs, (1, 1, 1), shape, sm_count=count, is_of_programs=True)
-    made = [Diagnostic(FindingKind.LAUNCH, file, line, *each, name, size) for each in advise(launch)]
-    made += offsets_of_launch(function, programs, {**arguments, **arrays}, constants_of(function, arguments), size)
-    return [each.finding(op, name, LANGUAGE) for each in made if not each.is_allowed]
+    remarks = [Diagnostic(FindingKind.LAUNCH, file, line, *each, name, size) for each in advise(launch)]
+    remarks += offsets_of_launch(function, programs, {**arguments, **arrays}, constants_of(function, arguments), size)
+    return [each.finding(op, name, LANGUAGE) for each in remarks if not each.is_allowed]
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray:
@@ -64,8 +64,8 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
 def constants_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
     """Those of the arguments that the compiler knows: their parameters are marked so."""
     parameters = inspect.signature(python_function(function)).parameters
-    known = {name for name, each in parameters.items() if "constexpr" in str(each.annotation)}
-    return {name: value for name, value in arguments.items() if name in known}
+    constants = {name for name, each in parameters.items() if "constexpr" in str(each.annotation)}
+    return {name: value for name, value in arguments.items() if name in constants}
 
 
 def launching_line() -> tuple[str, int]:

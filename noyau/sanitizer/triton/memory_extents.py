@@ -1,4 +1,4 @@
-"""Where the arguments of a launch lie in memory: raw addresses as cells of them."""
+"""The extents of a launch's arguments in memory: raw addresses as cells of them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.records import Access, Memory
+from noyau.sanitizer.records import Access, WatchedMemory
 
 Array = np.ndarray
 _BITS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -28,13 +28,13 @@ class Extent:
         return int(self.bits.itemsize)
 
 
-class Extents:
+class MemoryExtents:
     """The arguments of a launch, by the addresses that pointers hold. What lies in none counts for the
     one that the rest of its access lies in, or for the nearest."""
 
     def __init__(self, shadow: Shadow) -> None:
         self.shadow = shadow
-        self.memories: dict[int, Memory] = {}
+        self.memories: dict[int, WatchedMemory] = {}
         self._extents: list[Extent] = []
         self._borders = np.zeros(0, np.int64)  # halfway between an argument and the next
 
@@ -42,7 +42,7 @@ class Extents:
         """The number of the memory of a packed array, which has to outlive this. MemoryError where there is no room
         for its shadow."""
         memory = self.shadow.memory(array.size, is_set=is_set)
-        self.memories[memory] = Memory(name, array.shape)
+        self.memories[memory] = WatchedMemory(name, array.shape)
         bits = array.reshape(-1).view(_BITS[array.itemsize])
         start = int(bits.__array_interface__["data"][0])
         self._extents.append(Extent(memory, start, start + bits.nbytes, bits))

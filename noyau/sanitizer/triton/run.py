@@ -14,12 +14,12 @@ from noyau.kernels.call import FunctionKernel
 from noyau.kernels.triton.calls import TritonKernel
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.user_kernel import UserKernel
-from noyau.sanitizer.access_map import Map, Owner, Traced, mapped
+from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, map_of_writes
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.records import Route, Seen, Site, Watched, findings_of, unwritten
-from noyau.sanitizer.routes import Case
-from noyau.sanitizer.triton.interpreter_hooks import Hooks, hooked
-from noyau.sanitizer.triton.memory_extents import Extents
+from noyau.sanitizer.records import Observation, Route, Site, WatchedRun, findings_of, unwritten
+from noyau.sanitizer.routes import KernelCase
+from noyau.sanitizer.triton.interpreter_hooks import Hooks, interpreter_hooks
+from noyau.sanitizer.triton.memory_extents import MemoryExtents
 from noyau.verify.findings import Finding
 
 Array = np.ndarray
@@ -29,7 +29,7 @@ _WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.in
 _ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 
 
-def watch_here(case: Case, maps: list[Map] | None = None) -> Watched:
+def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
     RaisedError where it raises, CheckError for what the interpreter does not calculate in."""
     kernel, instance, size = case.kernel, case.instance, case.size
@@ -39,34 +39,36 @@ def watch_here(case: Case, maps: list[Map] | None = None) -> Watched:
     before = run.prepared([np.array(each) for each in case.arrays], outputs)
     unset = run.unset(before, outputs)
     config = sum(extent for array in (*before, *outputs) for extent in array.shape)
-    made = TritonKernel(kernel, instance, case.constants, config if configs_of(kernel.function) else None)
-    shadow = Shadow() if maps is None else Traced()
-    extents = Extents(shadow)
+    launcher = TritonKernel(kernel, instance, case.constants, config if configs_of(kernel.function) else None)
+    shadow = Shadow() if maps is None else TracingShadow()
+    extents = MemoryExtents(shadow)
     ends = zip((*instance.inputs, *instance.outputs), (*before, *outputs), strict=True)
-    placed = [array if value.scalar else roomy(array) for value, array in ends]
-    given: list[Any] = []
+    arrays = [array if value.scalar else roomy(array) for value, array in ends]
+    arguments: list[Any] = []
     numbers: dict[str, int] = {}
-    for value, array in zip((*instance.inputs, *instance.outputs), placed, strict=True):
+    for value, array in zip((*instance.inputs, *instance.outputs), arrays, strict=True):
         if not value.scalar:
             numbers[value.name] = extents.add(value.name, array, is_set=value.name not in unset)
-        given.append(array.item() if value.scalar else tensor_of(array))
+        arguments.append(array.item() if value.scalar else tensor_of(array))
     count = len(instance.inputs)
     extents.shadow.region()
-    hooks = _launched(made, given[:count], given[count:], extents)
-    seen = told_once(extents.shadow.seen())
-    findings, allowed = findings_of(seen, route_of(hooks, extents), kernel.target.op, kernel.name, size)
+    hooks = _launched(launcher, arguments[:count], arguments[count:], extents)
+    observations = unique_races(extents.shadow.seen())
+    findings, allowed = findings_of(observations, route_of(hooks, extents), kernel.target.op, kernel.name, size)
     if not hooks.was_cut:
         findings += _unwritten([numbers[name] for name in sorted(unset)], hooks, extents, kernel, size)
-    if maps is not None and isinstance(shadow, Traced):
+    if maps is not None and isinstance(shadow, TracingShadow):
         maps.append(map_of(kernel.called, hooks, extents, shadow))
-    results = tuple(run.results(placed[:count], placed[count:]))
-    return Watched(tuple(findings), extents.shadow.accesses, tuple(allowed), notes_of(hooks), results)
+    results = tuple(run.results(arrays[:count], arrays[count:]))
+    return WatchedRun(tuple(findings), extents.shadow.accesses, tuple(allowed), notes_of(hooks), results)
 
 
-def map_of(called: str, hooks: Hooks, extents: Extents, traced: Traced) -> Map:
+def map_of(name: str, hooks: Hooks, extents: MemoryExtents, traced: TracingShadow) -> AccessMap:
     """The map of a launch."""
     grid = grid_text(hooks.grid)
-    return mapped(called, f"[{grid}]", "program", lambda n: Owner("", hooks.owner(n)[8:]), extents.memories, traced)
+    return map_of_writes(
+        name, f"[{grid}]", "program", lambda n: Owner("", hooks.owner(n)[8:]), extents.memories, traced
+    )
 
 
 def roomy(array: Array) -> Array:
@@ -74,40 +76,40 @@ def roomy(array: Array) -> Array:
     zone = max(_ZONE, array.nbytes)
     whole = np.empty(array.nbytes + 2 * zone + _ALIGNED, np.uint8)
     start = zone + -(whole.__array_interface__["data"][0] + zone) % _ALIGNED
-    made = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    made[...] = array
-    return made
+    copy = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
-def route_of(hooks: Hooks, extents: Extents) -> Route:
-    """How sites, memories and programs of a launch are spelt."""
+def route_of(hooks: Hooks, extents: MemoryExtents) -> Route:
+    """The names of sites, memories and programs of a launch."""
     remedies = {FindingKind.OUT_OF_BOUNDS: _WIDEN} if hooks.overflows else {}
     return Route(LANGUAGE, hooks.sites, extents.memories, hooks.owner, remedies)
 
 
-def told_once(seen: Sequence[Seen]) -> list[Seen]:
-    """What was seen; of races on one argument that share a line only the one with most writes."""
-    kept = [each for each in seen if each.kind is not FindingKind.RACE]
+def unique_races(observations: Sequence[Observation]) -> list[Observation]:
+    """Observations; of races on one argument that share a line only the one with most writes."""
+    unique = [each for each in observations if each.kind is not FindingKind.RACE]
     lines: set[tuple[int, int]] = set()
     for each in sorted(
-        (each for each in seen if each.kind is FindingKind.RACE), key=lambda each: each.writes, reverse=True
+        (each for each in observations if each.kind is FindingKind.RACE), key=lambda each: each.writes, reverse=True
     ):
         own = {(each.memory, each.site), (each.memory, each.other_site)}
         if not own & lines:
-            kept.append(each)
+            unique.append(each)
         lines |= own
-    return kept
+    return unique
 
 
 def notes_of(hooks: Hooks) -> tuple[str, ...]:
-    """What a report says of a launch beside its findings."""
-    told = [f"launched: a grid of {grid_text(hooks.grid)}"]
+    """Notes of a report on a launch, beside its findings."""
+    notes = [f"launched: a grid of {grid_text(hooks.grid)}"]
     if hooks.overflows:
         lines = ", ".join(str(hooks.sites[site].line) for site in sorted(hooks.overflows))
-        told.append(f"int32: a product overflowed (line {lines})")
+        notes.append(f"int32: a product overflowed (line {lines})")
     if hooks.was_cut:
-        told.append(f"ended: after {MOST} accesses")
-    return tuple(told)
+        notes.append(f"ended: after {MOST} accesses")
+    return tuple(notes)
 
 
 def grid_text(grid: Sequence[int]) -> str:
@@ -118,24 +120,26 @@ def grid_text(grid: Sequence[int]) -> str:
     return str(tuple(axes))
 
 
-def _launched(made: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any], extents: Extents) -> Hooks:
-    with hooked(extents, MOST) as hooks:
+def _launched(launcher: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any], extents: MemoryExtents) -> Hooks:
+    with interpreter_hooks(extents, MOST) as hooks:
         try:
-            made.into(inputs, outputs)
+            launcher.into(inputs, outputs)
         except NoyauError:
             raise
         except Exception as fault:
             if not hooks.was_cut:
-                raise RaisedError(f"{made.kernel.called} raised {type(fault).__name__}: {fault}") from fault
+                raise RaisedError(f"{launcher.kernel.called} raised {type(fault).__name__}: {fault}") from fault
     return hooks
 
 
-def _unwritten(numbers: Sequence[int], hooks: Hooks, extents: Extents, kernel: UserKernel, size: str) -> list[Finding]:
+def _unwritten(
+    numbers: Sequence[int], hooks: Hooks, extents: MemoryExtents, kernel: UserKernel, size: str
+) -> list[Finding]:
     """A finding for each output of which cells were never written."""
-    found: list[Finding] = []
+    findings: list[Finding] = []
     place, nobody = Site.at(kernel.place), f"no program of the grid {grid_text(hooks.grid)} stores"
     route, op = route_of(hooks, extents), kernel.target.op
     for number in numbers:
         holes, memory = extents.shadow.unwritten(number), extents.memories[number]
-        found += unwritten(holes, memory, nobody, place, route, op, kernel.name, size)
-    return found
+        findings += unwritten(holes, memory, nobody, place, route, op, kernel.name, size)
+    return findings

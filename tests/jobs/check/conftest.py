@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
-from noyau.jobs.check.isolated_kernels import Apart
+from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.workers.fork import ForkedWorker
 
 
-class InCopies(Apart):
+class InCopies(KernelProcesses):
     """Kernels in C run in copies of this process, but where they have threads of OpenMP: another process takes a third
     of a second to begin, and tests/jobs/check/test_isolated_kernels.py is about those."""
 
@@ -20,4 +20,4 @@ class InCopies(Apart):
 
 @pytest.fixture(autouse=True)
 def _in_copies(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("noyau.jobs.check.run.Apart", InCopies)
+    monkeypatch.setattr("noyau.jobs.check.run.KernelProcesses", InCopies)

@@ -6,7 +6,7 @@ import pytest
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import InputError, SignatureError
-from noyau.jobs.check.attempts import attempts, grown, require_sizes, sizes_named, usual_case
+from noyau.jobs.check.attempts import attempts, grown, require_sizes, size_names, usual_case
 
 
 def every(_) -> bool:
@@ -154,9 +154,9 @@ def test_what_a_maker_gives_is_only_made_larger():
 
 
 def test_the_sizes_that_there_are():
-    assert sizes_named(op_of("f32[*rows, n] -> f32[*rows, n]")) == ("n", "rows_0", "rows_1", "rows_2")
-    assert sizes_named(op_of("f32[n] -> f32[n]", inputs=lambda rng, m=3: rng.random(m))) == ("m",)
-    assert sizes_named(noyau.op(lambda x: x)) == ()
+    assert size_names(op_of("f32[*rows, n] -> f32[*rows, n]")) == ("n", "rows_0", "rows_1", "rows_2")
+    assert size_names(op_of("f32[n] -> f32[n]", inputs=lambda rng, m=3: rng.random(m))) == ("m",)
+    assert size_names(noyau.op(lambda x: x)) == ()
     with pytest.raises(SignatureError, match="<lambda>: sizes=3 names no size; its sizes are: n"):
         require_sizes(op_of("f32[n] -> f32[n]"), 3)
     with pytest.raises(SignatureError, match="<lambda> has no size k; its sizes are: n"):

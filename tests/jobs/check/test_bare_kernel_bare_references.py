@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError, SignatureError
-from noyau.jobs.check.bare_kernel import judged_by
+from noyau.jobs.check.bare_kernel import evaluate_reference
 
 X, OUT = np.arange(4.0), np.zeros(4)
 NAMES = ("x", "out", "n")
 
 
 def judged(reference, after=(X, OUT, 4), returned=None, before=(X, OUT, 4)):
-    return judged_by(reference, NAMES, before, after, returned, "kernel")
+    return evaluate_reference(reference, NAMES, before, after, returned, "kernel")
 
 
 def given(reference, **options):

@@ -6,7 +6,7 @@ import pytest
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError
 from noyau.jobs.check.candidates import ByHand, is_parallel
-from noyau.jobs.check.isolated_kernels import Apart
+from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.kernels.guarded_run import How
 from tests.kernels.written import attached, op_of, written
 
@@ -14,7 +14,7 @@ TEXT = "void f(const float *x, float *out, long n) { for (long i = 0; i < n; ++i
 
 
 def by_hand(op, name):
-    return ByHand(op.kernels[name], op.description.reference, Apart(op, 5.0))
+    return ByHand(op.kernels[name], op.description.reference, KernelProcesses(op, 5.0))
 
 
 def test_a_kernel_in_c():

@@ -5,7 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import FindingKind
-from noyau.jobs.check.diagnosis import Smallest, diagnosed, is_slight
+from noyau.jobs.check.diagnosis import Smallest, diagnose, is_slight
 from noyau.jobs.check.runs import Unlike
 from noyau.verify.certificate import Failure
 from noyau.verify.spreads import spread
@@ -25,7 +25,7 @@ def never(sizes):
 
 
 def diagnosis(failure, *, layout="contiguous", unlike=None, at=never, instance=F32, n=9):
-    return diagnosed(Smallest(failure, {"n": n}), instance, layout, unlike, at)
+    return diagnose(Smallest(failure, {"n": n}), instance, layout, unlike, at)
 
 
 def test_a_failure_alone_has_its_kind():

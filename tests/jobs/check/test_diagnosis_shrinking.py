@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.jobs.check.diagnosis import Smallest, shrunk, tail_of
+from noyau.jobs.check.diagnosis import Smallest, shrink, tail_of
 from noyau.verify.certificate import Failure
 
 
@@ -24,7 +24,7 @@ def failing(wrong, kind=FindingKind.UNWRITTEN):
 def test_the_smallest_sizes_are_found(wrong, sizes):
     at = failing(wrong)
     first = {"rows": 50, "n": 5000}
-    found = shrunk(Smallest(at(first), first), at)
+    found = shrink(Smallest(at(first), first), at)
     assert found.sizes == sizes
     assert found.failure == at(sizes)
 
@@ -33,14 +33,14 @@ def test_another_kind_of_failure_is_not_taken_for_it():
     def at(sizes):
         return Failure(FindingKind.CRASH if sizes["n"] < 7 else FindingKind.UNWRITTEN, "case", "", "")
 
-    assert shrunk(Smallest(at({"n": 90}), {"n": 90}), at).sizes == {"n": 7}
+    assert shrink(Smallest(at({"n": 90}), {"n": 90}), at).sizes == {"n": 7}
 
 
 def test_a_value_that_is_near_is_of_the_kind_of_one_that_is_not():
     def at(sizes):
         return Failure.of_cell("case", "", "", "out", (0,), 2.0 if sizes["n"] > 5 else 1.00001, 1.0, 1e-6)
 
-    assert shrunk(Smallest(at({"n": 90}), {"n": 90}), at).sizes == {"n": 0}
+    assert shrink(Smallest(at({"n": 90}), {"n": 90}), at).sizes == {"n": 0}
 
 
 @pytest.mark.parametrize("block", [2, 3, 4, 8, 32, 256])

@@ -8,7 +8,7 @@ import pytest
 
 from noyau.errors import CheckError, InputError
 from noyau.jobs.check import forked_copy
-from noyau.jobs.check.forked_copy import is_of_use, shared
+from noyau.jobs.check.forked_copy import is_of_use, share_work
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are not copied here")
 PARENT = os.getpid()
@@ -41,7 +41,7 @@ def refuses(numbers):
 
 
 def test_two_processes_share_the_parts_and_the_order_is_kept():
-    found = shared(12, squares, "it", 10.0)
+    found = share_work(12, squares, "it", 10.0)
     assert [square for square, _ in found] == [number * number for number in range(12)]
     assert len({process for _, process in found}) == 2
 
@@ -52,20 +52,20 @@ def test_what_stays_is_done_in_this_process():
             time.sleep(0.05 if os.getpid() == PARENT else 0.0)
             yield number, os.getpid()
 
-    found = shared(8, slowly, "it", 10.0, stay=(5, 7))
+    found = share_work(8, slowly, "it", 10.0, stay=(5, 7))
     assert [number for number, _ in found] == list(range(8))
     assert [found[5][1], found[7][1]] == [PARENT, PARENT]
     assert {process for _, process in found} != {PARENT}
 
 
 def test_what_a_copy_leaves_undone_is_done_here():
-    assert shared(4, dies, "it", 10.0) == [0, 1, 2, 3]
+    assert share_work(4, dies, "it", 10.0) == [0, 1, 2, 3]
 
 
 def test_what_a_part_raises_is_raised_wherever_it_was_taken():
     for count in (4, 9):
         with pytest.raises(InputError, match=r"^3 is not taken$"):
-            shared(count, refuses, "it", 10.0)
+            share_work(count, refuses, "it", 10.0)
 
 
 def test_a_copy_that_takes_too_long_is_ended():
@@ -74,13 +74,13 @@ def test_a_copy_that_takes_too_long_is_ended():
             time.sleep(0.0 if os.getpid() == PARENT else 60.0)
             yield number
 
-    assert shared(3, hangs, "it", 0.2) == [0, 1, 2]
+    assert share_work(3, hangs, "it", 0.2) == [0, 1, 2]
 
 
 def test_one_part_or_one_core_needs_no_copy(monkeypatch):
-    assert shared(1, squares, "it", 1.0) == [(0, PARENT)]
+    assert share_work(1, squares, "it", 1.0) == [(0, PARENT)]
     monkeypatch.setattr(forked_copy, "is_of_use", lambda: False)
-    assert {process for _, process in shared(5, squares, "it", 1.0)} == {PARENT}
+    assert {process for _, process in share_work(5, squares, "it", 1.0)} == {PARENT}
 
 
 def test_threads_of_a_library_speak_against_a_copy(monkeypatch):
@@ -114,5 +114,5 @@ def test_the_copy_ends_what_it_has_started(tmp_path):
             yield number
 
     with pytest.raises(CheckError, match="enough"):
-        shared(2, waits, "it", 10.0)
+        share_work(2, waits, "it", 10.0)
     assert (tmp_path / "ended").exists()

@@ -9,7 +9,7 @@ from noyau.errors import BuildError
 from noyau.jobs.check import generated
 from noyau.jobs.check.attempts import attempts
 from noyau.jobs.check.generated import FromReference, from_reference
-from noyau.jobs.check.kernel import OneKernel, Tried
+from noyau.jobs.check.kernel import AttemptResults, OneKernel
 from noyau.jobs.check.runs import TwoRuns
 from noyau.kernels.guarded_run import How
 from noyau.kernels.programs.run import BuiltProgram
@@ -51,7 +51,7 @@ def test_neither_kernels_nor_scalar_functions_are_compiled_to_be_watched(monkeyp
         raise AssertionError("something was compiled")
 
     monkeypatch.setattr(pytest.importorskip("numba.core.dispatcher").Dispatcher, "compile", refuse)
-    seen = OneKernel(exponential, FromReference(exponential, "numba"), None, 1.0, {}).watched(Tried(), {}, 0)
+    seen = OneKernel(exponential, FromReference(exponential, "numba"), None, 1.0, {}).sanitize(AttemptResults(), {}, 0)
     assert (seen.findings, seen.why) == ({}, "")
     assert "raised" not in seen.notes
     assert len(seen.shapes) >= 6
@@ -62,7 +62,7 @@ def test_means_of_nothing_are_watched():
     """0 / 0 is NaN in what is generated, and raises in Python."""
     pytest.importorskip("numba")
     spread = noyau.op("f64[n] -> f64")(lambda x: x.var())
-    seen = OneKernel(spread, FromReference(spread, "numba"), None, 1.0, {}).watched(Tried(), {}, 0)
+    seen = OneKernel(spread, FromReference(spread, "numba"), None, 1.0, {}).sanitize(AttemptResults(), {}, 0)
     assert seen.shapes[0] == "n = 0"
     assert (seen.findings, seen.why, seen.notes) == ({}, "", {})
 

@@ -10,8 +10,8 @@ import noyau
 from noyau.errors import DeviceError, FindingKind
 from noyau.jobs.check import gpu_sanitizer
 from noyau.jobs.check.gpu_sanitizer import second_opinion
-from noyau.sanitizer.compute_sanitizer.report_reader import reported
-from noyau.verify.findings import Checked, Finding, KernelCheck
+from noyau.sanitizer.compute_sanitizer.report_reader import read_reports
+from noyau.verify.findings import Finding, KernelCheck, OpCheck
 
 FOLDER = Path(__file__).parents[2] / "sanitizer" / "compute_sanitizer" / "recorded"
 TEXT = """
@@ -29,7 +29,7 @@ doubled.kernel("void in_c(const float *x, float *out, long n) {}", language="c",
 OUTSIDE = Finding(
     "doubled", "twice", "cuda", FindingKind.OUT_OF_BOUNDS, "/somewhere/planted.cu:5", "n = 2", "past the end"
 )
-CHECKED = Checked(
+CHECKED = OpCheck(
     "doubled", "", (KernelCheck("twice", "cuda", None, (OUTSIDE,)), KernelCheck("in_c", "c", None, ())), note="whole"
 )
 
@@ -42,11 +42,11 @@ def asked(monkeypatch):
 
     def sanitized(command, environment=None, tools=()):
         commands.append(command)
-        return [*reported(told[0], "memcheck"), *reported(told[1], "initcheck")]
+        return [*read_reports(told[0], "memcheck"), *read_reports(told[1], "initcheck")]
 
     monkeypatch.setattr(gpu_sanitizer, "missing", lambda: "")
     monkeypatch.setattr(gpu_sanitizer, "compiled", lambda program, kernel: program)
-    monkeypatch.setattr(gpu_sanitizer, "sanitized", sanitized)
+    monkeypatch.setattr(gpu_sanitizer, "run_tools", sanitized)
     return commands
 
 
@@ -76,7 +76,7 @@ def test_a_kernel_that_it_cannot_look_at(asked, monkeypatch):
     def refused(*args, **named):
         raise DeviceError("it does not end")
 
-    monkeypatch.setattr(gpu_sanitizer, "sanitized", refused)
+    monkeypatch.setattr(gpu_sanitizer, "run_tools", refused)
     kernel = second_opinion(doubled, CHECKED, "file.py").kernels[0]
     assert kernel.findings == (OUTSIDE,)
     assert kernel.notes == ("compute-sanitizer: it does not end",)
@@ -85,7 +85,7 @@ def test_a_kernel_that_it_cannot_look_at(asked, monkeypatch):
 def test_lines_of_a_text_are_named_as_in_the_rest_of_the_report(asked, monkeypatch):
     record = (FOLDER / "memcheck.outside.xml").read_text()
     record = record.replace("/somewhere/planted.cu", "/anywhere/a text").replace("<line>5<", "<line>2<")
-    monkeypatch.setattr(gpu_sanitizer, "sanitized", lambda *_, **__: reported(record, "memcheck"))
+    monkeypatch.setattr(gpu_sanitizer, "run_tools", lambda *_, **__: read_reports(record, "memcheck"))
     known = replace(OUTSIDE, place="a text:2")
     checked = replace(CHECKED, kernels=(KernelCheck("twice", "cuda", None, (known,)),))
     (found,) = second_opinion(doubled, checked, "file.py").findings

@@ -34,7 +34,9 @@ def op_of(function, gradient=None, signature="float[n, m] -> float[n]"):
 @pytest.fixture
 def _formula_alone(monkeypatch):
     """No kernels are built, and torch is not there."""
-    monkeypatch.setattr(gradients, "kernels_checked", lambda *_: gradients.KernelCheck("c", "c", None, (), skipped="-"))
+    monkeypatch.setattr(
+        gradients, "check_gradient_kernels", lambda *_: gradients.KernelCheck("c", "c", None, (), skipped="-")
+    )
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
 
 

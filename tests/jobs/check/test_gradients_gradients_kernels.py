@@ -7,7 +7,7 @@ import numpy as np
 import noyau
 from noyau.compiler.lowering.input_layouts import Layout, Order
 from noyau.jobs.check import gradients
-from noyau.jobs.check.gradients import Laid, kernels_checked
+from noyau.jobs.check.gradients import LayoutProgram, check_gradient_kernels
 
 
 def squares(x):
@@ -22,7 +22,7 @@ def op_of(signature="f32[n, m] -> f32[n]", gradient=None):
 
 
 def checked(op):
-    return kernels_checked(op, {}, 0, time.monotonic() + 60, "here:3")
+    return check_gradient_kernels(op, {}, 0, time.monotonic() + 60, "here:3")
 
 
 def test_the_kernels_of_a_derived_gradient_are_right_on_packed_and_strided_arrays():
@@ -34,12 +34,12 @@ def test_the_kernels_of_a_derived_gradient_are_right_on_packed_and_strided_array
 
 
 def test_a_wrong_kernel_is_found(monkeypatch):
-    whole = Laid.call_guarded
+    whole = LayoutProgram.call_guarded
 
     def doubled(self, *arrays, **how):
         return [2 * each for each in whole(self, *arrays, **how)]
 
-    monkeypatch.setattr(Laid, "call_guarded", doubled)
+    monkeypatch.setattr(LayoutProgram, "call_guarded", doubled)
     (finding,) = checked(op_of()).errors
     assert (finding.kind, finding.kernel, finding.place) == ("gradient", "gradient in c", "here:3")
     assert finding.cell is not None and "wrong at grad_x[" in finding.message
@@ -64,7 +64,7 @@ def test_what_has_no_kernel_is_told(monkeypatch):
     def refused(*_):
         raise gradients.UnsupportedError("no spelling")
 
-    monkeypatch.setattr(gradients, "generated_of", refused)
+    monkeypatch.setattr(gradients, "generate_kernels", refused)
     assert checked(op_of()).skipped == "no spelling"
 
 

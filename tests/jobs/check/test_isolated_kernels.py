@@ -13,7 +13,7 @@ import pytest
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import CheckError, InputError
-from noyau.jobs.check.isolated_kernels import Apart, threaded
+from noyau.jobs.check.isolated_kernels import KernelProcesses, threaded
 from noyau.kernels.guarded_run import How
 from noyau.ops.op_files import load_op
 from noyau.workers.fork import ForkedWorker
@@ -67,7 +67,7 @@ def run(apart, n, how=PACKED):
 
 
 def test_what_python_calls_runs_elsewhere(op):
-    with Apart(op, 5.0) as apart:
+    with KernelProcesses(op, 5.0) as apart:
         assert np.array_equal(run(apart, 2)[0], [0, 2])
         assert run(apart, 6)[0][0] != np.float32(os.getpid())
         assert (apart.way.home is not None) == ("__file__" in op.reference.__globals__)
@@ -84,14 +84,14 @@ def test_what_python_calls_runs_elsewhere(op):
     ],
 )
 def test_what_goes_wrong_is_one_reason_and_the_next_run_is_fine(op, n, told):
-    with Apart(op, 1.0) as apart:
+    with KernelProcesses(op, 1.0) as apart:
         with pytest.raises(CheckError, match=told):
             run(apart, n)
         assert np.array_equal(run(apart, 2)[0], [0, 2])
 
 
 def test_a_new_process_begins_when_it_is_asked_for(op):
-    with Apart(op, 5.0) as apart:
+    with KernelProcesses(op, 5.0) as apart:
         first = run(apart, 6)[0][0]
         assert run(apart, 6)[0][0] == first
         apart.renew()
@@ -99,7 +99,7 @@ def test_a_new_process_begins_when_it_is_asked_for(op):
 
 
 def test_strides_go_along(op):
-    with Apart(op, 5.0) as apart:
+    with KernelProcesses(op, 5.0) as apart:
         assert np.array_equal(run(apart, 9, How("flipped"))[0], 2 * f32(9))
 
 
@@ -108,7 +108,7 @@ def test_a_kernel_in_c_runs_elsewhere_too(op):
     text += "if (n == 3) *(volatile int *)0 = 1; }"
     kernel = attached(op, text)
     instance = op.instance([DType.F32], [1])
-    with Apart(op, 5.0) as apart:
+    with KernelProcesses(op, 5.0) as apart:
         with pytest.raises(CheckError, match=r"double crashed \(SIGSEGV\)"):
             apart.run(kernel, instance, [f32(3)], How())
         assert np.array_equal(apart.run(kernel, instance, [f32(4)], How())[0], 2 * f32(4))
@@ -118,13 +118,13 @@ def test_a_kernel_in_c_runs_elsewhere_too(op):
 def test_what_a_kernel_in_c_refuses():
     op = noyau.op("f32[n] -> f32[n]")(lambda x: x)
     kernel = attached(op, "int f(const float *x, float *out, long n) { return n == 2; }", name="f")
-    with Apart(op, 5.0) as apart, pytest.raises(InputError, match="an index is outside"):
+    with KernelProcesses(op, 5.0) as apart, pytest.raises(InputError, match="an index is outside"):
         apart.run(kernel, op.instance([DType.F32], [1]), [f32(2)], How())
 
 
 def test_without_a_file_and_without_a_copy_it_runs_here(monkeypatch):
     monkeypatch.delattr(os, "fork")
-    with Apart(local_op(), 5.0) as apart:
+    with KernelProcesses(local_op(), 5.0) as apart:
         assert run(apart, 6)[0][0] == np.float32(os.getpid())
         assert apart.way.note == "it ran in this process, which it could have ended"
 
@@ -140,14 +140,14 @@ def test_what_may_call_a_library_with_threads_of_its_own_is_not_copied():
     def deeds(x, out):
         out[:] = 2 * x if torch else x
 
-    with Apart(double, 5.0) as apart:
+    with KernelProcesses(double, 5.0) as apart:
         run(apart, 2)
         assert apart.way.worker is None
 
 
 def test_a_library_that_no_kernel_calls_is_no_hindrance(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
-    with Apart(local_op(), 5.0) as apart:
+    with KernelProcesses(local_op(), 5.0) as apart:
         run(apart, 2)
         assert isinstance(apart.way.worker, ForkedWorker)
 
@@ -156,7 +156,7 @@ def test_a_file_that_was_changed_is_copied_instead(tmp_path):
     (tmp_path / "ops.py").write_text(FILE)
     op = load_op(str(tmp_path / "ops.py"))
     (tmp_path / "ops.py").write_text("1 / 0")
-    with Apart(op, 5.0) as apart:
+    with KernelProcesses(op, 5.0) as apart:
         assert np.array_equal(run(apart, 2)[0], [0, 2])
         assert isinstance(apart.way.worker, ForkedWorker)
 

@@ -13,7 +13,7 @@ from rich.console import Console
 
 import noyau
 from noyau.errors import CheckError, InputError, ModelError, OutputError
-from noyau.jobs.check.model_difference import apart
+from noyau.jobs.check.model_difference import model_difference
 from noyau.jobs.cli import main
 from tests.jobs.extract.files import normed
 from tests.small_models import INT64, NODE, chain, llama, model_of, plain, twice, value, written
@@ -42,7 +42,7 @@ def printed(found, width: int = 100) -> str:
 
 
 def test_a_model_is_like_itself_at_every_value(both):
-    found = apart(both[0], both[0])
+    found = model_difference(both[0], both[0])
     assert found.ok
     found.raise_if_bad()
     assert [run.sizes for run in found.runs] == ["rows=2", "rows=1"]
@@ -52,7 +52,7 @@ def test_a_model_is_like_itself_at_every_value(both):
 
 
 def test_the_first_value_that_differs_is_named(both):
-    found = apart(*both, dims={"rows": [4]})
+    found = model_difference(*both, dims={"rows": [4]})
     (run,) = found.runs
     assert (run.first.name, run.first.operator, found.ok) == ("n2", "Mul#14", False)
     assert [value.name for value in run.values if not value.ok] == ["n2", "y"]
@@ -68,7 +68,7 @@ def test_the_first_value_that_differs_is_named(both):
 def test_a_change_within_rounding_is_none(tmp_path):
     one = model_of([NODE("Add", ["x", "y"], ["t"]), NODE("Add", ["t", "z"], ["r"])], *_three())
     other = model_of([NODE("Add", ["y", "z"], ["u"]), NODE("Add", ["x", "u"], ["r"])], *_three())
-    found = apart(written(one, tmp_path, "a.onnx"), written(other, tmp_path, "b.onnx"))
+    found = model_difference(written(one, tmp_path, "a.onnx"), written(other, tmp_path, "b.onnx"))
     assert found.ok
     assert [value.name for value in found.runs[0].values] == ["r"]
 
@@ -86,8 +86,8 @@ def test_other_shapes_and_integers_differ(tmp_path):
 
     one = written(model(False, 1), tmp_path, "a.onnx")
     number, shape = written(model(False, 2), tmp_path, "b.onnx"), written(model(True, 1), tmp_path, "c.onnx")
-    assert apart(one, number).runs[0].first.name == "j"
-    found = apart(one, shape)
+    assert model_difference(one, number).runs[0].first.name == "j"
+    found = model_difference(one, shape)
     assert found.runs[0].first.name == "y"
     assert "is i64[2, 3], not i64[3]; for i: i64[3] (" in str(found.runs[0].first)
 
@@ -98,7 +98,7 @@ def test_outputs_that_are_alike_beside_values_that_are_not_are_told(tmp_path):
         nodes = [NODE("Mul", ["x", "k"], ["t"]), NODE("Mul", ["t", "l"], ["y"])]
         return model_of(nodes, [value("x", (3,))], [value("y", (3,))], tensors)
 
-    found = apart(written(model(1), tmp_path, "a.onnx"), written(model(2), tmp_path, "b.onnx"))
+    found = model_difference(written(model(1), tmp_path, "a.onnx"), written(model(2), tmp_path, "b.onnx"))
     assert not found.ok
     assert found.runs[0].first.name == "t"
     assert "\n  its outputs are alike\n" in printed(found)
@@ -107,23 +107,23 @@ def test_outputs_that_are_alike_beside_values_that_are_not_are_told(tmp_path):
 def test_a_fused_model_is_like_its_original_with_its_kernels(tmp_path):
     path = written(twice(), tmp_path, "a.onnx")
     noyau.optimize(path, keep="all", budget_s=0.01, dims={"rows": 3}).save(tmp_path / "f.onnx")
-    found = apart(path, tmp_path / "f.onnx")
+    found = model_difference(path, tmp_path / "f.onnx")
     assert found.ok
     assert {value.name for value in found.runs[0].values} == {"a", "b", "c", "d", "y"}
     assert not any("library" in note for note in found.notes)
     (tmp_path / "f.so").unlink()
-    alone = apart(path, tmp_path / "f.onnx")
+    alone = model_difference(path, tmp_path / "f.onnx")
     assert alone.ok
     assert alone.notes[-1] == "f.onnx has kernels, and no library beside it: what they replaced runs"
 
 
 def test_arrays_of_a_user(both, tmp_path):
     np.savez(tmp_path / "mine.npz", a=np.ones((3, 6), np.float32), r=np.zeros((3, 6), np.float32))
-    found = apart(*both, inputs=tmp_path / "mine.npz")
+    found = model_difference(*both, inputs=tmp_path / "mine.npz")
     assert [run.sizes for run in found.runs] == ["rows=3"]
     assert found.notes == ("a f32[3, 6]: from mine.npz", "r f32[3, 6]: from mine.npz")
     with pytest.raises(InputError, match="gives every size: leave out --dim rows=N, or the arrays"):
-        apart(*both, inputs=tmp_path / "mine.npz", dims={"rows": 3})
+        model_difference(*both, inputs=tmp_path / "mine.npz", dims={"rows": 3})
 
 
 def test_models_of_two_kinds_do_not_compare(both, tmp_path):
@@ -131,18 +131,18 @@ def test_models_of_two_kinds_do_not_compare(both, tmp_path):
     with pytest.raises(
         InputError, match=r"a.onnx and other.onnx have no value in common|only models of one kind compare"
     ):
-        apart(both[0], other)
+        model_difference(both[0], other)
     renamed = model_of(chain("x", "y"), [value("x", ("rows", 6)), value("more")], [value("y", ("rows", 6))])
     with pytest.raises(
         InputError, match=r"takes x f32 of rank 2, and more.onnx takes x f32 of rank 2, more f32 of rank 1"
     ):
-        apart(other, written(renamed, tmp_path, "more.onnx"))
+        model_difference(other, written(renamed, tmp_path, "more.onnx"))
 
 
 def test_what_is_no_model_is_refused(both, tmp_path):
     (tmp_path / "no.onnx").write_bytes(b"no")
     with pytest.raises(ModelError):
-        apart(both[0], tmp_path / "no.onnx")
+        model_difference(both[0], tmp_path / "no.onnx")
 
 
 def test_the_command(both, tmp_path, capsys):
@@ -160,7 +160,7 @@ def test_the_command(both, tmp_path, capsys):
 
 def test_a_record_that_cannot_be_written_is_one_line(both, tmp_path):
     with pytest.raises(OutputError, match="cannot be written"):
-        apart(both[0], both[0]).write(tmp_path / "no" / "r.json")
+        model_difference(both[0], both[0]).write(tmp_path / "no" / "r.json")
 
 
 def test_the_exporters_llamas_have_their_own_values(capsys):

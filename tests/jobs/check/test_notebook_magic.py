@@ -46,7 +46,9 @@ def test_a_cell_is_run_and_watched(capsys):
 
 def test_that_triton_interprets_from_here_on_is_said_once(capsys, monkeypatch):
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    monkeypatch.setattr(notebook_magic, "hooked", lambda *_: nullcontext(monkeypatch.setenv("TRITON_INTERPRET", "1")))
+    monkeypatch.setattr(
+        notebook_magic, "hooks_of_script", lambda *_: nullcontext(monkeypatch.setenv("TRITON_INTERPRET", "1"))
+    )
     told = "cell: Triton interprets in this process from here on, also in other cells; restart to compile"
     for times in (1, 0):
         notebook_magic.check_cell(Shell(), "", "pass")

@@ -8,7 +8,7 @@ import pytest
 import noyau
 from noyau.errors import SignatureError
 from noyau.jobs.check.attempts import attempts
-from noyau.jobs.check.op_lint import advised, require_declared
+from noyau.jobs.check.op_lint import lint_op, require_declared
 
 numba = pytest.importorskip("numba")
 from numba import cuda, float32, int32, njit, prange  # noqa: E402
@@ -75,14 +75,14 @@ for name, (function, launch) in LAUNCHED.items():
 
 def told(op, name, **declared):
     first = next(attempts(op, {}, 0, lambda instance: True))
-    found = advised(op.kernels[name], first.instance, first.make(first.sizes), declared, is_usual=op.inputs is not None)
+    found = lint_op(op.kernels[name], first.instance, first.make(first.sizes), declared, is_usual=op.inputs is not None)
     assert all(each.severity == "warning" and each.remedy for each in found)
     return [(each.kind, each.message) for each in found]
 
 
 def line_of(op, name, **declared):
     first = next(attempts(op, {}, 0, lambda instance: True))
-    (found,) = advised(op.kernels[name], first.instance, first.make(first.sizes), declared, is_usual=False)
+    (found,) = lint_op(op.kernels[name], first.instance, first.make(first.sizes), declared, is_usual=False)
     with open(found.place.rpartition(":")[0], encoding="utf-8") as file:
         return file.read().splitlines()[int(found.place.rpartition(":")[2]) - 1].strip()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.jobs.check.attempts import attempts
-from noyau.jobs.check.op_lint import advised
+from noyau.jobs.check.op_lint import lint_op
 from tests.defects import kernels_of, marks_of, module_of
 
 pytest.importorskip("numba")
@@ -17,7 +17,7 @@ OTHERS = [(file, kernel) for file in ("numba_cuda", "cuda_cpp", "prange") for ke
 def found(op, kernel, **sizes):
     first = next(attempts(op, {}, 0, lambda instance: True))
     is_usual = op.inputs is not None
-    return advised(kernel, first.instance, first.make(first.sizes), sizes, is_usual=is_usual)
+    return lint_op(kernel, first.instance, first.make(first.sizes), sizes, is_usual=is_usual)
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -24,7 +24,7 @@ def test_a_kernel_that_takes_its_arguments_for_something_else(name, budget_s):
 
 
 def test_a_gradient_that_forgets_what_comes_from_behind(monkeypatch):
-    monkeypatch.setattr(gradients, "kernels_checked", lambda *_: KernelCheck("c", "c", None, (), skipped="-"))
+    monkeypatch.setattr(gradients, "check_gradient_kernels", lambda *_: KernelCheck("c", "c", None, (), skipped="-"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)  # the formula alone
     broken, mended = (check_gradients(op, {}, 0, 1)[0] for op in (module.scaled_forgetting, module.scaled))
     assert {each.kind for each in broken.findings} == {"gradient"}

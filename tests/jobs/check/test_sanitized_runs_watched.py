@@ -12,8 +12,8 @@ import pytest
 from noyau.errors import FindingKind
 from noyau.jobs.check import sanitized_runs
 from noyau.jobs.check.attempts import Attempt
-from noyau.jobs.check.sanitized_runs import FEWEST, Seen, explained, spent_s, watched
-from noyau.sanitizer.records import Watched
+from noyau.jobs.check.sanitized_runs import FEWEST, SanitizedRuns, explain_findings, spent_s, watch_attempts
+from noyau.sanitizer.records import WatchedRun
 from noyau.text import counted
 from noyau.verify.findings import Finding
 
@@ -22,9 +22,9 @@ def finding(kind, severity="error"):
     return Finding("op", "k", "c", FindingKind(kind), "k.c:3", "n = 1", "told", severity=severity)
 
 
-def kinds(found, *watched):
-    seen = Seen(findings={each.kind: each for each in watched})
-    return [each.kind for each in explained([finding(kind) for kind in found], seen)]
+def kinds(found, *observed):
+    seen = SanitizedRuns(findings={each.kind: each for each in observed})
+    return [each.kind for each in explain_findings([finding(kind) for kind in found], seen)]
 
 
 @pytest.mark.parametrize(
@@ -53,13 +53,13 @@ def test_counts_are_short(number, told):
     [(1, 1, "on 1 shape, 1 access"), (1, 7, "on 1 shape, 7 accesses"), (3, 20_000, "on 3 shapes, 20 k accesses")],
 )
 def test_how_much_was_seen_is_told_in_words(shapes, accesses, told):
-    assert Seen(accesses=accesses, shapes=["n = 1"] * shapes).lines == (f"no race found {told}",)
+    assert SanitizedRuns(accesses=accesses, shapes=["n = 1"] * shapes).lines == (f"no race found {told}",)
 
 
 def test_a_kernel_that_touches_nothing_is_not_said_to_be_free_of_races():
     """A generated kernel in Numba that is a call of BLAS alone."""
     told = "it touches no cell itself on 2 shapes: what it calls is not watched"
-    assert Seen(shapes=["n = 1", "n = 2"]).lines == (told,)
+    assert SanitizedRuns(shapes=["n = 1", "n = 2"]).lines == (told,)
 
 
 USUAL = {"h": 5, "w": 3, "k": 7, "l": 2}
@@ -76,13 +76,13 @@ def runs_of(monkeypatch, time_s, clock=lambda: 0.0, most=1000, elsewhere_s=0.0, 
     def run(attempt, arrays, size):
         now_s[0] += time_s(attempt.sizes)
         ran.append(attempt.sizes)
-        return Watched((), 1)
+        return WatchedRun((), 1)
 
     monkeypatch.setattr(sanitized_runs, "process_s", lambda: now_s[0])
     others_s = lambda: len(ran) * elsewhere_s + bool(ran) * built_s  # noqa: E731
     monkeypatch.setattr(sanitized_runs, "spent_s", lambda: now_s[0] + others_s())
     monkeypatch.setattr(sanitized_runs, "time", SimpleNamespace(monotonic=clock))
-    seen = watched(run, GIVEN, lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None, 2.0)
+    seen = watch_attempts(run, GIVEN, lambda _, sizes: [np.zeros(1)] if max(sizes.values()) <= most else None, 2.0)
     assert len(seen.shapes) == len(ran)
     return ran, seen
 

@@ -5,16 +5,16 @@ import sys
 import pytest
 
 from noyau.jobs.check import script_run
-from noyau.jobs.check.script_run import hooked
-from noyau.sanitizer.scripts.record import Session
+from noyau.jobs.check.script_run import hooks_of_script
+from noyau.sanitizer.scripts.record import ScriptSession
 from noyau.timing.conditions import allowed_s
 
 
 def notes(monkeypatch, text, missing=()):
     find = script_run.find_spec
     monkeypatch.setattr(script_run, "find_spec", lambda name: None if name in missing else find(name))
-    session = Session("s.py")
-    with hooked(session, None, text):
+    session = ScriptSession("s.py")
+    with hooks_of_script(session, None, text):
         pass
     return session.notes
 
@@ -41,6 +41,6 @@ def test_triton_that_compiles_is_not_watched(monkeypatch):
 
 
 def test_clocks_are_brief_while_a_script_is_watched():
-    with hooked(Session("s.py"), None, ""):
+    with hooks_of_script(ScriptSession("s.py"), None, ""):
         assert allowed_s(2.0) == 0.0
     assert allowed_s(2.0) == 2.0

@@ -9,7 +9,7 @@ import noyau  # noqa: E402
 from noyau.dtypes import DType  # noqa: E402
 from noyau.jobs.check import torch_functions  # noqa: E402
 from noyau.jobs.check.gradient_cases import cases_of  # noqa: E402
-from noyau.jobs.check.torch_functions import GRADIENT_LAYOUTS, tensors_checked  # noqa: E402
+from noyau.jobs.check.torch_functions import GRADIENT_LAYOUTS, check_tensors  # noqa: E402
 
 
 def product(x, y):
@@ -31,7 +31,7 @@ def test_layouts_keep_the_values():
 
 
 def test_autograd_of_an_op_is_right():
-    found = tensors_checked(op_of(), {}, 0, "here:1")
+    found = check_tensors(op_of(), {}, 0, "here:1")
     assert found.ok and not found.skipped, found
     assert found.notes == ("autograd is right on 4 cases, on packed, transposed, strided tensors, and by gradcheck",)
 
@@ -46,7 +46,7 @@ def test_an_autograd_that_is_wrong_names_input_and_cell(monkeypatch):
         return found
 
     monkeypatch.setattr(torch_functions, "gradients_by_torch", off)
-    (finding,) = tensors_checked(op_of(), {}, 0, "here:1").errors
+    (finding,) = check_tensors(op_of(), {}, 0, "here:1").errors
     assert (finding.kind, finding.kernel, finding.place) == ("gradient", "gradient in torch", "here:1")
     assert finding.message.startswith(
         "wrong gradient of y at y[2] for x: f64[5, 3], y: f64[3] (normal numbers, strided"
@@ -58,7 +58,7 @@ def test_an_autograd_that_fails_is_a_finding(monkeypatch):
         raise RuntimeError("no grad_fn")
 
     monkeypatch.setattr(torch_functions, "gradients_by_torch", fails)
-    (finding,) = tensors_checked(op_of(), {}, 0, "here:1").errors
+    (finding,) = check_tensors(op_of(), {}, 0, "here:1").errors
     assert "autograd ends with RuntimeError: no grad_fn; for x: f64[5, 3]" in finding.message
 
 

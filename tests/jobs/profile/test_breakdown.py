@@ -36,7 +36,7 @@ def opened(tmp_path):
         original = open_model(written(model, tmp_path))
         subject = subject_of(original, None)
         return subject, make_inputs(
-            original.imported.graph, sizes, np.random.default_rng(0), given=original.imported.initializers
+            original.imported.graph, sizes, np.random.default_rng(0), without=original.imported.initializers
         )
 
     return open_it

@@ -13,8 +13,8 @@ import numpy as np
 from noyau.kernels.attach import KernelText, attach_text
 from noyau.kernels.user_kernel import Target, Usage
 from noyau.sanitizer.c.kernel import watch_together
-from noyau.sanitizer.records import Watched
-from noyau.sanitizer.routes import Case
+from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.routes import KernelCase
 from noyau.signatures.binding import bind
 from noyau.signatures.parser import parse
 
@@ -33,7 +33,7 @@ class Wanted:
     sizes: Mapping[str, int] = field(default_factory=dict)
 
 
-def case_of(text: str, language: str, place: str, wanted: Wanted) -> Case:
+def case_of(text: str, language: str, place: str, wanted: Wanted) -> KernelCase:
     signature = parse(wanted.signature, wanted.parameters.split())
     name = re.sub(r"\W", "_", wanted.entry)
     target = Target(name, signature, {})
@@ -43,17 +43,17 @@ def case_of(text: str, language: str, place: str, wanted: Wanted) -> Case:
         KernelText(text, language, place, wanted.entry), Usage(options=options, **usage), target, name, ()
     )
     bound = bind(signature, wanted.arguments, dict(wanted.sizes), name)
-    return Case(kernel, bound.instance, bound.arrays, {})
+    return KernelCase(kernel, bound.instance, bound.arrays, {})
 
 
-def watched(path: Path, wanted: Sequence[Wanted]) -> dict[str, Watched]:
+def watched(path: Path, wanted: Sequence[Wanted]) -> dict[str, WatchedRun]:
     """What each of the functions of a file does wrong, by its name."""
     text = path.read_text("ascii")
     cases = [case_of(text, _LANGUAGES[path.suffix], str(path), each) for each in wanted]
     return {each.entry: seen for each, seen in zip(wanted, watch_together(cases), strict=True)}
 
 
-def told(seen: Watched) -> list[str]:
+def told(seen: WatchedRun) -> list[str]:
     return [f"{each.kind} {each.place.rpartition(':')[2]}: {each.message}" for each in seen.findings]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from noyau.ops.op import Op
 from noyau.sanitizer.c.kernel import watch_together
-from noyau.sanitizer.routes import Case
+from noyau.sanitizer.routes import KernelCase
 from noyau.signatures.binding import bind
 from tests.sanitizer.c.cases import told
 
@@ -35,7 +35,7 @@ def case_of(op, kernel):
     if op.name == "handed_over":
         made = (np.ones(1, np.float32),)
     bound = bind(op.signature, made, {}, op.name)
-    return Case(kernel, bound.instance, bound.arrays, {})
+    return KernelCase(kernel, bound.instance, bound.arrays, {})
 
 
 @cache

@@ -78,12 +78,12 @@ def test_what_nvcc_says(tmp_path, monkeypatch):
     nvcc.parent.mkdir()
     nvcc.write_text('#!/bin/sh\ncase "$*" in *-lineinfo*) echo "error: no such thing"; exit 1;; esac\n')
     nvcc.chmod(0o755)
-    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.programs.found_tool", lambda name: str(nvcc))
+    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.programs.find_tool", lambda name: str(nvcc))
     with pytest.raises(BuildError, match=r"^scaled\[scale\] does not compile: error: no such thing$"):
         compiled(program, kernel)
     nvcc.write_text("#!/bin/sh\n")
     assert compiled(program, kernel) == tmp_path / "program"
-    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.programs.found_tool", lambda name: None)
+    monkeypatch.setattr("noyau.sanitizer.compute_sanitizer.programs.find_tool", lambda name: None)
     with pytest.raises(BuildError, match="nvcc is not installed"):
         compiled(program, kernel)
 

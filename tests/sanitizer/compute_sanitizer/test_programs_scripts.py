@@ -9,7 +9,7 @@ from noyau.errors import CheckError, DeviceError, FindingKind
 from noyau.sanitizer.compute_sanitizer import programs
 from noyau.sanitizer.compute_sanitizer.driver import WISH
 from noyau.sanitizer.compute_sanitizer.programs import second_opinion
-from noyau.sanitizer.compute_sanitizer.report_reader import Reported, reported
+from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, read_reports
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 
@@ -23,10 +23,10 @@ def test_each_report_goes_to_its_kernel(monkeypatch):
     def sanitized(command, environment, tools):
         asked.append(json.loads(environment[WISH]))
         names = ("racecheck.raced", "memcheck.outside")
-        return [each for name in names for each in reported((FOLDER / f"{name}.xml").read_text(), "memcheck")]
+        return [each for name in names for each in read_reports((FOLDER / f"{name}.xml").read_text(), "memcheck")]
 
     monkeypatch.setattr(programs, "missing", lambda: "")
-    monkeypatch.setattr(programs, "sanitized", sanitized)
+    monkeypatch.setattr(programs, "run_tools", sanitized)
     found = second_opinion(CHECKED, Path("script.py"), ["--n", "5"])
     assert asked == [{"script": "script.py", "arguments": ["--n", "5"]}]
     assert [each.kind for each in found.kernels[0].findings] == ["race"]
@@ -36,13 +36,13 @@ def test_each_report_goes_to_its_kernel(monkeypatch):
 
 def opinion(monkeypatch, told, *names):
     monkeypatch.setattr(programs, "missing", lambda: "")
-    monkeypatch.setattr(programs, "sanitized", lambda *_: told)
+    monkeypatch.setattr(programs, "run_tools", lambda *_: told)
     kernels = tuple(KernelSeen(name, "triton", f"script.py:{k}", 1, ("x",), 9) for k, name in enumerate(names))
     return second_opinion(ScriptCheck("script.py", kernels), Path("script.py"))
 
 
 def test_an_error_that_is_of_no_watched_kernel_counts(monkeypatch):
-    told = reported((FOLDER / "memcheck.outside.xml").read_text(), "memcheck")
+    told = read_reports((FOLDER / "memcheck.outside.xml").read_text(), "memcheck")
     found = opinion(monkeypatch, told)
     assert not found.ok
     with pytest.raises(CheckError, match=r"^twice of script\.py: "):
@@ -50,18 +50,18 @@ def test_an_error_that_is_of_no_watched_kernel_counts(monkeypatch):
 
 
 def test_what_is_on_no_line_is_of_an_installed_package(monkeypatch):
-    told = [Reported(FindingKind.OUT_OF_BOUNDS, "told", None, None, (), "their_kernel")]
+    told = [ToolReport(FindingKind.OUT_OF_BOUNDS, "told", None, None, (), "their_kernel")]
     assert opinion(monkeypatch, told).findings == ()
     mine = opinion(monkeypatch, told, "other", "their")
     assert [(each.kernel, each.place) for each in mine.findings] == [("their", "script.py:1")]
-    (call,) = opinion(monkeypatch, [Reported(FindingKind.LAUNCH, "it failed", None, None, (), "")]).findings
+    (call,) = opinion(monkeypatch, [ToolReport(FindingKind.LAUNCH, "it failed", None, None, (), "")]).findings
     assert (call.severity, call.message) == ("warning", "it failed")
 
 
 def test_the_longest_name_is_meant_and_a_mark_silences(monkeypatch):
     site = Site("script.py", 7, "x[i] = 1  # noyau: allow(race) on purpose")
     told = [
-        Reported(kind, "told", site, None, (), "_Z8add_rowsPf")
+        ToolReport(kind, "told", site, None, (), "_Z8add_rowsPf")
         for kind in (FindingKind.RACE, FindingKind.OUT_OF_BOUNDS)
     ]
     found = opinion(monkeypatch, told, "add", "add_rows", "rows")
@@ -76,5 +76,5 @@ def test_why_it_was_not_asked(monkeypatch):
     assert second_opinion(CHECKED, Path("script.py")).notes == ("there is no GPU",)
     assert second_opinion(CHECKED, Path("b.ipynb")).notes == ("compute-sanitizer runs scripts, and no notebooks",)
     monkeypatch.setattr(programs, "missing", lambda: "")
-    monkeypatch.setattr(programs, "sanitized", refused)
+    monkeypatch.setattr(programs, "run_tools", refused)
     assert second_opinion(CHECKED, Path("script.py")).notes == ("it does not end",)

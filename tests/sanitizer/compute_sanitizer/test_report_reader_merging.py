@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.compute_sanitizer.report_reader import merged
+from noyau.sanitizer.compute_sanitizer.report_reader import merge_witnesses
 from noyau.verify.findings import Finding
 
 
@@ -24,10 +24,10 @@ TOOL = ("compute-sanitizer",)
     ],
 )
 def test_one_defect_with_two_witnesses(own, other):
-    (found,) = merged([own], [other])
+    (found,) = merge_witnesses([own], [other])
     assert found.witnesses == ("noyau", "compute-sanitizer")
     assert found.place == own.place
-    assert merged([found], [other]) == (found,)
+    assert merge_witnesses([found], [other]) == (found,)
 
 
 @pytest.mark.parametrize(
@@ -40,11 +40,11 @@ def test_one_defect_with_two_witnesses(own, other):
 )
 def test_two_defects(other):
     own = finding(FindingKind.OUT_OF_BOUNDS, 5)
-    assert merged([own], [other]) == (own, other)
+    assert merge_witnesses([own], [other]) == (own, other)
 
 
 def test_one_file_by_two_paths(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     own = finding(FindingKind.RACE, 5)
     other = Finding("op", "add", "cuda", FindingKind.RACE, f"{tmp_path}/k.cu:5", "", "", witnesses=TOOL)
-    assert len(merged([own], [other])) == 1
+    assert len(merge_witnesses([own], [other])) == 1

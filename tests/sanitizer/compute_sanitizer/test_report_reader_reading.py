@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from noyau.errors import InputError
-from noyau.sanitizer.compute_sanitizer.report_reader import in_files, reported
+from noyau.sanitizer.compute_sanitizer.report_reader import in_files, read_reports
 
 FOLDER = Path(__file__).parent / "recorded"
 
 
 def of(name):
-    return reported((FOLDER / f"{name}.xml").read_text(encoding="utf-8"), name.partition(".")[0])
+    return read_reports((FOLDER / f"{name}.xml").read_text(encoding="utf-8"), name.partition(".")[0])
 
 
 @pytest.mark.parametrize(
@@ -59,17 +59,17 @@ ELSEWHERE = """<ComputeSanitizerOutput><record><kind>Precise</kind><who><threadI
 
 
 def test_a_launch_that_fails_is_told_where_nothing_else_is():
-    (found,) = reported(API, "memcheck")
+    (found,) = read_reports(API, "memcheck")
     assert (found.kind, found.message) == ("launch", "cudaLaunchKernel failed: invalid configuration argument")
     assert found.finding("op", "kernel", "cuda", "kernel.cu:1", "").place == "kernel.cu:1"
 
 
 def test_lines_of_installed_packages_are_left_out():
-    found = reported(ELSEWHERE, "memcheck")
+    found = read_reports(ELSEWHERE, "memcheck")
     assert [each.owners for each in found] == [("thread (1, 2) of block (0, 0, 3)",), ()]
     assert [each.message for each in in_files(found, [Path("/usr/lib/site-packages")])] == ["a thread: invalid read"]
 
 
 def test_what_is_no_record():
     with pytest.raises(InputError, match=r"^the record of compute-sanitizer memcheck is not read: "):
-        reported("<ComputeSanitizerOutput>", "memcheck")
+        read_reports("<ComputeSanitizerOutput>", "memcheck")

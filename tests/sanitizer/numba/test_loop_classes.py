@@ -8,9 +8,9 @@ import pytest
 
 from noyau.errors import FindingKind
 from noyau.sanitizer.numba.loop_classes import REMEDIES, remedy_of
-from noyau.sanitizer.records import Access, Seen, Site
+from noyau.sanitizer.records import Access, Observation, Site
 
-BOTH = Seen(FindingKind.RACE, Access.WRITE, 0, 2, 0, 0, Access.WRITE, 0, 1)
+BOTH = Observation(FindingKind.RACE, Access.WRITE, 0, 2, 0, 0, Access.WRITE, 0, 1)
 RACES = (replace(BOTH, access=Access.READ), BOTH)
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import noyau
-from noyau.sanitizer.numba_cuda.kernel import advised
-from noyau.sanitizer.numba_cuda.launch import Argument, configured, launched
+from noyau.sanitizer.numba_cuda.kernel import lint_call
+from noyau.sanitizer.numba_cuda.launch import WatchedArgument, configuration_of, launch_kernel
 from tests.defects import watch_on
 
 pytest.importorskip("numba")
@@ -58,7 +58,7 @@ def test_a_block_for_each_cell():
 def test_silence_on_launches_of_tutorials(name):
     kernel, given, values, _ = TUTORIALS[name]
     arguments = [
-        Argument(str(k), each.copy() if isinstance(each, np.ndarray) else each) for k, each in enumerate(values)
+        WatchedArgument(str(k), each.copy() if isinstance(each, np.ndarray) else each) for k, each in enumerate(values)
     ]
-    made = launched(kernel.py_func, configured(given), arguments)
-    assert advised(made, kernel.py_func, "op", name, f"{__file__}:1", "", is_whole=True) == []
+    made = launch_kernel(kernel.py_func, configuration_of(given), arguments)
+    assert lint_call(made, kernel.py_func, "op", name, f"{__file__}:1", "", is_whole=True) == []

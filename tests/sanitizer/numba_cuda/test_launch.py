@@ -10,7 +10,7 @@ pytest.importorskip("numba")
 from numba import cuda, float32, uint8
 
 from noyau.errors import DeviceError, UnsupportedError
-from noyau.sanitizer.numba_cuda.launch import Argument, configured, launched
+from noyau.sanitizer.numba_cuda.launch import WatchedArgument, configuration_of, launch_kernel
 from noyau.sanitizer.numba_cuda.rewrite import divisor
 from noyau.sanitizer.recording_array import TooManyError
 from tests.sanitizer.numba_cuda.tutorials import TUTORIALS
@@ -19,8 +19,8 @@ from tests.sanitizer.numba_cuda.tutorials import TUTORIALS
 def seen_of(kernel, launch, *values, unset=(), most=1 << 40):
     """A launch and what was seen in it."""
     names = kernel.py_func.__code__.co_varnames
-    arguments = [Argument(name, value, name not in unset) for name, value in zip(names, values, strict=False)]
-    launch = launched(kernel, configured(launch), arguments, most)
+    arguments = [WatchedArgument(name, value, name not in unset) for name, value in zip(names, values, strict=False)]
+    launch = launch_kernel(kernel, configuration_of(launch), arguments, most)
     return launch, launch.recorder.shadow.seen()
 
 
@@ -136,7 +136,7 @@ def test_numbers_compute_as_on_the_device():
 )
 def test_a_launch_that_no_gpu_takes(launch, message):
     with pytest.raises(DeviceError, match=f"^{re.escape(message)}$"):
-        configured(launch)
+        configuration_of(launch)
 
 
 def test_a_grid_of_no_blocks_runs_nothing():
@@ -160,7 +160,7 @@ def test_what_cannot_be_watched_is_named_with_its_line():
 
 
 def test_threads_are_named_by_their_places():
-    made = configured(((2, 2), (4, 4, 2)))
+    made = configuration_of(((2, 2), (4, 4, 2)))
     assert made.owner(0) == "thread (0, 0, 0) of block (0, 0)"
     assert made.owner(32 + 16 + 5) == "thread (1, 1, 1) of block (1, 0)"
     assert str(made) == "[(2, 2), (4, 4, 2)]"

@@ -1,10 +1,10 @@
 from __future__ import annotations
 
-from noyau.sanitizer.scripts.fakes import Event
+from noyau.sanitizer.scripts.fakes import FakeEvent
 
 
 def test_events_take_the_time():
-    start, stop = Event(), Event(timing=True)
+    start, stop = FakeEvent(), FakeEvent(timing=True)
     start.record()
     stop.record(stream=0)
     stop.synchronize()

@@ -6,7 +6,7 @@ import textwrap
 import pytest
 
 from noyau.jobs.cli import main
-from noyau.sanitizer.scripts.lint import advised, advised_text
+from noyau.sanitizer.scripts.lint import lint_script, lint_text
 
 SCRIPT = """
     import time
@@ -40,24 +40,24 @@ CELLS = [
 def test_of_a_script_by_its_lines(tmp_path):
     path = tmp_path / "script.py"
     path.write_text(textwrap.dedent(SCRIPT).format(""))
-    found = {(each.kernel, each.place.rpartition(":")[2]): each.message for each in advised(path)}
+    found = {(each.kernel, each.place.rpartition(":")[2]): each.message for each in lint_script(path)}
     assert found == {
         ("script", "15"): "cuda.synchronize is named and not called: nothing is done",
         ("double", "16"): "the clock of the host does not wait for double, launched on line 14: what is timed is the "
         "launch alone",
     }
     path.write_text(textwrap.dedent(SCRIPT).format("()"))
-    assert advised(path) == ()
+    assert lint_script(path) == ()
     path.write_text("assert x.is_contiguous  # noyau: allow(launch) a property here\n")
-    assert advised(path) == ()
+    assert lint_script(path) == ()
     path.write_text("def (:\n")
-    assert advised(path) == ()
+    assert lint_script(path) == ()
 
 
 def test_of_a_notebook_by_its_cells(tmp_path):
     path = tmp_path / "book.ipynb"
     path.write_text(json.dumps({"cells": [{"cell_type": "code", "source": text} for text in CELLS]}))
-    assert [(each.place, each.message.partition(" does not")[0]) for each in advised(path)] == [
+    assert [(each.place, each.message.partition(" does not")[0]) for each in lint_script(path)] == [
         ("book.ipynb[cell 4]:1", "%timeit"),
         ("book.ipynb[cell 4]:1", "cuda.synchronize is named and not called: nothing is done"),
         ("book.ipynb[cell 6]:1", "%%timeit"),
@@ -103,5 +103,5 @@ def test_a_warning_fails_where_it_is_to_count(tmp_path, capsys):
 
 def test_of_a_cell():
     text = "x = 1\ncuda.synchronize\n"
-    assert [(each.place, each.kind) for each in advised_text(text, "cell")] == [("cell:2", "launch")]
-    assert advised_text("def (", "cell") == ()
+    assert [(each.place, each.kind) for each in lint_text(text, "cell")] == [("cell:2", "launch")]
+    assert lint_text("def (", "cell") == ()

@@ -4,11 +4,11 @@ import ast
 
 import pytest
 
-from noyau.sanitizer.scripts.lint import uncalled
+from noyau.sanitizer.scripts.lint import uncalled_methods
 
 
 def told(text):
-    return [(each.line, each.message, each.mend) for each in uncalled(ast.parse(text), "s.py")]
+    return [(each.line, each.message, each.mend) for each in uncalled_methods(ast.parse(text), "s.py")]
 
 
 @pytest.mark.parametrize(

@@ -7,13 +7,13 @@ pytest.importorskip("numba")
 
 from numba import cuda
 
-from noyau.sanitizer.scripts.numba_hooks import hooked
+from noyau.sanitizer.scripts.numba_hooks import install_hooks
 from noyau.sanitizer.scripts.numba_host import WORDS
-from noyau.sanitizer.scripts.record import Session
+from noyau.sanitizer.scripts.record import ScriptSession
 
 
 def test_a_script_hears_of_a_device_and_of_time():
-    with hooked(Session("here")):
+    with install_hooks(ScriptSession("here")):
         device = cuda.get_current_device()
         assert (device.WARP_SIZE, device.MAX_THREADS_PER_BLOCK) == (32, 1024)
         first, last = cuda.event(timing=True), cuda.event()
@@ -30,7 +30,7 @@ def test_a_script_hears_of_a_device_and_of_time():
 
 
 def test_devices_contexts_and_arrays(capsys):
-    with hooked(Session("here")):
+    with install_hooks(ScriptSession("here")):
         with cuda.gpus[0] as device:
             assert device.name == b"no GPU: watched by noyau"
         assert len(cuda.gpus) == 1

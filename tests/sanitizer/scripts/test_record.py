@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.access_map import Drawn, Map, Owner
-from noyau.sanitizer.records import Watched
-from noyau.sanitizer.scripts.record import Session, shapes_told
+from noyau.sanitizer.access_map import AccessMap, ArrayMap, Owner
+from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
 from noyau.verify.findings import Finding
 
 
@@ -14,9 +14,9 @@ def race(line):
 
 
 def test_calls_of_one_kernel_are_one_entry():
-    session = Session("s.py")
-    session.add("k", "numba", "s.py:1", "x: f8[3]", Watched((race(5),), 10))
-    session.add("k", "numba", "s.py:1", "x: f8[4]", Watched((race(5), race(6)), 20, notes=("a note",)))
+    session = ScriptSession("s.py")
+    session.add("k", "numba", "s.py:1", "x: f8[3]", WatchedRun((race(5),), 10))
+    session.add("k", "numba", "s.py:1", "x: f8[4]", WatchedRun((race(5), race(6)), 20, notes=("a note",)))
     (kernel,) = session.finished().kernels
     assert (kernel.calls, kernel.shapes, kernel.accesses) == (2, ("x: f8[3]", "x: f8[4]"), 30)
     assert [each.digest for each in kernel.findings] == ["5", "6"]
@@ -24,7 +24,7 @@ def test_calls_of_one_kernel_are_one_entry():
 
 
 def test_what_was_not_seen_is_said():
-    session = Session("s.py")
+    session = ScriptSession("s.py")
     session.add("k", "numba", "s.py:1", "", None, "it reads a file")
     found = session.finished()
     assert str(found) == "k: its accesses are not seen: it reads a file"
@@ -32,8 +32,8 @@ def test_what_was_not_seen_is_said():
 
 
 def test_findings_are_told_where_other_calls_are_not_seen():
-    session = Session("s.py")
-    session.add("k", "numba", "s.py:1", "x: f8[3]", Watched((race(5),), 10))
+    session = ScriptSession("s.py")
+    session.add("k", "numba", "s.py:1", "x: f8[3]", WatchedRun((race(5),), 10))
     session.add("k", "numba", "s.py:1", "x: f8[3]", None, "it reads a file")
     lines = str(session.finished()).splitlines()
     assert lines[:2] == [
@@ -44,27 +44,28 @@ def test_findings_are_told_where_other_calls_are_not_seen():
 
 
 def test_two_kernels_of_one_name_have_a_map_each():
-    session = Session("s.py", maps={})
+    session = ScriptSession("s.py", maps={})
     for place in ("s.py:1", "s.py:9"):
         assert session.traced("k", place) is not None
-        drawn = Drawn("x", (1,), (0,), (0,))
-        session.draw(Map("k", f"[{place}]", "thread", {0: Owner("", "0")}, (drawn,)), place)
+        drawn = ArrayMap("x", (1,), (0,), (0,))
+        session.draw(AccessMap("k", f"[{place}]", "thread", {0: Owner("", "0")}, (drawn,)), place)
         assert session.traced("k", place) is None
     assert [each.launch for each in session.finished().maps] == ["[s.py:1]", "[s.py:9]"]
 
 
 def test_a_script_without_kernels():
     assert (
-        str(Session("s.py").finished()) == "s.py: no parallel loop of Numba was run in it, and no kernel was launched"
+        str(ScriptSession("s.py").finished())
+        == "s.py: no parallel loop of Numba was run in it, and no kernel was launched"
     )
 
 
 def test_a_warning_does_not_make_it_bad():
-    session = Session("s.py")
+    session = ScriptSession("s.py")
     told = Finding(
         "s.py", "k", "numba", FindingKind.NEGATIVE_INDEX, "s.py:1", "", "told", severity="warning", digest="1"
     )
-    session.add("k", "numba", "s.py:1", "", Watched((told,), 1))
+    session.add("k", "numba", "s.py:1", "", WatchedRun((told,), 1))
     assert session.finished().ok
     session.find("k", "s.py:1", race(3))
     session.find("k", "s.py:1", race(3))
@@ -73,4 +74,4 @@ def test_a_warning_does_not_make_it_bad():
 
 
 def test_arguments_in_short():
-    assert shapes_told(["x", "n", "f"], [np.zeros((2, 3), np.float32), 4, print]) == "x: float32[2, 3], n = 4, f"
+    assert describe_shapes(["x", "n", "f"], [np.zeros((2, 3), np.float32), 4, print]) == "x: float32[2, 3], n = 4, f"

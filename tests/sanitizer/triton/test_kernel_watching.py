@@ -14,8 +14,8 @@ import triton.language as tl
 import noyau
 from noyau.errors import CheckError, UnsupportedError
 from noyau.kernels.programs.generate import specialization_of
-from noyau.sanitizer.routes import Case, is_watched
-from noyau.sanitizer.triton.kernel import end, watch_apart
+from noyau.sanitizer.routes import KernelCase, is_watched
+from noyau.sanitizer.triton.kernel import end, watch_in_worker
 from noyau.signatures.binding import bind
 from tests.defects import watch_on
 
@@ -109,9 +109,9 @@ def test_bfloat16_is_refused():
 def test_a_process_of_its_own_sees_the_same():
     bound = bind(doubled.signature, [X], {}, doubled.name)
     instance = specialization_of(doubled.signature, bound, {}).instance
-    case = Case(doubled.kernels["far_away"], instance, [X], {}, "n = 5")
+    case = KernelCase(doubled.kernels["far_away"], instance, [X], {}, "n = 5")
     try:
-        there = watch_apart(case)
+        there = watch_in_worker(case)
     finally:
         end()
     from noyau.sanitizer.triton.run import watch_here
@@ -128,7 +128,7 @@ def test_an_op_that_no_other_process_finds_is_refused():
     (kernel,) = local.kernels.values()
     bound = bind(local.signature, [X], {}, local.name)
     with pytest.raises(UnsupportedError, match="put it into one"):
-        watch_apart(Case(kernel, specialization_of(local.signature, bound, {}).instance, [X], {}))
+        watch_in_worker(KernelCase(kernel, specialization_of(local.signature, bound, {}).instance, [X], {}))
 
 
 def test_the_door_knows_triton():

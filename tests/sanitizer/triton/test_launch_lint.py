@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from noyau.sanitizer.triton.launch_lint import advised, three
+from noyau.sanitizer.triton.launch_lint import lint_launch, three
 
 
 @triton.jit
@@ -29,7 +29,7 @@ def many(cells):
 
 
 def said(function, cells, grid, **named):
-    return advised(function, [many(cells), many(cells), cells], {"BLOCK": 1024, **named}, grid, "it", "n")
+    return lint_launch(function, [many(cells), many(cells), cells], {"BLOCK": 1024, **named}, grid, "it", "n")
 
 
 def test_offsets_that_overflow_are_told_at_their_line():

@@ -6,13 +6,13 @@ import numpy as np
 
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access
-from noyau.sanitizer.triton.memory_extents import Extents
+from noyau.sanitizer.triton.memory_extents import MemoryExtents
 
 
 def two_of(whole):
     """The extents of two arrays of 8 int32 of one memory, 128 bytes apart."""
     first, second = whole[:32].view(np.int32), whole[160:192].view(np.int32)
-    extents = Extents(Shadow())
+    extents = MemoryExtents(Shadow())
     numbers = extents.add("first", first, is_set=True), extents.add("second", second.reshape(2, 4), is_set=True)
     extents.shadow.region()
     return extents, numbers, first.__array_interface__["data"][0]
@@ -56,4 +56,4 @@ def test_a_write_that_leaves_what_was_there_is_told_from_others():
 
 
 def test_where_there_are_no_arguments_nothing_is_inside():
-    assert not Extents(Shadow()).touch(np.array([64], np.uint64), 4, Access.READ, 0).any()
+    assert not MemoryExtents(Shadow()).touch(np.array([64], np.uint64), 4, Access.READ, 0).any()
