@@ -17,6 +17,7 @@ UNARY = [name for name, operator in OPERATORS.items() if operator.arity == 1 and
 BINARY = [name for name, operator in OPERATORS.items() if operator.arity == 2]
 POSITIVE = {"log", "log2", "log10", "sqrt", "rsqrt", "reciprocal", "power", "acosh"}
 SMALL = {"exp", "exp2", "expm1", "sinh", "cosh", "asin", "acos", "atanh", "tan", "log1p"}
+SINGULAR_AT_ONE = {"atanh", "log1p"}
 USUAL = ("add", "add", "subtract", "multiply", "multiply", "divide", "maximum", "minimum")
 USUAL_MONOIDS = ("sum", "sum", "max", "logsumexp", "variance", "argmax", "argmin")
 
@@ -38,6 +39,8 @@ def apply(s: Sketch, function: str, operand: Node) -> Node:
         operand = s.map("add", operand, more)
     if function in SMALL and s.chance(90):
         operand = s.map("tanh", operand)
+        if function in SINGULAR_AT_ONE:  # an ulp of tanh, where it is nearly 1, is an infinity or none
+            operand = s.map("multiply", operand, s.number(0.75, operand.dtype, operand.shape))
     return s.map(function, operand, dtype=dtype_of(function, (operand.dtype,)))
 
 

@@ -18,7 +18,7 @@ from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import names_of
 from noyau.ir.sizes import bind
 from noyau.jobs.profile.node_attribution import Attribution, Positions, attributions_of
-from noyau.jobs.profile.overheads import Overhead
+from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime
 from noyau.jobs.profile.session_runs import TimedSession
 from noyau.jobs.profile.traces import NodeRuns

@@ -21,7 +21,7 @@ from noyau.hosts.onnxruntime.install import installable
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of
 from noyau.jobs.profile.breakdown import ProfiledModel, break_down, by_operator, largest_values, removed
-from noyau.jobs.profile.overheads import Overhead, measure_overhead
+from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.text import printable

@@ -112,7 +112,7 @@ def test_a_wrong_generated_kernel_is_found(monkeypatch):
 
 def test_what_is_watched_is_not_compiled(monkeypatch):
     numba = pytest.importorskip("noyau.toolchain.numba.kernel")
-    monkeypatch.delattr(numba.Compiled, "_compile")
+    monkeypatch.delattr(numba.NumbaKernel, "_compile")
     made = FromReference(doubled, "numba")
     attempt = next(attempts(doubled, {}, 0, lambda instance: True))
     found = made.watch(attempt, [X], "n = 4")

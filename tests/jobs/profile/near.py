@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from noyau.jobs.profile.overheads import Overhead
+from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.workers.serve import pin
 
 

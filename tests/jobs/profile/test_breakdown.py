@@ -12,7 +12,7 @@ from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.profile import breakdown
 from noyau.jobs.profile.breakdown import break_down, by_operator, known_shapes, largest_values, removed, traffic_of
 from noyau.jobs.profile.node_attribution import with_numbers
-from noyau.jobs.profile.overheads import Overhead
+from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.record import NodeTime
 from noyau.jobs.profile.run import subject_of
 from noyau.jobs.profile.session_runs import TimedSession

@@ -64,11 +64,11 @@ def test_results_are_of_the_package_of_the_first(monkeypatch):
     monkeypatch.setitem(sys.modules, "package_of_arrays", package)
     kind = type("Array", (), {"__module__": "package_of_arrays.core"})
     made = torch.ones(2, 3), torch.ones(4)
-    assert cuda_dlpack.give_back(made, kind()) == (("theirs", (2, 3)), ("theirs", (4,)))
+    assert cuda_dlpack.return_like(made, kind()) == (("theirs", (2, 3)), ("theirs", (4,)))
     package.from_dlpack = lambda tensor: 1 / 0 if tensor.dtype is not torch.bfloat16 else int("no such dtype")
-    assert cuda_dlpack.give_back(made[0].bfloat16(), kind()).dtype is torch.bfloat16
+    assert cuda_dlpack.return_like(made[0].bfloat16(), kind()).dtype is torch.bfloat16
     del package.from_dlpack
-    assert cuda_dlpack.give_back(made[1], kind()) is made[1]
+    assert cuda_dlpack.return_like(made[1], kind()) is made[1]
 
 
 def test_arrays_on_a_gpu_are_taken_as_tensors_and_given_back(monkeypatch):
@@ -80,7 +80,7 @@ def test_arrays_on_a_gpu_are_taken_as_tensors_and_given_back(monkeypatch):
 
     x = torch.randn(3, 5)
     monkeypatch.setattr(cuda_dlpack, "tensor_of", lambda name, array: array.tensor)
-    monkeypatch.setattr(cuda_dlpack, "give_back", lambda made, like: type(like)(made))
+    monkeypatch.setattr(cuda_dlpack, "return_like", lambda made, like: type(like)(made))
     made = softmax(Theirs(x))
     assert isinstance(made, Theirs)
     assert torch.allclose(made.tensor, torch.softmax(x, -1))

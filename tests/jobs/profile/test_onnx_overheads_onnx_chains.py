@@ -5,7 +5,7 @@ import onnx
 import pytest
 
 from noyau.hosts.onnxruntime.custom_ops import open_session, run
-from noyau.jobs.profile.overheads import CHAINS, LENGTH, chain
+from noyau.jobs.profile.onnx_overheads import CHAINS, LENGTH, chain
 
 
 @pytest.mark.parametrize(("inputs", "rank"), CHAINS)

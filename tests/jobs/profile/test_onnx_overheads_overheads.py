@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from noyau.jobs.profile.overheads import CHAINS, LENGTH, MeasuredChain, Overhead, fit, measure_overhead
+from noyau.jobs.profile.onnx_overheads import CHAINS, LENGTH, MeasuredChain, Overhead, fit, measure_overhead
 from noyau.jobs.profile.session_runs import SessionBench
 from noyau.jobs.profile.traces import NodeRuns
 from noyau.timing.comparison import Comparison
