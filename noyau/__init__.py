@@ -134,14 +134,14 @@ def load(path: str | Path) -> Callable[..., Any]:
 
 
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
-    """What noyau sees in a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
+    """The view of a module of PyTorch on some inputs: its groups, why it is cut where it is, graph breaks, and
     operators that it does not know; prints itself, and has `.to_json()`. Nothing is built. `dynamic`: as torch.compile
     has it."""
     return _of_torch("explain").explain(module, inputs, dynamic=dynamic)  # type: ignore[no-any-return]
 
 
 def _path(given: object, called: str) -> Path:
-    """What was given as a path. InputError where it is none."""
+    """The argument as a path. InputError where it is none."""
     from noyau.text import path_of
 
     return path_of(given, called)
@@ -180,7 +180,7 @@ def _patching() -> Any:
 
 
 def show(model: str | Path, *, between: Between | None = None) -> ShownModel:
-    """What noyau sees in an ONNX model: its groups, why it is cut where it is, and `.source(kernel)`, each text.
+    """The view of an ONNX model: its groups, why it is cut where it is, and `.source(kernel)`, each text.
 
     `between`: only the path from some values to others, (["A", "B"], ["C"]). Raises ModelError for a file that is no
     model, InputError where the ends of the path enclose no graph."""
@@ -210,7 +210,7 @@ def extract(
 
 
 def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile:
-    """Where the time of an ONNX model goes in onnxruntime, by operator and by fusable path, its memory, and what fusing
+    """The time of an ONNX model in onnxruntime by operator and by fusable path, its memory, and what fusing
     could gain at most. Nothing is compiled.
 
     `options` are the fields of `noyau.jobs.profile.run.ProfileOptions`: dims={"sequence": 128}, or

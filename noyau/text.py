@@ -15,7 +15,7 @@ from noyau.errors import InputError
 
 
 class Printed:
-    """What has one text, `str`. A dataclass of it says `repr=False`, or it would be shown field by field."""
+    """A record that has one text, `str`. A dataclass of it says `repr=False`, or it would be shown field by field."""
 
     __slots__ = ()
 
@@ -42,7 +42,7 @@ def counted(number: int) -> str:
 
 
 def path_of(given: object, called: str) -> Path:
-    """What a public function was given as a path. InputError where it is none; `called`: the function, and what it
+    """The argument of a public function as a path. InputError where it is none; `called`: the function, and what it
     takes beside paths: "noyau.load takes"."""
     if isinstance(given, str | os.PathLike):
         return Path(given)

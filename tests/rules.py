@@ -146,6 +146,27 @@ def missing_preamble(tree: ast.Module) -> list[str]:
     return complaints + ([] if futures or not defines else ["no `from __future__ import annotations`"])
 
 
+OPENINGS = {"What", "Which", "Where", "How", "Of", "Whose"}
+PARTICIPLES = {
+    *("told", "made", "found", "given", "asked", "known", "spelt", "called", "kept", "held", "seen", "shown")
+}
+
+
+def foreign_docstrings(tree: ast.Module) -> list[str]:
+    """Docstrings begin with a noun or a verb, never with a relative or an interrogative."""
+    texts = [
+        ast.get_docstring(node) for node in nodes(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef, ast.Module))
+    ]
+    first = [text.split()[0].rstrip(",:;") for text in texts if text]
+    return [f"a docstring begins with {word}" for word in first if word in OPENINGS]
+
+
+def participle_names(tree: ast.Module) -> list[str]:
+    """Functions and classes are named by nouns and verbs: a participle says when a thing came, not what it is."""
+    tops = [node.name for node in tree.body if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    return [f"the name {name}" for name in tops if name[0] != "_" and name.split("_")[0].lower() in PARTICIPLES]
+
+
 def compared_languages(tree: ast.Module) -> list[str]:
     """Comparisons of a language with its name, or with names: its record in codegen/language.py says what it is."""
     compared = [node for node in nodes(tree) if isinstance(node, ast.Compare) and _is_by_name(node)]
@@ -246,6 +267,8 @@ RULES: dict[Rule, tuple[str, ...]] = {
         'match fault.kind:\n    case "launch" if words:\n        x',
         'REMEDIES = {"out-of-bounds": "compare"}',
     ),
+    foreign_docstrings: ('"""What it is."""', 'def f():\n    """Where: it is."""', 'class C:\n    """Of the rest."""'),
+    participle_names: ("def told(): ...", "class Made: ...", "async def found_in(): ..."),
     missing_preamble: ("import os", '"""It."""\ndef f(): ...', "from __future__ import annotations\nx: int = 1"),
 }
 ALLOWED: dict[Rule, str] = {
@@ -267,5 +290,7 @@ ALLOWED: dict[Rule, str] = {
         'class FindingKind(StrEnum):\n    CRASH = "crash"\n    OUT_OF_BOUNDS = "out-of-bounds"\n'
         'a.kind is FindingKind.RACE\nRANK = ("map", "race")\nx.kind == "map"'
     ),
+    foreign_docstrings: '"""The rest."""\ndef f():\n    """Whether it is there."""\ndef g(): ...',
+    participle_names: "def tell(): ...\ndef foundation(): ...\ndef _told(): ...\nclass C:\n    def told(self): ...",
     missing_preamble: '"""It."""\nfrom __future__ import annotations\ndef f(): ...',
 }

@@ -135,7 +135,7 @@ def no_such(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> 
 
 
 def digest(kernel: Kernel, target: str) -> str:
-    """What identifies a kernel of a group without names: its text, names in it replaced by numbers, and the target."""
+    """The identity of a kernel of a group without names: its text, names in it replaced by numbers, and the target."""
     text = c_printer.source(replace(kernel, name="kernel"), anonymous=True)
     return hashlib.sha256(f"{target}\n{text}".encode()).hexdigest()
 
@@ -161,7 +161,7 @@ def _words(kind: Kind) -> list[str]:
 
 
 def describe(planned: Planned, certificate: str = "") -> str:
-    """What stands above a kernel's text: the nodes it replaces, its buffers, bytes and flops, its certificate."""
+    """The comment above a kernel's text: the nodes it replaces, its buffers, bytes and flops, its certificate."""
     first = planned.groups[0]
     places = f"; {len(planned.groups)} places in the model" if len(planned.groups) > 1 else ""
     lines = [

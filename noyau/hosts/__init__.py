@@ -1,1 +1,1 @@
-"""Where kernels run as citizens: one file a runtime."""
+"""Hosts, the places where kernels run as citizens: NumPy, torch, onnxruntime."""

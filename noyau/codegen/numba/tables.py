@@ -143,7 +143,7 @@ class NumbaNames(Scopes):
 
     @contextmanager
     def of(self, kind: str) -> Iterator[NumbaNames]:
-        """What is bound within has this type."""
+        """Give names that are bound within this type."""
         before, self.kind = self.kind, kind
         yield self
         self.kind = before

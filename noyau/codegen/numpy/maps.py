@@ -82,7 +82,7 @@ def cast_term(operand: NumpyTerm, source: DType, target: DType) -> NumpyTerm:
 
 
 def broadcast(shapes: Sequence[Shape]) -> Shape:
-    """What shapes are together, where each axis is as long as the value's, or 1, or missing."""
+    """The common shape, where each axis is as long as the value's, or 1, or missing."""
     axes = zip_longest(*(shape[::-1] for shape in shapes), fillvalue=ONE)
     return tuple(next((dim for dim in axis if dim != ONE), ONE) for axis in axes)[::-1]
 

@@ -130,7 +130,7 @@ class _Printer:
         return live
 
     def size_lines(self) -> Iterator[str]:
-        """Where each size that the text names comes from."""
+        """Print the lines that bind each size that the text names."""
         shapes = [self.graph[name].shape for name in self.order]
         bindings = list(plan(shapes))
         for binding in reversed(bindings):
@@ -190,7 +190,7 @@ class _Printer:
         return full(self.terms[name], self.graph[name], self.extents)
 
     def term(self, node: Node) -> NumpyTerm:
-        """What makes a value, as an expression."""
+        """The expression that computes a value."""
         sources = [self.graph[name] for name in node.inputs]
         match node.kind:
             case Input():
@@ -249,7 +249,7 @@ class _Printer:
                 yield reader, name
 
     def role(self, node: Node) -> str:
-        """What a constant is called: eps where a root is taken of a sum with it, scale where it is a factor; else as in
+        """The name of a constant: eps where a root is taken of a sum with it, scale where it is a factor; else as in
         the model."""
         for reader, _ in self.readers_of(node.output):
             above = {each.kind.function for each, _ in self.readers_of(reader.output) if isinstance(each.kind, Map)}

@@ -39,7 +39,7 @@ class NumpyTerm:
 
 @dataclass(frozen=True, slots=True)
 class SizeText:
-    """How sizes are called in the text. `used` takes in those that were."""
+    """The names of sizes in the text. `used` collects those that it has."""
 
     name: Callable[[str], str]
     used: set[str]

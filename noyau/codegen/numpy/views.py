@@ -16,7 +16,7 @@ ONE, ZERO = Dim.of(1), Dim.of(0)
 
 @dataclass(frozen=True, slots=True)
 class AxisStep:
-    """How one axis of an operand is read: at `start + step * index` of the axis `out` of the result, or at `start`."""
+    """The read of one axis of an operand: at `start + step * index` of the axis `out` of the result, or at `start`."""
 
     out: int | None
     start: Dim
@@ -236,7 +236,7 @@ def _read(node: Node) -> Shape:
 def cell_texts(
     index: Sequence[Dim | Lookup], shape: Shape, operands: Sequence[NumpyTerm], extents: SizeText, grid: Grid
 ) -> list[str]:
-    """What names a cell in each axis, over open grids of a shape; `operands` are those of the node."""
+    """The index of a cell in each axis, over open grids of a shape; `operands` are those of the node."""
 
     def text(dim: Dim) -> str:
         return extents.text(dim, grid(shape))

@@ -42,7 +42,7 @@ def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, size
 
 
 def _steps(index: Shape, source: Shape, shape: Shape) -> list[AxisStep] | None:
-    """How slices read each axis of the operand, or None where they cannot."""
+    """The slices that read each axis of the operand; None where no slice does."""
     steps = [step for step in (step_of(dim, shape) for dim in index) if step is not None]
     outs = [step.out for step in steps if step.out is not None]
     if len(steps) < len(index) or len(set(outs)) < len(outs):

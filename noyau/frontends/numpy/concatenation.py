@@ -186,7 +186,7 @@ def _delete(arr: Any, obj: Any, axis: Any = None) -> Any:
 
 
 def _around(a: TracedArray, place: Any, axis: int, name: str, dropped: int) -> list[TracedArray]:
-    """What lies before a place of an axis, and behind it."""
+    """The parts of an axis before a place and behind it."""
     if isinstance(place, bool) or not isinstance(place, int | np.integer | Size):
         raise UnsupportedError(f"np.{name} is traced for one place; use np.concatenate")
     lead, extent = (slice(None),) * axis, a.node.shape[axis]

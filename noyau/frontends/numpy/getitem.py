@@ -1,4 +1,4 @@
-"""What stands between brackets: slices, None, Ellipsis, integers, and arrays of integers or bools.
+"""Subscripts: slices, None, Ellipsis, integers, and arrays of integers or bools.
 
 Arrays of known numbers, which a traced function looks into: a codebook, the rows of np.eye.
 """
@@ -45,7 +45,7 @@ Entry: TypeAlias = Slice | Dim | Node | Count | None
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """What stands between brackets: for each entry None (a new axis), a Slice, a place or indices that are looked up;
+    """A subscript: for each entry None (a new axis), a Slice, a place or indices that are looked up;
     all but None are about the array's axes in order. `together`: the shape of all indices that are looked up; `at`: the
     axis of the result where it begins."""
 
@@ -126,7 +126,7 @@ def _index(plan: Key) -> list[Dim | Lookup]:
 
 
 def _lookup_index(shape: Shape, plan: Key) -> Shape:
-    """Where indices of this shape are read, which are broadcast to that of all together."""
+    """The index at which indices of this shape are read when they are broadcast to the common shape."""
     skipped = len(plan.together) - len(shape)
     pairs = zip(shape, plan.together[skipped:], strict=True)
     ones = [dim == Dim.of(1) and goal != dim for dim, goal in pairs]
@@ -181,7 +181,7 @@ def resolve_masks(array: TracedArray, key: Any) -> Any:
 
 
 def _spans(entry: Any) -> int:
-    """How many axes an entry of a key is about, without what Ellipsis stands for."""
+    """The number of axes that an entry of a key takes; those of an Ellipsis are not counted."""
     if isinstance(entry, TracedArray | np.ndarray) and entry.dtype == bool:
         return entry.ndim
     return int(entry is not None and entry is not Ellipsis)

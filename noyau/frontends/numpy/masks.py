@@ -1,4 +1,4 @@
-"""What a mask of bools picks: how many cells that are is only known when it runs, but what is made of them can be told.
+"""Selection by a mask of bools: the number of cells is known only as it runs, yet their reductions can be traced.
 
 `x[mask].sum()` is a sum of what is 0 elsewhere; `y[mask] = f(x[mask])` chooses; x[mask] by itself has no shape."""
 
@@ -41,7 +41,7 @@ class MaskedArray(NDArrayOperatorsMixin):
 
     @property
     def size(self) -> Number:
-        """How many cells there are, as a number of Python."""
+        """The number of cells, as a number of Python."""
         whole = self.tape.expand(self._wide(), self.cells.node.shape)
         count = self.tape.reduce("sum", self.tape.cast(whole, DType.I64), range(self.cells.ndim))
         return Number(self.tape, count, None)

@@ -13,7 +13,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, c
 
 
 def _numbers(a: TracedArray) -> Any:
-    """Where there is a number."""
+    """A mask of the cells that are no NaN."""
     return UFUNCS["equal"](a, a)
 
 

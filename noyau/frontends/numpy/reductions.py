@@ -38,7 +38,7 @@ def axis_of(axis: Any, rank: int) -> int:
 
 
 def array_of(value: Any) -> TracedArray:
-    """What a function is given as an array: a list with traced arrays in it, too."""
+    """The argument of a function as an array: a list with traced arrays in it, too."""
     return value if isinstance(value, TracedArray) else as_traced(tape_of([value]), value)
 
 
@@ -47,7 +47,7 @@ def is_given(value: Any) -> bool:
 
 
 class _Reduction:
-    """What a reduction is asked for: its array, axes and the cells that count."""
+    """The request of a reduction: its array, axes and the cells that count."""
 
     def __init__(self, name: str, a: Any, axis: Any, options: dict[str, Any]) -> None:
         self.array = array_of(a)
@@ -69,7 +69,7 @@ class _Reduction:
         return apply(self.tape, "where", self.where, value, self.tape.constant(otherwise, value.dtype))
 
     def count(self, dtype: DType, less: Any = 0) -> Node:
-        """How many cells count in each result, less degrees of freedom."""
+        """The number of cells that count in each result, less degrees of freedom."""
         tape, value = self.tape, self.array.node
         if self.where is None and is_whole(less):
             return tape.size(product(value.shape[axis] for axis in self.axes) - dim_of(less), dtype)
@@ -88,7 +88,7 @@ class _Reduction:
 
 
 def accumulator_dtype(dtype: DType) -> DType:
-    """What NumPy adds up a dtype in: bools and short integers in 64 bits."""
+    """The dtype in which NumPy adds up a dtype: bools and short integers in 64 bits."""
     return {"bool": DType.I64, "int": DType.I64, "uint": DType.U64}.get(dtype.kind, dtype)
 
 
@@ -221,7 +221,7 @@ _COUNTS_IN_PYTHON = not isinstance(np.count_nonzero(np.ones(1)), np.generic)
 
 
 def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
-    """How many cells are not 0; over all axes a number of Python, where this NumPy gives one."""
+    """The number of cells that are not 0; over all axes a number of Python, where this NumPy gives one."""
     a = array_of(a)
     count = call("sum", call("astype", a, bool), axis=axis, keepdims=keepdims)
     return Number(a.tape, count.node, None) if axis is None and not keepdims and _COUNTS_IN_PYTHON else count

@@ -1,4 +1,4 @@
-"""What a traced function sees around it: numpy, math and the functions that it calls, in its globals and closures."""
+"""The surroundings of a traced function: numpy, math and the functions that it calls, in its globals and closures."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class _ArrayKind(type):
 
 
 class _Array(np.ndarray, metaclass=_ArrayKind):
-    """What a traced function takes for np.ndarray."""
+    """The stand-in for np.ndarray in a traced function."""
 
 
 class ReplacedScope:
@@ -53,7 +53,7 @@ class ReplacedScope:
         self.seen: dict[int, tuple[Any, Any]] = {}
 
     def replaced(self, value: Any) -> Any:
-        """What a traced function sees in the place of a value around it."""
+        """The stand-in that a traced function sees for a value around it."""
         if id(value) in self.seen:
             return self.seen[id(value)][1]
         replacement = self._replaced(value)
@@ -92,7 +92,7 @@ class ReplacedScope:
                 return _Array if value is np.ndarray else as_table(value)
 
     def within(self) -> ReplacedScope:
-        """What NumPy's own text sees."""
+        """The stand-in that NumPy's own text sees."""
 
         return Within(self.tape)
 
@@ -247,7 +247,7 @@ def in_scope(function: Callable[..., Any], tape: Tape) -> Callable[..., Any]:
 
 
 class Within(ReplacedScope):
-    """What NumPy's own text sees: of NumPy also what is not public is taken apart, or put in its place by its name."""
+    """The surroundings of NumPy's own text: private names of NumPy, too, are traced or replaced by name."""
 
     def _replaced(self, value: Any) -> Any:
         name = getattr(value, "__name__", "")
@@ -261,7 +261,7 @@ class Within(ReplacedScope):
 
 
 class _Converter:
-    """What NumPy makes arrays of its arguments by, and wraps results."""
+    """The stand-in for the converter by which NumPy makes arrays of arguments and wraps results."""
 
     def __init__(self, *operands: Any) -> None:
         self.arrays = [as_traced(tape_of(operands), each) if not hasattr(each, "node") else each for each in operands]

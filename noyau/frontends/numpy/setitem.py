@@ -223,7 +223,7 @@ def _slice(tape: Tape, value: Node, axis: int, start: Dim, count: Dim) -> Node:
 
 
 def _fill(array: TracedArray, value: Any) -> None:
-    """Of one of NumPy's scalars it fills a copy, which nobody sees."""
+    """Fill the array; of one of NumPy's scalars a copy, which nobody sees."""
     if not surely_scalar(array):
         setitem(array, Ellipsis, value)
 

@@ -112,13 +112,13 @@ def _weigh(a: Any, b: Any, c: Any, weights: Sequence[Any]) -> Any:
 
 
 def _middle(one: Any, other: Any) -> list[Any]:
-    """What three neighbours count for in the slope at the middle one, which are so far apart."""
+    """The weights of three neighbours, so far apart, in the slope at the middle one."""
     both = one + other
     return [-other / (one * both), (other - one) / (one * other), one / (other * both)]
 
 
 def _first(one: Any, other: Any) -> list[Any]:
-    """What they count for in the slope at the first one."""
+    """The weights of three neighbours in the slope at the first one."""
     both = one + other
     return [-(one + both) / (one * both), both / (one * other), -one / (other * both)]
 

@@ -69,7 +69,7 @@ class Tape(GraphBuilder):
         super().demand_equal(left, right)
 
     def _merge(self, left: Dim, right: Dim) -> None:
-        """Where names may be merged: begin again with one name for both, or with the number that a size must be."""
+        """Begin again, where names may be merged, with one name for both, or with the number that a size must be."""
         if not self.merging:
             return
         one, other = (min(dim.names, default="") for dim in (left, right))
@@ -103,7 +103,7 @@ class Tape(GraphBuilder):
         return answer
 
     def number_of(self, dim: Dim) -> int | None:
-        """What it is in the call that is traced for, where that is known."""
+        """Its number in the call that is traced for, where that is known."""
         return int(dim.evaluate(self.sizes)) if dim.names <= self.sizes.keys() else None
 
     def settle(self, dim: Dim) -> int:

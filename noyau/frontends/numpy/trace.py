@@ -100,7 +100,7 @@ class Trace:
 
     @property
     def assumed(self) -> tuple[Demand, ...]:
-        """What it takes for granted of the sizes."""
+        """The assumptions about sizes."""
         return self.graph.demands
 
 
@@ -209,7 +209,7 @@ def _trace(
 
 
 def _parts(returned: Any, results: Sequence[Node] | None) -> tuple[list[Any], bool]:
-    """What a function returns, one by one. UnsupportedError where it is not as many as are signed, or nothing."""
+    """The results of a function, one by one. UnsupportedError where it is not as many as are signed, or nothing."""
     several = isinstance(returned, tuple | list) and (results is None or len(results) > 1)
     parts = list(returned) if several else [returned]
     if not parts or any(part is None for part in parts):
@@ -311,7 +311,7 @@ def _reason(fault: Exception) -> str:
 
 
 def _line(fault: Exception) -> str:
-    """Where in the user's own files it went wrong: the innermost line that is none of NumPy's or noyau's."""
+    """The line of the user's own files that failed: the innermost line that is none of NumPy's or noyau's."""
     frames = traceback.extract_tb(fault.__traceback__)
     own = [frame for frame in frames if not frame.filename.startswith((*PACKAGES, "<"))]
     return f" at line {own[-1].lineno} of {own[-1].filename}" if own else ""

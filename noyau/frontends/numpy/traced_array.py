@@ -231,7 +231,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return lambda *args, **kwargs: self._like(call(name, self, *args, **kwargs))
 
     def _like(self, array: Any) -> Any:
-        """What a method gives: of a scalar, scalars."""
+        """The result of a method: of a scalar, scalars."""
         if self.scalar:
             as_scalars(array)
         if isinstance(array, TracedArray):
@@ -278,7 +278,7 @@ class TracedArray(NDArrayOperatorsMixin):
         return f"<traced {self._dtype.value}[{', '.join(map(str, self._shape))}]>"
 
     def __array_wrap__(self, result: Any, *_: Any) -> Any:
-        """What NumPy's own text has results wrapped by; they are wrapped already."""
+        """Return the result: NumPy's own text wraps results by this, and they are wrapped already."""
         return result
 
     __array_prepare__ = __array_wrap__
@@ -311,7 +311,7 @@ def _is_split(source: Shape, shape: Shape) -> bool:
 
 
 def _compose_views(tape: Tape, node: Node, source: Node) -> Shape | None:
-    """Where a value that is made of `source` by views reads it; None where it is made otherwise."""
+    """The index map by which a value that is a view of `source` reads it; None where it is no view."""
     index = tuple(
         Dim.of(0) if n == Dim.of(1) else at for n, at in zip(node.shape, indices(len(node.shape)), strict=True)
     )
@@ -378,7 +378,7 @@ def _view_of(source: TracedArray, result: TracedArray, name: str) -> TracedArray
 
 
 def as_scalars(result: Any) -> Any:
-    """What is new of a function, where arrays of no axes are NumPy's scalars."""
+    """The new results of a function; those of no axes are NumPy's scalars."""
     for each in result if isinstance(result, tuple | list) else (result,):
         if isinstance(each, TracedArray) and not each.ndim:
             each.scalar = True

@@ -201,7 +201,7 @@ class Number(TracedArray):
             self._settled()
 
     def _settled(self, *_: Any) -> Any:
-        """What asks for the number: the trace begins again with numbers for the sizes that it follows from."""
+        """Ask for the number: the trace begins again with numbers for the sizes that it follows from."""
         if self.names is None:
             self._no_number()
         for name in sorted(self.names or ()):

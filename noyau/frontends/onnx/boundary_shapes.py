@@ -1,4 +1,4 @@
-"""What boundaries give: rules for the operators that models are full of, as Dims; None where an extent is unknown.
+"""Shapes of the results of boundaries, by rules for frequent operators; None where an extent is unknown.
 
 ONNX's own inference knows more operators, but loses every formula over sizes.
 
@@ -146,7 +146,7 @@ def _pool(site: OnnxSite) -> list[Outcome]:
 
 
 def _windows(site: OnnxSite, extents: Shape, kernel: Sequence[Dim]) -> tuple[Dim | None, ...]:
-    """How many windows of a convolution or a pool fit along each axis."""
+    """The number of windows of a convolution or a pool along each axis."""
     rank = len(extents)
     strides = site.attribute("strides", []) or [1] * rank
     dilations = site.attribute("dilations", []) or [1] * rank

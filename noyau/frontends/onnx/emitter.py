@@ -54,7 +54,7 @@ _HEAVIEST, _MOST_FACTORS = 400, 8
 
 
 def weight(dim: Dim) -> int:
-    """How long a formula is, in names and operations; counting stops where it is too long for use."""
+    """The length of a formula, in names and operations; counting stops where it is too long for use."""
     total, waiting = 0, [dim]
     while waiting and total <= _HEAVIEST:
         for monomial, _ in waiting.pop().terms:

@@ -139,7 +139,7 @@ class _ModelImporter:
         )
 
     def _foldable_reasons(self) -> dict[int, str]:
-        """What is computed once. Scalars are not among it: they are parts of formulas."""
+        """The reasons why nodes are computed once. Scalars are not among it: they are parts of formulas."""
         places, reasons = foldable_nodes(self.model) - self.arithmetic - self.opaque.keys(), dict[int, str]()
         for node in self.values.nodes:
             place = self.values.places.get(node.output, -1)
@@ -355,7 +355,7 @@ class _ModelImporter:
             self.values.places[name] = place
 
     def _rule_outcomes(self, proto: onnx.NodeProto, place: int) -> list[Outcome]:
-        """What a rule says of a well-formed boundary."""
+        """The outcomes of a well-formed boundary by its rule."""
         scope = {name: name for name in proto.input if name}
         try:
             site = self._site(proto, scope, self.opsets, Emitter(self.values, "", place, ()))

@@ -1,4 +1,4 @@
-"""What a model must be before it is imported: named once, in order, complete, and of a size that exists."""
+"""Requirements of a model before it is imported: named once, in order, complete, and of a size that exists."""
 
 from __future__ import annotations
 

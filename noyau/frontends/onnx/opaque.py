@@ -79,7 +79,7 @@ def _subgraphs(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
 
 
 def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
-    """What tells two boundaries of one operator apart: attributes, and the place where two runs may differ."""
+    """The key that tells two boundaries of one operator apart: attributes, and the place where two runs may differ."""
     texts = [f"{a.name}:{hashlib.sha256(a.SerializeToString()).hexdigest()[:16]}" for a in node.attribute]
     alone = node.op_type in RANDOM or node.domain not in ("", "ai.onnx") or any(_subgraphs(node))
     outputs = "".join("1" if name else "0" for name in node.output)
@@ -88,7 +88,7 @@ def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ModelContext:
-    """What a node needs of its model to stand alone."""
+    """The part of its model that a node needs to stand alone."""
 
     opsets: Sequence[onnx.OperatorSetIdProto]
     functions: Sequence[onnx.FunctionProto]

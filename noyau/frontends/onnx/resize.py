@@ -58,12 +58,12 @@ def _resize(site: OnnxSite) -> Node:
 
 
 def _how(site: OnnxSite) -> str:
-    """How the coordinates of a cell before and after belong together."""
+    """The transformation of the coordinates of a cell."""
     return str(site.attribute("coordinate_transformation_mode", "half_pixel"))
 
 
 def _axes(site: OnnxSite, value: Node) -> dict[int, ResizeAxis]:
-    """What becomes of each axis that is resized."""
+    """The change of each axis that is resized."""
     rank = len(value.shape)
     axes = [site.axis(axis, rank) for axis in site.attribute("axes", None) or range(rank)]
     extents = [value.shape[axis] for axis in axes]
@@ -103,7 +103,7 @@ def _scale_axis(before: Dim, scale: float) -> ResizeAxis:
 
 
 def _place(site: OnnxSite, axis: ResizeAxis) -> SourcePlace:
-    """Where cells come from, as the transformation of coordinates has it."""
+    """The source positions of cells by the transformation of coordinates."""
     how, scale = _how(site), axis.scale
     whole = axis.before * scale.numerator == axis.after * scale.denominator
     if how in ("align_corners", "half_pixel_symmetric") and not whole:
@@ -175,7 +175,7 @@ def _require_agreement(
 
 
 def _source_positions(how: str, i: np.ndarray, axis: ResizeAxis, dtype: type) -> np.ndarray:
-    """Where cells come from, in floats."""
+    """The source positions of cells, in floats."""
     half, last = dtype(0.5), max(1, (axis.after.constant or 1) - 1)
     match how:
         case "asymmetric":

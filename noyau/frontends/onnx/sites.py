@@ -79,7 +79,7 @@ class OnnxSite(Emitter):
         return len(self.input(position).shape)
 
     def contents(self, position: int) -> Contents | None:
-        """What is known of an integer input's cells."""
+        """The cells of an integer input, as far as they are known."""
         return self.values.contents.get(self.inputs[position]) if self.has(position) else None
 
     def vector(self, position: int, what: str) -> Contents:

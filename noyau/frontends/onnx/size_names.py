@@ -22,7 +22,7 @@ class SizeNames:
 
     @property
     def originals(self) -> Mapping[str, str]:
-        """What the model calls each size that it names."""
+        """The model's own name of each size."""
         return {str(size): original for original, size in self._by_original.items() if str(size) in self._taken}
 
     def dim_of(self, original: str) -> Dim:

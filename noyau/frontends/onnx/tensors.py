@@ -80,7 +80,7 @@ def _external_array(tensor: onnx.TensorProto, dtype: DType, dims: list[int], fol
 
 
 def external_slice(tensor: onnx.TensorProto, folder: Path | None) -> tuple[Path, int, int | None]:
-    """Where the bytes of an external tensor lie: file, offset, length (None: as its shape says).
+    """The place of the bytes of an external tensor: file, offset, length (None: as its shape says).
 
     ModelError where the file is missing, too short, or outside the folder of the model."""
     what = f"the external data of {tensor.name!r}"

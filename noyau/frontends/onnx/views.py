@@ -15,7 +15,7 @@ from noyau.ir.graph import Node
 
 
 def _pads(site: OnnxSite, rank: int) -> tuple[list[Dim], list[Dim]]:
-    """What is put before and after each axis; negative where cells are cut off."""
+    """The cells to put before and after each axis; negative where cells are cut off."""
     pads = site.vector(1, "the pads").dims
     axes = [site.axis(axis, rank) for axis in site.integers(3, "the axes")] if site.has(3) else list(range(rank))
     if len(pads) != 2 * len(axes) or len(set(axes)) != len(axes):

@@ -23,7 +23,7 @@ def dtype_of(theirs: torch.dtype) -> DType:
 
 
 def unsupported_cells(tensor: torch.Tensor) -> str:
-    """What noyau has no cells for, of a tensor: complex numbers, float8, what is sparse or quantised; else nothing."""
+    """The reason why noyau has no cells for a tensor (complex, float8, sparse, quantised), or nothing."""
     if tensor.layout is not torch.strided:
         return f"laid out as {tensor.layout}"
     if tensor.is_quantized:

@@ -185,7 +185,7 @@ class _GraphImporter:
             return self.boundary(node)
 
     def lower(self, node: fx.Node) -> Made:
-        """What an operator means, by the table, or by the body that torch gives it. UnsupportedError where neither
+        """The meaning of an operator, by the table, or by the body that torch gives it. UnsupportedError where neither
         tells."""
         name = str(node.target).removeprefix("aten.")
         if name in ATEN:
@@ -196,7 +196,7 @@ class _GraphImporter:
         return self.fit_results(node, self.inline(node, inner))
 
     def inline(self, node: fx.Node, inner: fx.Graph) -> Made:
-        """What a composite operator means: its body, node by node."""
+        """The meaning of a composite operator: its body, node by node."""
         arguments = iter(node.all_input_nodes)
         for each in inner.nodes:
             if each.op == "placeholder":

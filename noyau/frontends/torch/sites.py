@@ -36,17 +36,17 @@ class AtenSite:
 
     @property
     def meta(self) -> Any:
-        """What torch knows of the result: a fake tensor, several, or a size."""
+        """The result as torch knows it: a fake tensor, several, or a size."""
         return self.node.meta.get("val")
 
     @property
     def dtype(self) -> DType:
-        """Of the result."""
+        """The dtype of the result."""
         return dtype_of(self.meta.dtype)
 
     @property
     def shape(self) -> Shape:
-        """Of the result."""
+        """The shape of the result."""
         return shape_from(self.meta)
 
     def argument(self, position: int, name: str = "", default: Any = None) -> Any:
@@ -129,7 +129,7 @@ def promote(*tensors: Any) -> DType:
 
 
 def _plain(fake: Any) -> Any:
-    """What decides over promotion, without sizes: a tensor on no device, or the number."""
+    """The argument that promotion looks at, without sizes: a tensor on no device, or the number."""
     if isinstance(fake, torch.Tensor):
         return torch.empty([1] * (fake.dim() > 0), dtype=fake.dtype, device="meta")
     return 0 if isinstance(fake, torch.SymInt) else fake

@@ -59,7 +59,7 @@ def _expand(site: AtenSite) -> Node:
 
 
 def _first(site: AtenSite, start_argument: object, whole: torch.Tensor, axis: int) -> Dim:
-    """Where a slice of a fake tensor begins, cut off as Python does: below 0 it counts from the end, and it stays
+    """The begin of a slice of a fake tensor, cut off as Python does: below 0 it counts from the end, and it stays
     within the extent. What holds of the sizes that torch saw holds of all that its graph is run on: it has guards."""
     if start_argument is None or start_argument == 0:
         return Dim.of(0)  # whatever the extent is, also one that depends on values
@@ -245,7 +245,7 @@ def _name(site: AtenSite) -> str:
 
 
 def _triangle(lower: bool) -> Handler:
-    """What lies on one side of a diagonal; 0 elsewhere."""
+    """The cells on one side of a diagonal; 0 elsewhere."""
 
     def handle(site: AtenSite) -> Node:
         value, diagonal = site.value(0), int(site.number(1, "diagonal", 0))

@@ -258,7 +258,7 @@ class CudaTrack:
         return compare_all(sides, budget_s=budget_s, seed=self.seed, sample_s=0.0, clock=seconds)
 
     def look(self, side: TensorSide, runner: Entrant) -> None:
-        """What Python takes to launch a call; a note where the times may hold it."""
+        """The time that Python takes to launch a call; a note where the times may hold it."""
         runner.host_s = statistics.median(sample.host_s for sample in side.samples)
         if side.unblocked > (1 - _FEW) * len(side.samples):
             told = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"

@@ -102,7 +102,7 @@ def break_down(
                 NodeTime(node.operator, stands_for, is_made, node.calls, time_s * scaled, kernel), attribution.positions
             )
         )
-    shapes = known_shapes(subject.original, inputs) | made_shapes(runs, standing)
+    shapes = source_shapes(subject.original, inputs) | run_shapes(runs, standing)
     return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled)
 
 
@@ -188,7 +188,7 @@ def least_s(moved: Traffic, threads: int) -> float:
         return moved.bytes / copy_rate(moved.bytes, threads)
 
 
-def known_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:
+def source_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[int]]:
     """The shapes of the values that the sizes of the inputs are enough for."""
     shapes: dict[str, Sequence[int]] = {}
     for node in original.imported.graph.nodes:
@@ -200,7 +200,7 @@ def known_shapes(original: SourceModel, inputs: Inputs) -> dict[str, Sequence[in
     return shapes
 
 
-def made_values(
+def run_values(
     runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]
 ) -> Iterator[tuple[str, str, tuple[int, ...]]]:
     """Each tensor that onnxruntime made outside of subgraphs: its name, its element type, its shape."""
@@ -210,8 +210,8 @@ def made_values(
             yield from ((name, *tensor) for name, tensor in zip(names, node.outputs, strict=True))
 
 
-def made_shapes(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) -> dict[str, Sequence[int]]:
-    return {name: shape for name, _, shape in made_values(runs, standing)}
+def run_shapes(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) -> dict[str, Sequence[int]]:
+    return {name: shape for name, _, shape in run_values(runs, standing)}
 
 
 def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
@@ -220,7 +220,7 @@ def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
     standing = attributions_of(ran.numbered, ran.optimized)
     values = [
         LargeValue(name if name in names else "", dtype, shape, math.prod(shape) * _ELEMENTS[dtype])
-        for name, dtype, shape in made_values(ran.nodes(), standing)
+        for name, dtype, shape in run_values(ran.nodes(), standing)
         if dtype in _ELEMENTS
     ]
     return tuple(sorted(values, key=lambda value: -value.bytes)[:_MOST_VALUES])

@@ -48,8 +48,8 @@ _ALLOCATES = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class ReportContext:
-    """Whose findings: the op, the kernel and its function, its language, where its text lies (`place`) and what it
-    says, and the arrays of the call by name."""
+    """The owner of findings: the op, the kernel and its function, its language, the `place` of its text,
+    the text, and the arrays of the call by name."""
 
     op: str
     kernel: str

@@ -40,7 +40,7 @@ _OF_SETS = (
 _MADE_OF_SETS = "__or__ __and__ __sub__ __xor__ copy union intersection difference symmetric_difference"
 
 
-def held(value: Any, hold: Callable[[Any], Any], require_own: Callable[[], None]) -> Any:
+def wrap_container(value: Any, hold: Callable[[Any], Any], require_own: Callable[[], None]) -> Any:
     """A list, set or dict of Python's as one that calls `require_own` before each change, and of which `hold` is told
     what it makes; other values as they are."""
     kind = _KINDS.get(type(value))
@@ -176,7 +176,7 @@ class PrangeRuntime:
                 "seen, nor does Numba order them: have each iteration write to cells of an array"
             )
 
-        return held(value, self.held, require_own)
+        return wrap_container(value, self.held, require_own)
 
     @property
     def turn(self) -> tuple[int, int] | None:

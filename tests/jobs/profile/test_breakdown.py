@@ -10,7 +10,7 @@ from noyau.compiler.partition.costs import Traffic
 from noyau.errors import BuildError
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.profile import breakdown
-from noyau.jobs.profile.breakdown import break_down, by_operator, known_shapes, largest_values, removed, traffic_of
+from noyau.jobs.profile.breakdown import break_down, by_operator, largest_values, removed, source_shapes, traffic_of
 from noyau.jobs.profile.node_attribution import with_numbers
 from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.record import NodeTime
@@ -145,7 +145,7 @@ def test_a_path_of_unknown_size_gains_nothing_that_is_known(opened):
     assert traffic_of(kernel.groups[0], inputs.sizes, {}) is None
     assert traffic_of(kernel.groups[0], inputs.sizes, {"i": (1, 3)}).bytes == 3 * (8 + 4)
     assert traffic_of(kernel.groups[0], inputs.sizes, {"i": (1, 3, 3)}) is None
-    assert "i" not in known_shapes(subject.original, inputs)
+    assert "i" not in source_shapes(subject.original, inputs)
     found = break_down(subject, inputs, ran(model, with_numbers(model), [10] * 5, 53.0), NONE, 1)
     assert found.paths[0].bytes is None or found.paths[0].gain_s > 0
 

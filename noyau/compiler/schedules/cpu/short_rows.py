@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from noyau.compiler.schedules.cpu.cache_hints import computes
 from noyau.compiler.schedules.cpu.folds import expand_folds
-from noyau.compiler.schedules.cpu.strategies import folds_of, kept_rows
+from noyau.compiler.schedules.cpu.strategies import folds_of, keep_rows
 from noyau.compiler.schedules.cpu.tiles import side_by_side
 from noyau.compiler.schedules.primitives import (
     Statements,
@@ -117,7 +117,7 @@ def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> Expr | None:
 
 def _beside(rows: Sequence[Loop], body: Statements, *, kept: bool) -> Statements:
     """The rows of the innermost loop side by side, each in a lane."""
-    body = kept_rows(body) if kept else body
+    body = keep_rows(body) if kept else body
     tiles = side_by_side(replace(rows[-1], body=expand_folds(body, 1, wide=False)), SIDE_BY_SIDE)
     return bind(nested(rows[:-1], (tiles,)), len(rows))
 

@@ -135,11 +135,11 @@ def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = Tru
     kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
     kernel = with_bodies(kernel, lambda body: bind(body, lone_loops(body)))
     if kept:
-        kernel = with_bodies(kernel, kept_rows)
+        kernel = with_bodies(kernel, keep_rows)
     return with_bodies(kernel, lambda body: widen(expand_folds(body, lanes, rests=rests)))
 
 
-def kept_rows(body: Statements) -> Statements:
+def keep_rows(body: Statements) -> Statements:
     """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
     found = [fold for fold in folds_of(body) if len(fold.loops) == 1]
     if not found:
