@@ -37,7 +37,7 @@ def test_a_pass_that_computes_fetches_the_next_row(graph, dtype):
     made = scheduled(graph(dtype=dtype))
     lines = 32 * dtype.bytes // 64  # of a strip of 32 cells
     assert {s.buffer for s in fetched(made)} == {"x"}
-    assert len(fetched(made)) % lines == 0
+    assert {s.lines for s in fetched(made)} == {lines}
     assert_keeps(graph(dtype=dtype), made, *SIZES)
 
 
@@ -84,8 +84,8 @@ def test_the_last_of_several_folds_fetches_the_next_row(dtype, lanes, rests):
     made = check(schedule(lowered(graph), Options(lanes=lanes, around_bytes=0, rests=rests)))
     (mean, spread) = [loop for loop in body_of(made) if isinstance(loop, Loop) and "block" in loop.var]
     assert not [s for s in every_statement((mean,)) if isinstance(s, Prefetch)]
-    lines = [s for s in every_statement((spread,)) if isinstance(s, Prefetch)]
-    assert len(lines) == -(-lanes * dtype.bytes // 64)
+    lines = [s.lines for s in every_statement((spread,)) if isinstance(s, Prefetch)]
+    assert lines == [-(-lanes * dtype.bytes // 64)]
     assert {s.buffer for s in fetched(made)} == {"x"}
     assert_keeps(graph, made, *SIZES, {"rows": 2, "n": 600})
 
