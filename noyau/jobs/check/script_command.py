@@ -14,7 +14,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noyau.codegen.language import BY_SUFFIX
 from noyau.errors import InputError, NoyauError
 from noyau.jobs.command_line import require_place
 
@@ -44,6 +43,8 @@ def is_script(target: str) -> bool:
 
 def is_program(target: str) -> bool:
     """Whether a target is a text in C, C++ or CUDA C++, or a function of one."""
+    from noyau.codegen.language import BY_SUFFIX  # which takes NumPy: Ctrl-C is answered before
+
     return Path(target.partition("::")[0]).suffix in BY_SUFFIX
 
 

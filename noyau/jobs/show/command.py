@@ -99,4 +99,4 @@ def _print_stages(shown: Staged, arguments: argparse.Namespace) -> bool:
     return arguments.stage is not None or arguments.diff is not None
 
 
-COMMAND = Command("a model's groups, reasons, kernels, and every stage of the compiler", _declare, _run)
+COMMAND = Command("groups, reasons, kernels, compiler stages", _declare, _run)
