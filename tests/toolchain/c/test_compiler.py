@@ -318,7 +318,7 @@ def test_ctrl_c_leaves_nothing(script, tmp_path):
     compiler = script(f"sleep 300 & echo $! > {tmp_path}/child; touch half $TMPDIR/more; wait")
     program = (
         "from noyau.toolchain.c import compiler as cc; "
-        f"cc.compile_object('int x;', cc.Options(compiler={str(compiler)!r}))"
+        f"cc.compile_object('int x;', cc.CompilerOptions(compiler={str(compiler)!r}))"
     )
     (tmp_path / "tmp").mkdir()
     environment = os.environ | {"TMPDIR": str(tmp_path / "tmp"), "XDG_CACHE_HOME": str(tmp_path / "cache")}
