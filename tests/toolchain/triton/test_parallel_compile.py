@@ -179,7 +179,7 @@ from triton.runtime import driver
 
 from noyau.toolchain.triton.parallel_compile import ParallelCompiler
 from noyau.ir.loops import Kernel, Launch
-from noyau.hosts.torch.cuda.launch import foretold, function_of
+from noyau.hosts.torch.cuda.launch import foretell, function_of
 
 
 class Driver:
@@ -190,7 +190,7 @@ class Driver:
 
 driver.set_active(Driver())
 text = Path(sys.argv[1]).read_text("ascii")
-launches = foretold(function_of(text, Kernel("full_sum", (), (), (Launch(()), Launch(())))), [torch.empty(512, 256)])
+launches = foretell(function_of(text, Kernel("full_sum", (), (), (Launch(()), Launch(())))), [torch.empty(512, 256)])
 compiler = ParallelCompiler()
 compiler.start()
 events = [compiler.begin(*launch) for launch in launches]
