@@ -13,7 +13,6 @@ from noyau.codegen.idioms import begun_by, inlined, is_only_stored, one_by_one, 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
-from noyau.ir.intrinsics import loops_of
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -35,7 +34,7 @@ from noyau.ir.loops import (
     Zero,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import rewrite_expression
+from noyau.ir.walk import loops_of, rewrite_expression
 
 INDENT = "    "
 

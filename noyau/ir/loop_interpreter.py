@@ -16,7 +16,7 @@ import numpy as np
 from noyau.dtypes import DType, extents_and_strides, from_numpy
 from noyau.errors import GraphError, InputError, OutsideError
 from noyau.ir.dims import Shape
-from noyau.ir.loop_translator import Translator
+from noyau.ir.loop_verifier import Translator
 from noyau.ir.loops import LINE_BYTES, Alloc, Kernel, Role
 from noyau.ir.operators import OPERATORS
 

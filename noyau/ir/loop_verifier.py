@@ -1,35 +1,49 @@
-"""The rules of the loop IR. Tests run this after every schedule function."""
+"""The rules of the loop IR, of which names, dtypes and indices are checked as a kernel is written in plain Python, the
+text that `run` executes. Tests run this after every schedule function.
+
+Every name in the text is made here (`v0`, `v1`...), so that no name of a model reaches it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import assert_never
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import Any, assert_never
 
+from noyau.dtypes import DType
 from noyau.errors import GraphError
-from noyau.ir.intrinsics import loops_of
-from noyau.ir.loop_translator import Translator
+from noyau.ir.dims import Atom, Dim, Shape
 from noyau.ir.loops import (
     Alloc,
     Axis,
     Buffer,
+    Call,
+    Const,
+    Expr,
     Fold,
     If,
+    Index,
+    InWholeLines,
     Kernel,
     Launch,
     Let,
+    Load,
     Loop,
     MergeLanes,
     Prefetch,
     Require,
     Role,
+    Space,
     Statement,
     Store,
     StreamStore,
     TransposeTile,
+    Var,
     Zero,
 )
 from noyau.ir.monoids import MONOIDS
-from noyau.ir.walk import every_expression, every_statement, tiles_of
+from noyau.ir.operators import OPERATORS, dtype_of
+from noyau.ir.walk import dims_in, every_expression, every_statement, loops_of, tiles_of
 
 
 def check(kernel: Kernel) -> Kernel:
@@ -157,3 +171,295 @@ def _store_fault(statement: Statement) -> str | None:
     if dtypes[0].kind not in monoid.accepts or monoid.states(dtypes[0]) != dtypes:
         return f"{', '.join(dtype.value for dtype in dtypes)} is no state of {statement.merge}"
     return None
+
+
+class Translator:
+    """One kernel in the making: its lines, the names that are in scope, the objects that the text refers to.
+
+    The text defines `launches`, a list of functions, over `R`, the `KernelRun` of one run, and `K`, the objects of the
+    kernel."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kernel, self.lines, self.depth, self.count = kernel, list[str](), 0, 0
+        self.objects: list[Any] = []
+        self.values: dict[str, tuple[str, DType]] = {}  # Lets
+        self.indices: dict[str, str] = {}  # sizes, loop variables, looked-up indices
+        self.memories: dict[str, tuple[str, Buffer | Alloc, int]] = {}  # and how many parallel loops are around each
+        self.loops: list[tuple[str, str]] = []  # the parallel loops that are open: what touched what, and the index
+
+    def text(self) -> str:
+        for size in sorted(_sizes(self.kernel)):
+            self.indices[size] = self.let(f"R.size({self.spell(size)})")
+        for position, buffer in enumerate(self.kernel.buffers):
+            self.memories[buffer.name] = (self.let(f"R.memories[{position}]"), buffer, 0)
+        self.write("launches = []")
+        for launch in self.kernel.launches:
+            self.launch(launch)
+        return "\n".join(self.lines) + "\n"
+
+    def launch(self, launch: Launch) -> None:
+        name = self.fresh()
+        with self.block(f"def {name}():"):
+            self.body(launch.body)
+        condition = "" if launch.when is None else f"if {self.condition(launch.when)}: "
+        self.write(f"{condition}launches.append({name})")
+
+    def write(self, line: str) -> None:
+        self.lines.append("    " * self.depth + line)
+
+    def fresh(self) -> str:
+        self.count += 1
+        return f"v{self.count - 1}"
+
+    def let(self, text: str) -> str:
+        name = self.fresh()
+        self.write(f"{name} = {text}")
+        return name
+
+    def spell(self, value: Any) -> str:
+        """The spelling of an object of the kernel's own."""
+        self.objects.append(value)
+        return f"K[{len(self.objects) - 1}]"
+
+    @contextmanager
+    def block(self, head: str) -> Iterator[None]:
+        """Lines under a head; what they name is forgotten after them."""
+        outside = self.values, self.indices, self.memories
+        self.values, self.indices, self.memories = dict(self.values), dict(self.indices), dict(self.memories)
+        self.write(head)
+        self.depth += 1
+        self.write("pass")
+        yield
+        self.depth -= 1
+        self.values, self.indices, self.memories = outside
+
+    def fault(self, reason: str) -> GraphError:
+        return GraphError(f"{self.kernel.name}: {reason}")
+
+    # Statements.
+
+    def body(self, statements: Iterable[Statement]) -> None:
+        for statement in statements:
+            self.statement(statement)
+
+    def statement(self, statement: Statement) -> None:
+        match statement:
+            case Let(name, value, _):
+                self.bind(name, value)
+            case Store(buffers, index, values, merge):
+                self.store(buffers, index, values, merge)
+            case Loop(var, _, axis, body):
+                self.loop(var, statement.rounds, axis, body)
+            case If(condition, body):
+                with self.block(f"if {self.condition(condition)}:"):
+                    self.body(body)
+            case Alloc(name, _, shape, space):
+                if space is Space.REGISTER and any(dim.constant is None for dim in shape):
+                    raise self.fault(f"{name} lies in registers, but its size is not known now")
+                text = self.let(f"R.memory({self.spell(statement)}, [{self.dims(shape)}])")
+                self.memories[name] = text, statement, len(self.loops)
+            case Prefetch(buffer, index):
+                self.place(buffer, index)
+            case Zero() | MergeLanes() | TransposeTile() | StreamStore():
+                self.body(loops_of(statement))
+            case Require(index, extent):
+                self.write(f"R.require({self.dim(index)}, {self.dim(extent)})")
+            case _:
+                assert_never(statement)
+
+    def bind(self, name: str, value: Expr) -> None:
+        text = self.let(self.expression(value))
+        if name.startswith("#"):
+            if value.dtype is not DType.I64:
+                raise self.fault(f"the index {name} is {value.dtype.value}, not i64")
+            self.indices[name] = self.let(f"int({text})")
+        self.values[name] = text, value.dtype
+
+    def store(self, buffers: tuple[str, ...], index: Shape, values: tuple[Expr, ...], merge: str | None) -> None:
+        count = len(MONOIDS[merge].init(DType.F32)) if merge else len(buffers)
+        if not len(buffers) == len(values) == count:
+            raise self.fault(f"a Store of {len(values)} values into {len(buffers)} buffers, of {count}")
+        for buffer, value in zip(buffers, values, strict=True):
+            target = self.memory(buffer)[1]
+            if isinstance(target, Buffer) and target.role is Role.INPUT:
+                raise self.fault(f"a Store into the input {buffer}")
+            if target.dtype.compute is not value.dtype:
+                raise self.fault(f"a Store of {value.dtype.value} into {buffer}, which is {target.dtype.value}")
+        places = [self.place(buffer, index) for buffer in buffers]
+        texts = [self.let(self.expression(value)) for value in values]
+        if merge:
+            for buffer, (memory, at) in zip(buffers, places, strict=True):
+                self.touch(buffer, f"merges({memory}, {at})")
+            old = _tuple(f"{memory}.load({at})" for memory, at in places)
+            state = self.let(f"{self.spell(MONOIDS[merge])}.merge(R, {old}, {_tuple(texts)})")
+            texts = [f"{state}[{part}]" for part in range(len(places))]
+        for buffer, (memory, at), value_name in zip(buffers, places, texts, strict=True):
+            if not merge:
+                self.touch(buffer, f"stores({memory}, {at})")
+            self.write(f"{memory}.store({value_name}, {at})")
+
+    def touch(self, buffer: str, access: str) -> None:
+        """Tell the parallel loops around an access that are not around its memory."""
+        name, rest = access.split("(", 1)
+        for race_detector, index in self.loops[self.memory(buffer)[2] :]:
+            self.write(f"{race_detector}.{name}({index}, {rest}")
+
+    def loop(self, var: str, extent: Dim, axis: Axis, body: tuple[Statement, ...]) -> None:
+        count, name = self.dim(extent), self.fresh()
+        head = f"for {name} in {'range' if axis is Axis.SERIAL else 'R.shuffle'}({count}):"
+        if axis is not Axis.SERIAL:
+            self.loops.append((self.let(f"R.race_detector({axis is Axis.LANES})"), name))
+        with self.block(head):
+            self.indices[var] = name
+            if axis is Axis.THREADS:
+                self.own_memories(body)
+            self.body(body)
+        if axis is not Axis.SERIAL:
+            self.loops.pop()
+
+    def own_memories(self, body: tuple[Statement, ...]) -> None:
+        """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
+        own = _memories_in(body)
+        for name, (text, memory, _) in list(self.memories.items()):
+            if name in own and isinstance(memory, Alloc):
+                self.memories[name] = self.let(f"{text}.unset()"), memory, len(self.loops)
+
+    # Expressions.
+
+    def expression(self, expr: Expr) -> str:
+        match expr:
+            case Const(value, dtype):
+                return self.spell(dtype.numpy.type(value))
+            case Var(name, dtype):
+                if name not in self.values or self.values[name][1] is not dtype:
+                    raise self.fault(f"no Let here binds {name} as {dtype.value}")
+                return self.values[name][0]
+            case Index(dim, _):
+                return f"R.int64({self.dim(dim)})"
+            case Load():
+                return self.load(expr)
+            case Call():
+                return self.call(expr)
+            case Fold():
+                return self.fold(expr)
+            case InWholeLines(length, cells, places):
+                begin = ", ".join(f"({', '.join(self.place(name, index))})" for name, index in places)
+                return f"({self.dim(length)} == {cells} and R.in_whole_lines({begin}))"
+            case _:
+                assert_never(expr)
+
+    def load(self, load: Load) -> str:
+        memory = self.memory(load.buffer)[1]
+        if memory.dtype.compute is not load.dtype:
+            raise self.fault(f"a Load of {load.dtype.value} from {load.buffer}, which is {memory.dtype.value}")
+        name, at = self.place(load.buffer, load.index)
+        read = f"{name}.load({at})"
+        if not isinstance(memory, Buffer) or memory.role is not Role.INPUT:
+            for race_detector, index in self.loops[self.memory(load.buffer)[2] :]:
+                read = f"{race_detector}.loads({index}, {name}, {at}) or {read}"
+        if load.where is None:
+            return f"({read})"
+        if load.other is None or load.other.dtype is not load.dtype or load.where.dtype is not DType.BOOL:
+            raise self.fault(f"a masked Load of {load.buffer} needs a bool and another {load.dtype.value}")
+        return f"(({read}) if {self.expression(load.where)} else {self.expression(load.other)})"
+
+    def condition(self, condition: Expr) -> str:
+        if condition.dtype is not DType.BOOL:
+            raise self.fault(f"an If needs a bool, not {condition.dtype.value}")
+        return self.expression(condition)
+
+    def call(self, call: Call) -> str:
+        operands = ", ".join(map(self.expression, call.operands))
+        if call.function == "cast":
+            return f"R.cast({operands}, {self.spell(call.dtype)})"
+        if call.function not in OPERATORS:
+            raise self.fault(f"{call.function} is not in the operator table")
+        if (dtype := dtype_of(call.function, tuple(operand.dtype for operand in call.operands))) is not call.dtype:
+            raise self.fault(f"{call.function} gives {dtype.value}, not {call.dtype.value}")
+        scalar, function = self.spell(call.dtype.numpy.type), self.spell(OPERATORS[call.function].evaluate)
+        return f"{scalar}({function}({operands}))"
+
+    def fold(self, fold: Fold) -> str:
+        """Loops in order, before the statement that the fold stands in; its spelling is the result."""
+        monoid, dtype = MONOIDS[fold.monoid], fold.value.dtype
+        if dtype.kind not in monoid.accepts or monoid.result(dtype).compute is not fold.dtype:
+            raise self.fault(f"{fold.monoid} of {dtype.value} does not give {fold.dtype.value}")
+        empty = tuple(s.numpy.type(x) for s, x in zip(monoid.states(dtype), monoid.init(dtype), strict=True))
+        spelled, state, position = self.spell(monoid), self.let(self.spell(empty)), self.let("-1")
+        self.nest(fold, 0, spelled, state, position)
+        return f"{self.spell(fold.dtype.numpy.type)}({spelled}.finish(R, {state}))"
+
+    def nest(self, fold: Fold, level: int, monoid: str, state: str, position: str) -> None:
+        if level < len(fold.loops):
+            var, extent = fold.loops[level]
+            if fold.tile is not None and level == len(fold.loops) - 1:
+                extent = fold.tile.rounds(extent)
+            name = self.fresh()
+            with self.block(f"for {name} in range({self.dim(extent)}):"):
+                self.indices[var] = name
+                self.nest(fold, level + 1, monoid, state, position)
+            return
+        self.write(f"{position} += 1")
+        self.body(fold.body)
+        at = position if fold.at is None else self.dim(fold.at)
+        lifted = f"{monoid}.lift(R, {self.expression(fold.value)}, R.int64({at}))"
+        self.write(f"{state} = {monoid}.merge(R, {state}, {lifted})")
+
+    # Memory and indices.
+
+    def memory(self, name: str) -> tuple[str, Buffer | Alloc, int]:
+        if name not in self.memories:
+            raise self.fault(f"there is no memory {name} here")
+        return self.memories[name]
+
+    def place(self, name: str, index: Shape) -> tuple[str, str]:
+        """A cell: its memory, and its index there; one index into another rank is an offset in elements, which only
+        packed memory has."""
+        text, memory, _ = self.memory(name)
+        flat = not isinstance(memory, Buffer) or memory.strides is None
+        if len(index) != len(memory.shape) and not (flat and len(index) == 1):
+            raise self.fault(f"{name} of rank {len(memory.shape)} with {len(index)} indices")
+        return text, self.dims(index)
+
+    def dims(self, dims: Shape) -> str:
+        return ", ".join(map(self.dim, dims))
+
+    def dim(self, dim: Dim) -> str:
+        """A Dim as Python: integers without a width."""
+        return " + ".join("*".join([str(factor), *map(self.atom, atoms)]) for atoms, factor in dim.terms) or "0"
+
+    def atom(self, atom: Atom) -> str:
+        if isinstance(atom, str):
+            if atom not in self.indices:
+                raise self.fault(f"no loop here, and no input, binds {atom}")
+            return self.indices[atom]
+        left, right = self.dim(atom.left), self.dim(atom.right)
+        if atom.kind == "max":
+            return f"max({left}, {right})"
+        return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
+
+
+def _memories_in(statements: Iterable[Statement]) -> frozenset[str]:
+    """Every buffer and memory that statements touch."""
+    pending = tuple(statements)
+    stored = [name for s in every_statement(pending) if isinstance(s, Store) for name in s.buffers]
+    return frozenset([*stored, *(expr.buffer for expr in every_expression(pending) if isinstance(expr, Load))])
+
+
+def _tuple(parts: Iterable[str]) -> str:
+    return "(" + "".join(f"{part}, " for part in parts) + ")"
+
+
+def _sizes(kernel: Kernel) -> frozenset[str]:
+    """The sizes that buffers, loops and indices name."""
+    dims = [dim for buffer in kernel.buffers for dim in buffer.shape]
+    for launch in kernel.launches:
+        dims += [] if launch.when is None else dims_in((Let("", launch.when),))
+        dims += [tile.size for tile in launch.tiles]
+        dims += dims_in(launch.body)
+        for statement in every_statement(launch.body):
+            dims += [statement.extent] if isinstance(statement, Loop | Require) else []
+            dims += statement.shape if isinstance(statement, Alloc) else ()
+        for expr in every_expression(launch.body):
+            dims += [extent for _, extent in expr.loops] if isinstance(expr, Fold) else []
+    return frozenset(name for dim in dims for name in dim.names if not name.startswith("#"))

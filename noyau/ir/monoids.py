@@ -22,10 +22,9 @@ import numpy as np
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.formulas import Algebra
 from noyau.ir.graph import Constant, Graph, Input, Map, Node
 from noyau.ir.loops import Call, Const, Expr
-from noyau.ir.operators import OPERATORS, dtype_of
+from noyau.ir.operators import OPERATORS, Algebra, dtype_of
 
 
 class Symbolic:

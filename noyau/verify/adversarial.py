@@ -17,8 +17,7 @@ from noyau.errors import InputError
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Gather, Graph, Iota, Node, Reduce, Scan, Scatter, Select, View
 from noyau.ir.graph_interpreter import evaluate
-from noyau.ir.launch_conditions import Sizes, conditions_of, runs
-from noyau.ir.loops import Call, Expr, Index, Kernel
+from noyau.ir.loops import Call, Expr, Index, Kernel, Sizes, conditions_of, runs
 from noyau.ir.sizes import Demand, plan
 from noyau.text import printable
 from noyau.verify import patterns

@@ -15,7 +15,6 @@ from noyau.codegen.statements import INDENT, Statements
 from noyau.codegen.tables import closed, opened
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, product
-from noyau.ir.intrinsics import merge_of
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -33,7 +32,7 @@ from noyau.ir.loops import (
     StreamStore,
     TransposeTile,
 )
-from noyau.ir.walk import every_expression, every_statement, on_threads
+from noyau.ir.walk import every_expression, every_statement, merge_of, on_threads
 
 HALF = "#half"
 

@@ -16,8 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from noyau.compiler.autodiff.functions import map_back
-from noyau.compiler.autodiff.gradient_builder import GradientBuilder
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back
 from noyau.compiler.autodiff.views import scatter_to_zeros
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, indices, product

@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import assert_never
 
-from noyau.compiler.autodiff.functions import map_back, zero_where_zero
-from noyau.compiler.autodiff.gradient_builder import GradientBuilder
+from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back, zero_where_zero
 from noyau.compiler.autodiff.reductions import reduce_back, scan_back
 from noyau.compiler.autodiff.saved_values import split
 from noyau.compiler.autodiff.shift_invariance import invariant_values

@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from noyau.compiler.schedules.cpu.folds import State, in_blocks, is_ordered, state_of, total_of
-from noyau.compiler.schedules.cpu.loop_fusion import Parted, first_fold, in_one_pass, parted
+from noyau.compiler.schedules.cpu.folds import (
+    Parted,
+    State,
+    first_fold,
+    in_blocks,
+    in_one_pass,
+    is_ordered,
+    parted,
+    state_of,
+    total_of,
+)
 from noyau.compiler.schedules.primitives import Statements, drop_unused, loads_of
 from noyau.ir.dims import Dim, product, strides_of
 from noyau.ir.loops import Axis, Buffer, Fold, Kernel, Launch, Let, Loop, Role, Statement, Store

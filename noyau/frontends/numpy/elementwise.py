@@ -17,7 +17,7 @@ from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, U
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, refuse
 from noyau.ir.dims import Dim, index_name, indices
 from noyau.ir.graph import Lookup, Node
-from noyau.ir.symbols import dim_of
+from noyau.ir.sizes import dim_of
 
 
 def where(condition: Any, *branches: Any) -> TracedArray:

@@ -15,7 +15,7 @@ from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, c
 from noyau.frontends.numpy.ufuncs import as_traced
 from noyau.ir.dims import indices
 from noyau.ir.graph import Lookup
-from noyau.ir.symbols import Size
+from noyau.ir.sizes import Size
 
 
 def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:

@@ -12,7 +12,7 @@ from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced, refuse
 from noyau.ir.dims import Dim, indices, product
-from noyau.ir.symbols import Size, dim_of
+from noyau.ir.sizes import Size, dim_of
 
 
 def shape_given(entries: Sequence[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from noyau.codegen.plan import Planned
-from noyau.compiler.lowering.size_guards import guards
+from noyau.compiler.lowering.nest import guards
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import InputError

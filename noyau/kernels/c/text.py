@@ -23,8 +23,7 @@ from noyau.errors import NoyauError, SignatureError, UnsupportedError
 from noyau.ir import loops
 from noyau.ir.dims import Dim, maximum, product, strides_of
 from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
-from noyau.ir.sizes import plan
-from noyau.ir.symbols import Size, size_of
+from noyau.ir.sizes import Size, plan, size_of
 from noyau.kernels.buffers import Buffer, DeviceProperties, ask
 from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles_of
 from noyau.kernels.c.prototypes import Parameter, Prototype

@@ -23,8 +23,7 @@ from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
-from noyau.ir.launch_conditions import conditions_of, runs
-from noyau.ir.loops import Kernel
+from noyau.ir.loops import Kernel, conditions_of, runs
 from noyau.ir.monoids import MONOIDS
 from noyau.kernels.description import Description
 from noyau.kernels.programs.program import LibraryStep, Program, program, schedule_kernel

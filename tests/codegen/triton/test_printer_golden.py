@@ -12,7 +12,7 @@ import pytest
 from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
-from noyau.compiler.schedules.gpu import rows, shared_rows
+from noyau.compiler.schedules.gpu import rows
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import CheckError, UnsupportedError
 from tests.codegen.kernels import GOLDEN, LAYOUTS, MORE
@@ -87,7 +87,7 @@ def test_its_numbers_are_right(name):
 
 @pytest.mark.parametrize("name", ["log_softmax_kept", "row_argmax"])
 def test_rows_that_programs_share_are_right(name, monkeypatch):
-    monkeypatch.setattr(shared_rows, "SHORT", 0)
+    monkeypatch.setattr(rows, "SHORT", 0)
     judged(name, (17,))
 
 

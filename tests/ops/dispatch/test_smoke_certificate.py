@@ -10,7 +10,6 @@ import pytest
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order, lie
 from noyau.compiler.schedules.gpu import rows as gpu_rows
-from noyau.compiler.schedules.gpu import shared_rows
 from noyau.kernels.programs.run import build
 from noyau.ops.dispatch.smoke_certificate import maker_inputs, maker_inputs_at, maker_sizes, smoke
 from tests.ops.dispatch.ops import generated, linear_op, numbers, scale_op, softmax_op
@@ -36,7 +35,7 @@ def test_the_launches_of_a_call_are_run(monkeypatch):
     builder = pytest.importorskip("noyau.toolchain.triton.module")
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
-    for place, name, least in ((gpu_rows, "KEPT", 8), (shared_rows, "SHORT", 16), (shared_rows, "FEW", 1)):
+    for place, name, least in ((gpu_rows, "KEPT", 8), (gpu_rows, "SHORT", 16), (gpu_rows, "SHARED_ROWS", 1)):
         monkeypatch.setattr(place, name, least)
     monkeypatch.setattr("noyau.ops.dispatch.smoke_certificate.EDGES", ())
     op, short, long = softmax_op(), {"batch_0": 4, "n": 5}, {"batch_0": 4, "n": 50}

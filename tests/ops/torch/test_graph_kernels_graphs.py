@@ -15,10 +15,9 @@ from noyau.codegen.language import generated_on
 from noyau.compiler.autodiff.reverse import derive
 from noyau.compiler.lowering.input_layouts import PACKED
 from noyau.compiler.schedules.gpu import rows as gpu_rows
-from noyau.compiler.schedules.gpu import shared_rows
 from noyau.dtypes import DType
 from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, UnsupportedError
-from noyau.ir.launch_conditions import conditions_of, runs
+from noyau.ir.loops import conditions_of, runs
 from noyau.kernels.programs.generate import CPU, Specialization, trace_reference
 from tests.hosts.torch import kinds
 
@@ -124,7 +123,7 @@ def interpreted(monkeypatch):
     builder = pytest.importorskip("noyau.toolchain.triton.module")
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
-    for place, name, least in ((gpu_rows, "KEPT", 8), (shared_rows, "SHORT", 16), (shared_rows, "FEW", 1)):
+    for place, name, least in ((gpu_rows, "KEPT", 8), (gpu_rows, "SHORT", 16), (gpu_rows, "SHARED_ROWS", 1)):
         monkeypatch.setattr(place, name, least)
     monkeypatch.setattr(graph_kernels, "languages_on", lambda device: generated_on(gpu=True))
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.CELLS", 0)

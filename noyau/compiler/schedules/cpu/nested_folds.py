@@ -10,8 +10,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from noyau.compiler.schedules.cpu.folds import State, expand_folds, halves, is_ordered, over, state_of, taken
-from noyau.compiler.schedules.cpu.loop_fusion import are_alike, lets_of_folds, levelled, merged, names_in
+from noyau.compiler.schedules.cpu.folds import (
+    State,
+    are_alike,
+    expand_folds,
+    halves,
+    is_ordered,
+    lets_of_folds,
+    levelled,
+    merged,
+    names_in,
+    over,
+    state_of,
+    taken,
+)
 from noyau.compiler.schedules.cpu.strategies import folds_of
 from noyau.compiler.schedules.cpu.tiles import CELL, side_by_side
 from noyau.compiler.schedules.primitives import (
@@ -30,9 +42,9 @@ from noyau.compiler.schedules.primitives import (
 )
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimLike, product
-from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite, when
 from noyau.ir.loops import (
     Alloc,
+    Asked,
     Axis,
     Expr,
     Fold,
@@ -45,6 +57,10 @@ from noyau.ir.loops import (
     Statement,
     Store,
     Var,
+    all_of,
+    at_most,
+    opposite,
+    when,
 )
 from noyau.ir.walk import rewrite, substitute
 

@@ -28,7 +28,6 @@ from noyau.compiler.schedules.primitives import (
 )
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, product
-from noyau.ir.launch_conditions import all_of, at_most, when
 from noyau.ir.loops import (
     Alloc,
     Axis,
@@ -42,6 +41,9 @@ from noyau.ir.loops import (
     Space,
     Statement,
     Store,
+    all_of,
+    at_most,
+    when,
 )
 from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
 

@@ -11,17 +11,21 @@ Strategy row: reductions along a row. Rows on threads; a row is passed over once
 Streamed, each pass computes anew what it needs; kept, what is dear stays in memory of the thread.
 
 Strategy scan: a state is carried along an axis, whose loop stays serial; the loops around it go to threads.
+
+Strategy scatter: updates are merged at places that are looked up, each cell's in the order of the updates. Threads
+share the cells, never the updates: each walks all updates and merges those parts that fall in its own cells. So bits
+never depend on the number of threads, and no cell is met by two.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import pairwise
 
-from noyau.compiler.schedules.cpu.folds import expand_folds
-from noyau.compiler.schedules.cpu.loop_fusion import are_alike, asks, expand_together, first_fold, lets_of_folds
+from noyau.compiler.schedules.cpu.folds import are_alike, asks, expand_folds, expand_together, first_fold, lets_of_folds
 from noyau.compiler.schedules.cpu.tiles import side_by_side
+from noyau.compiler.schedules.cpu.transposes import hoist
 from noyau.compiler.schedules.launches import in_two, is_light, is_small
 from noyau.compiler.schedules.primitives import (
     Statements,
@@ -42,7 +46,26 @@ from noyau.compiler.schedules.primitives import (
 )
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, strides_of
-from noyau.ir.loops import Axis, Buffer, Call, Expr, Fold, Kernel, Launch, Let, Load, Loop, Role, Statement, Store, Var
+from noyau.ir.loops import (
+    Alloc,
+    Axis,
+    Buffer,
+    Call,
+    Expr,
+    Fold,
+    If,
+    Kernel,
+    Launch,
+    Let,
+    Load,
+    Loop,
+    Require,
+    Role,
+    Statement,
+    Store,
+    Var,
+)
+from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
 from noyau.ir.walk import every_statement, expressions
 
@@ -244,3 +267,110 @@ def _tiled_scan(body: Statements, width: int) -> Statements:
         return nested(loops[:-1], (side_by_side(loops[-1], width),))
     except UnsupportedError:
         return body
+
+
+TILE = 1024  # cells of a row that one thread merges: some pages of a row of updates
+
+
+def merges(body: Iterable[Statement]) -> bool:
+    """Whether statements merge into cells, or store in cells that are looked up: then order matters."""
+    kept = tuple(body)
+    bound = {s.name for s in every_statement(kept) if isinstance(s, Let)}
+    return any(store.merge or _names(store) & bound for store in _stores(kept))
+
+
+def scatter(kernel: Kernel, *, lanes: int, tile: int = TILE) -> Kernel:
+    """A kernel of one launch: loops whose every round has cells of its own on threads, the others in order."""
+
+    def scheduled(body: Statements) -> Statements:
+        body = coalesce(body)
+        apart = cells_apart(body)
+        made = expand_folds(_shared(written_out(body), apart, tile), lanes)
+        return widen(made) if apart else made
+
+    return with_bodies(kernel, scheduled)
+
+
+def _shared(body: Statements, apart: frozenset[str], tile: int) -> Statements:
+    """The outermost loop on threads, if its rounds have cells of their own; else the innermost in tiles on threads."""
+    if len(body) != 1 or not isinstance(outer := body[0], Loop):
+        return body
+    if outer.var in apart:
+        return bind(body, 1)
+    inner = _last_loop(outer)
+    if inner is None or inner.var not in apart:
+        return body
+    hoisted = hoist(body, outer.var, inner.var, tile)
+    return body if hoisted == body else bind(hoisted, 1)
+
+
+def _last_loop(loop: Loop) -> Loop | None:
+    """The loop that stores, within another one, if it is alone there."""
+    inner = [s for s in loop.body if isinstance(s, Loop)]
+    if len(inner) != 1:
+        return None
+    return _last_loop(inner[0]) or inner[0]
+
+
+def cells_apart(body: Statements) -> frozenset[str]:
+    """The names of indices that no cell is met by two values of: those of which the offset of every Store is made as
+    digits make a number. Empty where it is made otherwise."""
+    extents = _extents(body)
+    found = [_digits(store, extents) for store in _stores(body)]
+    return frozenset.intersection(*found) if found else frozenset()
+
+
+def _stores(body: Statements) -> list[Store]:
+    """The stores in buffers, not those in memory that statements have for themselves."""
+    kept = list(every_statement(body))
+    own = {s.name for s in kept if isinstance(s, Alloc)}
+    return [s for s in kept if isinstance(s, Store) and not own.intersection(s.buffers)]
+
+
+def _extents(body: Statements) -> dict[str, Dim]:
+    """The extents of loops, and of indices that are looked up."""
+    kept = list(every_statement(body))
+    loops = {s.var: s.extent for s in kept if isinstance(s, Loop)}
+    looked_up = {str(s.index): s.extent for s in kept if isinstance(s, Require)}
+    return loops | looked_up
+
+
+def _digits(store: Store, extents: Mapping[str, Dim]) -> frozenset[str]:
+    names = sorted(_names(store))
+    if any(name not in extents for name in names):
+        return frozenset()
+    steps = {name: stride_of(store, name) for name in names}
+    rest = store.index[0] - sum((Dim.of(name) * step for name, step in steps.items()), Dim.of(0))
+    below, left = Dim.of(1), dict(steps)
+    while left:
+        digits = (name for name, step in left.items() if step % below == Dim.of(0) and _divides_all(step, left))
+        lowest = next(digits, "")
+        if not lowest:
+            return frozenset()
+        below = left.pop(lowest) * extents[lowest]
+    return frozenset() if any(name.startswith("#") for name in rest.names) else frozenset(names)
+
+
+def _divides_all(step: Dim, others: Mapping[str, Dim]) -> bool:
+    known = not any(name.startswith("#") for name in step.names)
+    return known and step != Dim.of(0) and all(other % step == Dim.of(0) for other in others.values())
+
+
+def _names(store: Store) -> set[str]:
+    return {name for dim in store.index for name in dim.names if name.startswith("#")}
+
+
+def written_out(statements: Statements) -> Statements:
+    """Merges as what they are in one thread: a cell is loaded, and stored again."""
+    made: list[Statement] = []
+    for statement in statements:
+        match statement:
+            case Store(buffers, index, values, str() as monoid):
+                old = tuple(Load(name, index, value.dtype) for name, value in zip(buffers, values, strict=True))
+                new = MONOIDS[monoid].merge(Symbolic(), old, values)
+                made.append(replace(statement, values=new, merge=None))
+            case Loop() | If():
+                made.append(replace(statement, body=written_out(statement.body)))
+            case _:
+                made.append(statement)
+    return tuple(made)

@@ -7,15 +7,24 @@ from functools import partial
 
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.cache_hints import fetch_ahead, in_whole_tiles, write_around
-from noyau.compiler.schedules.cpu.folds import MANY, is_ordered
+from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
 from noyau.compiler.schedules.cpu.index_splitting import cut_at_bounds
 from noyau.compiler.schedules.cpu.line_stores import in_lines
-from noyau.compiler.schedules.cpu.loop_fusion import are_alike, lets_of_folds
 from noyau.compiler.schedules.cpu.nested_folds import folds_of_folds
 from noyau.compiler.schedules.cpu.packed_pairs import in_pairs
-from noyau.compiler.schedules.cpu.scatters import merges, scatter
 from noyau.compiler.schedules.cpu.short_rows import short_rows
-from noyau.compiler.schedules.cpu.strategies import BLOCK, columns, folds_of, full, map_, row, rows_before, scan
+from noyau.compiler.schedules.cpu.strategies import (
+    BLOCK,
+    columns,
+    folds_of,
+    full,
+    map_,
+    merges,
+    row,
+    rows_before,
+    scan,
+    scatter,
+)
 from noyau.compiler.schedules.cpu.tiles import in_stages
 from noyau.compiler.schedules.cpu.transposes import transpose, turn
 from noyau.compiler.schedules.launches import apart, each, is_small

@@ -13,10 +13,17 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from noyau.compiler.schedules.cpu.folds import State, position, state_of
-from noyau.compiler.schedules.cpu.loop_fusion import are_alike, in_one_pass, merged, names_in, parted
-from noyau.compiler.schedules.gpu.rows import rows, whole
-from noyau.compiler.schedules.gpu.shared_rows import can_share
+from noyau.compiler.schedules.cpu.folds import (
+    State,
+    are_alike,
+    in_one_pass,
+    merged,
+    names_in,
+    parted,
+    position,
+    state_of,
+)
+from noyau.compiler.schedules.gpu.rows import can_share, rows, whole
 from noyau.compiler.schedules.gpu.tiles import (
     ZERO,
     FoldCells,
@@ -37,9 +44,9 @@ from noyau.compiler.schedules.gpu.tiles import (
 from noyau.compiler.schedules.gpu.tiles import partial as partial_of
 from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink
 from noyau.ir.dims import Dim, maximum
-from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite, when
 from noyau.ir.loops import (
     Alloc,
+    Asked,
     Axis,
     Buffer,
     Expr,
@@ -58,6 +65,10 @@ from noyau.ir.loops import (
     Tile,
     TilePolicy,
     Var,
+    all_of,
+    at_most,
+    opposite,
+    when,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan

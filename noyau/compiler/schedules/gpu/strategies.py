@@ -11,12 +11,11 @@ from __future__ import annotations
 from dataclasses import replace
 from math import inf
 
-from noyau.compiler.schedules.cpu.loop_fusion import are_alike, in_one_pass, parted
+from noyau.compiler.schedules.cpu.folds import are_alike, in_one_pass, parted
 from noyau.compiler.schedules.cpu.strategy_choice import reads_along
 from noyau.compiler.schedules.gpu.hints import with_hints
-from noyau.compiler.schedules.gpu.rows import lead_of, rows, side_by_side
+from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
 from noyau.compiler.schedules.gpu.rows_and_columns import both_in, rows_and_columns
-from noyau.compiler.schedules.gpu.shared_rows import SHORT
 from noyau.compiler.schedules.gpu.tiles import (
     NO_LEAD,
     ONE,

@@ -13,9 +13,9 @@ from noyau.compiler.schedules.cpu.folds import State, expand_folds, position, st
 from noyau.compiler.schedules.primitives import Statements, all_dims, carries, minimum
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, DimLike, Shape, product
-from noyau.ir.launch_conditions import Asked, all_of, at_most, opposite, when
 from noyau.ir.loops import (
     Alloc,
+    Asked,
     Axis,
     Buffer,
     Call,
@@ -32,6 +32,10 @@ from noyau.ir.loops import (
     Statement,
     Tile,
     TilePolicy,
+    all_of,
+    at_most,
+    opposite,
+    when,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS

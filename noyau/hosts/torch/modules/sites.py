@@ -25,8 +25,7 @@ from noyau.compiler.partition.cut import (
     with_kernel,
     worth,
 )
-from noyau.compiler.partition.sites import DefUse, Positions
-from noyau.compiler.partition.structural_keys import StructuralKey, StructuralKeys
+from noyau.compiler.partition.sites import DefUse, Positions, StructuralKey, StructuralKeys
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.dtypes import size_hint

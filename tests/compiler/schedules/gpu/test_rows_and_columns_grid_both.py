@@ -11,7 +11,8 @@ import noyau
 from noyau import nn
 from noyau.codegen.triton import printer as triton_printer
 from noyau.compiler.autodiff.reverse import derive
-from noyau.compiler.schedules.gpu import rows_and_columns, shared_rows
+from noyau.compiler.schedules.gpu import rows as gpu_rows
+from noyau.compiler.schedules.gpu import rows_and_columns
 from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
@@ -68,7 +69,7 @@ def _small(monkeypatch):
     """Rows of a few cells are long, and a few rows are many."""
     for name, number in {"LEAST": 5, "MOST": 12, "PROGRAMS": 3, "SIDE": 12, "DEEP": 4, "PIECE": 8}.items():
         monkeypatch.setattr(rows_and_columns, name, number)
-    monkeypatch.setattr(shared_rows, "SHORT", 0)
+    monkeypatch.setattr(gpu_rows, "SHORT", 0)
 
 
 @pytest.mark.parametrize("name", GRAPHS)

@@ -12,10 +12,9 @@ from noyau.compiler.passes.normal_form import normalise
 from noyau.compiler.schedules.gpu import rows
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
-from noyau.ir.launch_conditions import runs
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
-from noyau.ir.loops import Loop, TilePolicy
+from noyau.ir.loops import Loop, TilePolicy, runs
 from noyau.ir.walk import every_statement
 from noyau.kernels.programs.generate import Specialization, generate
 from tests.compiler.schedules.groups import residual_rms_norm, rotary, tile_sizes

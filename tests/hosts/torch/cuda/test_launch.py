@@ -11,7 +11,7 @@ from noyau.errors import DeviceError, InputError
 torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 
-from noyau.compiler.schedules.gpu import rows, shared_rows  # noqa: E402
+from noyau.compiler.schedules.gpu import rows  # noqa: E402
 from noyau.dtypes import DType  # noqa: E402
 from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
 from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
@@ -111,7 +111,7 @@ def test_a_door_misses_what_its_certificate_is_not_of(monkeypatch):
     if not cuda_launch.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
     monkeypatch.setattr(rows, "KEPT", 8)
-    monkeypatch.setattr(shared_rows, "SHORT", 1 << 20)
+    monkeypatch.setattr(rows, "SHORT", 1 << 20)
     x, asked = torch.randn(2, 20), []
     short = generated(softmax_op(), torch.ones(2, 5).numpy(), language="triton")
     long = replace(short, wanted=replace(short.wanted, sizes={"batch_0": 2, "n": 300}))

@@ -6,7 +6,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.compiler.schedules.gpu import shared_rows  # noqa: E402
+from noyau.compiler.schedules.gpu import rows  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates  # noqa: E402
@@ -50,7 +50,7 @@ def test_rows_that_programs_share_are_certified(monkeypatch):
     builder = pytest.importorskip("noyau.toolchain.triton.module")
     if not builder.interprets():
         pytest.skip("Triton does not interpret")
-    monkeypatch.setattr(shared_rows, "SHORT", 8)
+    monkeypatch.setattr(rows, "SHORT", 8)
     found = modules_sites.trace_graph(graph_of(lambda x: torch.softmax(x * 2.5, -1), (torch.randn(2, 30),)))
     (planned,) = cuda_candidates.plan(modules_sites.cut(found).groups, found).kernels
     assert "_of_piece" in planned.text

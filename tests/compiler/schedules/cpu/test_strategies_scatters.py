@@ -9,7 +9,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.scatters import cells_apart, merges, scatter
+from noyau.compiler.schedules.cpu.strategies import cells_apart, merges, scatter
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.compiler.schedules.primitives import flatten
 from noyau.dtypes import DType

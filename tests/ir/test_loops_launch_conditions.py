@@ -7,7 +7,7 @@ import pytest
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.ir.dims import Dim
-from noyau.ir.launch_conditions import all_of, at_most, conditions_of, opposite, runs, when
+from noyau.ir.loops import all_of, at_most, conditions_of, opposite, runs, when
 from tests.jobs.check.groups import softmax
 
 

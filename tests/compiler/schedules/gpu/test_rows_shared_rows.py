@@ -11,7 +11,7 @@ import noyau
 from noyau import nn
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.passes.normal_form import normalise
-from noyau.compiler.schedules.gpu import shared_rows
+from noyau.compiler.schedules.gpu import rows
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType
 from noyau.errors import GraphError, InputError
@@ -36,7 +36,7 @@ SIZES = {TilePolicy.OCCUPYING: 4, TilePolicy.COVERING: 16}
 @pytest.fixture(autouse=True)
 def _short(monkeypatch):
     """Also rows of a few cells."""
-    monkeypatch.setattr(shared_rows, "SHORT", 0)
+    monkeypatch.setattr(rows, "SHORT", 0)
 
 
 def kernel_of(graph):

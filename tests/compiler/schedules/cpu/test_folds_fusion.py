@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from noyau.compiler.schedules.cpu.loop_fusion import are_alike, expand_together, in_one_pass, lets_of_folds, parted
+from noyau.compiler.schedules.cpu.folds import are_alike, expand_together, in_one_pass, lets_of_folds, parted
 from noyau.compiler.schedules.cpu.strategies import columns
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.compiler.schedules.primitives import chain

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from noyau.compiler.lowering.accumulations import asks_each_cell
 from noyau.compiler.lowering.nest import lower
+from noyau.compiler.lowering.values import asks_each_cell
 from noyau.errors import InputError, UnsupportedError
 from noyau.ir.graph import Lookup, Map, Scatter
 from noyau.ir.graph_interpreter import evaluate
