@@ -1,8 +1,9 @@
 """The table of scalar functions: the meaning of each, its algebra, its derivative, and its names in the front ends.
 
-`evaluate` is the meaning: on float64 arrays it is the truth. docs/semantics.md is generated from this table. Derivatives
-are formulas over an algebra (arrays, expressions, nodes of a graph or texts), written with the functions of the table,
-so that they can be emitted as nodes, fused, and derived again.
+`evaluate` is the meaning: on float64 arrays it is the truth. docs/semantics.md is generated from this table.
+
+Derivatives are formulas over an algebra (arrays, expressions, nodes of a graph or texts), written with the functions of
+the table, so that they can be emitted as nodes, fused, and derived again.
 """
 
 from __future__ import annotations

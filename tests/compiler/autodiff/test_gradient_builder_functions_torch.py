@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.compiler.autodiff.test_functions_functions import FLAT, FLOATS, SPECIAL, gradients, operands_for
+
+from tests.compiler.autodiff.test_gradient_builder_functions import FLAT, FLOATS, SPECIAL, gradients, operands_for
 
 torch = pytest.importorskip("torch")
 

@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from tests.compiler.autodiff.test_functions_functions_torch import CALLED
 
 from noyau.dtypes import DType
 from noyau.ir.graph import Constant, Gather, Graph, Input, Kind, Map, Node, Reduce, Scan, Select, View
 from noyau.ir.graph_interpreter import Evaluator, evaluate
 from noyau.ir.operators import Fact, has
+from tests.compiler.autodiff.test_gradient_builder_functions_torch import CALLED
 from tests.compiler.autodiff.test_reductions_reductions_torch import REDUCED, RUNNING
 
 Tensor = torch.Tensor
