@@ -39,13 +39,13 @@ class Sanitizer:
 
 
 _C_PACKAGES = {"elftools": "pyelftools", "tree_sitter": "tree-sitter", "tree_sitter_cpp": "tree-sitter-cpp"}
-_C = Sanitizer("noyau.sanitizer.c.kernel", "noyau.sanitizer.c.bare_call", "check-c", _C_PACKAGES)
+_C = Sanitizer("noyau.sanitizer.c.kernel", "noyau.sanitizer.c.kernel", "check-c", _C_PACKAGES)
 SANITIZERS: Mapping[str, Sanitizer] = {
     "numba": Sanitizer(*("noyau.sanitizer.numba.kernel",) * 2, "numba", {"numba": "numba"}),
     "numba_cuda": Sanitizer(*("noyau.sanitizer.numba_cuda.kernel",) * 2, "numba", {"numba": "numba"}),
     "triton": Sanitizer(
         "noyau.sanitizer.triton.kernel",
-        "noyau.sanitizer.triton.bare_call",
+        "noyau.sanitizer.triton.run",
         "triton",
         {"triton": "triton", "torch": "torch"},
     ),

@@ -19,8 +19,7 @@ from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
 from noyau.sanitizer.compute_sanitizer.programs import compiled, written
-from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, merge_witnesses
-from noyau.sanitizer.compute_sanitizer.tool import TOOLS, missing, run_tools
+from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witnesses, missing, run_tools
 from noyau.sanitizer.records import Site
 from noyau.verify.findings import Finding, KernelCheck, OpCheck
 from noyau.workers.array_files import write_arrays

@@ -22,10 +22,9 @@ from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.ops.op import Op
 from noyau.sanitizer.lint import launches
-from noyau.sanitizer.lint.arithmetic import diagnose_arithmetic
+from noyau.sanitizer.lint.arithmetic import Situation, count, diagnose_arithmetic, situation_or_none
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
-from noyau.sanitizer.lint.kernel_sizes import Situation, count, situation_or_none
 from noyau.sanitizer.scripts.lint import uncalled_methods
 from noyau.signatures.types import Instance
 from noyau.verify.findings import Finding, KernelCheck

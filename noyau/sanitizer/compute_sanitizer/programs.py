@@ -24,8 +24,15 @@ from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.c.calls import EntryCall, call_of, is_grid
 from noyau.sanitizer.c.run import ArrayArgument
 from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
-from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, in_files, merge_witnesses
-from noyau.sanitizer.compute_sanitizer.tool import TOOLS, find_tool, missing, run_tools
+from noyau.sanitizer.compute_sanitizer.tool import (
+    TOOLS,
+    ToolReport,
+    find_tool,
+    in_files,
+    merge_witnesses,
+    missing,
+    run_tools,
+)
 from noyau.sanitizer.scripts.record import ScriptCheck
 from noyau.signatures.types import Instance
 from noyau.verify.findings import Finding

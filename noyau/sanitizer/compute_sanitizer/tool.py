@@ -7,12 +7,15 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
+from xml.etree import ElementTree
 
-from noyau.errors import DeviceError
-from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, read_reports
+from noyau.errors import DeviceError, FindingKind, InputError
+from noyau.sanitizer.records import Site, digest
+from noyau.verify.findings import Finding
 
 TOOLS = ("memcheck", "racecheck", "initcheck", "synccheck")
 TIME_S = 240.0  # of one run under one tool
@@ -82,3 +85,180 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, s
                 raise DeviceError(f"compute-sanitizer did not end within {TIME_S:g} s; check smaller inputs") from None
             raise
     return process.returncode, printed.decode("utf-8", "replace")
+
+
+SHADOW = "noyau"
+_ALIKE = {
+    FindingKind.NEGATIVE_INDEX: FindingKind.OUT_OF_BOUNDS,
+    FindingKind.WRITTEN_TWICE: FindingKind.RACE,
+    FindingKind.CRASH: FindingKind.OUT_OF_BOUNDS,
+}
+
+
+def merge_witnesses(watched: Sequence[Finding], others: Sequence[Finding]) -> tuple[Finding, ...]:
+    """The findings of watched runs, those that the other witness has seen too with both names; then what it alone has
+    seen. Two are the same where the kind is, and a line of theirs."""
+    findings = list(watched)
+    for other in others:
+        same = next((k for k, each in enumerate(findings) if _same(each, other)), None)
+        if same is None:
+            findings.append(other)
+        else:
+            witnesses = findings[same].witnesses or (SHADOW,)
+            findings[same] = replace(findings[same], witnesses=tuple(dict.fromkeys((*witnesses, *other.witnesses))))
+    return tuple(findings)
+
+
+def _same(one: Finding, other: Finding) -> bool:
+    kinds = {_ALIKE.get(each.kind, each.kind) for each in (one, other)}
+    return one.kernel == other.kernel and len(kinds) == 1 and bool(_lines(one) & _lines(other))
+
+
+def _lines(finding: Finding) -> set[tuple[str, str]]:
+    """The lines that it names, files by their whole paths."""
+    places = [place.rpartition(":") for place in (finding.place, finding.other_place) if place]
+    return {(os.path.abspath(file), line) for file, _, line in places}
+
+
+WITNESS = "compute-sanitizer"
+_KINDS = {
+    "Initcheck": FindingKind.UNINITIALISED,
+    "Analysis": FindingKind.RACE,
+    "Hazard": FindingKind.RACE,
+    "Synccheck": FindingKind.DIVERGENT_BARRIER,
+}
+_BY_TOOL = {
+    "racecheck": FindingKind.RACE,
+    "initcheck": FindingKind.UNINITIALISED,
+    "synccheck": FindingKind.DIVERGENT_BARRIER,
+}
+_MISALIGNED = "give the pointer the alignment of what it points to"
+_VERBS = {"Read": "reads", "Write": "writes", "Atomic": "merges into"}
+
+
+@dataclass(frozen=True, slots=True)
+class ToolReport:
+    """One thing that a tool reported: `count` times, by `owners` the first time; sites of both accesses, the other one
+    None where there is one alone. `function`: of the kernel that touched."""
+
+    kind: FindingKind
+    message: str
+    site: Site | None
+    other: Site | None
+    owners: tuple[str, ...]
+    function: str
+    is_error: bool = True
+    count: int = 1
+    mend: str = ""
+
+    @property
+    def is_allowed(self) -> bool:
+        """Whether a mark on one of its lines allows it."""
+        return any(site is not None and site.allows(self.kind) is not None for site in (self.site, self.other))
+
+    def finding(self, op: str, kernel: str, language: str, place: str, size: str) -> Finding:
+        """The same in a report; `place`: of the kernel, where the tool knows no line."""
+        text, other = (each.text if each else "" for each in (self.site, self.other))
+        times = f" ({self.count} times)" if self.count > 1 else ""
+        return Finding(
+            *(op, kernel, language, self.kind, self.site.place if self.site else place, size, self.message + times),
+            severity="error" if self.is_error else "warning",
+            other_place=self.other.place if self.other else "",
+            owners=self.owners,
+            digest=digest(self.kind, kernel, text, other),
+            mend=self.mend or self.kind.remedy,
+            witnesses=(WITNESS,),
+        )
+
+
+def read_reports(text: str, tool: str) -> tuple[ToolReport, ...]:
+    """Read the record of a tool, alike reports as one. InputError for what is no record of it."""
+    try:
+        root = ElementTree.fromstring(text)  # noqa: S314  written by the tool that was run
+    except ElementTree.ParseError as fault:
+        raise InputError(f"the record of compute-sanitizer {tool} is not read: {fault}; run it again") from None
+    reports = [_reported(each, tool) for each in root.iter("record")]
+    by_key: dict[tuple[object, ...], ToolReport] = {}
+    for each in reports:
+        if each is not None:
+            key = each.kind, each.site, each.other, each.function
+            first = by_key.get(key)
+            by_key[key] = each if first is None else replace(first, count=first.count + each.count)
+    precise = [each for each in by_key.values() if each.kind is not FindingKind.LAUNCH]
+    return tuple(precise or by_key.values())  # calls of the API fail after a kernel has
+
+
+def _reported(record: ElementTree.Element, tool: str) -> ToolReport | None:
+    kind = record.findtext("kind", "")
+    if kind == "Api":
+        message = record.findtext("what/message") or record.findtext("what/text", "")
+        where = record.findtext("what/api", "a call")
+        return ToolReport(FindingKind.LAUNCH, f"{where} failed: {message}", None, None, (), "")
+    if kind.endswith("ApiError") or kind == "Leak":
+        return None  # of the host's own reads, and of memory that is not freed
+    if record.find("what/source") is not None:
+        return _race(record)
+    return _access(record, _KINDS.get(kind) or _BY_TOOL.get(tool) or FindingKind.OUT_OF_BOUNDS)
+
+
+def _race(record: ElementTree.Element) -> ToolReport:
+    one, other = record.find("what/source"), record.find("what/destination")
+    sites = _site(one), _site(other)
+    verbs = [_VERBS.get(each.findtext("direction", "") if each is not None else "", "touches") for each in (one, other)]
+    where = "the same line" if sites[0] == sites[1] else f"line {sites[1].line}" if sites[1] else "another line"
+    function = one.findtext("where/func", "") if one is not None else ""
+    message = f"a thread {verbs[0]} shared memory which another {verbs[1]} on {where}, and no barrier lies between them"
+    count = int(record.findtext("what/destination/count", "1"))
+    is_error = record.findtext("level", "Error") == "Error"
+    mend = "put a barrier of the block between the two"
+    return ToolReport(FindingKind.RACE, message, *sites, (), function, is_error, count, mend)
+
+
+def _access(record: ElementTree.Element, kind: FindingKind) -> ToolReport:
+    text = " ".join(record.findtext("what/text", "").split())
+    fault, mend = record.findtext("what/error", ""), ""
+    if fault == "misaligned":
+        kind, mend = FindingKind.CRASH, _MISALIGNED
+    owner = _owner(record)
+    return ToolReport(
+        kind,
+        f"{owner or 'a thread'}: {text[:1].lower()}{text[1:]}",
+        _site(record),
+        None,
+        (owner,) if owner else (),
+        record.findtext("where/func", ""),
+        mend=mend,
+    )
+
+
+def _owner(record: ElementTree.Element) -> str:
+    """`thread 36 of block 1`, as everywhere."""
+    places = [_place(record.find(f"who/{name}")) for name in ("threadIdx", "blockIdx")]
+    return f"thread {places[0]} of block {places[1]}" if all(places) else ""
+
+
+def _place(element: ElementTree.Element | None) -> str:
+    if element is None:
+        return ""
+    numbers = [element.findtext(axis, "0") for axis in "xyz"]
+    while len(numbers) > 1 and numbers[-1] == "0":
+        numbers.pop()
+    return numbers[0] if len(numbers) == 1 else f"({', '.join(numbers)})"
+
+
+def _site(element: ElementTree.Element | None) -> Site | None:
+    """The line of an access, None where the code has no lines."""
+    if element is None:
+        return None
+    path, line = element.findtext("where/path", ""), element.findtext("where/line", "")
+    return Site.of(path, int(line)) if path and line.isdigit() else None
+
+
+def in_files(reports: Iterable[ToolReport], folders: Iterable[Path]) -> list[ToolReport]:
+    """Those on lines of files outside these folders, or on no line that is known: not those of installed packages."""
+    inside = tuple(folders)
+    return [
+        each
+        for each in reports
+        if each.site is None or not any(Path(each.site.file).is_relative_to(folder) for folder in inside)
+    ]

@@ -9,7 +9,7 @@ import numpy as np
 
 from noyau.codegen.language import Grid, Language
 from noyau.sanitizer.lint.abstract_interpreter import Walk
-from noyau.sanitizer.lint.kernel_sizes import Three
+from noyau.sanitizer.lint.launches import Three
 from noyau.sanitizer.lint.values import UNSIGNED, Float, Interval, Pointer, Value, cell_of
 
 _AXES = "xyz"

@@ -14,9 +14,8 @@ from noyau.errors import DeviceError, FindingKind
 from noyau.sanitizer.access_map import place_in
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
-from noyau.sanitizer.numba_cuda.device import SimulatedDevice
+from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.lockstep import Lockstep, Thread3
-from noyau.sanitizer.numba_cuda.names import conversion_of, stand_ins, word_of
 from noyau.sanitizer.numba_cuda.rewrite import Twins
 from noyau.sanitizer.records import Access, Observation, Route
 

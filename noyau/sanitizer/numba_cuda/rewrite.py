@@ -16,7 +16,7 @@ from noyau.errors import UnsupportedError
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.compiled_numbers import Divisors, divisor
 from noyau.sanitizer.numba.rewrite import is_signed
-from noyau.sanitizer.numba_cuda.requests import WAITING, Request
+from noyau.sanitizer.numba_cuda.lockstep import WAITING, Request
 
 _ASKED = "noyau_asked"
 _DIVISOR = "noyau_divisor"

@@ -37,7 +37,7 @@ from noyau.sanitizer.numba_cuda.launch import (
 )
 from noyau.sanitizer.recording_array import Recorder, TooManyError
 from noyau.sanitizer.records import WatchedRun, digest, findings_of
-from noyau.sanitizer.scripts import numba_ufuncs
+from noyau.sanitizer.scripts import numba_host
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.numba_host import WORDS
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
@@ -74,7 +74,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
-        undone.enter_context(numba_ufuncs.stood_in(session.note))
+        undone.enter_context(numba_host.stood_in(session.note))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
         patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))

@@ -4,16 +4,21 @@ device there is, events that take the time, streams that are the default one."""
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
+from functools import wraps
 from types import SimpleNamespace
 from typing import Any
 
+import numba
 import numpy as np
 from numba.cuda.simulator.api import stream
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray, managed_array, pinned_array_like
+from numba.np.numpy_support import as_dtype
+from numba.np.ufunc.sigparse import parse_signature
 
-from noyau.sanitizer.scripts.fakes import FakeEvent
+from noyau.errors import InputError
+from noyau.sanitizer.scripts.fakes import FakeEvent, patch
 
 
 class SimulatedGpu(SimpleNamespace):
@@ -104,3 +109,104 @@ WORDS: dict[str, Any] = {
     "profile_stop": _ignored,
     "profiling": nullcontext,
 }
+
+
+Plain = Callable[..., Any]
+Note = Callable[[str], None]
+_NUMBERS = "of numbers, which touches no memory: called cell by cell"
+_ARRAYS = "of arrays, called for each of them in Python: its accesses are not seen"
+
+
+@contextmanager
+def stood_in(note: Note) -> Iterator[None]:
+    """Within, both decorators make functions for target="cuda" that need no GPU. `note` takes a line for a report on
+    each that is called."""
+    with ExitStack() as undone:
+        patch(undone, numba, "vectorize", _decorator(numba.vectorize, _elementwise, note, _NUMBERS))
+        patch(undone, numba, "guvectorize", _decorator(numba.guvectorize, _generalised, note, _ARRAYS))
+        yield
+
+
+def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) -> Plain:
+    def noting(function: Plain, *arguments: Any) -> Plain:
+        ufunc, line = make(function, *arguments), function.__code__.co_firstlineno
+
+        @wraps(ufunc)
+        def called(*args: Any, **named: Any) -> Any:
+            note(f"{function.__name__} (line {line}) is a function {what}")
+            return ufunc(*args, **named)
+
+        return called
+
+    def decorator(*arguments: Any, **options: Any) -> Any:
+        if options.get("target") != "cuda":
+            return plain(*arguments, **options)
+        if arguments and hasattr(arguments[0], "__code__"):
+            return noting(arguments[0])
+        return lambda function: noting(function, *arguments)
+
+    return decorator
+
+
+def _elementwise(function: Plain, signatures: Any = None) -> Plain:
+    def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
+        arrays = [np.asarray(_held(each)) for each in args]
+        dtypes = [_result(signatures, arrays)] if signatures else None
+        with np.errstate(all="ignore"):
+            results = np.vectorize(function, otypes=dtypes)(*arrays)
+        return _given(results, out, args)
+
+    called.__name__ = function.__name__
+    return called
+
+
+def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plain:
+    inputs, outputs = parse_signature(layout)
+
+    def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
+        if len(outputs) != 1 or len(args) not in (len(inputs), len(inputs) + 1):
+            raise InputError(f"{function.__name__} takes {len(inputs)} arrays: {layout}")
+        target = out if out is not None or len(args) == len(inputs) else args[-1]
+        arrays = [np.asarray(_held(each)) for each in args[: len(inputs)]]
+        cores = [len(names) for names in inputs]
+        batch = np.broadcast_shapes(*(a.shape[: a.ndim - core] for a, core in zip(arrays, cores, strict=True)))
+        sizes = {
+            name: size
+            for names, array in zip(inputs, arrays, strict=True)
+            for name, size in zip(names, array.shape[array.ndim - len(names) :], strict=True)
+        }
+        shape = (*batch, *(sizes[name] for name in outputs[0]))
+        results = np.zeros(shape, _result(signatures, arrays) if signatures else np.result_type(*arrays))
+        wide = [np.broadcast_to(a, (*batch, *a.shape[a.ndim - core :])) for a, core in zip(arrays, cores, strict=True)]
+        for at in np.ndindex(*batch):
+            whole = results[at] if outputs[0] else results[(*at, None)]
+            function(*(each[at] for each in wide), whole)
+        return _given(results, target, args)
+
+    called.__name__ = function.__name__
+    return called
+
+
+def _result(signatures: Any, arrays: Sequence[np.ndarray]) -> np.dtype:
+    """The dtype of the last thing in the first signature that takes the arguments."""
+    many = signatures if isinstance(signatures, list | tuple) else [signatures]
+    for each in many:
+        parsed = numba.core.sigutils.normalize_signature(each)
+        types = [getattr(kind, "dtype", kind) for kind in parsed[0]]
+        pairs = zip(types, arrays, strict=False)
+        last = parsed[1] if parsed[1] not in (None, numba.types.void) else types[-1]
+        if all(np.can_cast(array.dtype, as_dtype(kind), "same_kind") for kind, array in pairs):
+            return np.dtype(as_dtype(last))
+    return np.result_type(*arrays)
+
+
+def _held(each: Any) -> Any:
+    return each._ary if isinstance(each, FakeCUDAArray) else each
+
+
+def _given(results: Any, out: Any, args: Sequence[Any]) -> Any:
+    """The result where it is wanted: on the device, where an argument is."""
+    if out is not None:
+        _held(out)[...] = results
+        return out
+    return FakeCUDAArray(np.asarray(results)) if any(isinstance(each, FakeCUDAArray) for each in args) else results

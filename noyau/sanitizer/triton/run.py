@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, FindingKind, NoyauError, RaisedError
+from noyau.errors import (
+    CheckError,
+    DeviceError,
+    FindingKind,
+    MissingExtraError,
+    NoyauError,
+    RaisedError,
+    SignatureError,
+    UnsupportedError,
+)
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.triton.calls import TritonKernel
+from noyau.kernels.triton.calls import TritonKernel, is_interpreted
 from noyau.kernels.triton.parameters import configs_of
-from noyau.kernels.user_kernel import UserKernel
+from noyau.kernels.user_kernel import UserKernel, python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, map_of_writes
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.records import Observation, Route, Site, WatchedRun, findings_of, unwritten
+from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedRun, findings_of, unwritten
 from noyau.sanitizer.routes import KernelCase
-from noyau.sanitizer.triton.interpreter_hooks import Hooks, interpreter_hooks
-from noyau.sanitizer.triton.memory_extents import MemoryExtents
+from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, interpreter_hooks
 from noyau.verify.findings import Finding
 
 Array = np.ndarray
@@ -143,3 +153,240 @@ def _unwritten(
         holes, memory = extents.shadow.unwritten(number), extents.memories[number]
         findings += unwritten(holes, memory, nobody, place, route, op, kernel.name, size)
     return findings
+
+
+try:
+    import torch
+    from triton.runtime.interpreter import InterpretedFunction
+    from triton.tools.tensor_descriptor import TensorDescriptor
+except ImportError as error:
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+
+_LOW = (torch.bfloat16,)  # what the interpreter takes for integers
+
+
+@dataclass(slots=True)
+class FreshTensor:
+    """The memory of a tensor that began empty: which of its bytes hold values, the last kernel that had it (name and
+    place), and whether it is known to be filled."""
+
+    is_set: np.ndarray
+    kernel: tuple[str, str] | None = None
+
+    def fill(self) -> None:
+        self.is_set[...] = True
+
+
+@dataclass(slots=True)
+class TensorSpan:
+    """A part of a storage that arguments of a launch lie in: its bytes in the user's memory, and a copy with room
+    around it. `fresh`: what of it holds values, where it began empty."""
+
+    name: str
+    storage: np.ndarray
+    start: int
+    end: int
+    tensor: torch.Tensor
+    fresh: FreshTensor | None
+    room: np.ndarray = field(init=False)
+    memory: int = -1
+
+    @property
+    def own(self) -> np.ndarray:
+        """Its bytes where the user has them."""
+        return self.storage[self.start : self.end]
+
+    @property
+    def cells(self) -> tuple[int, ...]:
+        """The shape of its cells: of the tensor that begins it, where that is all of it and packed."""
+        size = self.tensor.element_size()
+        is_whole = self.tensor.is_contiguous() and self.tensor.numel() * size == self.end - self.start
+        return tuple(self.tensor.shape) if is_whole else ((self.end - self.start) // size,)
+
+
+@dataclass(frozen=True, slots=True)
+class TritonLaunch:
+    """The observations of a launch. `grid`: its programs, as they are told."""
+
+    hooks: Hooks
+    extents: MemoryExtents
+    spans: Sequence[TensorSpan]
+    notes: tuple[str, ...]
+
+    @property
+    def grid(self) -> str:
+        return grid_text(self.hooks.grid)
+
+    def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
+        """Its findings in words."""
+        shadow = self.extents.shadow
+        route = route_of(self.hooks, self.extents)
+        findings, allowed = findings_of(unique_races(shadow.seen()), route, op, kernel, size)
+        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), (*notes_of(self.hooks), *self.notes))
+
+
+def launch_watched(
+    run: Callable[..., Any],
+    function: Any,
+    args: Sequence[Any],
+    named: Mapping[str, Any],
+    fresh: Mapping[int, FreshTensor] | None = None,
+    most: int = MOST,
+    shadow: Shadow | None = None,
+) -> TritonLaunch:
+    """Call `run(*args, **named)`, which has Triton interpret a launch of `function`, with each tensor among the
+    arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
+    the address of its storage; it is told what was written.
+
+    Whatever the kernel raises comes through, once what it wrote is copied back, unless it made more than `most`
+    accesses, which the notes tell."""
+    names = list(python_function(function).__code__.co_varnames)
+    arguments = [*zip(names, args, strict=False), *named.items()]
+    with torch._C.DisableTorchFunction(), torch.no_grad():
+        tensors = [pair for name, each in arguments for pair in _tensors(name, each)]
+        spans = _spans(tensors, fresh or {})
+        extents = MemoryExtents(shadow or Shadow())
+        for span in spans:
+            _add(span, extents)
+        extents.shadow.region()
+        moved = [_moved(each, spans) for each in args]
+        others = {name: _moved(each, spans) for name, each in named.items()}
+    with interpreter_hooks(extents, most) as hooks:
+        try:
+            run(*moved, **others)
+        except Exception:
+            if not hooks.was_cut:
+                raise
+        finally:
+            for span in spans:
+                span.own[...] = span.room
+                _remember(span, extents)
+    low = any(tensor.dtype in _LOW for _, tensor in tensors)
+    notes = ("bfloat16: Triton's interpreter calculates in it as in integers",) if low else ()
+    return TritonLaunch(hooks, extents, spans, notes)
+
+
+def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors in an argument, with the name that it has."""
+    match each:
+        case torch.Tensor():
+            yield name, each
+        case tuple():
+            for part in each:
+                yield from _tensors(name, part)
+        case _ if hasattr(each, "base"):  # a descriptor, or a tensor that is taken for another dtype
+            yield from _tensors(name, each.base)
+        case _:
+            return
+
+
+def _reach(tensor: torch.Tensor) -> tuple[int, int]:
+    """The bytes of its storage that a tensor lies in: from its first cell to its last."""
+    size = tensor.element_size()
+    steps = (step * (extent - 1) for step, extent in zip(tensor.stride(), tensor.shape, strict=True))
+    start = tensor.storage_offset() * size
+    return start, start + (sum(steps) + 1) * size if tensor.numel() else start
+
+
+def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, FreshTensor]) -> list[TensorSpan]:
+    """The parts of storages that tensors lie in, those that overlap as one."""
+    spans: list[TensorSpan] = []
+    for name, tensor in sorted(tensors, key=lambda pair: (pair[1].untyped_storage().data_ptr(), _reach(pair[1])[0])):
+        start, end = _reach(tensor)
+        if end == start:
+            continue
+        storage = _bytes(tensor)
+        last = spans[-1] if spans else None
+        if last is not None and _address(last.storage) == _address(storage) and start < last.end:
+            last.end = max(last.end, end)
+            continue
+        spans.append(TensorSpan(name, storage, start, end, tensor, fresh.get(_address(storage))))
+    return spans
+
+
+def _bytes(tensor: torch.Tensor) -> np.ndarray:
+    """All of the storage of a tensor."""
+    whole = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
+    contents: np.ndarray = whole.numpy()
+    return contents
+
+
+def _address(storage: np.ndarray) -> int:
+    return int(storage.__array_interface__["data"][0])
+
+
+def _add(span: TensorSpan, extents: MemoryExtents) -> None:
+    """Its copy, watched, with what it holds."""
+    span.room = roomy(span.own)
+    bits = span.room.view(f"u{min(span.tensor.element_size(), 8)}").reshape(-1)
+    shape = span.cells if bits.size == int(np.prod(span.cells)) else bits.shape
+    mask = None if span.fresh is None else span.fresh.is_set[span.start : span.end : bits.itemsize]
+    span.memory = extents.add(span.name, bits.reshape(shape), is_set=mask is None or bool(mask.all()))
+    if mask is not None and mask.any() and not mask.all():
+        extents.shadow.region(serial=True)
+        extents.shadow.touch_many(span.memory, np.flatnonzero(mask), Access.WRITE, -1)
+
+
+def _remember(span: TensorSpan, extents: MemoryExtents) -> None:
+    """Mark written cells as holding values."""
+    if span.fresh is None:
+        return
+    cells = extents.memories[span.memory]
+    mask = extents.shadow.written(span.memory, int(np.prod(cells.shape)))
+    item = (span.end - span.start) // max(mask.size, 1)
+    span.fresh.is_set[span.start : span.end] |= np.repeat(mask, item)
+
+
+def _moved(each: Any, spans: Sequence[TensorSpan]) -> Any:
+    """An argument with its tensors where the copies are."""
+    match each:
+        case torch.Tensor():
+            return _placed(each, spans)
+        case TensorDescriptor():
+            return replace(each, base=_moved(each.base, spans))
+        case tuple():
+            parts = [_moved(part, spans) for part in each]
+            return type(each)(*parts) if hasattr(each, "_fields") else tuple(parts)
+        case _ if hasattr(each, "base") and hasattr(each, "data_ptr"):
+            return type(each)(_moved(each.base, spans), each.dtype)
+        case _:
+            return each
+
+
+def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
+    """The same cells in the copy of their span."""
+    plain, (start, end) = tensor.detach(), _reach(tensor)
+    if start == end:
+        return plain
+    at = tensor.untyped_storage().data_ptr()
+    span = next(each for each in spans if _address(each.storage) == at and each.start <= start < each.end)
+    whole = torch.from_numpy(span.room).view(plain.dtype)
+    return whole.as_strided(plain.shape, plain.stride(), (start - span.start) // plain.element_size())
+
+
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, op_name: str) -> tuple[WatchedRun, Any]:
+    """As sanitizer/routes.py has it. SignatureError without a grid, UnsupportedError where Triton does not
+    interpret."""
+    name = python_function(function).__name__
+    if launch is None:
+        raise SignatureError(f"{name} needs a grid: noyau.check({name}, args, launch=(programs,))")
+    if not is_interpreted(function):
+        remedy = "set TRITON_INTERPRET=1 before triton is imported, or run: noyau check SCRIPT.py"
+        raise UnsupportedError(f"{name} was made where Triton compiles, so its accesses are not seen; {remedy}")
+    grid = launch if callable(launch) or isinstance(launch, tuple) else (launch,)
+    with _plainly():
+        triton_launch = launch_watched(function[grid], function, args, {})
+    if triton_launch.hooks.was_cut:
+        raise DeviceError(f"{name}[{triton_launch.grid}] made more than {MOST} accesses; check smaller tensors")
+    return triton_launch.watched(op_name, name, f"{size}; launched {triton_launch.grid}"), None
+
+
+@contextmanager
+def _plainly() -> Iterator[None]:
+    """Within, launches are Triton's own, though those of a script be watched."""
+    run = InterpretedFunction.run
+    InterpretedFunction.run = getattr(run, "__wrapped__", run)
+    try:
+        yield
+    finally:
+        InterpretedFunction.run = run

@@ -10,7 +10,7 @@ import noyau
 from noyau.errors import DeviceError, FindingKind
 from noyau.jobs.check import gpu_sanitizer
 from noyau.jobs.check.gpu_sanitizer import second_opinion
-from noyau.sanitizer.compute_sanitizer.report_reader import read_reports
+from noyau.sanitizer.compute_sanitizer.tool import read_reports
 from noyau.verify.findings import Finding, KernelCheck, OpCheck
 
 FOLDER = Path(__file__).parents[2] / "sanitizer" / "compute_sanitizer" / "recorded"

@@ -10,7 +10,7 @@ import pytest
 
 import noyau
 from noyau.errors import BuildError, UnsupportedError
-from noyau.sanitizer.c.rewrite import with_launch_calls
+from noyau.sanitizer.c.build import with_launch_calls
 from noyau.sanitizer.compute_sanitizer.programs import compiled, written
 from noyau.signatures.binding import bind
 

@@ -9,7 +9,7 @@ from noyau.errors import CheckError, DeviceError, FindingKind
 from noyau.sanitizer.compute_sanitizer import programs
 from noyau.sanitizer.compute_sanitizer.driver import WISH
 from noyau.sanitizer.compute_sanitizer.programs import second_opinion
-from noyau.sanitizer.compute_sanitizer.report_reader import ToolReport, read_reports
+from noyau.sanitizer.compute_sanitizer.tool import ToolReport, read_reports
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 

@@ -1,7 +1,7 @@
 /* CUDA C++ for a C++ compiler: what a kernel uses, so that it runs on the processor with every access watched.
 
    What is not here is not supported, and the compiler names it. `<<<...>>>`, and `extern __shared__`, are written anew
-   before this text is compiled (noyau/sanitizer/c/rewrite.py); the host's side is in noyau_cuda_host.h. */
+   before this text is compiled (noyau/sanitizer/c/build.py); the host's side is in noyau_cuda_host.h. */
 #ifndef NOYAU_CUDA_H
 #define NOYAU_CUDA_H
 

@@ -8,7 +8,7 @@ pytest.importorskip("numba")
 import numba
 
 from noyau.errors import InputError
-from noyau.sanitizer.scripts.numba_ufuncs import stood_in
+from noyau.sanitizer.scripts.numba_host import stood_in
 
 
 def plus(a, b):

@@ -9,7 +9,7 @@ import torch
 import triton
 import triton.language as tl
 
-from noyau.sanitizer.triton.launch_lint import lint_launch, three
+from noyau.sanitizer.scripts.triton_hooks import lint_launch, three
 
 
 @triton.jit

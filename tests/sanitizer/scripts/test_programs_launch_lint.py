@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from noyau.kernels.c.syntax import syntax
-from noyau.sanitizer.c.launch_lint import text_of
-from noyau.sanitizer.scripts.programs import check_program
+from noyau.sanitizer.scripts.programs import check_program, text_of
 
 TEXT = """\
 #include <cuda_runtime.h>

@@ -6,7 +6,7 @@ import numpy as np
 
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access
-from noyau.sanitizer.triton.memory_extents import MemoryExtents
+from noyau.sanitizer.triton.interpreter_hooks import MemoryExtents
 
 
 def two_of(whole):

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.numba.loop_classes import REMEDIES, remedy_of
+from noyau.sanitizer.numba.kernel import REMEDIES, remedy_of
 from noyau.sanitizer.records import Access, Observation, Site
 
 BOTH = Observation(FindingKind.RACE, Access.WRITE, 0, 2, 0, 0, Access.WRITE, 0, 1)

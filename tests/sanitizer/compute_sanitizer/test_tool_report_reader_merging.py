@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.compute_sanitizer.report_reader import merge_witnesses
+from noyau.sanitizer.compute_sanitizer.tool import merge_witnesses
 from noyau.verify.findings import Finding
 
 

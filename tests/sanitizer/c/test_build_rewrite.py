@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.errors import UnsupportedError
-from noyau.sanitizer.c.rewrite import rewrite
+from noyau.sanitizer.c.build import rewrite
 
 
 @pytest.mark.parametrize(

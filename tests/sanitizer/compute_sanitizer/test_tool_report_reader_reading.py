@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from noyau.errors import InputError
-from noyau.sanitizer.compute_sanitizer.report_reader import in_files, read_reports
+from noyau.sanitizer.compute_sanitizer.tool import in_files, read_reports
 
 FOLDER = Path(__file__).parent / "recorded"
 
