@@ -25,7 +25,7 @@ REASONS = {
     "f": "the same arithmetic, which the reference of the op shows in any language: it is shown once.",
     "g": "cannot be: owners have no barriers, shuffles or memory of their own.",
     "h": "lanes of a program are one statement, which the compiler orders; between programs it is found: "
-    "`result_of_the_neighbour` in `tests/sanitizer/triton/test_bare_call_tutorials.py`.",
+    "`result_of_the_neighbour` in `tests/sanitizer/triton/test_run_bare_call_tutorials.py`.",
     "i": "cannot be: a variable belongs to its iteration, its thread or its program; arrays and what is declared "
     "`__shared__` are memory, of which other rows tell.",
     "j": "depends on the machine: it is warned of where a measurement on this one shows it "
@@ -38,10 +38,9 @@ REASONS = {
     "p": "warned of where the grid leaves a GPU idle (`tests/sanitizer/triton`); its blocks are Triton's.",
     "q": "found by the same shadow as any race, however rarely it happens: shown in two languages.",
     "r": "cannot be: the compiler refuses it.",
-    "s": "found: `relaxed_ticket` in `tests/sanitizer/triton/test_bare_call_tutorials.py`.",
-    "t": "locks are atomics of one's own there (`locked_sum` in `tests/sanitizer/triton/test_bare_call_tutorials.py` "
-    "is "
-    "right); what a lock does not order is a race as any other.",
+    "s": "found: `relaxed_ticket` in `tests/sanitizer/triton/test_run_bare_call_tutorials.py`.",
+    "t": "locks are atomics of one's own there (`locked_sum` in "
+    "`tests/sanitizer/triton/test_run_bare_call_tutorials.py` is right); what a lock does not order is a race as any other.",
 }
 
 

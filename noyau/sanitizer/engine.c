@@ -105,11 +105,6 @@ void shadow_clear(shadow *s, int32_t memory) {
     if (m) memset(m->cells, 0, (size_t)m->count * sizeof *m->cells), m->is_set = 0;
 }
 
-void shadow_set(shadow *s, int32_t memory) {
-    memory_shadow *m = memory_of(s, memory);
-    if (m) m->is_set = 1;
-}
-
 void shadow_region(shadow *s, int32_t serial) {
     s->region += 1;
     s->serial = serial;

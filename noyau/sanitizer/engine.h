@@ -78,8 +78,6 @@ NOYAU_EXPORT void shadow_replay(shadow *, const int64_t *rows, int64_t count);
    reach (SHADOW_BARRIER). */
 NOYAU_EXPORT void shadow_note(shadow *, int32_t kind, int32_t memory, int32_t access, int32_t site, int32_t other_site,
                               int64_t other_owner, int64_t index, int64_t axis, int64_t extent);
-/* The cells hold values from here on, though no owner wrote them (a fill by the library). */
-NOYAU_EXPORT void shadow_set(shadow *, int32_t memory);
 
 /* How many cells no owner wrote in any region; `first` is the first of them, -1 where there is none. */
 NOYAU_EXPORT int64_t shadow_unwritten(const shadow *, int32_t memory, int64_t *first);

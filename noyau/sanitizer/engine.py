@@ -23,7 +23,6 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_free": (None, (_STRUCT,)),
     "shadow_memory": (_I32, (_STRUCT, _I64, _I32)),
     "shadow_forget": (None, (_STRUCT, _I32)),
-    "shadow_clear": (None, (_STRUCT, _I32)),
     "shadow_region": (None, (_STRUCT, _I32)),
     "shadow_enter": (None, (_STRUCT, _I64, _I32, _I32, _I32, _I32)),
     "shadow_fence": (None, (_STRUCT,)),
@@ -31,7 +30,6 @@ _TYPES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "shadow_touch_many": (_I64, (_STRUCT, _I32, _STRUCT, _I64, _I32, _I32, _STRUCT)),
     "shadow_replay": (None, (_STRUCT, _STRUCT, _I64)),
     "shadow_note": (None, (_STRUCT, _I32, _I32, _I32, _I32, _I32, _I64, _I64, _I64, _I64)),
-    "shadow_set": (None, (_STRUCT, _I32)),
     "shadow_unwritten": (_I64, (_STRUCT, _I32, _STRUCT)),
     "shadow_written": (None, (_STRUCT, _I32, _STRUCT)),
     "shadow_accesses": (_I64, (_STRUCT,)),
@@ -82,18 +80,13 @@ def text() -> str:
 def library() -> ctypes.CDLL:
     """The engine, from the cache or built. BuildError without a C compiler."""
     try:
-        loaded = ctypes.CDLL(str(c_compiler.compile_library([text()])))
+        engine = ctypes.CDLL(str(c_compiler.compile_library([text()])))
     except OSError as error:
         raise BuildError(f"the shadow of memory cannot be loaded: {error}; run: noyau cache clear") from error
-    return declare_types(loaded)
-
-
-def declare_types(loaded: ctypes.CDLL) -> ctypes.CDLL:
-    """A library that holds the engine, its functions with their types."""
     for name, (result, arguments) in _TYPES.items():
-        function = getattr(loaded, name)
+        function = getattr(engine, name)
         function.restype, function.argtypes = result, arguments
-    return loaded
+    return engine
 
 
 def address(name: str) -> int:
@@ -106,17 +99,15 @@ class Shadow:
 
     `handle` is its address, for compiled code."""
 
-    def __init__(self, loaded: ctypes.CDLL | None = None, handle: int | None = None) -> None:
-        self._library = loaded or library()
-        self._is_own = handle is None
-        self.handle: int = self._library.shadow_new() if handle is None else handle
+    def __init__(self) -> None:
+        self._library = library()
+        self.handle: int = self._library.shadow_new()
         if not self.handle:
             raise MemoryError("there is no memory for a shadow")
 
     def __del__(self) -> None:
-        if getattr(self, "_is_own", False) and getattr(self, "handle", None):
+        if getattr(self, "handle", None):
             self._library.shadow_free(self.handle)
-            self.handle = 0
 
     def memory(self, cells: int, *, is_set: bool) -> int:
         """The number of a new memory of so many cells. MemoryError where there is no room for its shadow."""
@@ -127,10 +118,6 @@ class Shadow:
 
     def forget(self, memory: int) -> None:
         self._library.shadow_forget(self.handle, memory)
-
-    def clear(self, memory: int) -> None:
-        """It is as new: nobody has touched its cells."""
-        self._library.shadow_clear(self.handle, memory)
 
     def region(self, *, serial: bool = False) -> None:
         """A new region: what came before is ordered before it. In a `serial` one nothing races."""
@@ -156,9 +143,8 @@ class Shadow:
         rows = np.ascontiguousarray(cells, np.int64)
         marks = None if changed is None else np.ascontiguousarray(changed, np.uint8)
         place = None if marks is None else marks.ctypes.data
-        touched = self._library.shadow_touch_many
-        inside: int = touched(self.handle, memory, rows.ctypes.data, rows.size, access, site, place)
-        return inside
+        touch = self._library.shadow_touch_many
+        return int(touch(self.handle, memory, rows.ctypes.data, rows.size, access, site, place))
 
     def replay(self, rows: Any, count: int) -> None:
         """Notes of accesses in order: a buffer of `count` rows of 4 int64 (see engine.h)."""
@@ -179,12 +165,8 @@ class Shadow:
         extent: int = 0,
     ) -> None:
         """Something that was met: an index outside `extent` along an axis, a barrier; `other`: a site and an owner."""
-        values_of_note = (number_of(kind), memory, access, site, *other, index, axis, extent)
-        self._library.shadow_note(self.handle, *values_of_note)
-
-    def fill(self, memory: int) -> None:
-        """All cells hold values from here on."""
-        self._library.shadow_set(self.handle, memory)
+        numbers = number_of(kind), memory, access, site, *other, index, axis, extent
+        self._library.shadow_note(self.handle, *numbers)
 
     def unwritten(self, memory: int) -> tuple[int, int]:
         """The number of cells that nobody wrote, and the first of them (-1 for none)."""

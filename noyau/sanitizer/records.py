@@ -92,7 +92,7 @@ class WatchedMemory:
             index.append(position)
         return tuple(reversed(index))
 
-    def spelt(self, cell: int) -> str:
+    def cell_text(self, cell: int) -> str:
         """`x[3, 4]`."""
         return self.name if self.is_one else f"{self.name}[{', '.join(map(str, self.at(cell))) or '()'}]"
 
@@ -128,11 +128,14 @@ class Observation:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The words of a route for the numbers of observations: its sites and memories, and an owner in words (`iteration
-    3`, `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said of it, where that is not as
-    elsewhere in the language."""
+    """The words of a route for the numbers of observations: its op, kernel and sizes, its sites and memories, and an
+    owner in words (`iteration 3`, `thread 5 of block 2`). `remedies`, `messages`: what mends a kind, and what is said
+    of it, where that is not as elsewhere in the language."""
 
     language: str
+    op: str
+    kernel: str
+    size: str
     sites: Sequence[Site]
     memories: Mapping[int, WatchedMemory]
     owner: Callable[[int], str]
@@ -155,9 +158,7 @@ class WatchedRun:
     outputs: tuple[np.ndarray, ...] | None = None
 
 
-def findings_of(
-    observations: Iterable[Observation], route: Route, op: str, kernel: str, size: str
-) -> tuple[list[Finding], list[str]]:
+def findings_of(observations: Iterable[Observation], route: Route) -> tuple[list[Finding], list[str]]:
     """The findings of a run, one for each kind and pair of lines, and notes on those that marks in the source allow."""
     findings: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
@@ -170,8 +171,8 @@ def findings_of(
         if reason is not None:
             allowed[f"{each.kind} allowed at {reason[0].place}: {reason[1]}"] = None
             continue
-        finding = finding_of(each, route, op, kernel, size, (each.site, each.other_site, each.memory) in updates)
-        findings.setdefault(f"{finding.id}", finding)
+        finding = _finding(each, route, (each.site, each.other_site, each.memory) in updates)
+        findings.setdefault(finding.id, finding)
     return list(findings.values()), list(allowed)
 
 
@@ -193,52 +194,45 @@ def _remedy(observation: Observation, route: Route, owners: Sequence[str], is_up
     return _OF_UPDATES.get(route.language, usual) if is_update else usual
 
 
-def finding_of(
-    observation: Observation, route: Route, op: str, kernel: str, size: str, is_update: bool = False
-) -> Finding:
-    """One finding of the record, in words; `is_update`: of a line on which several owners update a cell."""
+def _finding(observation: Observation, route: Route, is_update: bool) -> Finding:
+    """An observation in words; `is_update`: of a line on which several owners update a cell."""
     site, other = route.site(observation.site), route.site(observation.other_site)
     memory = route.memories.get(observation.memory, _UNNAMED)
     is_index = observation.kind in (FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX)
-    owners = [route.owner(observation.owner)] if observation.owner >= 0 else []
-    owners += [route.owner(observation.other_owner)] if observation.other_owner >= 0 else []
+    owners = [route.owner(each) for each in (observation.owner, observation.other_owner) if each >= 0]
+    message = route.messages.get(observation.kind, _message)(observation, route)
     return Finding(
-        op,
-        kernel,
-        route.language,
-        observation.kind,
-        site.place,
-        size,
-        route.messages.get(observation.kind, _message)(observation, route),
+        *(route.op, route.kernel, route.language, observation.kind, site.place, route.size, message),
         cell=None if is_index or memory.is_one else memory.at(observation.cell),
         severity=observation.kind.severity,
         other_place=other.place if other.line else "",
         owners=tuple(owners),
-        digest=digest(observation.kind, kernel, site.text, other.text),
+        digest=digest(observation.kind, route.kernel, site.text, other.text),
         mend=_remedy(observation, route, owners, is_update),
     )
 
 
 def unwritten(
-    holes: tuple[int, int],
-    memory: WatchedMemory,
+    memories: Mapping[int, WatchedMemory],
+    holes: Callable[[int], tuple[int, int]],
     nobody: str,
     place: Site,
     route: Route,
-    op: str,
-    kernel: str,
-    size: str,
 ) -> list[Finding]:
-    """A finding where cells of a memory were never written, unless the line at `place` allows it.
+    """A finding for each memory of which cells were never written, unless the line at `place` allows it.
 
-    `holes`: how many, and the first of them; `nobody`: who wrote none, and the verb (`no thread writes`)."""
-    missed, first = holes
-    if not missed:
-        return []
-    many = f" and {missed - 1} more cells" if missed > 1 else ""
-    message = f"{nobody} {memory.spelt(first)}{many} of {math.prod(memory.shape)}"
-    worded = replace(route, sites=[place], memories={-1: memory}, messages={FindingKind.UNWRITTEN: lambda *_: message})
-    return findings_of([Observation(FindingKind.UNWRITTEN, Access.WRITE, 0, -1, first)], worded, op, kernel, size)[0]
+    `holes`: how many of a memory, and the first of them; `nobody`: who wrote none, and the verb, as in `no thread
+    writes`."""
+    findings: list[Finding] = []
+    for number, memory in memories.items():
+        missed, first = holes(number)
+        if missed:
+            many = f" and {missed - 1} more cells" if missed > 1 else ""
+            message = f"{nobody} {memory.cell_text(first)}{many} of {math.prod(memory.shape)}"
+            messages = {FindingKind.UNWRITTEN: lambda *_, text=message: text}
+            worded = replace(route, sites=[place], memories={-1: memory}, messages=messages)
+            findings += findings_of([Observation(FindingKind.UNWRITTEN, Access.WRITE, 0, -1, first)], worded)[0]
+    return findings
 
 
 def digest(*parts: str) -> str:
@@ -258,13 +252,13 @@ def _message(observation: Observation, route: Route) -> str:
         hint = " (an index below 0 counts from the end here)" if is_below else ""
         return f"{who} {verb} {memory.name} at {observation.cell}{along}, which has {cells}{times}{hint}"
     if observation.kind is FindingKind.UNINITIALISED:
-        return f"{who} {verb} {memory.spelt(observation.cell)}, which nobody wrote before{times}"
+        return f"{who} {verb} {memory.cell_text(observation.cell)}, which nobody wrote before{times}"
     if observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE):
         same = ", the same value" if observation.kind is FindingKind.WRITTEN_TWICE else ""
         line = f"line {other.line}" if other.line else "a line of a library"
         where = "the same line" if other == site else line
         past = _VERBS[observation.other_access][1]
         by = route.owner(observation.other_owner)
-        cell = memory.spelt(observation.cell)
+        cell = memory.cell_text(observation.cell)
         return f"{who} {verb} {cell}, {past} by {by} on {where}{same}, and nothing orders them{times}"
     return f"{who}: {observation.kind}{times}"

@@ -1,9 +1,5 @@
-"""A call of a kernel that is on no op, on arguments as one has them, with every access watched.
-
-A kernel on an op, and one call of it that is to be watched.
-
-A hand-written kernel on some arrays with every access watched, in whatever language it is.
-"""
+"""A kernel with every access watched, in whatever language it is: one on an op, on arrays, or one that is called on
+arguments as one has them."""
 
 from __future__ import annotations
 
@@ -29,26 +25,20 @@ Call = Callable[[Any, Sequence[Any], Any, str, str], tuple[WatchedRun, Any]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Sanitizer:
-    """The sanitizer of a language: the module with `watch`, for a kernel of an op, and the one with `call`, for a
-    function; the extra that installs what they need, and its packages: as they are imported, and as they are called."""
+    """The sanitizer of a language: the module with `watch`, for a kernel of an op, and `call`, for a function; the
+    extra that installs what they need, and its packages: as they are imported, and as they are called."""
 
-    watch: str
-    call: str
+    module: str
     extra: str
     packages: Mapping[str, str]
 
 
 _C_PACKAGES = {"elftools": "pyelftools", "tree_sitter": "tree-sitter", "tree_sitter_cpp": "tree-sitter-cpp"}
-_C = Sanitizer("noyau.sanitizer.c.kernel", "noyau.sanitizer.c.kernel", "check-c", _C_PACKAGES)
+_C = Sanitizer("noyau.sanitizer.c.kernel", "check-c", _C_PACKAGES)
 SANITIZERS: Mapping[str, Sanitizer] = {
-    "numba": Sanitizer(*("noyau.sanitizer.numba.kernel",) * 2, "numba", {"numba": "numba"}),
-    "numba_cuda": Sanitizer(*("noyau.sanitizer.numba_cuda.kernel",) * 2, "numba", {"numba": "numba"}),
-    "triton": Sanitizer(
-        "noyau.sanitizer.triton.kernel",
-        "noyau.sanitizer.triton.run",
-        "triton",
-        {"triton": "triton", "torch": "torch"},
-    ),
+    "numba": Sanitizer("noyau.sanitizer.numba.kernel", "numba", {"numba": "numba"}),
+    "numba_cuda": Sanitizer("noyau.sanitizer.numba_cuda.kernel", "numba", {"numba": "numba"}),
+    "triton": Sanitizer("noyau.sanitizer.triton.kernel", "triton", {"triton": "triton", "torch": "torch"}),
     "c": _C,
     "cpp": _C,
     "cuda": _C,
@@ -73,10 +63,7 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, name: str) 
         raise UnsupportedError(f"{function!r} is no kernel of {', '.join(SANITIZERS)}, so its accesses are not seen")
     if lacks := missing_extra(language):
         raise MissingExtraError(lacks)
-    return cast(Call, import_module(SANITIZERS[language].call).call)(function, args, launch, size, name)
-
-
-Array = np.ndarray
+    return cast(Call, import_module(SANITIZERS[language].module).call)(function, args, launch, size, name)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -85,11 +72,11 @@ class KernelCase:
 
     kernel: UserKernel
     instance: Instance
-    arrays: Sequence[Array]
+    arrays: Sequence[np.ndarray]
     constants: Mapping[str, Any]
     size: str = ""
 
-    def zeroed_outputs(self) -> list[Array]:
+    def zeroed_outputs(self) -> list[np.ndarray]:
         """Memory for its outputs, of zeros, so that a watched run gives the same numbers each time."""
         return [np.zeros_like(each) for each in empty_outputs(self.instance, self.arrays)]
 
@@ -99,15 +86,16 @@ Watch = Callable[[KernelCase, list[AccessMap] | None], WatchedRun]
 
 def missing_extra(language: str) -> str:
     """Say which package kernels of a language want, and how to install it; nothing where all are there."""
-    sanitizer = SANITIZERS.get(language)
-    packages = sanitizer.packages.items() if sanitizer else ()
+    if not is_watched(language):
+        return ""
+    extra, packages = SANITIZERS[language].extra, SANITIZERS[language].packages.items()
     missing = next((name for module, name in packages if find_spec(module) is None), None)
-    return f"{missing} is not installed; run: pip install 'noyau[{sanitizer.extra}]'" if sanitizer and missing else ""
+    return f"{missing} is not installed; run: pip install 'noyau[{extra}]'" if missing else ""
 
 
 def is_watched(language: str) -> bool:
     """Whether kernels of this language can be watched here."""
-    return SANITIZERS.get(language) is not None
+    return language in SANITIZERS
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
@@ -118,4 +106,4 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     language = case.kernel.language
     if not is_watched(language):
         raise UnsupportedError(f"kernels in {language} are not watched")
-    return cast(Watch, import_module(SANITIZERS[language].watch).watch)(case, maps)
+    return cast(Watch, import_module(SANITIZERS[language].module).watch)(case, maps)

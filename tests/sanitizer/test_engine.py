@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import FindingKind
-from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.engine import ReplayEvent, Shadow
 from noyau.sanitizer.records import Access
 
 READ, WRITE, ATOMIC, SAME = Access.READ, Access.WRITE, Access.ATOMIC, Access.SAME_WRITE
@@ -113,10 +113,11 @@ def test_cells_outside_and_cells_unwritten():
     ]
     shadow.touch(memory, 0, WRITE, 0)
     assert shadow.unwritten(memory) == (2, 1)
-    shadow.clear(memory)
+    clear = np.array([[ReplayEvent.CLEAR, memory, 0, 0]])
+    shadow.replay(clear, 1)
     assert shadow.unwritten(memory) == (3, 0)
     shadow.forget(memory)
-    shadow.clear(memory)
+    shadow.replay(clear, 1)
     assert not shadow.touch(memory, 0, READ, 0)
     assert shadow.unwritten(memory) == (0, -1)
 

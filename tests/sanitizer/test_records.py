@@ -13,8 +13,17 @@ RACE = Observation(FindingKind.RACE, Access.WRITE, 0, 2, 5, 0, Access.READ, 1, 1
 
 
 def found(seen, *sites):
-    route = Route("numba", sites or (WRITE, READ), {0: WatchedMemory("out", (2, 4))}, lambda n: f"iteration {n}", {})
-    return findings_of([seen], route, "op", "kernel", "n = 8")
+    route = Route(
+        "numba",
+        "op",
+        "kernel",
+        "n = 8",
+        sites or (WRITE, READ),
+        {0: WatchedMemory("out", (2, 4))},
+        lambda n: f"iteration {n}",
+        {},
+    )
+    return findings_of([seen], route)
 
 
 def test_a_race_tells_both_lines_owners_and_the_cell():
@@ -76,21 +85,22 @@ def test_a_site_reads_its_line():
 def test_a_route_may_word_a_kind_itself():
     route = Route(
         "cuda",
+        *("op", "kernel", ""),
         (WRITE, READ),
         {},
         str,
         {FindingKind.RACE: "wait"},
         {FindingKind.RACE: lambda seen, _: f"{seen.owner} hurries"},
     )
-    ((finding,), _) = findings_of([RACE], route, "op", "kernel", "")
+    ((finding,), _) = findings_of([RACE], route)
     assert (finding.message, finding.remedy) == ("2 hurries", "wait")
 
 
 def test_what_mends_a_race_follows_who_races():
     def mend(*seen: Observation, blocks: int = 1, host: int = -1) -> str:
         owners = {n: f"thread {n} of block {n % blocks}" for n in range(4)} | {host: "the host"}
-        route = Route("numba_cuda", (WRITE, READ), {}, owners.__getitem__)
-        remedy = findings_of(seen, route, "op", "kernel", "")[0][0].remedy
+        route = Route("numba_cuda", "op", "kernel", "", (WRITE, READ), {}, owners.__getitem__)
+        remedy = findings_of(seen, route)[0][0].remedy
         words = {"cuda.syncthreads()": "a barrier", "orders two blocks": "an atomic", "cuda.atomic.add": "an update"}
         return next(told for part, told in words.items() if part in remedy)
 

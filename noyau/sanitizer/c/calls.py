@@ -21,6 +21,7 @@ from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig
+from noyau.sanitizer.lint.launches import Three, three
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
 
@@ -244,12 +245,11 @@ def launch_of(config: Any, where: str, shared_bytes: int = 0) -> LaunchConfig:
     return LaunchConfig(_triple(config[0], where), _triple(config[1], where), shared)
 
 
-def _triple(part: Any, where: str) -> tuple[int, int, int]:
+def _triple(part: Any, where: str) -> Three:
     parts = tuple(part) if isinstance(part, tuple | list) else (part,)
     if not 1 <= len(parts) <= 3 or not all(isinstance(each, int | np.integer) for each in parts):
         raise SignatureError(f"{where} gives {part!r}; a grid or a block is one to three integers")
-    x, y, z = (*map(int, parts), 1, 1)[:3]
-    return x, y, z
+    return three(parts)
 
 
 def _pieces(number: int, line: str, place: int) -> tuple[list[str], str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
+from typing import TypeVar
 
 import numpy as np
 
@@ -17,9 +18,11 @@ from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes, 
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.run import Fault, LaunchConfig, RunResult
+from noyau.sanitizer.lint.launches import three
 from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMemory, findings_of
 from noyau.verify.findings import Finding
 
+T = TypeVar("T")
 _OF_PROGRAMS = {  # there is no op that could say what an output holds
     FindingKind.UNINITIALISED: "write each cell before it is read, on every path that leads there",
     FindingKind.UNWRITTEN: "let the loop reach the last cells",
@@ -72,35 +75,27 @@ class ReportContext:
     def entry_place(self) -> str:
         return self.entry_site.place
 
+    def finding(self, kind: FindingKind, message: str) -> Finding:
+        """A finding at that line."""
+        return Finding(self.op, self.kernel, self.language, kind, self.entry_place, self.size, message)
+
 
 @dataclass(slots=True)
 class _Numbers:
     """Sites, memories and owners by number, as they come."""
 
     sites: list[Site] = field(default_factory=list)
-    memories: dict[int, WatchedMemory] = field(default_factory=dict)
+    memories: list[WatchedMemory] = field(default_factory=list)
     owners: list[str] = field(default_factory=list)
 
-    def site(self, site: Site | None) -> int:
-        if site is None:
-            return -1
-        if site not in self.sites:
-            self.sites.append(site)
-        return self.sites.index(site)
 
-    def memory(self, memory: WatchedMemory) -> int:
-        for number, each in self.memories.items():
-            if each == memory:
-                return number
-        self.memories[len(self.memories)] = memory
-        return len(self.memories) - 1
-
-    def owner(self, words: str) -> int:
-        if not words:
-            return -1
-        if words not in self.owners:
-            self.owners.append(words)
-        return self.owners.index(words)
+def _number(values: list[T], value: T | None) -> int:
+    """The number of a value, which is appended where it is new; -1 for none."""
+    if not value:
+        return -1
+    if value not in values:
+        values.append(value)
+    return values.index(value)
 
 
 def findings_of_runs(
@@ -119,16 +114,16 @@ def findings_of_runs(
     remedies = {kind: text for kind, text in _OF_PROGRAMS.items() if context.language not in kind.remedies}
     route = Route(
         context.language,
+        *(context.op, context.kernel, context.size),
         numbers.sites,
-        numbers.memories,
+        dict(enumerate(numbers.memories)),
         lambda owner: numbers.owners[owner] if 0 <= owner < len(numbers.owners) else "it",
         remedies if context.entry == "main" else {},
         {kind: lambda each, _: words[each] for kind in _WORDED},
     )
-    ends = context.op, context.kernel, context.size
-    findings, allowed = findings_of(others, route, *ends)
+    findings, allowed = findings_of(others, route)
     by_words = replace(route, messages={FindingKind.OUT_OF_BOUNDS: lambda each, _: freed[each]})
-    more_findings, more_allowed = findings_of(freed, by_words, *ends)
+    more_findings, more_allowed = findings_of(freed, by_words)
     return tuple(dict.fromkeys([*findings, *more_findings])), tuple(dict.fromkeys([*allowed, *more_allowed]))
 
 
@@ -143,7 +138,9 @@ def _observations(
         )
         if site is None and other is not None and fault.kind is FindingKind.RACE:
             # The library's access comes second: a race is told from the line that is the user's.
-            fault, site, other = _from_other_access(fault), other, site
+            mirrored = replace(fault, how=fault.other_how, owner=fault.other_owner)
+            fault = replace(mirrored, other_how=fault.how, other_owner=fault.owner)
+            site, other = other, site
         if fault.kind is FindingKind.DIVERGENT_BARRIER and fault.words == "" and site == other:
             continue  # one barrier that the compiler has written twice
         observation = _observation(fault, site or context.entry_site, other, context, numbers, allocation)
@@ -151,19 +148,10 @@ def _observations(
     return dict(words.values())
 
 
-def _from_other_access(fault: Fault) -> Fault:
-    """The same, told from the other access."""
-    how, owner = fault.other_how, fault.other_owner
-    return replace(fault, how=how, owner=owner, other_how=fault.how, other_owner=fault.owner)
-
-
 def _merge_key(observation: Observation) -> tuple[object, ...]:
-    pair = (
-        (observation.site, observation.other_site)
-        if observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE)
-        else (observation.site,)
-    )
-    return (observation.kind, *pair, observation.memory)
+    is_pair = observation.kind in (FindingKind.RACE, FindingKind.WRITTEN_TWICE)
+    sites = (observation.site, observation.other_site)[: 1 + is_pair]
+    return (observation.kind, *sites, observation.memory)
 
 
 def site_of(place: tuple[str, int], context: ReportContext) -> Site | None:
@@ -172,7 +160,7 @@ def site_of(place: tuple[str, int], context: ReportContext) -> Site | None:
     if not line or file == "noyau_call":
         return None
     if file != OWN:
-        return Site(file, line, linecache.getline(file, line).strip())
+        return Site.of(file, line)
     texts = context.text.splitlines()
     return Site(context.place, line, texts[line - 1].strip() if line <= len(texts) else "")
 
@@ -197,20 +185,14 @@ def _observation(
     fault: Fault, site: Site, other: Site | None, context: ReportContext, numbers: _Numbers, allocation: Site | None
 ) -> Observation:
     unit = fault.unit or 1
-    cells = fault.size // unit
-    memory = numbers.memory(memory_of(fault.name, fault.size, fault.unit, allocation, context)) if fault.name else -1
+    memory = memory_of(fault.name, fault.size, fault.unit, allocation, context) if fault.name else None
     kind = FindingKind.WRITTEN_TWICE if fault.kind is FindingKind.RACE and not fault.changed else fault.kind
     return Observation(
-        kind,
-        _access(fault.how),
-        numbers.site(site),
-        numbers.owner(fault.owner),
+        *(kind, _access(fault.how), _number(numbers.sites, site), _number(numbers.owners, fault.owner)),
         fault.offset // unit,
-        memory,
-        _access(fault.other_how),
-        numbers.site(other),
-        numbers.owner(fault.other_owner),
-        extent=cells,
+        _number(numbers.memories, memory),
+        *(_access(fault.other_how), _number(numbers.sites, other), _number(numbers.owners, fault.other_owner)),
+        extent=fault.size // unit,
         count=fault.count,
     )
 
@@ -248,27 +230,18 @@ def _message(fault: Fault, site: Site | None, other: Site | None) -> str:
 _BEGINS_THREADS = re.compile(r"\b(?:j?thread|async|packaged_task|promise|emplace_back|push_back)\b")
 
 
-@dataclass(frozen=True, slots=True)
-class _Region:
-    """The start of a region, and its launch where it is a grid."""
-
-    address: int
-    launch: LaunchConfig | None
-
-
 def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[AccessMap, ...]:
     """The first map of each launch, or of each region of threads, that writes anything."""
     regions, memories, writes, cut = _read_writes(ran.write_log, lines, context)
     maps: dict[tuple[str, str], AccessMap] = {}
-    for number, region in enumerate(regions):
-        site = site_of(lines.at(region.address), context)
-        at = "" if site is None else f" on line {site.line}"
-        if region.launch is None:
-            label, owner = (context.kernel, at), _thread
+    for number, (address, config) in enumerate(regions):
+        site = site_of(lines.at(address), context)
+        if config is None:
+            label, owner = (context.kernel, "" if site is None else f" on line {site.line}"), _thread
         else:
             launch = syntax(source_of(site, context), "cuda").launch_on(site.line) if site else None
-            label = (launch.name if launch else context.kernel, str(region.launch))
-            owner = partial(thread_owner, grid=region.launch.grid, block=region.launch.block)
+            label = (launch.name if launch else context.kernel, str(config))
+            owner = partial(thread_owner, grid=config.grid, block=config.block)
         is_cut = cut is not None and number >= cut
         access_map = map_of_writes(*label, "thread", owner, memories, writes.get(number, Writes()), is_cut=is_cut)
         if (access_map.arrays or access_map.left) and not (label in maps and maps[label].arrays):
@@ -278,11 +251,9 @@ def maps_of(ran: RunResult, lines: LineTable, context: ReportContext) -> tuple[A
 
 def _is_of_the_library(name: str, allocation: Site | None) -> bool:
     """Whether a block is what the library of C++ keeps of its threads, which the user's text never names."""
-    return (
-        _BEGINS_THREADS.search(allocation.text) is not None
-        if allocation is not None
-        else name.startswith("the block of ")
-    )
+    if allocation is None:
+        return name.startswith("the block of ")
+    return _BEGINS_THREADS.search(allocation.text) is not None
 
 
 def _thread(number: int) -> Owner:
@@ -291,9 +262,10 @@ def _thread(number: int) -> Owner:
 
 def _read_writes(
     log: Sequence[str], lines: LineTable, context: ReportContext
-) -> tuple[list[_Region], Mapping[int, WatchedMemory], Mapping[int, Writes], int | None]:
-    """The regions, the memories by number, the writes of each region; and the region from which on they are cut."""
-    regions: list[_Region] = []
+) -> tuple[list[tuple[int, LaunchConfig | None]], Mapping[int, WatchedMemory], Mapping[int, Writes], int | None]:
+    """The regions (where each starts, and its launch where it is a grid), the memories by number, the writes of each
+    region; and the region from which on they are cut."""
+    regions: list[tuple[int, LaunchConfig | None]] = []
     memories: dict[int, WatchedMemory] = {}
     units: dict[int, int] = {}
     rows: dict[int, list[tuple[int, int, int]]] = {}
@@ -303,8 +275,8 @@ def _read_writes(
         word, *parts = line.split("\t")
         if word == "R":
             grid = [int(each) for each in parts[1:]]
-            launch = LaunchConfig((grid[0], grid[1], grid[2]), (grid[3], grid[4], grid[5])) if any(grid) else None
-            regions.append(_Region(int(parts[0], 16), launch))
+            launch = LaunchConfig(three(grid[:3]), three(grid[3:6])) if any(grid) else None
+            regions.append((int(parts[0], 16), launch))
         elif word == "B" and int(parts[0]) not in memories:
             number, size, units[int(parts[0])] = int(parts[0]), int(parts[2]), int(parts[3])
             site = site_of(lines.at(int(parts[4], 16)), context)

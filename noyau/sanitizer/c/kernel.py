@@ -119,18 +119,7 @@ def _changed_inputs(call: EntryCall, ends: Sequence[Array], context: ReportConte
             continue
         before = np.ascontiguousarray(argument.contents, argument.dtype)
         if before.tobytes() != ends[place].tobytes():
-            message = f"changed its input {argument.name}"
-            changes.append(
-                Finding(
-                    context.op,
-                    context.kernel,
-                    context.language,
-                    FindingKind.MUTATED_INPUT,
-                    context.entry_place,
-                    context.size,
-                    message,
-                )
-            )
+            changes.append(context.finding(FindingKind.MUTATED_INPUT, f"changed its input {argument.name}"))
     return changes
 
 
@@ -141,10 +130,7 @@ def _idle_threads(run: RunResult, call: EntryCall, context: ReportContext) -> li
     if advice is None or run.launches != 1:
         return []
     message, mend = advice
-    warning = Finding(
-        context.op, context.kernel, context.language, FindingKind.LAUNCH, context.entry_place, context.size, message
-    )
-    return [replace(warning, severity="warning", mend=mend)]
+    return [replace(context.finding(FindingKind.LAUNCH, message), severity="warning", mend=mend)]
 
 
 def concurrency_notes(runs: Sequence[RunResult]) -> tuple[str, ...]:

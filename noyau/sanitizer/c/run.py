@@ -7,15 +7,17 @@ import shutil
 import struct
 import subprocess
 import tempfile
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from noyau.errors import CheckError, FindingKind
 from noyau.sanitizer.c.build import InstrumentedProgram, plain_name
+from noyau.sanitizer.lint.launches import Three, three
 from noyau.text import several
 
 Array = np.ndarray
@@ -51,17 +53,13 @@ class ArrayArgument:
 class LaunchConfig:
     """A grid of CUDA: blocks, threads of a block, and bytes of shared memory that a block asks for."""
 
-    grid: tuple[int, int, int] = (1, 1, 1)
-    block: tuple[int, int, int] = (1, 1, 1)
+    grid: Three = (1, 1, 1)
+    block: Three = (1, 1, 1)
     shared_bytes: int = 0
 
     def __str__(self) -> str:
-        grid, block = (str(_short(part)) for part in (self.grid, self.block))
+        grid, block = (str(part[0] if part[1:] == (1, 1) else part) for part in (self.grid, self.block))
         return f"<<<{grid}, {block}{f', {self.shared_bytes}' if self.shared_bytes else ''}>>>"
-
-
-def _short(part: tuple[int, int, int]) -> tuple[int, ...] | int:
-    return part[0] if part[1:] == (1, 1) else part
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,8 +96,8 @@ class LaunchRecord:
 @dataclass(frozen=True, slots=True)
 class RunResult:
     """`threads` of all grids that were launched, of which `idle` touched nothing; `grids`: those that are not alike,
-    in order, 256 at most. `arrays`: what each array of the call
-    holds afterwards; None where it did not come to its end. `drawn`: lines on who wrote what, for c/mapping.py."""
+    in order, 256 at most. `arrays`: what each array of the call holds afterwards; None where it did not come to its
+    end. `write_log`: lines on who wrote what, for maps."""
 
     faults: tuple[Fault, ...]
     accesses: int
@@ -121,20 +119,15 @@ def run(
     arguments: Sequence[ArrayArgument | int | float],
     plan: WorkSharing,
     launch: LaunchConfig = LaunchConfig(),
-    chosen: int = 0,
+    number: int = 0,
     patience_s: float = 5.0,
     *,
     maps: bool = False,
 ) -> RunResult:
     """Run the call of this number in a process of its own, for up to `patience_s` of the processor's time; `maps`: who
     writes what is kept. CheckError where that says nothing."""
-    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
-        folder = Path(name)
-        path = folder / "program"
-        shutil.copyfile(program.path, path)
-        path.chmod(0o700)
-        (folder / "given").write_bytes(_request(program, arguments, plan, launch, chosen, patience_s, maps=maps))
-        command = [str(path), str(folder / "given"), str(folder / "found"), str(folder / "arrays")]
+    with _prepared(program, _request(program, arguments, plan, launch, number, patience_s, maps=maps)) as command:
+        folder = Path(command[0]).parent
         try:
             process = subprocess.run(
                 command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
@@ -164,23 +157,29 @@ def run_whole(
     processor's time; and the status that it ended with, None where Ctrl-C ended it. `launch`: in place of each of its
     own; `shown`: it reads and prints as it would by itself, else nothing; `maps`: as in `run`. CheckError where it says
     nothing."""
-    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
-        folder = Path(name)
-        path = folder / "program"
-        shutil.copyfile(program.path, path)
-        path.chmod(0o700)
-        forced = launch or LaunchConfig((0, 0, 0), (0, 0, 0))
-        (folder / "given").write_bytes(_request(program, (), plan, forced, WHOLE, patience_s, maps=maps))
-        command = [str(path), str(folder / "given"), str(folder / "found"), str(folder / "arrays"), *words]
-        where = None if is_shown else subprocess.DEVNULL
+    forced = launch or LaunchConfig((0, 0, 0), (0, 0, 0))
+    with _prepared(program, _request(program, (), plan, forced, WHOLE, patience_s, maps=maps)) as command:
         try:
-            status = _wait(command, where, 10 * patience_s)
+            status = _wait([*command, *words], None if is_shown else subprocess.DEVNULL, 10 * patience_s)
         except subprocess.TimeoutExpired:
             raise CheckError("it waits, and does not end") from None
-        if not (folder / "found").is_file():
+        result = Path(command[2])
+        if not result.is_file():
             reason = "it was interrupted" if status is None else f"it ended its process (status {status})"
             raise CheckError(f"{reason}, and nothing is known of it")
-        return _result_of((folder / "found").read_text("utf-8", "replace"), None), status
+        return _result_of(result.read_text("utf-8", "replace"), None), status
+
+
+@contextmanager
+def _prepared(program: InstrumentedProgram, request: bytes) -> Iterator[list[str]]:
+    """The command that runs a copy of a program, in a folder of its own: the program, its request, and the files that
+    it writes its result and its arrays to."""
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        command = [f"{name}/{each}" for each in ("program", "given", "found", "arrays")]
+        shutil.copyfile(program.path, command[0])
+        Path(command[0]).chmod(0o700)
+        Path(command[1]).write_bytes(request)
+        yield command
 
 
 def _wait(command: Sequence[str], where: int | None, time_s: float) -> int | None:
@@ -201,7 +200,7 @@ def _request(
     arguments: Sequence[ArrayArgument | int | float],
     plan: WorkSharing,
     launch: LaunchConfig,
-    chosen: int,
+    number: int,
     patience_s: float,
     *,
     maps: bool,
@@ -209,7 +208,7 @@ def _request(
     """The request that main.c reads."""
     lines = [
         f"threads {plan.threads} plan {plan.distribution} seed {plan.seed} limit {int(patience_s * 1000)}",
-        f"chosen {chosen}",
+        f"chosen {number}",
         f"map {int(maps)}",
     ]
     lines += [f"grid {' '.join(map(str, (*launch.grid, *launch.block)))} {launch.shared_bytes}"]
@@ -254,24 +253,12 @@ def _result_of(text: str, arrays: tuple[Array, ...] | None) -> RunResult:
 
 
 def _launch_record(parts: Sequence[str]) -> LaunchRecord:
-    gx, gy, gz, bx, by, bz, idle, cells = map(int, parts[1:])
-    return LaunchRecord(int(parts[0], 16), LaunchConfig((gx, gy, gz), (bx, by, bz)), idle, cells)
+    *extents, idle, cells = map(int, parts[1:])
+    return LaunchRecord(int(parts[0], 16), LaunchConfig(three(extents[:3]), three(extents[3:])), idle, cells)
 
 
 def _fault(parts: Sequence[str]) -> Fault:
-    kind, how, other_how, site, other_site, name, offset, size, unit, made_at, count, changed, *texts = parts
-    return Fault(
-        FindingKind(kind),
-        int(how),
-        int(other_how),
-        int(site, 16),
-        int(other_site, 16),
-        name,
-        int(offset),
-        int(size),
-        int(unit),
-        int(made_at, 16),
-        int(count),
-        int(changed),
-        *texts,
-    )
+    kind, how, other_how, site, other_site, name, offset, size, unit, allocation, count, changed, *texts = parts
+    values: list[Any] = [FindingKind(kind), int(how), int(other_how), int(site, 16), int(other_site, 16), name]
+    values += [int(offset), int(size), int(unit), int(allocation, 16), int(count), int(changed), *texts]
+    return Fault(*values)

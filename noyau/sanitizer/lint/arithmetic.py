@@ -26,7 +26,7 @@ from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
 from noyau.sanitizer.lint.c_text import statements
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.dialects import Numba, Triton, as_type, dialect_of
-from noyau.sanitizer.lint.launches import Three
+from noyau.sanitizer.lint.launches import Three, three
 from noyau.sanitizer.lint.values import INT32_END, Float, Interval, Sum, Touch, Value
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance
@@ -302,14 +302,8 @@ def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three
         return (1, 1, 1), (1, 1, 1)
     answer = ask(launch, offers, f"launch= of {kernel.called}") if callable(launch) else launch
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
-        return _three(answer), (1, 1, 1)
-    return _three(answer[0]), _three(answer[1])
-
-
-def _three(extents: Any) -> Three:
-    parts = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
-    x, y, z = (*(int(each) for each in parts), 1, 1)[:3]
-    return x, y, z
+        return three(answer), (1, 1, 1)
+    return three(answer[0]), three(answer[1])
 
 
 def count(extents: Three) -> int:

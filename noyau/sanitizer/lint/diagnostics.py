@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from noyau.errors import FindingKind
@@ -42,6 +43,11 @@ class Diagnostic:
     def is_allowed(self) -> bool:
         """Whether a mark `noyau: allow(KIND) REASON` on the line silences it."""
         return Site.of(self.file, self.line).allows(self.kind) is not None
+
+
+def warnings_of(remarks: Iterable[Diagnostic], op: str, kernel: str, language: str) -> list[Finding]:
+    """Those that no mark silences, in a report; `kernel`: of those that are about no function."""
+    return [each.finding(op, each.about or kernel, language) for each in remarks if not each.is_allowed]
 
 
 def dotted_name(node: ast.AST) -> str:

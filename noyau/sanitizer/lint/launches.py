@@ -6,9 +6,11 @@ and 2048 threads (compute capabilities 8.0 and 9.0)."""
 
 from __future__ import annotations
 
+import linecache
 import math
 import re
 from dataclasses import dataclass
+from typing import Any
 
 from noyau.kernels.buffers import GPU
 
@@ -52,13 +54,19 @@ class LaunchFacts:
         return math.prod(self.shape)
 
     def __str__(self) -> str:
-        return f"[{_short(self.grid)}]" if self.is_of_programs else f"[{_short(self.grid)}, {_short(self.block)}]"
+        return f"[{short(self.grid)}]" if self.is_of_programs else f"[{short(self.grid)}, {short(self.block)}]"
 
 
 def is_free(text: str) -> bool:
     """Whether a kernel is the same with blocks of any size: it only asks which thread of the grid it is."""
     rest = _FLAT.sub("", text)
     return not _OF_BLOCKS.search(rest) and not re.search(r"\b(?:threadIdx|blockIdx)\b", rest)
+
+
+def sm_count_in(file: str) -> int:
+    """The multiprocessors that the launches of a script are meant for; 0 where it sizes its grids by the machine, which
+    is a small one here."""
+    return 0 if "multiprocessor_count" in "".join(linecache.getlines(file)).lower() else GPU.sm_count
 
 
 def advise(launch: LaunchFacts) -> list[Advice]:
@@ -114,7 +122,14 @@ def _of_the_machine(launch: LaunchFacts) -> Advice | None:
     )
 
 
-def _short(extents: Three) -> str:
+def three(extents: Any) -> Three:
+    """One to three extents as three."""
+    x, y, z = (*map(int, extents if isinstance(extents, tuple | list) else (extents,)), 1, 1)[:3]
+    return x, y, z
+
+
+def short(extents: Three) -> str:
+    """Extents as one writes them: `4`, `(4, 2)`."""
     parts = list(extents)
     while len(parts) > 1 and parts[-1] == 1:
         parts.pop()

@@ -17,7 +17,7 @@ from noyau.kernels.programs.run import BuiltProgram
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba.kernel import MOST, Watching
 from noyau.sanitizer.recording_array import Recorder
-from noyau.sanitizer.records import Site, WatchedRun
+from noyau.sanitizer.records import WatchedRun
 from noyau.toolchain.numba.kernel import NumbaKernel, bits_of, path_of
 from noyau.verify.findings import Finding
 
@@ -44,7 +44,7 @@ class _Steps:
         watching = Watching(function, recorder, {id(each): f"output {n}" for n, each in enumerate(bits)})
         watching(*inputs, *bits)
         self.findings += watching.findings(self.op, self.name, self.size)[0]
-        self.findings += watching.unwritten(self.op, self.name, self.size, Site.of(*watching.place))
+        self.findings += watching.unwritten(self.op, self.name, self.size)
         self.accesses += recorder.shadow.accesses
         return outputs
 

@@ -1,7 +1,5 @@
-"""One call of a kernel of Numba with every access watched: findings, and the class of each of its pranges.
-
-A function of Numba that is on no op, called on one's own arguments with every access watched.
-"""
+"""One call of a kernel of Numba, on an op or on one's own arguments, with every access watched: findings, and the class
+of each of its pranges (a map, a reduction, a scan or a race) with the reason."""
 
 from __future__ import annotations
 
@@ -26,7 +24,16 @@ from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedMem
 from noyau.sanitizer.routes import KernelCase
 from noyau.verify.findings import Finding
 
-Array = np.ndarray
+RANK = ("unseen", "map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
+REMEDIES = {
+    "reduction": "update a plain name instead (s = 0.0 before the loop, s += ... in it): Numba then makes a reduction "
+    "of it",
+    "scan": "an iteration needs what an earlier one made: use a plain range, or split the loop into blocks and sum "
+    "those first",
+    "copy": "write to another array than the one that is read",
+    "index": "give each cell one iteration: write where no other iteration writes, or loop over the cells instead",
+    "name": "assign the name in every iteration before it is read, or keep it in an array cell of its own",
+}
 MOST = 500_000  # accesses of one run in Python; then it runs compiled
 _UNBOUND = re.compile(r"local variable '(\w+)'")
 
@@ -52,8 +59,7 @@ class Watching:
 
     def __call__(self, *args: Any, **named: Any) -> Any:
         """The kernel's result, with arrays as NumPy's."""
-        plain, _ = plain_of(self.function)
-        names = plain.__code__.co_varnames
+        names = plain_of(self.function)[0].__code__.co_varnames
         arguments = [self.recorded(each, name) for name, each in zip(names, args, strict=False)]
         options = {name: self.recorded(each, name) for name, each in named.items()}
         function = self.run.called(self.function)
@@ -141,22 +147,28 @@ class Watching:
         loops = {name: loop for name, (loop, _) in self.carried.items()}
         return classify(self.run.regions, observations, self.recorder.sites, loops)
 
-    @property
-    def route(self) -> Route:
-        return Route("numba", self.recorder.sites, self.recorder.memories, _iteration)
+    def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
+        """Its findings in words, and the classes of its loops."""
+        findings, allowed = self.findings(op, kernel, size)
+        notes = [*map(str, self.classes()), *([self.note] if self.note else [])]
+        return WatchedRun(tuple(findings), self.accesses, tuple(allowed), tuple(notes))
+
+    def route(self, op: str, kernel: str, size: str) -> Route:
+        return Route("numba", op, kernel, size, self.recorder.sites, self.recorder.memories, _iteration)
 
     def findings(self, op: str, kernel: str, size: str) -> tuple[list[Finding], list[str]]:
         """The findings, those of one update of a line as one, and notes on what marks allow."""
-        by_id, allowed = _findings(self.recorder.shadow.seen(), self.route, op, kernel, size)
+        route = self.route(op, kernel, size)
+        by_id, allowed = _findings(self.recorder.shadow.seen(), route)
         if self.fast:
-            more = Route("numba", self.fast.sites, self.fast.memories, _iteration)
-            others, marks = _findings(self.fast.shadow.seen(), more, op, kernel, size)
+            more = replace(route, sites=self.fast.sites, memories=self.fast.memories)
+            others, marks = _findings(self.fast.shadow.seen(), more)
             by_id, allowed = others | by_id, allowed | marks
-        for each in self.by_name(self.route, op, kernel, size):
+        for each in self.by_name(route):
             by_id.setdefault(each.id, each)
         return list(by_id.values()), list(allowed)
 
-    def by_name(self, route: Route, op: str, kernel: str, size: str) -> list[Finding]:
+    def by_name(self, route: Route) -> list[Finding]:
         """Findings on names: one that is carried over, and a running value that is read."""
         places = [(name, place, loop) for name, (loop, place) in self.carried.items()]
         for loop in dict.fromkeys(region.loop for region in self.run.regions if region.iterations > 1):
@@ -168,21 +180,18 @@ class Watching:
             observation = Observation(FindingKind.RACE, Access.READ, place, 1, 0, other_site=other, other_owner=0)
             messages = {FindingKind.RACE: lambda *_, t=message: t}
             worded = replace(route, messages=messages, remedies={FindingKind.RACE: REMEDIES["name"]})
-            named_findings, _ = findings_of([observation], worded, op, kernel, size)
-            findings += [replace(each, cell=None) for each in named_findings]
+            findings += [replace(each, cell=None) for each in findings_of([observation], worded)[0]]
         return findings
 
-    def unwritten(self, op: str, kernel: str, size: str, place: Site) -> list[Finding]:
+    def unwritten(self, op: str, kernel: str, size: str) -> list[Finding]:
         """Outputs of which cells were never written."""
+        if self.note or self.carried or self.fast is not None:
+            return []
         memories = {memory: self.recorder.memories[memory] for memory in self.memories.values()}
-        made_empty = (each for each in self.returned if each.memory in self.recorder.unset)
-        memories |= {each.memory: WatchedMemory("the result", each.data.shape) for each in made_empty}
-        findings: list[Finding] = []
-        for memory, named in memories.items():
-            if not self.note and not self.carried and self.fast is None:
-                holes = self.recorder.shadow.unwritten(memory)
-                findings += unwritten(holes, named, "nobody writes", place, self.route, op, kernel, size)
-        return findings
+        empty = (each for each in self.returned if each.memory in self.recorder.unset)
+        memories |= {each.memory: WatchedMemory("the result", each.data.shape) for each in empty}
+        place, route = Site.of(*self.place), self.route(op, kernel, size)
+        return unwritten(memories, self.recorder.shadow.unwritten, "nobody writes", place, route)
 
 
 def copied(value: Any) -> Any:
@@ -206,9 +215,7 @@ def _like(value: tuple[Any, ...], parts: Sequence[Any]) -> tuple[Any, ...]:
     return type(value)(*parts) if hasattr(value, "_fields") else tuple(parts)
 
 
-def _findings(
-    observations: Sequence[Observation], route: Route, op: str, kernel: str, size: str
-) -> tuple[dict[str, Finding], dict[str, None]]:
+def _findings(observations: Sequence[Observation], route: Route) -> tuple[dict[str, Finding], dict[str, None]]:
     """Findings by their identifiers, those of one update of a line as one, and notes on what marks allow."""
     by_id: dict[str, Finding] = {}
     allowed: dict[str, None] = {}
@@ -216,7 +223,7 @@ def _findings(
         races = [each for each in observations if each.kind is FindingKind.RACE and each.memory == group[0].memory]
         is_race = group[0].kind is FindingKind.RACE
         remedies = {FindingKind.RACE: remedy_of(group[0], races, route.sites)} if is_race else {}
-        group_findings, marks = findings_of(group[:1], replace(route, remedies=remedies), op, kernel, size)
+        group_findings, marks = findings_of(group[:1], replace(route, remedies=remedies))
         by_id |= {each.id: each for each in group_findings if each.id not in by_id}
         allowed |= dict.fromkeys(marks)
     return by_id, allowed
@@ -239,16 +246,20 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
     BuildError without a C compiler."""
     traced = None if maps is None else TracingShadow()
     recorder = Recorder(MOST, traced)
-    watching, results = _called(case, recorder)
-    kernel, size = case.kernel, case.size
-    op, place = kernel.target.op, Site.of(*watching.place)
-    findings, allowed = watching.findings(op, kernel.name, size)
-    findings += watching.unwritten(op, kernel.name, size, place)
-    notes = [str(each) for each in watching.classes()] + ([watching.note] if watching.note else [])
+    kernel = case.kernel
+    watching = Watching(kernel.function, recorder)
+    run = FunctionKernel(replace(kernel, function=watching), case.instance, case.constants)
+    outputs, initial = case.zeroed_outputs(), kernel.usage.init
+    if not callable(initial):
+        ends = zip(case.instance.outputs, outputs, strict=True)
+        watching.outputs = {id(output): value.name for value, output in ends if value.name not in initial}
+    results = tuple(run.run(case.arrays, outputs))
+    words = kernel.target.op, kernel.name, case.size
+    watched, unset = watching.watched(*words), watching.unwritten(*words)
     if maps is not None and traced is not None:
         names = {each.name for each in recorder.memories.values()}
         maps.append(map_of(kernel.called, recorder, traced, names, watching.was_cut))
-    return WatchedRun(tuple(findings), watching.accesses, tuple(allowed), tuple(notes), tuple(results))
+    return replace(watched, findings=(*watched.findings, *unset), outputs=results)
 
 
 def map_of(name: str, recorder: Recorder, traced: TracingShadow, names: Collection[str], is_cut: bool) -> AccessMap:
@@ -258,40 +269,20 @@ def map_of(name: str, recorder: Recorder, traced: TracingShadow, names: Collecti
 
 
 def watch_call(
-    function: Any,
-    args: Sequence[Any],
-    size: str = "",
-    op_name: str = "",
-    *,
-    most: int = MOST,
-    recorder: Recorder | None = None,
+    function: Any, args: Sequence[Any], size: str = "", op: str = "", recorder: Recorder | None = None
 ) -> tuple[WatchedRun, Any]:
     """A call of a function of Numba on a script's own arguments, which it changes as the call would; and its result.
-    `recorder`: what notes its accesses, in place of one that notes `most`.
 
     UnsupportedError where it cannot be watched; whatever it raises."""
-    recorder = recorder or Recorder(most)
-    watching = Watching(function, recorder)
+    watching = Watching(function, recorder or Recorder(MOST))
     result = watching(*args)
     if watching.was_cut or watching.carried:
         result = function(*args)
     name = function.py_func.__name__
-    findings, allowed = watching.findings(op_name or name, name, size)
-    notes = [*map(str, watching.classes()), *([watching.note] if watching.note else [])]
-    return WatchedRun(tuple(findings), watching.accesses, tuple(allowed), tuple(notes)), result
+    return watching.watched(op or name, name, size), result
 
 
-def _called(case: KernelCase, recorder: Recorder) -> tuple[Watching, Sequence[Array]]:
-    watching = Watching(case.kernel.function, recorder)
-    run = FunctionKernel(replace(case.kernel, function=watching), case.instance, case.constants)
-    outputs, initial = case.zeroed_outputs(), case.kernel.usage.init
-    if not callable(initial):
-        named = zip((value.name for value in case.instance.outputs), outputs, strict=True)
-        watching.outputs = {id(output): name for name, output in named if name not in initial}
-    return watching, run.run(case.arrays, outputs)
-
-
-def call(function: Any, args: Sequence[Any], launch: Any, size: str, op_name: str) -> tuple[WatchedRun, Any]:
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
     """As sanitizer/routes.py has it. SignatureError for a launch, or arguments that it does not take."""
     name = python_function(function).__name__
     if launch is not None:
@@ -301,19 +292,7 @@ def call(function: Any, args: Sequence[Any], launch: Any, size: str, op_name: st
     except TypeError as fault:
         raise SignatureError(f"{name}: {fault}") from None
     arguments.apply_defaults()
-    return watch_call(function, arguments.args, size, op_name)
-
-
-RANK = ("unseen", "map", "reduction", "scan", "race")  # the later one holds where runs of a loop differ
-REMEDIES = {
-    "reduction": "update a plain name instead (s = 0.0 before the loop, s += ... in it): Numba then makes a reduction "
-    "of it",
-    "scan": "an iteration needs what an earlier one made: use a plain range, or split the loop into blocks and sum "
-    "those first",
-    "copy": "write to another array than the one that is read",
-    "index": "give each cell one iteration: write where no other iteration writes, or loop over the cells instead",
-    "name": "assign the name in every iteration before it is read, or keep it in an array cell of its own",
-}
+    return watch_call(function, arguments.args, size, op)
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,44 +315,35 @@ def classify(
     carried: Mapping[str, PrangeLoop],
 ) -> list[LoopClass]:
     """The class of each loop that ran; `carried`: names that hold a value from one iteration to the next."""
+    classes = [(each.loop, *_class_of(each, observations[slice(*each.findings)], sites)) for each in regions]
+    classes += [(loop, "scan", f"{name} holds what another iteration left in it") for name, loop in carried.items()]
     by_place: dict[tuple[str, int], LoopClass] = {}
-    for region in regions:
-        first, last = region.findings
-        loop_class = _of(region, observations[first:last], sites)
-        _keep(by_place, loop_class)
-    for name, loop in carried.items():
-        _keep(by_place, LoopClass(loop.file, loop.line, "scan", f"{name} holds what another iteration left in it"))
+    for loop, kind, reason in classes:
+        before = by_place.get((loop.file, loop.line))
+        if before is None or RANK.index(kind) > RANK.index(before.kind):
+            by_place[loop.file, loop.line] = LoopClass(loop.file, loop.line, kind, reason)
     return list(by_place.values())
 
 
-def _keep(by_place: dict[tuple[str, int], LoopClass], loop_class: LoopClass) -> None:
-    before = by_place.get((loop_class.file, loop_class.line))
-    if before is None or RANK.index(loop_class.kind) > RANK.index(before.kind):
-        by_place[loop_class.file, loop_class.line] = loop_class
-
-
-def _of(region: Region, observations: Sequence[Observation], sites: Sequence[Site]) -> LoopClass:
+def _class_of(region: Region, observations: Sequence[Observation], sites: Sequence[Site]) -> tuple[str, str]:
+    """The class of a loop in one of its runs, and why."""
     loop, races = region.loop, [each for each in observations if each.kind is FindingKind.RACE]
     if races and is_scan(races):
-        where = sites[races[0].site].line
-        return LoopClass(loop.file, loop.line, "scan", f"line {where} reads what an earlier iteration wrote")
+        return "scan", f"line {sites[races[0].site].line} reads what an earlier iteration wrote"
     if races:
-        where = sites[races[0].site].line
-        return LoopClass(loop.file, loop.line, "race", f"iterations meet in one cell on line {where}")
+        return "race", f"iterations meet in one cell on line {sites[races[0].site].line}"
     if loop.running:
         name, line = loop.running[0]
-        return LoopClass(loop.file, loop.line, "scan", f"line {line} reads the running value of {name}")
+        return "scan", f"line {line} reads the running value of {name}"
     if loop.reductions:
         reductions = ", ".join(f"{name} ({kind})" for name, kind in loop.reductions)
-        return LoopClass(loop.file, loop.line, "reduction", f"iterations only update {reductions}")
+        return "reduction", f"iterations only update {reductions}"
     if region.iterations and not region.accesses:
-        return LoopClass(loop.file, loop.line, "unseen", "it touches no array that is watched: lists are not")
+        return "unseen", "it touches no array that is watched: lists are not"
     same = [sites[each.site].line for each in observations if each.kind is FindingKind.WRITTEN_TWICE]
     if same:
-        return LoopClass(
-            loop.file, loop.line, "map", f"what iterations write to one cell on line {same[0]} is the same"
-        )
-    return LoopClass(loop.file, loop.line, "map", "no two iterations touch one cell, unless all of them read it")
+        return "map", f"what iterations write to one cell on line {same[0]} is the same"
+    return "map", "no two iterations touch one cell, unless all of them read it"
 
 
 def is_scan(races: Sequence[Observation]) -> bool:

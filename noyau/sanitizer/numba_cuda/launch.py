@@ -11,13 +11,14 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import DeviceError, FindingKind
-from noyau.sanitizer.access_map import place_in
+from noyau.sanitizer.access_map import AccessMap, Writes, map_of_writes, place_in, thread_owner
 from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.lint.launches import Three, short, three
 from noyau.sanitizer.numba_cuda.arrays import DeviceArray, LaunchRecorder
 from noyau.sanitizer.numba_cuda.device import SimulatedDevice, conversion_of, stand_ins, word_of
-from noyau.sanitizer.numba_cuda.lockstep import Lockstep, Thread3
+from noyau.sanitizer.numba_cuda.lockstep import Lockstep
 from noyau.sanitizer.numba_cuda.rewrite import Twins
-from noyau.sanitizer.records import Access, Observation, Route
+from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 
 BLOCK_MOST = 1024  # threads of a block, of every GPU since compute capability 2.0
 EXTENTS_MOST = {"block": (1024, 1024, 64), "grid": (2**31 - 1, 65535, 65535)}
@@ -28,12 +29,12 @@ LANGUAGE = "numba_cuda"
 class Configuration:
     """The configuration of a launch: blocks, threads of a block, and bytes of dynamic shared memory."""
 
-    grid: Thread3
-    block: Thread3
+    grid: Three
+    block: Three
     shared_bytes: int = 0
 
     def __str__(self) -> str:
-        return f"[{_short(self.grid)}, {_short(self.block)}]"
+        return f"[{short(self.grid)}, {short(self.block)}]"
 
     @property
     def threads(self) -> int:
@@ -54,11 +55,11 @@ def configuration_of(launch: Any) -> Configuration:
         raise DeviceError(f"a launch is (grid, block), a stream and bytes of shared memory; got {launch!r}")
     grid, block = (_three(part, name) for part, name in zip(parts, ("grid", "block"), strict=False))
     if math.prod(block) > BLOCK_MOST:
-        raise DeviceError(f"a block of {_short(block)} has {math.prod(block)} threads; a GPU takes {BLOCK_MOST}")
+        raise DeviceError(f"a block of {short(block)} has {math.prod(block)} threads; a GPU takes {BLOCK_MOST}")
     return Configuration(grid, block, int(parts[3]) if len(parts) == 4 else 0)
 
 
-def _three(extents: Any, name: str) -> Thread3:
+def _three(extents: Any, name: str) -> Three:
     axes = tuple(extents) if isinstance(extents, tuple | list) else (extents,)
     whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) for each in axes)
     if not whole or not 1 <= len(axes) <= 3:
@@ -67,8 +68,7 @@ def _three(extents: Any, name: str) -> Thread3:
     for extent, most in zip(axes, EXTENTS_MOST[name], strict=False):
         if not least <= extent <= most:
             raise DeviceError(f"the {name} of a launch is {extents!r}; each extent lies between {least} and {most}")
-    x, y, z = (*map(int, axes), 1, 1)[:3]
-    return x, y, z
+    return three(axes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class WatchedArgument:
 
 @dataclass(slots=True)
 class SimulatedLaunch:
-    """One launch that was run. `outputs`: the numbers of the memories of its arrays, by name; `idle`: how many of its
+    """One launch that was run. `arrays`: the numbers of the memories of its arrays, by name; `idle`: how many of its
     threads touched nothing, None where threads wait for each other."""
 
     configuration: Configuration
@@ -96,13 +96,26 @@ class SimulatedLaunch:
     def notes(self) -> tuple[str, ...]:
         """Lines that make the bits of a result hang on the order in which threads come."""
         lines = sorted({self.recorder.sites[site].line for site in self.recorder.unordered})
-        return (f"order-dependent: floats are merged by atomics in any order (line {_list(lines)})",) if lines else ()
+        places = ", ".join(map(str, lines))
+        return (f"order-dependent: floats are merged by atomics in any order (line {places})",) if lines else ()
 
-    @property
-    def route(self) -> Route:
+    def route(self, op: str, kernel: str, size: str) -> Route:
         """The names of its sites, memories and threads."""
         recorder, owner = self.recorder, self.configuration.owner
-        return Route(LANGUAGE, recorder.sites, recorder.memories, owner, messages=MESSAGES)
+        return Route(LANGUAGE, op, kernel, size, recorder.sites, recorder.memories, owner, messages=MESSAGES)
+
+    def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
+        """Its findings in words."""
+        shadow = self.recorder.shadow
+        findings, allowed = findings_of(shadow.seen(), self.route(op, kernel, size))
+        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), self.notes)
+
+    def access_map(self, name: str, writes: Writes) -> AccessMap:
+        """The map of its writes."""
+        launch, memories = self.configuration, self.recorder.memories
+        own = {number: memories[number] for number in self.arrays.values()}
+        owner = partial(thread_owner, grid=launch.grid, block=launch.block)
+        return map_of_writes(name, str(launch), "thread", owner, own, writes)
 
 
 def launch_kernel(
@@ -118,23 +131,21 @@ def launch_kernel(
     UnsupportedError names what cannot be watched, and its line; TooManyError past `most`; what a thread raises comes
     through."""
     run = SimulatedLaunch(configuration, LaunchRecorder(most, shadow))
-    values = [_given(each, run) for each in arguments]
+    values = [_value(each, run) for each in arguments]
     device = SimulatedDevice(run.recorder, configuration.grid, configuration.block)
     device.dynamic_bytes = configuration.shared_bytes
     twins = Twins(word_of, stand_ins(device), run.recorder.line, conversion_of, run.recorder.signed)
     twin = twins.of(function, is_kernel=True)
     run.recorder.region(serial=False)
-    steps = Lockstep(
-        run.recorder, device, configuration.grid, configuration.block, partial(twin.function, *values), twin.waits
-    )
+    thread = partial(twin.function, *values)
     with np.errstate(all="ignore"):
-        steps.run()
+        Lockstep(run.recorder, device, configuration.grid, configuration.block, thread, twin.waits).run()
     run.idle = None if twin.waits else run.recorder.idle
     run.recorder.play()
     return run
 
 
-def _given(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
+def _value(argument: WatchedArgument, run: SimulatedLaunch) -> Any:
     """The value that the kernel gets: an array that is watched, or the number. Views of one array share a memory."""
     value = argument.value
     if not isinstance(value, np.ndarray):
@@ -176,11 +187,8 @@ def cells_of(view: np.ndarray, root: np.ndarray) -> np.ndarray:
 def _divergent(observation: Observation, route: Route) -> str:
     """The message for a barrier, or a shuffle, that not all threads reach."""
     other = route.site(observation.other_site)
-    where = (
-        f"{'has returned' if observation.cell else 'waits'} at line {other.line}"
-        if other.line
-        else "has come to its end"
-    )
+    verb = "has returned" if observation.cell else "waits"
+    where = f"{verb} at line {other.line}" if other.line else "has come to its end"
     who, other_one = route.owner(observation.owner), route.owner(observation.other_owner)
     return f"{who} waits for others, and {other_one} {where}: it does not come"
 
@@ -190,20 +198,10 @@ def _uninitialised(observation: Observation, route: Route) -> str:
     who = route.owner(observation.owner)
     if observation.memory < 0:
         return f"{who} reads from lane {observation.cell}, which takes no part: what it gets is undefined"
-    return f"{who} reads {route.memories[observation.memory].spelt(observation.cell)}, which nobody wrote before"
+    return f"{who} reads {route.memories[observation.memory].cell_text(observation.cell)}, which nobody wrote before"
 
 
 MESSAGES: dict[FindingKind, Callable[[Observation, Route], str]] = {
     FindingKind.DIVERGENT_BARRIER: _divergent,
     FindingKind.UNINITIALISED: _uninitialised,
 }
-
-
-def _short(extents: Thread3) -> str:
-    while len(extents) > 1 and extents[-1] == 1:
-        extents = extents[:-1]  # type: ignore[assignment]
-    return str(extents[0]) if len(extents) == 1 else str(extents)
-
-
-def _list(lines: Sequence[int]) -> str:
-    return ", ".join(map(str, lines))

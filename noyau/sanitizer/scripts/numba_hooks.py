@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,16 +19,14 @@ from numba.cuda.dispatcher import CUDADispatcher
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 from numba.cuda.simulator.kernel import FakeCUDAKernel
 
-from noyau.errors import DeviceError, FindingKind, NoyauError, UnsupportedError
+from noyau.errors import DeviceError, NoyauError, UnsupportedError
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import sums_of_call
 from noyau.sanitizer.numba.kernel import MOST as MOST_IN_PYTHON
 from noyau.sanitizer.numba.kernel import copied, map_of, restore, watch_call
 from noyau.sanitizer.numba_cuda.kernel import MOST, lint_call
-from noyau.sanitizer.numba_cuda.kernel import map_of as map_of_launch
 from noyau.sanitizer.numba_cuda.launch import (
     LANGUAGE,
-    SimulatedLaunch,
     WatchedArgument,
     cells_of,
     configuration_of,
@@ -36,12 +34,9 @@ from noyau.sanitizer.numba_cuda.launch import (
     root_of,
 )
 from noyau.sanitizer.recording_array import Recorder, TooManyError
-from noyau.sanitizer.records import WatchedRun, digest, findings_of
-from noyau.sanitizer.scripts import numba_host
 from noyau.sanitizer.scripts.fakes import patch
-from noyau.sanitizer.scripts.numba_host import WORDS
-from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
-from noyau.verify.findings import Finding
+from noyau.sanitizer.scripts.numba_host import WORDS, in_numpy, stood_in
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 
 # What of the simulator stands for numba.cuda; kernels themselves run thread by thread over the shadow.
 _NEVER = frozenset({"jit", "reduce", "Reduce", "sys", "config", "kernel", "api"})
@@ -74,7 +69,7 @@ def install_hooks(session: ScriptSession, launch: Any = None) -> Iterator[None]:
             patch(undone, cuda, name, word)
         for name in ("device_array", "device_array_like"):  # what the host fills by itself holds values
             patch(undone, cuda, name, hooks.empty(getattr(simulator, name)))
-        undone.enter_context(numba_host.stood_in(session.note))
+        undone.enter_context(stood_in(session.note))
         for name in ("copy_to_device", "__setitem__"):
             patch(undone, FakeCUDAArray, name, hooks.filled(getattr(FakeCUDAArray, name)))
         patch(undone, FakeCUDAArray, "copy_to_host", hooks.copied(FakeCUDAArray.copy_to_host))
@@ -104,7 +99,7 @@ class _NumbaHooks:
 
     def looped(self, function: Any, plain: Callable[..., Any], args: Any, named: Any) -> Any:
         """A call of a parallel function, watched; where it cannot be, it is Numba's own."""
-        name, place = function.py_func.__name__, _place(function)
+        name, place = function.py_func.__name__, place_of(function)
         arguments = inspect.signature(function.py_func).bind(*args, **named)
         arguments.apply_defaults()
         if arguments.kwargs:  # Numba says what it has against parameters that are given by name only
@@ -120,10 +115,8 @@ class _NumbaHooks:
                 is_cut = traced.accesses >= MOST_IN_PYTHON
                 self.session.draw(map_of(name, recorder, traced, arguments.arguments, is_cut), place)
         except Exception as fault:  # noqa: BLE001  whatever it is, the script goes on as Numba has it
-            reason = (
-                str(fault) if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: {fault}"
-            )
-            self.session.add(name, "numba", place, shapes, None, reason)
+            raised = "" if isinstance(fault, NoyauError) else f"in Python it raised {type(fault).__name__}: "
+            self.session.add(name, "numba", place, shapes, None, f"{raised}{fault}")
             restore(arguments.args, before)
             return plain(function, *args, **named)
         finally:
@@ -137,7 +130,7 @@ class _NumbaHooks:
         """numba.cuda.jit, with or without a signature: nothing is compiled."""
         if callable(function) and not isinstance(function, type) and hasattr(function, "__code__"):
             return HookedKernel(function, device, self)
-        return lambda given: HookedKernel(given, device, self)
+        return lambda kernel: HookedKernel(kernel, device, self)
 
     def configuring(self) -> Callable[[Any, Any], Any]:
         """The meaning of `kernel[grid, block]` for kernels that were compiled before the hooks were there."""
@@ -150,18 +143,14 @@ class _NumbaHooks:
     def empty(self, make: Callable[..., Any]) -> Callable[..., Any]:
         """An array of a device that holds nothing yet."""
 
-        def made(*args: Any, **options: Any) -> Any:
+        def make_fresh(*args: Any, **options: Any) -> Any:
             array = make(*args, **options)
-            inner = array._ary if isinstance(array, FakeCUDAArray) else array
-            if inner.dtype.names is None:
-                self.unset(inner)
+            root = root_of(in_numpy(array))
+            if root.dtype.names is None:
+                self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
             return array
 
-        return made
-
-    def unset(self, array: np.ndarray) -> None:
-        root = root_of(array)
-        self.fresh[id(root)] = FreshArray(root, np.zeros(root.shape, bool))
+        return make_fresh
 
     def filled(self, plain: Callable[..., Any]) -> Callable[..., Any]:
         """copy_to_device, and what the host assigns to an array of a device: its cells hold values from then on."""
@@ -190,18 +179,10 @@ class _NumbaHooks:
         cells = cells_of(view, fresh_array.array)
         missed = np.flatnonzero(~fresh_array.is_set.reshape(-1)[cells.reshape(-1)])
         if missed.size and fresh_array.kernel is not None:
-            name, place = fresh_array.kernel
             first = ", ".join(map(str, np.unravel_index(missed[0], view.shape)))
-            message = (
-                f"{missed.size} of {view.size} cells that are copied to the host were never written, [{first}] first"
-            )
-            identity = digest(FindingKind.UNWRITTEN, name)
-            finding = Finding(
-                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", message),
-                digest=identity,
-                mend="let the threads reach the last cells, or fill the array before",
-            )
-            self.session.find(name, place, finding)
+            many = f"{missed.size} of {view.size} cells that are copied to the host were never written"
+            mend = "let the threads reach the last cells, or fill the array before"
+            self.session.find_unwritten(*fresh_array.kernel, LANGUAGE, f"{many}, [{first}] first", mend)
 
 
 class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
@@ -218,9 +199,9 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
         self._hooks, self._launch = hooks, None
 
     def __getitem__(self, launch: Any) -> Any:
-        chosen = HookedKernel(self.fn, self._device, self._hooks)
-        chosen._launch = self._hooks.launch or launch
-        return chosen
+        kernel = HookedKernel(self.fn, self._device, self._hooks)
+        kernel._launch = self._hooks.launch or launch
+        return kernel
 
     def __call__(self, *args: Any) -> Any:
         if self._device:  # called by what is no kernel
@@ -234,58 +215,46 @@ class HookedKernel(FakeCUDAKernel):  # type: ignore[misc]
     def _watched(self, args: Any, at: str) -> None:
         """A launch from a line `at`."""
         names = list(inspect.signature(self.fn).parameters)
-        arguments = [self._argument(name, value) for name, value in zip(names, args, strict=True)]
+        arguments = [self._argument(each, value) for each, value in zip(names, args, strict=True)]
         shapes = describe_shapes(names, [each.value for each in arguments])
-        session, place = self._hooks.session, _place(self)
+        session, name, place = self._hooks.session, self.fn.__name__, place_of(self)
         configuration = configuration_of(self._launch)
         size = f"{shapes}; launched {configuration}"
         try:
-            traced = session.traced(self.fn.__name__, place)
+            traced = session.traced(name, place)
             launch = launch_kernel(self.fn, configuration, arguments, MOST, traced)
         except TooManyError:
             reason = f"it made more than {MOST} accesses; run the script on smaller arrays"
-            session.add(self.fn.__name__, LANGUAGE, place, shapes, None, reason)
-            raise DeviceError(f"{self.fn.__name__}{self._launch}: {reason}") from None
+            session.add(name, LANGUAGE, place, shapes, None, reason)
+            raise DeviceError(f"{name}{self._launch}: {reason}") from None
         except UnsupportedError as refusal:  # the script goes on without what it would have written
-            session.add(self.fn.__name__, LANGUAGE, place, shapes, None, f"{refusal}; the launch was left out")
+            session.add(name, LANGUAGE, place, shapes, None, f"{refusal}; the launch was left out")
             for each in arguments:
                 if isinstance(each.is_set, np.ndarray):
                     each.is_set[...] = True
             return
-        observations = launch.recorder.shadow.seen()
-        findings, allowed = findings_of(observations, launch.route, session.script, self.fn.__name__, size)
-        findings += lint_call(launch, self.fn, session.script, self.fn.__name__, at, size, is_whole=True)
-        watched = WatchedRun(tuple(findings), launch.recorder.shadow.accesses, tuple(allowed), launch.notes)
-        session.add(self.fn.__name__, LANGUAGE, place, shapes, watched)
+        watched = launch.watched(session.script, name, size)
+        remarks = lint_call(launch, self.fn, session.script, name, at, size, is_whole=True)
+        session.add(name, LANGUAGE, place, shapes, replace(watched, findings=(*watched.findings, *remarks)))
         if traced is not None:
-            session.draw(map_of_launch(self.fn.__name__, launch, traced), place)
-        self._remember(launch, arguments)
+            session.draw(launch.access_map(name, traced), place)
+        for each in arguments:  # cells that were written hold values in the launches to come
+            if isinstance(each.is_set, np.ndarray):
+                mask = launch.recorder.shadow.written(launch.arrays[each.name], each.is_set.size)
+                each.is_set.reshape(-1)[...] |= mask
 
     def _argument(self, name: str, value: Any) -> WatchedArgument:
         """An argument as an array of NumPy or a number."""
-        plain = value._ary if isinstance(value, FakeCUDAArray) else value
+        plain = in_numpy(value)
         plain = plain.value if isinstance(plain, ArgHint) else plain
         if not isinstance(plain, np.ndarray):
             return WatchedArgument(name, plain)
         fresh_array = self._hooks.fresh.get(id(root_of(plain)))
         if fresh_array is not None:
-            fresh_array.kernel = self.fn.__name__, _place(self)
+            fresh_array.kernel = self.fn.__name__, place_of(self)
         return WatchedArgument(name, plain, True if fresh_array is None else fresh_array.is_set)
-
-    def _remember(self, launch: SimulatedLaunch, arguments: list[WatchedArgument]) -> None:
-        """Cells that were written hold values in the launches to come."""
-        for each in arguments:
-            if isinstance(each.is_set, np.ndarray):
-                mask = launch.recorder.shadow.written(launch.arrays[each.name], each.is_set.size)
-                each.is_set.reshape(-1)[...] |= mask
 
 
 def _without_a_launch(kernel: Any, *args: Any) -> None:
     name = python_function(kernel).__name__
     raise DeviceError(f"{name} needs a launch: {name}[grid, block](...)")
-
-
-def _place(function: Any) -> str:
-    """The file and the line of a function."""
-    plain = python_function(function)
-    return f"{inspect.getsourcefile(plain)}:{plain.__code__.co_firstlineno}"

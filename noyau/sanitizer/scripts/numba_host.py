@@ -93,7 +93,7 @@ WORDS: dict[str, Any] = {
     "detect": _detected,
     "close": _ignored,
     "as_cuda_array": _as_array,
-    "is_cuda_array": lambda given: isinstance(given, FakeCUDAArray),
+    "is_cuda_array": lambda value: isinstance(value, FakeCUDAArray),
     "is_supported_version": lambda: True,
     "get_current_device": lambda: DEVICE,
     "event": FakeEvent,
@@ -150,11 +150,11 @@ def _decorator(plain: Plain, make: Callable[..., Plain], note: Note, what: str) 
 
 def _elementwise(function: Plain, signatures: Any = None) -> Plain:
     def called(*args: Any, out: Any = None, stream: Any = 0) -> Any:
-        arrays = [np.asarray(_held(each)) for each in args]
+        arrays = [np.asarray(in_numpy(each)) for each in args]
         dtypes = [_result(signatures, arrays)] if signatures else None
         with np.errstate(all="ignore"):
             results = np.vectorize(function, otypes=dtypes)(*arrays)
-        return _given(results, out, args)
+        return _as_result(results, out, args)
 
     called.__name__ = function.__name__
     return called
@@ -167,7 +167,7 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
         if len(outputs) != 1 or len(args) not in (len(inputs), len(inputs) + 1):
             raise InputError(f"{function.__name__} takes {len(inputs)} arrays: {layout}")
         target = out if out is not None or len(args) == len(inputs) else args[-1]
-        arrays = [np.asarray(_held(each)) for each in args[: len(inputs)]]
+        arrays = [np.asarray(in_numpy(each)) for each in args[: len(inputs)]]
         cores = [len(names) for names in inputs]
         batch = np.broadcast_shapes(*(a.shape[: a.ndim - core] for a, core in zip(arrays, cores, strict=True)))
         sizes = {
@@ -181,7 +181,7 @@ def _generalised(function: Plain, signatures: Any, layout: str, *_: Any) -> Plai
         for at in np.ndindex(*batch):
             whole = results[at] if outputs[0] else results[(*at, None)]
             function(*(each[at] for each in wide), whole)
-        return _given(results, target, args)
+        return _as_result(results, target, args)
 
     called.__name__ = function.__name__
     return called
@@ -200,13 +200,14 @@ def _result(signatures: Any, arrays: Sequence[np.ndarray]) -> np.dtype:
     return np.result_type(*arrays)
 
 
-def _held(each: Any) -> Any:
+def in_numpy(each: Any) -> Any:
+    """The array of NumPy in one of the simulator; all else as it is."""
     return each._ary if isinstance(each, FakeCUDAArray) else each
 
 
-def _given(results: Any, out: Any, args: Sequence[Any]) -> Any:
+def _as_result(results: Any, out: Any, args: Sequence[Any]) -> Any:
     """The result where it is wanted: on the device, where an argument is."""
     if out is not None:
-        _held(out)[...] = results
+        in_numpy(out)[...] = results
         return out
     return FakeCUDAArray(np.asarray(results)) if any(isinstance(each, FakeCUDAArray) for each in args) else results

@@ -21,8 +21,8 @@ from noyau.sanitizer.c.findings import ReportContext, findings_of_runs, maps_of,
 from noyau.sanitizer.c.kernel import plans_for
 from noyau.sanitizer.c.run import LaunchConfig, LaunchRecord, RunResult, run_whole
 from noyau.sanitizer.lint.c_clocks import diagnose_clocks
-from noyau.sanitizer.lint.diagnostics import Diagnostic
-from noyau.sanitizer.lint.launches import LaunchFacts, advise
+from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
+from noyau.sanitizer.lint.launches import LaunchFacts, advise, three
 from noyau.sanitizer.records import Site
 from noyau.sanitizer.scripts.record import KernelSeen, ScriptCheck
 from noyau.verify.findings import Finding
@@ -32,6 +32,8 @@ SILENT_S, SILENT_TIMES = 5.0, 5  # a run in silence has at least so long, and so
 
 _PATHS = re.compile("-(?:I|L|isystem|iquote|idirafter|include|imacros)")
 _FILES = ("-include", "-imacros")  # looked for in the folders of headers too
+# A program that asks for these sizes its grids by the machine, which is a small one here.
+_OF_THE_MACHINE = re.compile(r"multiprocessorcount|cudaoccupancy", re.IGNORECASE)
 _CUT = ("it was interrupted", "it does not end")  # how the runtime says it
 
 
@@ -56,13 +58,13 @@ def check_program(
     text = _text(path)
     language = BY_SUFFIX[path.suffix].name
     program, whole = _program(path, text, _flags(flags))
-    forced = None if launch is None else LaunchConfig(_triple(launch[0]), _triple(launch[1]))
+    forced = None if launch is None else LaunchConfig(three(launch[0]), three(launch[1]))
     plans, words = plans_for(whole), [str(path), *arguments]
     begin = monotonic()
     try:
         ran, status = run_whole(program, words, plans[0], forced, time_s, is_shown=True, maps=maps)
     except CheckError as error:
-        return _told(path, text, language, program, [], str(error))
+        return ScriptCheck(path.name, (), str(error), advice=_clocks(path, text, language))
     is_whole = status is not None and not any(each.words in _CUT for each in ran.faults)
     has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
     fault = "" if has_crashed or status == 0 else _end_of(status)
@@ -71,8 +73,10 @@ def check_program(
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
         with suppress(CheckError):  # for want of what it reads, as how it ends may be
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
-            runs.append(_without_ends(again))
-    return _told(path, text, language, program, runs, fault)
+            runs.append(
+                replace(again, faults=tuple(each for each in again.faults if each.kind is not FindingKind.CRASH))
+            )
+    return _check_of(path, text, language, program, runs, fault)
 
 
 def _program(path: Path, text: str, flags: tuple[str, ...]) -> tuple[InstrumentedProgram, str]:
@@ -109,16 +113,16 @@ def _flags(flags: str) -> tuple[str, ...]:
         words = iter(shlex.split(flags))
     except ValueError as error:
         raise InputError(f"--flags={flags} cannot be read: {str(error).lower()}; end each quote") from None
-    flags_made = []
+    resolved = []
     for word in words:
         match = _PATHS.match(word)
         if match is None:
-            flags_made.append(str(Path(word).resolve()) if _is_text(word) else word)
+            resolved.append(str(Path(word).resolve()) if _is_text(word) else word)
             continue
         place = word[match.end() :] or next(words, "")
         is_there = match[0] not in _FILES or Path(place).is_file()
-        flags_made.append(f"{match[0]}{Path(place).resolve() if place and is_there else place}")
-    return tuple(flags_made)
+        resolved.append(f"{match[0]}{Path(place).resolve() if place and is_there else place}")
+    return tuple(resolved)
 
 
 def _read(path: Path) -> str:
@@ -136,35 +140,15 @@ def _text(path: Path) -> str:
     return text
 
 
-def _triple(part: Sequence[int]) -> tuple[int, int, int]:
-    x, y, z = (*part, 1, 1)[:3]
-    return x, y, z
-
-
-def _without_ends(ran: RunResult) -> RunResult:
-    """A run in silence: how it ends may be for want of what it reads."""
-    return replace(ran, faults=tuple(each for each in ran.faults if each.kind is not FindingKind.CRASH))
-
-
-def _told(
+def _check_of(
     path: Path, text: str, language: str, program: InstrumentedProgram, runs: Sequence[RunResult], fault: str
 ) -> ScriptCheck:
-    if not runs:
-        return ScriptCheck(path.name, (), fault, advice=_clocks(path, text, language))
     context = ReportContext(path.name, path.stem, "main", language, str(path), text, {}, "")
     findings, allowed = findings_of_runs(runs, program.lines, context)
     findings += tuple(diagnose_launches(runs[0], program.lines, context))
     notes = (*allowed, runs[0].concurrency) if runs[0].concurrency else tuple(allowed)
-    kernel = KernelSeen(
-        path.stem,
-        language,
-        context.entry_place,
-        len(runs),
-        (),
-        sum(each.accesses for each in runs),
-        findings,
-        notes,
-    )
+    accesses = sum(each.accesses for each in runs)
+    kernel = KernelSeen(path.stem, language, context.entry_place, len(runs), (), accesses, findings, notes)
     maps = maps_of(runs[0], program.lines, context)
     return ScriptCheck(path.name, (kernel,), fault, advice=_clocks(path, text, language), maps=maps)
 
@@ -172,25 +156,17 @@ def _told(
 def _clocks(path: Path, text: str, language: str) -> tuple[Finding, ...]:
     """Warnings on clocks of the host that do not wait for a launch."""
     remarks = diagnose_clocks(text, str(path)) if LANGUAGES[language].on_gpu else []
-    return tuple(each.finding(path.name, each.about, language) for each in remarks if not each.is_allowed)
-
-
-# A program that asks for these sizes its grids by the machine, which is a small one here.
-_ASKED = re.compile(r"multiprocessorcount|cudaoccupancy", re.IGNORECASE)
+    return tuple(warnings_of(remarks, path.name, "", language))
 
 
 def diagnose_launches(ran: RunResult, lines: LineTable, context: ReportContext) -> list[Finding]:
     """Warnings on the launches of a run, each on its line; of launches that are alike there is one."""
-    warnings: dict[tuple[int, str], Finding] = {}
+    remarks: dict[tuple[int, str], Diagnostic] = {}
     for each in ran.grids:
         site = site_of(lines.at(each.site), context)
-        for diagnostic in _diagnostics(each, site, context) if site is not None else ():
-            if not diagnostic.is_allowed:
-                warnings.setdefault(
-                    (diagnostic.line, diagnostic.message),
-                    diagnostic.finding(context.op, diagnostic.about, context.language),
-                )
-    return list(warnings.values())
+        for remark in _diagnostics(each, site, context) if site is not None else ():
+            remarks.setdefault((remark.line, remark.message), remark)
+    return warnings_of(remarks.values(), context.op, context.kernel, context.language)
 
 
 def _diagnostics(launched: LaunchRecord, site: Site, context: ReportContext) -> Iterator[Diagnostic]:
@@ -198,7 +174,7 @@ def _diagnostics(launched: LaunchRecord, site: Site, context: ReportContext) -> 
     launch = syntax(text, "cuda").launch_on(site.line)
     name, line = (launch.name, launch.line) if launch else ("", site.line)
     grid, block = launched.launch.grid, launched.launch.block
-    sm_count = 0 if _ASKED.search(text) else GPU.sm_count
+    sm_count = 0 if _OF_THE_MACHINE.search(text) else GPU.sm_count
     facts = LaunchFacts(grid, block, (launched.cells,), text_of(text, name), launched.idle, sm_count)
     for message, mend in advise(facts):
         yield Diagnostic(FindingKind.LAUNCH, site.file, line, message, mend, name or context.kernel)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from noyau.errors import CheckError, FindingKind
+from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
-from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.records import WatchedRun, digest
 from noyau.text import counted
 from noyau.verify.findings import LIMITS, SCHEMA_VERSION, Finding, lines_of
 
@@ -125,8 +127,10 @@ class ScriptSession:
     def traced(self, name: str, place: str) -> TracingShadow | None:
         """A shadow that remembers the writes of a call that is to be drawn: the first of a kernel that is small
         enough."""
-        earlier = None if self.maps is None else self.maps.get((name, place))
-        return None if self.maps is None or (earlier is not None and earlier.arrays) else TracingShadow()
+        if self.maps is None:
+            return None
+        earlier = self.maps.get((name, place))
+        return None if earlier is not None and earlier.arrays else TracingShadow()
 
     def draw(self, access_map: AccessMap, place: str) -> None:
         """A map of a call of the kernel at a place."""
@@ -160,9 +164,11 @@ class ScriptSession:
         if line not in self.notes:
             self.notes.append(line)
 
-    def find(self, name: str, place: str, finding: Finding) -> None:
-        """A finding on a kernel that was added before."""
-        kernel = self.kernels[name, place]
+    def find_unwritten(self, name: str, place: str, language: str, message: str, mend: str) -> None:
+        """A finding on a kernel that was added before: the host reads what it should have written."""
+        kernel, kind = self.kernels[name, place], FindingKind.UNWRITTEN
+        digits = digest(kind, name)
+        finding = Finding(self.script, name, language, kind, place, "", message, digest=digits, mend=mend)
         if finding.id not in {each.id for each in kernel.findings}:
             self.kernels[name, place] = replace(kernel, findings=(*kernel.findings, finding))
             if self.keep is not None:
@@ -175,12 +181,18 @@ class ScriptSession:
         return ScriptCheck(self.script, kernels, fault, tuple(self.notes), advice, maps=maps)
 
 
+def place_of(function: Any) -> str:
+    """The file and the line of a function."""
+    plain = python_function(function)
+    return f"{inspect.getsourcefile(plain)}:{plain.__code__.co_firstlineno}"
+
+
 def describe_shapes(names: Sequence[str], values: Sequence[Any]) -> str:
     """`x: f32[5, 4], n = 3`: the arguments of a call, short."""
-    return ", ".join(_told(name, value) for name, value in zip(names, values, strict=False))
+    return ", ".join(_argument_text(name, value) for name, value in zip(names, values, strict=False))
 
 
-def _told(name: str, value: Any) -> str:
+def _argument_text(name: str, value: Any) -> str:
     shape = getattr(value, "shape", None)
     if shape is None:
         return f"{name} = {value!r}" if isinstance(value, bool | int | float) else name

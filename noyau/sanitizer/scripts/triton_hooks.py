@@ -4,7 +4,6 @@ There need be no GPU: tensors of the CPU stand for those of one."""
 from __future__ import annotations
 
 import inspect
-import linecache
 import math
 import os
 import sys
@@ -18,21 +17,20 @@ from typing import Any
 
 import numpy as np
 import torch
+import triton
 from torch.multiprocessing.reductions import StorageWeakRef
 from triton.runtime.interpreter import InterpretedFunction
 
 from noyau import errors
-from noyau.errors import DeviceError, FindingKind, MissingExtraError
-from noyau.kernels.buffers import GPU
+from noyau.errors import DeviceError, FindingKind
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch, phantom
-from noyau.sanitizer.lint.diagnostics import Diagnostic
-from noyau.sanitizer.lint.launches import LaunchFacts, Three, advise
-from noyau.sanitizer.records import digest
+from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
+from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in, three
 from noyau.sanitizer.scripts import torch_devices, triton_host
 from noyau.sanitizer.scripts.fakes import patch
-from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes
-from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched, map_of
+from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
+from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched
 from noyau.verify.findings import Finding
 
 _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided"})
@@ -40,6 +38,7 @@ _EMPTY = frozenset({"empty", "empty_like", "empty_strided", "new_empty", "new_em
 _READING = frozenset({"item", "tolist", "numpy", "equal", "allclose", "__repr__", "__bool__", "__float__", "__int__"})
 
 _SHARING = frozenset({"numpy", "__array__"})  # functions that give an array of NumPy on the same memory
+_FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, errors))  # Triton, and noyau
 
 
 @contextmanager
@@ -103,8 +102,8 @@ class _TritonHooks:
         @wraps(plain)
         def run(function: Any, *args: Any, grid: Any, warmup: bool = False, **named: Any) -> Any:
             if not warmup:
-                chosen = self.grid or grid
-                self.launch(partial(plain, function, grid=chosen, warmup=False), function, args, named, chosen)
+                programs = self.grid or grid
+                self.launch(partial(plain, function, grid=programs, warmup=False), function, args, named, programs)
             return triton_host.FakeCompiledKernel(partial(run, function))
 
         return run
@@ -134,7 +133,7 @@ class _TritonHooks:
         notes = tuple(note for note in watched.notes if not note.startswith("launched: "))
         session.add(name, LANGUAGE, place, shapes, replace(watched, notes=notes))
         if traced is not None:
-            session.draw(map_of(name, triton_launch.hooks, triton_launch.extents, traced), place)
+            session.draw(triton_launch.access_map(name, traced), place)
 
     def fresh(self, values: Sequence[Any], name: str, place: str) -> Iterator[tuple[int, FreshTensor]]:
         """The written cells of memories of a launch that began empty, by address."""
@@ -171,16 +170,10 @@ class _TritonHooks:
             mask = marks.as_strided(tensor.shape, tensor.stride(), tensor.storage_offset())
             missed = (~mask).nonzero()
         if len(missed):
-            name, place = fresh_tensor.kernel
-            fresh_tensor.kernel = None
+            kernel, fresh_tensor.kernel = fresh_tensor.kernel, None
             first = ", ".join(map(str, missed[0].tolist()))
             message = f"{len(missed)} of {mask.numel()} cells that the host reads were never stored, [{first}] first"
-            finding = Finding(
-                *(self.session.script, name, LANGUAGE, FindingKind.UNWRITTEN, place, "", message),
-                digest=digest(FindingKind.UNWRITTEN, name),
-                mend=FindingKind.UNWRITTEN.remedies[LANGUAGE],
-            )
-            self.session.find(name, place, finding)
+            self.session.find_unwritten(*kernel, LANGUAGE, message, FindingKind.UNWRITTEN.remedies[LANGUAGE])
 
 
 def _writes(name: str) -> bool:
@@ -198,40 +191,26 @@ def _reads(name: str, tensor: torch.Tensor, triton_launch: Any) -> bool:
         return bool(triton_launch.untyped_storage().data_ptr() != tensor.untyped_storage().data_ptr())
 
 
-def place_of(function: Any) -> str:
-    """The file and the line of a kernel."""
-    plain = python_function(function)
-    return f"{inspect.getsourcefile(plain)}:{plain.__code__.co_firstlineno}"
-
-
-try:
-    import torch
-    import triton
-except ImportError as error:
-    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
-
-_FOLDERS = tuple(f"{Path(str(module.__file__)).parent}{os.sep}" for module in (triton, errors))  # Triton, and noyau
-_ASKED = "multiprocessor_count"  # in a script: it sizes its grids by the machine, which is a small one here
-
-
 def lint_launch(
     function: Callable[..., Any], args: Sequence[Any], named: Mapping[str, Any], grid: Any, op: str, size: str
 ) -> list[Finding]:
     """Warnings on a launch that a script is about to make, at the line that makes it; of offsets at the kernel's own.
     `args`, `named`: tensors and numbers; `grid`: as the script gives it."""
     plain, (file, line) = python_function(function), launching_line()
-    name, bound = plain.__name__, inspect.signature(plain).bind_partial(*args, **named)
+    name, signature = plain.__name__, inspect.signature(plain)
+    bound = signature.bind_partial(*args, **named)
     bound.apply_defaults()
     arguments = bound.arguments
+    marked = {key for key, each in signature.parameters.items() if "constexpr" in str(each.annotation)}
+    constants = {key: value for key, value in arguments.items() if key in marked}
     programs = three(grid(dict(arguments)) if callable(grid) else grid)
     with torch._C.DisableTorchFunction():
         arrays = {key: _flat(each) for key, each in arguments.items() if isinstance(each, torch.Tensor)}
     shape = max((each.shape for each in arrays.values()), key=math.prod, default=())
-    count = 0 if _ASKED in "".join(linecache.getlines(file)).lower() else GPU.sm_count
-    launch = LaunchFacts(programs, (1, 1, 1), shape, sm_count=count, is_of_programs=True)
+    launch = LaunchFacts(programs, (1, 1, 1), shape, sm_count=sm_count_in(file), is_of_programs=True)
     remarks = [Diagnostic(FindingKind.LAUNCH, file, line, *each, name, size) for each in advise(launch)]
-    remarks += offsets_of_launch(function, programs, {**arguments, **arrays}, constants_of(function, arguments), size)
-    return [each.finding(op, name, LANGUAGE) for each in remarks if not each.is_allowed]
+    remarks += offsets_of_launch(function, programs, {**arguments, **arrays}, constants, size)
+    return warnings_of(remarks, op, name, LANGUAGE)
 
 
 def _flat(tensor: torch.Tensor) -> np.ndarray:
@@ -240,22 +219,9 @@ def _flat(tensor: torch.Tensor) -> np.ndarray:
     return phantom([sum(steps) + 1 if tensor.numel() else 0], np.dtype(f"u{min(tensor.element_size(), 8)}"))
 
 
-def constants_of(function: Callable[..., Any], arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that the compiler knows: their parameters are marked so."""
-    parameters = inspect.signature(python_function(function)).parameters
-    constants = {name for name, each in parameters.items() if "constexpr" in str(each.annotation)}
-    return {name: value for name, value in arguments.items() if name in constants}
-
-
 def launching_line() -> tuple[str, int]:
     """The innermost line that is neither Triton's nor noyau's."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_FOLDERS):
         frame = frame.f_back
     return (frame.f_code.co_filename, frame.f_lineno) if frame is not None else ("", 0)
-
-
-def three(grid: Any) -> Three:
-    """A grid of one to three extents, as three."""
-    x, y, z = (*map(int, grid if isinstance(grid, tuple | list) else (grid,)), 1, 1)[:3]
-    return x, y, z

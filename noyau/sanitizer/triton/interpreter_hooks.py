@@ -1,4 +1,4 @@
-"""Triton's interpreter with each of its loads, stores and atomics noted, and kept to the arguments of the launch.
+"""Triton's interpreter with each of its loads, stores and atomics noted as of a cell of an argument of the launch.
 
 What is wrapped is found by its name in the interpreter's builder: block pointers and tensor descriptors come to masked
 loads and stores there."""
@@ -10,6 +10,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -53,21 +54,18 @@ class Hooks:
         if missing is not None:
             message = f"the interpreter of triton {triton.__version__} has no {missing}: its accesses are not seen"
             raise UnsupportedError(message)
-        replacements: dict[str, Callable[..., Any]] = {
-            "set_grid_dim": self.grid_dim(self.builder.set_grid_dim),
-            "set_grid_idx": self.grid_idx(self.builder.set_grid_idx),
-            "create_masked_load": self.load(self.builder.create_masked_load),
-            "create_masked_store": self.store(self.builder.create_masked_store),
-            "create_atomic_rmw": self.atomic(self.builder.create_atomic_rmw),
+        hooks: dict[str, Callable[..., Any]] = {
+            "set_grid_dim": self.grid_dim,
+            "set_grid_idx": self.grid_idx,
+            "create_masked_load": self.load,
+            "create_masked_store": self.store,
+            "create_atomic_rmw": self.merge,
+            "create_atomic_cas": self.compare_and_swap,
+            "create_mul": self.multiply,
+            **dict.fromkeys(_ATOMIC_MOVES, self.move),
         }
-        if hasattr(self.builder, "create_atomic_cas"):
-            replacements["create_atomic_cas"] = self.compared(self.builder.create_atomic_cas)
-        if hasattr(self.builder, "create_mul"):
-            replacements["create_mul"] = self.product(self.builder.create_mul)
-        for name in _ATOMIC_MOVES:
-            if hasattr(self.builder, name):
-                replacements[name] = self.moved(getattr(self.builder, name))
-        return replacements
+        methods = {name: getattr(self.builder, name, None) for name in hooks}
+        return {name: partial(hooks[name], method) for name, method in methods.items() if method is not None}
 
     def owner(self, number: int) -> str:
         """A program in words, by its number."""
@@ -76,91 +74,67 @@ class Hooks:
         places = (x, y, z) if self.grid[2] > 1 else (x, y) if self.grid[1] > 1 else (x,)
         return f"program {places[0]}" if len(places) == 1 else f"program {places}"
 
-    # ---- programs
+    # ---- programs; `plain` is the builder's own method
 
-    def grid_dim(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def given(x: int, y: int, z: int) -> Any:
-            self.grid = (int(x), int(y), int(z))
-            return plain(x, y, z)
+    def grid_dim(self, plain: Callable[..., Any], x: int, y: int, z: int) -> Any:
+        self.grid = (int(x), int(y), int(z))
+        return plain(x, y, z)
 
-        return given
-
-    def grid_idx(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def entered(x: int, y: int, z: int) -> Any:
-            owner = (x * self.grid[1] + y) * self.grid[2] + z
-            self.shadow.enter(owner, block=owner)
-            return plain(x, y, z)
-
-        return entered
+    def grid_idx(self, plain: Callable[..., Any], x: int, y: int, z: int) -> Any:
+        owner = (x * self.grid[1] + y) * self.grid[2] + z
+        self.shadow.enter(owner, block=owner)
+        return plain(x, y, z)
 
     # ---- accesses
 
-    def load(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def loaded(pointers: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-            inside = self.noted(pointers, _held(mask), Access.READ)
-            return plain(pointers, _like(mask, inside), *rest, **named)
+    def load(self, plain: Callable[..., Any], pointers: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+        inside = self.noted(pointers, _lanes(mask), Access.READ)
+        return plain(pointers, _like(mask, inside), *rest, **options)
 
-        return loaded
+    def store(self, plain: Callable[..., Any], pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any) -> Any:
+        inside = self.noted(pointers, _lanes(mask), Access.WRITE, value.data)
+        return plain(pointers, value, _like(mask, inside), *rest, **options)
 
-    def store(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def stored(pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-            inside = self.noted(pointers, _held(mask), Access.WRITE, value.data)
-            return plain(pointers, value, _like(mask, inside), *rest, **named)
+    def merge(
+        self, plain: Callable[..., Any], how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **options: Any
+    ) -> Any:
+        self.fence(pointers, rest)
+        inside = self.noted(pointers, _lanes(mask), Access.ATOMIC)
+        return plain(how, pointers, value, _like(mask, inside), *rest, **options)
 
-        return stored
+    def compare_and_swap(
+        self, plain: Callable[..., Any], pointers: Any, expected: Any, value: Any, *rest: Any, **options: Any
+    ) -> Any:
+        """It takes no mask: lanes that lie outside are left out."""
+        self.fence(pointers, rest)
+        inside = self.noted(pointers, np.ones(1, bool), Access.ATOMIC)
+        if inside.all():
+            return plain(pointers, expected, value, *rest, **options)
+        some = [
+            _like(each, np.broadcast_to(each.data, inside.shape)[inside].copy()) for each in (pointers, expected, value)
+        ]
+        result = np.zeros(inside.shape, expected.data.dtype)
+        if inside.any():
+            result[inside] = plain(*some, *rest, **options).data
+        return _like(expected, result)
 
-    def atomic(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        def merged(how: Any, pointers: Any, value: Any, mask: Any, *rest: Any, **named: Any) -> Any:
-            self.fence(pointers, rest)
-            inside = self.noted(pointers, _held(mask), Access.ATOMIC)
-            return plain(how, pointers, value, _like(mask, inside), *rest, **named)
-
-        return merged
-
-    def compared(self, plain: Callable[..., Any]) -> Callable[..., Any]:
-        """Compare and swap, which takes no mask: lanes that lie outside are left out."""
-
-        def swapped(pointers: Any, expected: Any, value: Any, *rest: Any, **named: Any) -> Any:
-            self.fence(pointers, rest)
-            inside = self.noted(pointers, np.ones(1, bool), Access.ATOMIC)
-            if inside.all():
-                return plain(pointers, expected, value, *rest, **named)
-            some = [
-                _like(each, np.broadcast_to(each.data, inside.shape)[inside].copy())
-                for each in (pointers, expected, value)
-            ]
-            result = np.zeros(inside.shape, expected.data.dtype)
-            if inside.any():
-                result[inside] = plain(*some, *rest, **named).data
-            return _like(expected, result)
-
-        return swapped
-
-    def moved(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def move(self, plain: Callable[..., Any], pointers: Any, *rest: Any, **options: Any) -> Any:
         """Loads and stores that are atomic: the interpreter has plain ones do them."""
+        self.fence(pointers, rest)
+        self._is_atomic = True
+        try:
+            return plain(pointers, *rest, **options)
+        finally:
+            self._is_atomic = False
 
-        def done(pointers: Any, *rest: Any, **named: Any) -> Any:
-            self.fence(pointers, rest)
-            self._is_atomic = True
-            try:
-                return plain(pointers, *rest, **named)
-            finally:
-                self._is_atomic = False
-
-        return done
-
-    def product(self, plain: Callable[..., Any]) -> Callable[..., Any]:
+    def multiply(self, plain: Callable[..., Any], left: Any, right: Any) -> Any:
         """Products of int32 that overflow are remembered: they are the usual reason for an offset that lies outside."""
-
-        def multiplied(left: Any, right: Any) -> Any:
-            exact = plain(left, right)
-            if exact.data.dtype == np.int32 and np.any(
-                np.abs(np.multiply(left.data, right.data, dtype=np.float64)) >= _INT32_END
-            ):
+        exact = plain(left, right)
+        if exact.data.dtype == np.int32:
+            wide = np.multiply(left.data, right.data, dtype=np.float64)
+            if np.any(np.abs(wide) >= _INT32_END):
                 self.overflows.add(self.site())
-            return exact
-
-        return multiplied
+        return exact
 
     def fence(self, pointers: Any, rest: Sequence[Any]) -> None:
         """An atomic of one cell that is not relaxed orders what its program did before: locks and tickets."""
@@ -268,7 +242,7 @@ def _index(tensor: Any) -> int:
     return int(tensor.handle.data.item())
 
 
-def _held(mask: Any) -> Array:
+def _lanes(mask: Any) -> Array:
     """The lanes of a mask: a handle's, or those that block pointers of older releases give as they are."""
     array: Array = mask if isinstance(mask, np.ndarray) else mask.data
     return array

@@ -1,8 +1,5 @@
-"""A watched launch of a kernel of Triton in a process of its own, since Triton interprets only where it was asked to
-before it was imported.
-
-A kernel of Triton with every access watched: where Triton interprets, and else in a process in which it does.
-"""
+"""A kernel of Triton with every access watched: where Triton interprets, and else in a process of its own in which it
+does, since it interprets only where it was asked to before it was imported."""
 
 from __future__ import annotations
 
@@ -14,22 +11,28 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from noyau.errors import UnsupportedError
+from noyau.dtypes import DType
+from noyau.errors import CheckError, DeviceError, NoyauError, RaisedError, SignatureError, UnsupportedError
+from noyau.hosts.torch.tensors import tensor_of
+from noyau.kernels.call import FunctionKernel
 from noyau.kernels.isolated_library import pack
-from noyau.kernels.triton.calls import is_interpreted
+from noyau.kernels.triton.calls import TritonKernel, is_interpreted
+from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.user_kernel import UserKernel, choose_constants, python_function
 from noyau.ops.reload import Home, home_of, reload_op
-from noyau.sanitizer.access_map import AccessMap
-from noyau.sanitizer.records import WatchedRun
+from noyau.sanitizer.access_map import AccessMap, TracingShadow
+from noyau.sanitizer.engine import Shadow
+from noyau.sanitizer.records import Site, WatchedRun, unwritten
 from noyau.sanitizer.routes import KernelCase
-from noyau.sanitizer.triton.run import watch_here
+from noyau.sanitizer.triton.interpreter_hooks import MemoryExtents, interpreter_hooks
+from noyau.sanitizer.triton.run import MOST, TritonLaunch, launch_watched, plain_launches, roomy
 from noyau.signatures.binding import bind
+from noyau.verify.findings import Finding
 from noyau.workers.worker import Worker
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
 
-Array = np.ndarray
 _PATIENCE_S, _LOADING_S = 60.0, 120.0
 _LOCAL = "it is watched in a process of its own, which finds its op as a global of a file; put it into one"
 _WORKERS: dict[str, Worker] = {}  # the one of the last file of which an op was watched
@@ -44,10 +47,12 @@ def watch_in_worker(case: KernelCase) -> WatchedRun:
     if home is None:
         raise UnsupportedError(f"{kernel.called}: {_LOCAL}")
     worker = _worker(home, kernel.called)
-    chosen = {n: v for n, v in kernel.usage.constants.items() if isinstance(v, bool | int | float | str)}
-    constants = {n: v for n, v in case.constants.items() if isinstance(v, bool | int | float | str)}
+    choice, constants = (
+        {n: v for n, v in each.items() if isinstance(v, bool | int | float | str)}
+        for each in (kernel.usage.constants, case.constants)
+    )
     worker.patience_s = _LOADING_S if not worker.is_running else _PATIENCE_S
-    return worker.ask(watch_at, home, kernel.name, chosen, constants, pack(case.arrays), case.size)
+    return worker.ask(watch_at, home, kernel.name, choice, constants, pack(case.arrays), case.size)
 
 
 def _worker(home: Home, name: str) -> Worker:
@@ -83,9 +88,9 @@ def _op_with(kernel: UserKernel) -> Op[..., Any]:
 def watch_at(
     home: Home,
     name: str,
-    chosen: Mapping[str, Any],
+    choice: Mapping[str, Any],
     constants: Mapping[str, Any],
-    arrays: Sequence[Array],
+    arrays: Sequence[np.ndarray],
     size: str,
 ) -> WatchedRun:
     """In the worker: one launch of a kernel of the op at a place, watched."""
@@ -93,9 +98,8 @@ def watch_at(
     assert op.signature is not None
     bound = bind(op.signature, arrays, op.known(constants), op.name)
     kernel = op.kernels.get(name) or op.kernels[name.partition(" (")[0]]  # one choice of its constants
-    case = KernelCase(choose_constants(kernel, tuple(chosen.items())), bound.instance, bound.arrays, constants, size)
-    watched = watch_here(case)
-    return replace(watched, outputs=tuple(watched.outputs or ()))
+    case = KernelCase(choose_constants(kernel, tuple(choice.items())), bound.instance, bound.arrays, constants, size)
+    return watch_here(case)
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
@@ -104,3 +108,74 @@ def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
 
     UnsupportedError where it cannot be; CheckError where it raises, crashes or does not end."""
     return watch_here(case, maps) if is_interpreted(case.kernel.function) else watch_in_worker(case)
+
+
+def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
+    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
+    RaisedError where it raises, CheckError for what the interpreter does not calculate in."""
+    kernel, instance = case.kernel, case.instance
+    if any(value.dtype is DType.BF16 for value in (*instance.inputs, *instance.outputs)):
+        raise CheckError("Triton's interpreter takes bfloat16 for integers")
+    run, outputs = FunctionKernel(kernel, instance, case.constants), case.zeroed_outputs()
+    before = run.prepared([np.array(each) for each in case.arrays], outputs)
+    unset = run.unset(before, outputs)
+    config = sum(extent for array in (*before, *outputs) for extent in array.shape)
+    launcher = TritonKernel(kernel, instance, case.constants, config if configs_of(kernel.function) else None)
+    traced = None if maps is None else TracingShadow()
+    extents = MemoryExtents(traced or Shadow())
+    values = (*instance.inputs, *instance.outputs)
+    arrays = [a if v.scalar else roomy(a) for v, a in zip(values, (*before, *outputs), strict=True)]
+    arguments: list[Any] = []
+    for value, array in zip(values, arrays, strict=True):
+        if not value.scalar:
+            extents.add(value.name, array, is_set=value.name not in unset)
+        arguments.append(array.item() if value.scalar else tensor_of(array))
+    count = len(instance.inputs)
+    extents.shadow.region()
+    launch = _launched(launcher, arguments[:count], arguments[count:], extents)
+    watched = launch.watched(kernel.target.op, kernel.name, case.size)
+    findings = watched.findings if launch.hooks.was_cut else (*watched.findings, *_unwritten(launch, unset, case))
+    if maps is not None and traced is not None:
+        maps.append(launch.access_map(kernel.called, traced))
+    return replace(watched, findings=findings, outputs=tuple(run.results(arrays[:count], arrays[count:])))
+
+
+def _launched(
+    launcher: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any], extents: MemoryExtents
+) -> TritonLaunch:
+    with interpreter_hooks(extents, MOST) as hooks:
+        try:
+            launcher.into(inputs, outputs)
+        except NoyauError:
+            raise
+        except Exception as fault:
+            if not hooks.was_cut:
+                raise RaisedError(f"{launcher.kernel.called} raised {type(fault).__name__}: {fault}") from fault
+    return TritonLaunch(hooks)
+
+
+def _unwritten(launch: TritonLaunch, unset: set[str], case: KernelCase) -> list[Finding]:
+    """A finding for each output of which cells were never written."""
+    kernel, extents = case.kernel, launch.hooks.extents
+    by_name = sorted(extents.memories.items(), key=lambda pair: pair[1].name)
+    memories = {number: memory for number, memory in by_name if memory.name in unset}
+    route = launch.route(kernel.target.op, kernel.name, case.size)
+    nobody = f"no program of the grid {launch.grid} stores"
+    return unwritten(memories, extents.shadow.unwritten, nobody, Site.at(kernel.place), route)
+
+
+def call(function: Any, args: Sequence[Any], launch: Any, size: str, op: str) -> tuple[WatchedRun, Any]:
+    """As sanitizer/routes.py has it. SignatureError without a grid, UnsupportedError where Triton does not
+    interpret."""
+    name = python_function(function).__name__
+    if launch is None:
+        raise SignatureError(f"{name} needs a grid: noyau.check({name}, args, launch=(programs,))")
+    if not is_interpreted(function):
+        remedy = "set TRITON_INTERPRET=1 before triton is imported, or run: noyau check SCRIPT.py"
+        raise UnsupportedError(f"{name} was made where Triton compiles, so its accesses are not seen; {remedy}")
+    grid = launch if callable(launch) or isinstance(launch, tuple) else (launch,)
+    with plain_launches():
+        triton_launch = launch_watched(function[grid], function, args, {})
+    if triton_launch.hooks.was_cut:
+        raise DeviceError(f"{name}[{triton_launch.grid}] made more than {MOST} accesses; check smaller tensors")
+    return triton_launch.watched(op, name, f"{size}; launched {triton_launch.grid}"), None

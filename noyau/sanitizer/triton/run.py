@@ -1,4 +1,5 @@
-"""A kernel of Triton on an op, launched in this process, in which Triton interprets, with every access watched."""
+"""One launch of a kernel of Triton in a process in which Triton interprets, on tensors as one has them, with every
+access watched."""
 
 from __future__ import annotations
 
@@ -9,151 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
-from noyau.errors import (
-    CheckError,
-    DeviceError,
-    FindingKind,
-    MissingExtraError,
-    NoyauError,
-    RaisedError,
-    SignatureError,
-    UnsupportedError,
-)
-from noyau.hosts.torch.tensors import tensor_of
-from noyau.kernels.call import FunctionKernel
-from noyau.kernels.triton.calls import TritonKernel, is_interpreted
-from noyau.kernels.triton.parameters import configs_of
-from noyau.kernels.user_kernel import UserKernel, python_function
-from noyau.sanitizer.access_map import AccessMap, Owner, TracingShadow, map_of_writes
+from noyau.errors import FindingKind, MissingExtraError
+from noyau.kernels.user_kernel import python_function
+from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes
 from noyau.sanitizer.engine import Shadow
-from noyau.sanitizer.records import Access, Observation, Route, Site, WatchedRun, findings_of, unwritten
-from noyau.sanitizer.routes import KernelCase
+from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
 from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, interpreter_hooks
-from noyau.verify.findings import Finding
-
-Array = np.ndarray
-LANGUAGE = "triton"
-MOST = 30_000_000  # accesses of one launch
-_WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
-_ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
-
-
-def watch_here(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
-    """The kernel on its arrays, watched; a map of it is put into `maps`. UnsupportedError where it cannot be;
-    RaisedError where it raises, CheckError for what the interpreter does not calculate in."""
-    kernel, instance, size = case.kernel, case.instance, case.size
-    if any(value.dtype is DType.BF16 for value in (*instance.inputs, *instance.outputs)):
-        raise CheckError("Triton's interpreter takes bfloat16 for integers")
-    run, outputs = FunctionKernel(kernel, instance, case.constants), case.zeroed_outputs()
-    before = run.prepared([np.array(each) for each in case.arrays], outputs)
-    unset = run.unset(before, outputs)
-    config = sum(extent for array in (*before, *outputs) for extent in array.shape)
-    launcher = TritonKernel(kernel, instance, case.constants, config if configs_of(kernel.function) else None)
-    shadow = Shadow() if maps is None else TracingShadow()
-    extents = MemoryExtents(shadow)
-    ends = zip((*instance.inputs, *instance.outputs), (*before, *outputs), strict=True)
-    arrays = [array if value.scalar else roomy(array) for value, array in ends]
-    arguments: list[Any] = []
-    numbers: dict[str, int] = {}
-    for value, array in zip((*instance.inputs, *instance.outputs), arrays, strict=True):
-        if not value.scalar:
-            numbers[value.name] = extents.add(value.name, array, is_set=value.name not in unset)
-        arguments.append(array.item() if value.scalar else tensor_of(array))
-    count = len(instance.inputs)
-    extents.shadow.region()
-    hooks = _launched(launcher, arguments[:count], arguments[count:], extents)
-    observations = unique_races(extents.shadow.seen())
-    findings, allowed = findings_of(observations, route_of(hooks, extents), kernel.target.op, kernel.name, size)
-    if not hooks.was_cut:
-        findings += _unwritten([numbers[name] for name in sorted(unset)], hooks, extents, kernel, size)
-    if maps is not None and isinstance(shadow, TracingShadow):
-        maps.append(map_of(kernel.called, hooks, extents, shadow))
-    results = tuple(run.results(arrays[:count], arrays[count:]))
-    return WatchedRun(tuple(findings), extents.shadow.accesses, tuple(allowed), notes_of(hooks), results)
-
-
-def map_of(name: str, hooks: Hooks, extents: MemoryExtents, traced: TracingShadow) -> AccessMap:
-    """The map of a launch."""
-    grid = grid_text(hooks.grid)
-    return map_of_writes(
-        name, f"[{grid}]", "program", lambda n: Owner("", hooks.owner(n)[8:]), extents.memories, traced
-    )
-
-
-def roomy(array: Array) -> Array:
-    """A packed copy with room around it, which nothing else lies in."""
-    zone = max(_ZONE, array.nbytes)
-    whole = np.empty(array.nbytes + 2 * zone + _ALIGNED, np.uint8)
-    start = zone + -(whole.__array_interface__["data"][0] + zone) % _ALIGNED
-    copy = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
-def route_of(hooks: Hooks, extents: MemoryExtents) -> Route:
-    """The names of sites, memories and programs of a launch."""
-    remedies = {FindingKind.OUT_OF_BOUNDS: _WIDEN} if hooks.overflows else {}
-    return Route(LANGUAGE, hooks.sites, extents.memories, hooks.owner, remedies)
-
-
-def unique_races(observations: Sequence[Observation]) -> list[Observation]:
-    """Observations; of races on one argument that share a line only the one with most writes."""
-    unique = [each for each in observations if each.kind is not FindingKind.RACE]
-    lines: set[tuple[int, int]] = set()
-    for each in sorted(
-        (each for each in observations if each.kind is FindingKind.RACE), key=lambda each: each.writes, reverse=True
-    ):
-        own = {(each.memory, each.site), (each.memory, each.other_site)}
-        if not own & lines:
-            unique.append(each)
-        lines |= own
-    return unique
-
-
-def notes_of(hooks: Hooks) -> tuple[str, ...]:
-    """Notes of a report on a launch, beside its findings."""
-    notes = [f"launched: a grid of {grid_text(hooks.grid)}"]
-    if hooks.overflows:
-        lines = ", ".join(str(hooks.sites[site].line) for site in sorted(hooks.overflows))
-        notes.append(f"int32: a product overflowed (line {lines})")
-    if hooks.was_cut:
-        notes.append(f"ended: after {MOST} accesses")
-    return tuple(notes)
-
-
-def grid_text(grid: Sequence[int]) -> str:
-    """`(4,)` or `(4, 2)`."""
-    axes = list(grid)
-    while len(axes) > 1 and axes[-1] == 1:
-        axes.pop()
-    return str(tuple(axes))
-
-
-def _launched(launcher: TritonKernel, inputs: Sequence[Any], outputs: Sequence[Any], extents: MemoryExtents) -> Hooks:
-    with interpreter_hooks(extents, MOST) as hooks:
-        try:
-            launcher.into(inputs, outputs)
-        except NoyauError:
-            raise
-        except Exception as fault:
-            if not hooks.was_cut:
-                raise RaisedError(f"{launcher.kernel.called} raised {type(fault).__name__}: {fault}") from fault
-    return hooks
-
-
-def _unwritten(
-    numbers: Sequence[int], hooks: Hooks, extents: MemoryExtents, kernel: UserKernel, size: str
-) -> list[Finding]:
-    """A finding for each output of which cells were never written."""
-    findings: list[Finding] = []
-    place, nobody = Site.at(kernel.place), f"no program of the grid {grid_text(hooks.grid)} stores"
-    route, op = route_of(hooks, extents), kernel.target.op
-    for number in numbers:
-        holes, memory = extents.shadow.unwritten(number), extents.memories[number]
-        findings += unwritten(holes, memory, nobody, place, route, op, kernel.name, size)
-    return findings
-
 
 try:
     import torch
@@ -162,19 +24,19 @@ try:
 except ImportError as error:
     raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
 
-_LOW = (torch.bfloat16,)  # what the interpreter takes for integers
+LANGUAGE = "triton"
+MOST = 30_000_000  # accesses of one launch
+_WIDEN = "a product of int32 overflowed on the way: widen it, as in row.to(tl.int64) * stride"
+_ZONE, _ALIGNED = 1 << 16, 64  # bytes around an argument, at least; how it is aligned
 
 
 @dataclass(slots=True)
 class FreshTensor:
-    """The memory of a tensor that began empty: which of its bytes hold values, the last kernel that had it (name and
-    place), and whether it is known to be filled."""
+    """The memory of a tensor that began empty: which of its bytes hold values, and the last kernel that had it
+    (name and place)."""
 
     is_set: np.ndarray
     kernel: tuple[str, str] | None = None
-
-    def fill(self) -> None:
-        self.is_set[...] = True
 
 
 @dataclass(slots=True)
@@ -206,23 +68,70 @@ class TensorSpan:
 
 @dataclass(frozen=True, slots=True)
 class TritonLaunch:
-    """The observations of a launch. `grid`: its programs, as they are told."""
+    """The observations of a launch, and a note on it."""
 
     hooks: Hooks
-    extents: MemoryExtents
-    spans: Sequence[TensorSpan]
-    notes: tuple[str, ...]
+    note: str = ""
 
     @property
     def grid(self) -> str:
-        return grid_text(self.hooks.grid)
+        """Its programs: `(4,)` or `(4, 2)`."""
+        axes = list(self.hooks.grid)
+        while len(axes) > 1 and axes[-1] == 1:
+            axes.pop()
+        return str(tuple(axes))
+
+    def route(self, op: str, kernel: str, size: str) -> Route:
+        """The names of its sites, memories and programs."""
+        hooks = self.hooks
+        remedies = {FindingKind.OUT_OF_BOUNDS: _WIDEN} if hooks.overflows else {}
+        return Route(LANGUAGE, op, kernel, size, hooks.sites, hooks.extents.memories, hooks.owner, remedies)
 
     def watched(self, op: str, kernel: str, size: str) -> WatchedRun:
         """Its findings in words."""
-        shadow = self.extents.shadow
-        route = route_of(self.hooks, self.extents)
-        findings, allowed = findings_of(unique_races(shadow.seen()), route, op, kernel, size)
-        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), (*notes_of(self.hooks), *self.notes))
+        shadow = self.hooks.shadow
+        findings, allowed = findings_of(_unique_races(shadow.seen()), self.route(op, kernel, size))
+        return WatchedRun(tuple(findings), shadow.accesses, tuple(allowed), tuple(self._notes()))
+
+    def _notes(self) -> Iterator[str]:
+        hooks = self.hooks
+        yield f"launched: a grid of {self.grid}"
+        if hooks.overflows:
+            lines = ", ".join(str(hooks.sites[site].line) for site in sorted(hooks.overflows))
+            yield f"int32: a product overflowed (line {lines})"
+        if hooks.was_cut:
+            yield f"ended: after {MOST} accesses"
+        if self.note:
+            yield self.note
+
+    def access_map(self, name: str, writes: Writes) -> AccessMap:
+        """The map of its writes."""
+        hooks = self.hooks
+        memories, launch = hooks.extents.memories, f"[{self.grid}]"
+        return map_of_writes(name, launch, "program", lambda n: Owner("", hooks.owner(n)[8:]), memories, writes)
+
+
+def _unique_races(observations: Sequence[Observation]) -> list[Observation]:
+    """Observations; of races on one argument that share a line only the one with most writes."""
+    unique = [each for each in observations if each.kind is not FindingKind.RACE]
+    races = [each for each in observations if each.kind is FindingKind.RACE]
+    lines: set[tuple[int, int]] = set()
+    for each in sorted(races, key=lambda each: each.writes, reverse=True):
+        own = {(each.memory, each.site), (each.memory, each.other_site)}
+        if not own & lines:
+            unique.append(each)
+        lines |= own
+    return unique
+
+
+def roomy(array: np.ndarray) -> np.ndarray:
+    """A packed copy with room around it, which nothing else lies in."""
+    zone = max(_ZONE, array.nbytes)
+    whole = np.empty(array.nbytes + 2 * zone + _ALIGNED, np.uint8)
+    start = zone + -(_address(whole) + zone) % _ALIGNED
+    copy = whole[start : start + array.nbytes].view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy
 
 
 def launch_watched(
@@ -231,15 +140,14 @@ def launch_watched(
     args: Sequence[Any],
     named: Mapping[str, Any],
     fresh: Mapping[int, FreshTensor] | None = None,
-    most: int = MOST,
     shadow: Shadow | None = None,
 ) -> TritonLaunch:
     """Call `run(*args, **named)`, which has Triton interpret a launch of `function`, with each tensor among the
     arguments in a place with room around it; what it left there is copied back. `fresh`: memory that began empty, by
     the address of its storage; it is told what was written.
 
-    Whatever the kernel raises comes through, once what it wrote is copied back, unless it made more than `most`
-    accesses, which the notes tell."""
+    Whatever the kernel raises comes through, once what it wrote is copied back, unless it made more than MOST accesses,
+    which the notes tell."""
     names = list(python_function(function).__code__.co_varnames)
     arguments = [*zip(names, args, strict=False), *named.items()]
     with torch._C.DisableTorchFunction(), torch.no_grad():
@@ -251,7 +159,7 @@ def launch_watched(
         extents.shadow.region()
         moved = [_moved(each, spans) for each in args]
         others = {name: _moved(each, spans) for name, each in named.items()}
-    with interpreter_hooks(extents, most) as hooks:
+    with interpreter_hooks(extents, MOST) as hooks:
         try:
             run(*moved, **others)
         except Exception:
@@ -261,9 +169,8 @@ def launch_watched(
             for span in spans:
                 span.own[...] = span.room
                 _remember(span, extents)
-    low = any(tensor.dtype in _LOW for _, tensor in tensors)
-    notes = ("bfloat16: Triton's interpreter calculates in it as in integers",) if low else ()
-    return TritonLaunch(hooks, extents, spans, notes)
+    is_low = any(tensor.dtype is torch.bfloat16 for _, tensor in tensors)
+    return TritonLaunch(hooks, "bfloat16: Triton's interpreter calculates in it as in integers" if is_low else "")
 
 
 def _tensors(name: str, each: Any) -> Iterator[tuple[str, torch.Tensor]]:
@@ -306,9 +213,8 @@ def _spans(tensors: Sequence[tuple[str, torch.Tensor]], fresh: Mapping[int, Fres
 
 def _bytes(tensor: torch.Tensor) -> np.ndarray:
     """All of the storage of a tensor."""
-    whole = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage())
-    contents: np.ndarray = whole.numpy()
-    return contents
+    storage: np.ndarray = torch.empty(0, dtype=torch.uint8).set_(tensor.untyped_storage()).numpy()
+    return storage
 
 
 def _address(storage: np.ndarray) -> int:
@@ -364,25 +270,8 @@ def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
     return whole.as_strided(plain.shape, plain.stride(), (start - span.start) // plain.element_size())
 
 
-def call(function: Any, args: Sequence[Any], launch: Any, size: str, op_name: str) -> tuple[WatchedRun, Any]:
-    """As sanitizer/routes.py has it. SignatureError without a grid, UnsupportedError where Triton does not
-    interpret."""
-    name = python_function(function).__name__
-    if launch is None:
-        raise SignatureError(f"{name} needs a grid: noyau.check({name}, args, launch=(programs,))")
-    if not is_interpreted(function):
-        remedy = "set TRITON_INTERPRET=1 before triton is imported, or run: noyau check SCRIPT.py"
-        raise UnsupportedError(f"{name} was made where Triton compiles, so its accesses are not seen; {remedy}")
-    grid = launch if callable(launch) or isinstance(launch, tuple) else (launch,)
-    with _plainly():
-        triton_launch = launch_watched(function[grid], function, args, {})
-    if triton_launch.hooks.was_cut:
-        raise DeviceError(f"{name}[{triton_launch.grid}] made more than {MOST} accesses; check smaller tensors")
-    return triton_launch.watched(op_name, name, f"{size}; launched {triton_launch.grid}"), None
-
-
 @contextmanager
-def _plainly() -> Iterator[None]:
+def plain_launches() -> Iterator[None]:
     """Within, launches are Triton's own, though those of a script be watched."""
     run = InterpretedFunction.run
     InterpretedFunction.run = getattr(run, "__wrapped__", run)

@@ -14,7 +14,6 @@ from numba import njit, prange
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.numba.kernel import Watching, watch_call
 from noyau.sanitizer.recording_array import Recorder
-from noyau.sanitizer.records import Site
 from tests.sanitizer.numba import kernels
 
 
@@ -30,7 +29,7 @@ def told(kernel, *arrays, outputs=()):
     """Kind, text of the line and of the other line, of each finding."""
     watching = watched(kernel, *arrays, outputs=outputs)
     found, _ = watching.findings("op", "kernel", "")
-    found += watching.unwritten("op", "kernel", "", Site.of(*watching.place))
+    found += watching.unwritten("op", "kernel", "")
     return [(each.kind, line(each.place), line(each.other_place)) for each in found]
 
 
@@ -101,12 +100,12 @@ def test_what_cannot_be_compiled_is_ended_and_says_so():
 @pytest.mark.parametrize("most", [1000, 1 << 40])
 def test_a_call_of_a_script_changes_its_arguments_and_returns_its_result(most):
     x, out = np.arange(20_000.0), np.zeros(20_000)
-    found, result = watch_call(kernels.copied, (x, out), most=most)
+    found, result = watch_call(kernels.copied, (x, out), recorder=Recorder(most))
     assert np.array_equal(out, x)
     assert (found.findings, result) == ((), None)
-    found, result = watch_call(kernels.summed, (x,), most=most)
+    found, result = watch_call(kernels.summed, (x,), recorder=Recorder(most))
     assert result == pytest.approx(x.sum())
-    found, _ = watch_call(kernels.one_cell, (x, np.zeros(1)), most=most)
+    found, _ = watch_call(kernels.one_cell, (x, np.zeros(1)), recorder=Recorder(most))
     assert [each.kind for each in found.findings] == ["race"]
     assert found.accesses > 10_000
 
@@ -114,7 +113,7 @@ def test_a_call_of_a_script_changes_its_arguments_and_returns_its_result(most):
 def test_arrays_that_are_only_read_may_be_read_only():
     x, out = np.arange(20_000.0), np.zeros(20_000)
     x.flags.writeable = False
-    watch_call(kernels.copied, (x, out), most=1000)
+    watch_call(kernels.copied, (x, out), recorder=Recorder(1000))
     assert np.array_equal(out, x)
 
 
@@ -186,7 +185,7 @@ def made_whole(x):
 
 def test_of_what_is_returned_only_what_was_made_empty_can_be_unwritten():
     watching = watched(made_whole, np.ones(2))
-    found = watching.unwritten("op", "kernel", "", Site.of(*watching.place))
+    found = watching.unwritten("op", "kernel", "")
     assert [each.kind for each in found] == ["unwritten"]
     assert found[0].message == "nobody writes the result[0] and 1 more cells of 2"
 

@@ -13,7 +13,6 @@ pytest.importorskip("numba")
 from noyau.sanitizer.numba.generated import plainly
 from noyau.sanitizer.numba.kernel import Watching
 from noyau.sanitizer.recording_array import Recorder
-from noyau.sanitizer.records import Site
 
 FOLDER = Path(__file__).resolve().parents[2] / "golden" / "numba"
 BUFFER = re.compile(r"^    # (\w+): (\w+)\[([^\]]*)\], (input|output)", re.MULTILINE)
@@ -41,5 +40,5 @@ def test_nothing_is_found(path):
     watching = Watching(plainly(text)[name], recorder, outputs)
     assert watching(*arrays) == 0
     found, _ = watching.findings("op", name, "")
-    assert found + watching.unwritten("op", name, "", Site.of(*watching.place)) == []
+    assert found + watching.unwritten("op", name, "") == []
     assert recorder.shadow.accesses > 0

@@ -214,7 +214,7 @@ def test_fields_of_records_are_watched_each_on_its_own():
     assert seen_of(moved, (1, 8), p, q)[1] == []
     assert (p.tolist(), q.tolist()) == ([(3, 0), (7, 0)], [(3, 2), (7, 4)])
     run, (race,) = seen_of(shifted, (1, 8), np.zeros(3, kind))
-    assert (race.kind, run.recorder.memories[race.memory].spelt(race.cell)) == ("race", "p.x[1]")
+    assert (race.kind, run.recorder.memories[race.memory].cell_text(race.cell)) == ("race", "p.x[1]")
 
 
 def test_a_field_that_is_an_array_is_refused():

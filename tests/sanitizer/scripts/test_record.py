@@ -67,8 +67,8 @@ def test_a_warning_does_not_make_it_bad():
     )
     session.add("k", "numba", "s.py:1", "", WatchedRun((told,), 1))
     assert session.finished().ok
-    session.find("k", "s.py:1", race(3))
-    session.find("k", "s.py:1", race(3))
+    session.find_unwritten("k", "s.py:1", "numba", "2 cells", "write them")
+    session.find_unwritten("k", "s.py:1", "numba", "2 cells", "write them")
     assert len(session.finished().findings) == 2
     assert not session.finished().ok
 

@@ -9,7 +9,8 @@ import torch
 import triton
 import triton.language as tl
 
-from noyau.sanitizer.scripts.triton_hooks import lint_launch, three
+from noyau.sanitizer.lint.launches import three
+from noyau.sanitizer.scripts.triton_hooks import lint_launch
 
 
 @triton.jit
@@ -37,7 +38,7 @@ def test_offsets_that_overflow_are_told_at_their_line():
         scaled, 3 * 2**30, lambda given: (triton.cdiv(given["n"], given["BLOCK"] * given["factor"] // 2),)
     )
     assert (found.kind, found.severity) == ("precision", "warning")
-    assert found.place.endswith(f"test_launch_lint.py:{scaled.fn.__code__.co_firstlineno + 2}")
+    assert found.place.endswith(f"test_triton_hooks_launch_lint.py:{scaled.fn.__code__.co_firstlineno + 2}")
     assert found.message.startswith("tl.program_id(0) * BLOCK reaches 3221224448 for n, and int32 ends at 2147483647")
     assert "to(tl.int64)" in found.mend
     assert said(scaled_wide, 3 * 2**30, (3 * 2**20,)) == []
@@ -48,7 +49,7 @@ def test_too_few_programs_are_told_where_they_are_launched():
     (found,) = said(scaled, 2**20, 2)
     assert found.kind == "launch"
     assert found.message.startswith("[2] has 2 programs for 1048576 cells: of")
-    assert "test_launch_lint.py" in found.place
+    assert "test_triton_hooks_launch_lint.py" in found.place
     assert said(scaled, 2**10, 1) == []
 
 
