@@ -30,7 +30,7 @@ from torch import Tensor
 
 from noyau import nn
 from noyau.timing.comparison import compare_all
-from noyau.timing.machine import this_machine, usable_cores
+from noyau.timing.conditions import this_machine, usable_cores
 
 RESULTS = Path(__file__).parent / "results" / "catalogue.json"
 ROWS, WIDTH = 2048, 4096

@@ -43,7 +43,7 @@ from torch_llama import compiled
 
 from noyau.hosts.torch.cuda.clock import device_text
 from noyau.timing.comparison import compare
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import today
 
 RESULTS = Path(__file__).parent / "results" / "gpu_llama.json"
 SIZES = {

@@ -33,8 +33,7 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.ir.graph import Constant
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, compare
-from noyau.timing.conditions import conditions
-from noyau.timing.machine import this_machine
+from noyau.timing.conditions import conditions, this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 

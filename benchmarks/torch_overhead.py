@@ -18,8 +18,8 @@ import torch
 from record import write as write_record
 
 import noyau
-from noyau.timing.machine import this_machine
-from noyau.toolchain.cached_records import today
+from noyau.timing.conditions import this_machine
+from noyau.toolchain.cache import today
 
 ROUNDS, CALLS = 60, 300
 

@@ -1,31 +1,38 @@
-"""Statements of a launch as lines of text: the walk that languages share that run loops one by one. Each says what it
-spells otherwise."""
+"""Statements of a launch and expressions as lines of text: the walks that languages share that run loops one by one,
+and the idioms of both. Each language says what it spells otherwise."""
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import ClassVar, assert_never
 
-from noyau.codegen.expressions import Expressions
 from noyau.codegen.identifiers import Scopes, wish_of
-from noyau.codegen.idioms import begun_by, inlined, is_only_stored, one_by_one, otherwise, steps_of
-from noyau.dtypes import DType
+from noyau.codegen.tables import FLAT, INFIX, SCALARS, closed, dim_text, opened
+from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim
+from noyau.ir.dims import Dim, DimOp, Shape
 from noyau.ir.loops import (
     Alloc,
+    Assumption,
     Axis,
     Buffer,
     Call,
+    Const,
     Expr,
+    Fold,
     If,
+    Index,
+    InWholeLines,
+    Kernel,
     Let,
     Load,
     Loop,
     MergeLanes,
     Prefetch,
     Require,
+    Space,
     Statement,
     Store,
     StreamStore,
@@ -34,7 +41,7 @@ from noyau.ir.loops import (
     Zero,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import loops_of, rewrite_expression
+from noyau.ir.walk import every_expression, loops_of, operands, rewrite_expression
 
 INDENT = "    "
 
@@ -236,3 +243,229 @@ class Statements(ABC):
             yield self.constant(final, final, self.expressions.memory[buffer].dtype, text)
             finals.append(self.names.value(final))
         yield from (f"{place} = {final}{self.ends}" for place, final in zip(places, finals, strict=True))
+
+
+LONG = 7  # parts of an expression that gets a name of its own in a merge
+
+
+def steps_of(values: Sequence[Expr]) -> list[Expr]:
+    """The calls in expressions that deserve a name, each after those in it: those that occur twice, and long ones."""
+    counts: dict[Expr, int] = {}
+
+    def count(expr: Expr) -> None:
+        if isinstance(expr, Call):
+            counts[expr] = counts.get(expr, 0) + 1
+            if counts[expr] > 1:
+                return
+        for operand in operands(expr):
+            count(operand)
+
+    for value in values:
+        count(value)
+    found = [expr for expr, times in counts.items() if times > 1 or (size_of(expr) >= LONG and expr not in values)]
+    return sorted(found, key=size_of)
+
+
+def one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:
+    """Whether no value reads what an earlier one has changed, and none is long."""
+    for position, value in enumerate(values):
+        read = {expr.buffer for expr in every_expression((Let("", value),)) if isinstance(expr, Load)}
+        if read & set(buffers[:position]):
+            return False
+    return True
+
+
+def size_of(expr: Expr) -> int:
+    return 1 + sum(map(size_of, operands(expr)))
+
+
+def is_only_stored(let: Let, after: Sequence[Statement]) -> bool:
+    """Whether a value is stored by the next statement, and nothing else reads it."""
+    store, *rest = after
+    if not isinstance(store, Store) or store.merge or store.values != (Var(let.name, let.value.dtype),):
+        return False
+    return not any(isinstance(expr, Var) and expr.name == let.name for expr in every_expression(rest))
+
+
+def begun_by(statements: Sequence[Statement]) -> int:
+    """The number of variables that are allocated at once and then set, all by one Store; 0 where there are none."""
+    count = next((at for at, s in enumerate(statements) if not (isinstance(s, Alloc) and is_variable(s))), 0)
+    names = tuple(s.name for s in statements[:count] if isinstance(s, Alloc))
+    store = statements[count] if count else None
+    return count if isinstance(store, Store) and store.buffers == names and not store.merge else 0
+
+
+def inlined(let: Let, store: Statement) -> Store:
+    assert isinstance(store, Store)
+    return Store(store.buffers, store.index, (let.value,))
+
+
+def otherwise(this: Statement, after: Statement) -> tuple[Statement, ...]:
+    """The body of the next statement, if that runs where this one, whose condition reads no memory, does not."""
+    match this, after:
+        case If(condition), If(Call("logical_not", (opposite,)), body) if condition == opposite:
+            loads = any(isinstance(expr, Load) for expr in every_expression((Let("", condition),)))
+            return () if loads else body
+        case _:
+            return ()
+
+
+class Expressions(ABC):
+    """The expressions of one kernel: what is in scope, and which scalar functions the text calls.
+
+    `functions` are names of codegen/cmath, `integers` keys of `integer_function`, `preludes` names in the language's
+    own table of what stands above its kernels."""
+
+    language: ClassVar[str]
+    prefix: ClassVar[Mapping[str, str]]
+    integer_functions: ClassVar[Container[str]]
+
+    def __init__(self, kernel: Kernel, names: Scopes) -> None:
+        self.names = names
+        self.memory: dict[str, Buffer | Alloc] = {buffer.name: buffer for buffer in kernel.buffers}
+        self.extents: dict[str, Dim] = {}  # of the loops that are open: they run
+        self.required: dict[str, Dim] = {}  # of indices that were looked up, and are inside where they are used
+        self.functions: set[str] = set()
+        self.integers: set[tuple[str, str]] = set()
+        self.preludes: set[str] = set()
+
+    @abstractmethod
+    def const(self, value: float | int | bool, dtype: DType) -> str:
+        """A number, as an operand of anything."""
+
+    @abstractmethod
+    def cell(self, name: str, index: Shape) -> str:
+        """One cell of a buffer or of memory; memory of one cell is a variable."""
+
+    @abstractmethod
+    def chosen(self, condition: str, value: str, other: str) -> str:
+        """One of two values, as an operand."""
+
+    @abstractmethod
+    def narrow(self, text: str, dtype: DType) -> str:
+        """A value that the language has computed in a type of its own choice, as an operand of its dtype."""
+
+    @abstractmethod
+    def converted(self, operand: Expr, dtype: DType) -> str:
+        """A cast of what has another dtype; neither is a float8."""
+
+    @abstractmethod
+    def operate(self, op: DimOp, left: str, right: str) -> str:
+        """A quotient, a rest, a maximum or a minimum in an index."""
+
+    def own(self, function: str, operands: tuple[Expr, ...]) -> str | None:
+        """A call that this language spells in its own way, or None."""
+        return None
+
+    def in_whole_lines(self, tile: InWholeLines) -> str:
+        """Whether a tile begins with lines of memory."""
+        raise UnsupportedError(f"{self.language} does not ask where memory lies: schedule without lines")
+
+    # Values.
+
+    def top(self, expr: Expr) -> str:
+        """An expression without the parentheses around it."""
+        return opened(self.expr(expr))
+
+    def expr(self, expr: Expr) -> str:
+        """An expression that can be an operand."""
+        match expr:
+            case Const(value, dtype):
+                return self.const(value, dtype)
+            case Var(name, _):
+                return self.names.value(name)
+            case Index(dim, _):
+                return closed(self.dim(dim))
+            case Load():
+                return self.load(expr)
+            case Call("exp", operands, DType.F32, assumptions) if Assumption.NON_POSITIVE in assumptions:
+                return self.function("noyau_exp_negative_f32", operands)
+            case Call("divide", operands, DType.F32, assumptions) if Assumption.SHARE in assumptions:
+                return self.function("noyau_share_f32", operands)
+            case Call(function, operands, dtype):
+                return self.call(function, operands, dtype)
+            case InWholeLines():
+                return self.in_whole_lines(expr)
+            case Fold():
+                raise UnsupportedError(f"{self.language} has no word for a fold: expand_folds comes before it prints")
+            case _:
+                assert_never(expr)
+
+    def load(self, load: Load) -> str:
+        cell, stored = self.cell(load.buffer, load.index), self.memory[load.buffer].dtype
+        if stored in HALVES:
+            self.functions.add(name := f"noyau_{stored.value}_to_f32")
+            cell = f"{name}({cell})"
+        if load.where is None:
+            return cell
+        assert load.other is not None
+        return self.chosen(self.condition(load.where), cell, self.expr(load.other))
+
+    def condition(self, expr: Expr) -> str:
+        """An expression that is asked for a choice."""
+        chooses = (isinstance(expr, Call) and expr.function == "where") or (isinstance(expr, Load) and expr.where)
+        return self.expr(expr) if chooses else self.top(expr)
+
+    def stored(self, name: str, value: Expr) -> str:
+        """A value in the dtype of what it is stored in."""
+        return self.stored_as(self.memory[name].dtype, value)
+
+    def stored_as(self, target: DType, value: Expr) -> str:
+        if target in HALVES:
+            return self.function(f"noyau_{value.dtype.value}_to_{target.value}", (value,))
+        return self.top(value)
+
+    # Calls.
+
+    def call(self, function: str, operands: tuple[Expr, ...], dtype: DType) -> str:
+        source = operands[0].dtype
+        if function == "cast":
+            return self.cast(operands[0], dtype)
+        if function == "where":
+            value, other = map(self.expr, operands[1:])
+            return self.chosen(self.condition(operands[0]), value, other)
+        if (text := self.own(function, operands)) is not None:
+            return text
+        if function in FLAT:
+            return FLAT[function].format(*map(self.expr, operands))
+        if function in INFIX and not (source.kind != "float" and function in self.integer_functions):
+            left, right = map(self.expr, operands)
+            return self.narrow(f"{left} {INFIX[function]} {right}", dtype)
+        if function in self.prefix:
+            return self.narrow(f"{self.prefix[function]}{self.expr(operands[0])}", dtype)
+        if source.kind != "float" and function in self.integer_functions:
+            return self.integer_call(function, source, *map(self.top, operands))
+        if source.kind == "float" and function in SCALARS:
+            return self.function(f"noyau_{SCALARS[function]}_{source.value}", operands)
+        raise UnsupportedError(f"{self.language} has no spelling of {function} for {source.value}")
+
+    def integer_call(self, function: str, dtype: DType, *texts: str) -> str:
+        self.integers.add((function, dtype.value))
+        return f"noyau_{function}_{dtype.value}({', '.join(texts)})"
+
+    def function(self, name: str, operands: tuple[Expr, ...]) -> str:
+        self.functions.add(name)
+        return f"{name}({', '.join(map(self.top, operands))})"
+
+    def cast(self, operand: Expr, dtype: DType) -> str:
+        if not (dtype.is_float8 or operand.dtype.is_float8) or dtype is operand.dtype:
+            return self.converted(operand, dtype)
+        if DType.F32 not in (operand.dtype, dtype):  # by way of it
+            return self.cast(Call("cast", (operand,), DType.F32), dtype)
+        return self.function(f"noyau_{operand.dtype.value}_to_{dtype.value}", (operand,))
+
+    # Indices.
+
+    def dim(self, dim: Dim) -> str:
+        """An index or an extent, int64, without parentheses around it. UnsupportedError of larger numbers."""
+        text = opened(dim_text(dim, self.names.atom, self.operate))
+        if any(int(number) >= 2**63 for number in re.findall(r"\b\d{19,}\b", text)):
+            raise UnsupportedError(
+                f"{self.language} has no integer for {dim}: more than 64 bits; no array has so many cells"
+            )
+        return text
+
+
+def is_variable(memory: Buffer | Alloc) -> bool:
+    """Whether it is memory of one cell, in registers."""
+    return isinstance(memory, Alloc) and memory.space is Space.REGISTER and memory.shape == (Dim.of(1),)

@@ -16,10 +16,9 @@ import numpy as np
 from noyau.errors import FindingKind
 from noyau.ir.graph import Constant, Graph
 from noyau.timing.comparison import Comparison, Verdict
-from noyau.timing.machine import this_machine
+from noyau.timing.conditions import this_machine
 from noyau.toolchain import cache as toolchain_cache
-from noyau.toolchain import cached_records
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import today
 from noyau.verify.certificate import Certificate, Errors, Failure, Outcome
 from noyau.verify.values import Case
 
@@ -53,7 +52,7 @@ def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], ma
 
 def recall_certificate(key: str, name: str) -> Certificate | None:
     """The certificate that was kept, under the name that the kernel has now."""
-    told = cached_records.recall(key)
+    told = toolchain_cache.recall(key)
     try:
         return None if told is None else dataclasses.replace(certificate_of(told), name=name)
     except (KeyError, TypeError, ValueError):
@@ -61,7 +60,7 @@ def recall_certificate(key: str, name: str) -> Certificate | None:
 
 
 def keep_certificate(key: str, certificate: Certificate) -> None:
-    cached_records.keep(key, dataclasses.asdict(certificate))
+    toolchain_cache.keep(key, dataclasses.asdict(certificate))
 
 
 def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], threads: int) -> str:
@@ -83,9 +82,9 @@ def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], t
 def recall_timing(key: str, ambiguous: bool = False) -> CachedTiming | None:
     """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS because the machine was noisy:
     another moment may tell. `ambiguous`: such a one is taken as well."""
-    told = cached_records.recall(key)
+    told = toolchain_cache.recall(key)
     try:
-        if told is None or not cached_records.is_recent(told["timed_on"]):
+        if told is None or not toolchain_cache.is_recent(told["timed_on"]):
             return None
         found = told["comparison"]
         before_s, after_s = (tuple(map(float, found[name])) for name in ("before_s", "after_s"))
@@ -98,21 +97,21 @@ def recall_timing(key: str, ambiguous: bool = False) -> CachedTiming | None:
 
 def keep_timing(key: str, comparison: Comparison) -> None:
     """Keep a comparison in place of what the key had; an AMBIGUOUS one too, so that an older verdict goes."""
-    cached_records.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison)})
+    toolchain_cache.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison)})
 
 
 def recall_late(key: str, limit_s: float) -> bool:
     """Whether what has this key would take longer than so many seconds, as was kept at most 30 days ago."""
-    told = cached_records.recall(toolchain_cache.digest("late", key))
+    told = toolchain_cache.recall(toolchain_cache.digest("late", key))
     try:
-        return told is not None and limit_s < float(told["runs_s"]) and cached_records.is_recent(told["timed_on"])
+        return told is not None and limit_s < float(told["runs_s"]) and toolchain_cache.is_recent(told["timed_on"])
     except (KeyError, TypeError, ValueError):
         return False
 
 
 def keep_late(key: str, runs_s: float) -> None:
     """Keep that the runs of what has this key would take so many seconds."""
-    cached_records.keep(toolchain_cache.digest("late", key), {"timed_on": today(), "runs_s": runs_s})
+    toolchain_cache.keep(toolchain_cache.digest("late", key), {"timed_on": today(), "runs_s": runs_s})
 
 
 def certificate_of(told: Mapping[str, Any]) -> Certificate:

@@ -14,7 +14,7 @@ from noyau.kernels.reference import Reference
 from noyau.kernels.user_kernel import UserKernel
 from noyau.signatures.instances import axes_of, spell_axes
 from noyau.signatures.types import Instance
-from noyau.toolchain import cache, cached_records
+from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 
 _SUFFIX = ".json"
@@ -79,7 +79,7 @@ def revoke(kernel: UserKernel, reference: Reference, fault: str) -> None:
     alone."""
     key = _key(kernel, reference, _WRONG)
     try:
-        cached_records.keep(key, {"fault": fault})
+        cache.keep(key, {"fault": fault})
     except OutputError:
         _FAULTS[key] = fault
     else:
@@ -90,7 +90,7 @@ def _fault(kernel: UserKernel, reference: Reference) -> str:
     """The fault that the last check found, or nothing."""
     key = _key(kernel, reference, _WRONG)
     if key not in _FAULTS:
-        told = cached_records.recall(key)
+        told = cache.recall(key)
         return str(told.get("fault", "")) if isinstance(told, dict) else ""
     return _FAULTS[key]
 

@@ -12,8 +12,7 @@ from threading import Barrier
 import numpy as np
 
 from noyau.errors import BuildError
-from noyau.timing.rate_cache import rate_of, recall_curves
-from noyau.timing.rates import memory_loops, memory_rate
+from noyau.timing.rates import memory_loops, memory_rate, rate_of, recall_curves
 
 Clock = Callable[[], float]
 

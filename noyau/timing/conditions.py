@@ -1,24 +1,31 @@
-"""The conditions of the machine while something is timed: its clocks before and after, and its other load.
+"""The machine that something is timed on, and its conditions meanwhile: its clocks before and after, its other load.
 
-Whether what is timed is timed for long. A script that is checked tells nobody how fast it is.
+A script that is checked tells nobody how fast it is: nothing in it is timed for long.
 
-Threads of this process that work while nobody called them: OpenMP's spin for 5 to 10 ms after each parallel loop.
-
-Whoever is timed meanwhile has a core less. So before a sample the clock waits until they rest, at work itself: a core
+Threads of this process may work while nobody called them: OpenMP's spin for 5 to 10 ms after each parallel loop, and
+whoever is timed meanwhile has a core less. So before a sample the clock waits until they rest, at work itself: a core
 that sleeps is slow to come back. Linux says what each thread does (its clocks of other threads tick too seldom to).
 """
 
 from __future__ import annotations
 
 import hashlib
+import importlib.metadata
 import os
+import platform
 import re
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+from noyau.errors import BuildError
+from noyau.text import fields_json
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.version import __version__
 
 _ASKED: list[object] = []  # of the whole process, as what stands in the place of something is while a script is checked
 
@@ -165,3 +172,80 @@ def _state(thread: Path) -> bytes:
         return (thread / "stat").read_bytes().rpartition(b") ")[2][:1]
     except (FileNotFoundError, ProcessLookupError):
         return b""
+
+
+PACKAGES = {
+    "numpy": ("numpy",),
+    "onnx": ("onnx",),
+    "onnxruntime": ("onnxruntime", "onnxruntime-gpu", "onnxruntime-directml"),
+}
+_CPU_NAMES = Path("/proc/cpuinfo")
+_CPU_LIMIT = Path("/sys/fs/cgroup/cpu.max")
+
+
+def this_machine(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS) -> Machine:
+    """This machine, with the compiler and the level that these options mean; what is not there is "none"."""
+    return Machine(
+        cpu=cpu_model(),
+        cores=usable_cores(),
+        level=c_compiler.resolve_target(options.target),
+        compiler=_compiler(options),
+        os=f"{platform.system()} {platform.release()}",
+        versions={
+            "noyau": __version__,
+            "python": platform.python_version(),
+            **{name: _release(names) for name, names in PACKAGES.items()},
+        },
+    )
+
+
+def cpu_model(path: Path = _CPU_NAMES) -> str:
+    """The processor's own name, or its architecture where Linux does not say."""
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return next(filter(None, names), platform.processor() or platform.machine() or "unknown")
+
+
+def usable_cores(limit: Path = _CPU_LIMIT) -> int:
+    """The number of cores that this process may use: its affinity, and the share that its container gives it."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    try:
+        quota, period = limit.read_text(encoding="ascii").split()
+        return min(cores, max(1, round(int(quota) / int(period))))
+    except (OSError, ValueError, ZeroDivisionError):
+        return cores  # no limit is spelt "max 100000"
+
+
+def _compiler(options: c_compiler.CompilerOptions) -> str:
+    try:
+        return c_compiler.find_compiler(options.compiler).version
+    except BuildError:
+        return "none"
+
+
+def _release(names: tuple[str, ...]) -> str:
+    for name in names:
+        try:
+            return importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """The machine that something ran on: `cores` are those that this process may use, `level` is what "native" means to
+    the builder."""
+
+    cpu: str
+    cores: int
+    level: str
+    compiler: str
+    os: str
+    versions: Mapping[str, str]
+
+    def to_json(self) -> dict[str, Any]:
+        return {**fields_json(self), "versions": dict(sorted(self.versions.items()))}

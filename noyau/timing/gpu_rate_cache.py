@@ -9,7 +9,6 @@ from typing import Any
 
 from noyau.text import as_json
 from noyau.toolchain import cache as toolchain_cache
-from noyau.toolchain import cached_records
 from noyau.version import __version__
 from noyau.workers.nvml import GpuConditions, unsteady_gpu
 
@@ -123,7 +122,7 @@ def rate_at(curve: Curve, moved_bytes: int) -> float:
 
 def recall_gpu(device: str) -> GpuRates | None:
     """The recorded rates of a device, by its text, or None."""
-    record = cached_records.recall(_key(device))
+    record = toolchain_cache.recall(_key(device))
     try:
         return None if record is None else read_back(record)
     except (ValueError, KeyError, TypeError):
@@ -132,7 +131,7 @@ def recall_gpu(device: str) -> GpuRates | None:
 
 def keep(device: str, rates: GpuRates) -> None:
     """OutputError where the cache cannot be written."""
-    cached_records.keep(_key(device), rates.to_json())
+    toolchain_cache.keep(_key(device), rates.to_json())
 
 
 def read_back(record: Mapping[str, Any]) -> GpuRates:

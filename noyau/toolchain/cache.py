@@ -1,4 +1,5 @@
-"""The disk cache of what compilers made: private, content-addressed, bounded, safe with several processes.
+"""The disk cache of what compilers made: private, content-addressed, bounded, safe with several processes; and of facts
+that hold until something changes, as JSON, one record a key.
 
 An entry is one file, `KEY-CONTENT.SUFFIX`: KEY is a digest of what it was made from, CONTENT a digest of its bytes.
 A file that is not what its name says is removed and made again. Nothing is locked: an entry appears whole, by a rename.
@@ -8,8 +9,10 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import datetime
 import hashlib
 import itertools
+import json
 import os
 import re
 import shutil
@@ -20,6 +23,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import cache, lru_cache
 from pathlib import Path
+from typing import Any
 
 from noyau.errors import NoyauError, OutputError
 
@@ -214,3 +218,44 @@ def _sweep(home: Path) -> None:
         with contextlib.suppress(OSError):
             if time.time() - path.lstat().st_mtime > _STALE_S:
                 shutil.rmtree(path, ignore_errors=True)
+
+
+_SUFFIX = ".json"
+OLDEST_DAYS = 30
+
+
+def today() -> str:
+    """The day, as records have it."""
+    return datetime.datetime.now(datetime.UTC).date().isoformat()
+
+
+def is_recent(day: str) -> bool:
+    """Whether a day, as records have it, is at most 30 days ago: a machine is not what it was. ValueError for none."""
+    return (datetime.date.fromisoformat(today()) - datetime.date.fromisoformat(day)).days <= OLDEST_DAYS
+
+
+def recall(key: str) -> Any:
+    """The record of a key, or None: there is none, or it is damaged, or another user could have written it."""
+    path = lookup(key, _SUFFIX)
+    if path is None:
+        return None
+    try:
+        return json.loads(path.read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def keep(key: str, record: Any) -> None:
+    """Keep a record in place of the one that the key had. Numbers that are not finite are kept as they are.
+
+    OutputError where the cache cannot be written."""
+    text = json.dumps(record)
+    old = lookup(key, _SUFFIX)
+    made = store(key, _SUFFIX, lambda path: _write(path, text))
+    if old is not None and old != made:
+        with contextlib.suppress(OSError):
+            old.unlink()
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text, encoding="ascii")

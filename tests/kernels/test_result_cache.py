@@ -17,8 +17,8 @@ from noyau.kernels.result_cache import (
     today,
 )
 from noyau.timing.comparison import Comparison, Verdict
-from noyau.toolchain import cache, cached_records
-from noyau.toolchain.cached_records import OLDEST_DAYS
+from noyau.toolchain import cache
+from noyau.toolchain.cache import OLDEST_DAYS
 from tests.compiler.partition.test_costs_costs import softmax
 
 KEY = cache.digest("anything")
@@ -52,7 +52,7 @@ def test_what_would_take_too_long_does_so_for_as_short_a_time_and_for_a_month(em
     keep_late(KEY, 5.0)
     assert recall_late(KEY, 4.0)
     assert not recall_late(KEY, 5.0) and not recall_late(KEY, 6.0)
-    monkeypatch.setattr(cached_records, "today", lambda: "2100-01-01")
+    monkeypatch.setattr(cache, "today", lambda: "2100-01-01")
     assert not recall_late(KEY, 4.0)
 
 
@@ -60,13 +60,13 @@ def test_what_would_take_too_long_does_so_for_as_short_a_time_and_for_a_month(em
 def test_an_old_one_is_forgotten(days, there, empty_cache, monkeypatch):
     keep_timing(KEY, FOUND)
     later = datetime.date.fromisoformat(today()) + datetime.timedelta(days)
-    monkeypatch.setattr(cached_records, "today", later.isoformat)
+    monkeypatch.setattr(cache, "today", later.isoformat)
     assert (recall_timing(KEY) is not None) is there
 
 
 @pytest.mark.parametrize("told", [[], {}, {"timed_on": "x"}, {"timed_on": "2100-01-01", "comparison": {}}, "text", 3])
 def test_what_is_no_record_is_none(told, empty_cache):
-    cached_records.keep(KEY, told)
+    cache.keep(KEY, told)
     assert recall_timing(KEY) is None and not recall_late(KEY, 1.0)
     assert recall_certificate(KEY, "it") is None
 

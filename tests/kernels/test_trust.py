@@ -134,7 +134,7 @@ def test_what_a_check_finds_wrong_is_known_to_its_process_where_the_disk_does_no
 
     kernel, reference = attached(op, TEXT), op.description.reference
     remember(kernel, reference, [instance(op)], {})
-    monkeypatch.setattr(kernels_trust.cached_records, "keep", refuse)
+    monkeypatch.setattr(kernels_trust.cache, "keep", refuse)
     revoke(kernel, reference, "crash: it crashed")
     assert reason(op, kernel) == "noyau.check finds it wrong: crash: it crashed"
     remember(kernel, reference, [instance(op)], {})

@@ -26,7 +26,7 @@ def test_another_driver_is_another_machine(empty_cache):
 
 @pytest.mark.parametrize("told", [{}, {"format": 0}, {**made().to_json(), "copy_bytes_per_s": {}}, [1]])
 def test_what_is_no_record_is_measured_anew(empty_cache, told):
-    gpu_rate_cache.cached_records.keep(gpu_rate_cache._key("a GPU"), told)
+    gpu_rate_cache.toolchain_cache.keep(gpu_rate_cache._key("a GPU"), told)
     assert recall_gpu("a GPU") is None
     assert cache.folder().exists()
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError, InputError
-from noyau.timing import input_rotation
+from noyau.timing import pairwise
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.timing.conditions import Conditions
 from noyau.timing.output_checks import by_reference
@@ -21,7 +21,7 @@ CALM = Conditions(2000.0, 1e-4, 0.1, 0.0)
 
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
-    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 18)
+    monkeypatch.setattr(pairwise, "last_level_bytes", lambda: 1 << 18)
 
 
 def draws(cells: int = 500) -> list[list[np.ndarray]]:
@@ -109,7 +109,7 @@ def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotatio
         seen[id(x)] += 1
         return np.exp(x)
 
-    rotation = input_rotation.Rotation(draws(), 7, np.random.default_rng(0))
+    rotation = pairwise.Rotation(draws(), 7, np.random.default_rng(0))
     side = RotatingSide(Contender("a", look), rotation, [], np.random.default_rng(0), ticking())
     for calls in (1, 3, 7, 8, 50):
         side.lasts(calls)
@@ -118,7 +118,7 @@ def test_each_sample_has_as_many_calls_as_are_asked_for_however_long_the_rotatio
 
 
 def test_any_call_of_a_sample_can_be_the_one_that_is_looked_at():
-    rotation = input_rotation.Rotation(draws(), 4, np.random.default_rng(0))
+    rotation = pairwise.Rotation(draws(), 4, np.random.default_rng(0))
     numbers = itertools.count()
 
     def number(x: np.ndarray) -> np.ndarray:
@@ -156,7 +156,7 @@ def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
         return call
 
     for name in ("_change", "take"):
-        monkeypatch.setattr(input_rotation.Rotation, name, slow(getattr(input_rotation.Rotation, name)))
+        monkeypatch.setattr(pairwise.Rotation, name, slow(getattr(pairwise.Rotation, name)))
     for name in ("keep", "settle"):
         monkeypatch.setattr(tamper_detection.Snapshot, name, slow(getattr(tamper_detection.Snapshot, name)))
 
@@ -166,7 +166,7 @@ def test_what_makes_inputs_new_is_not_in_the_time(into, monkeypatch):
 
     rng = np.random.default_rng(0)
     candidate = Contender("it", work, into=into)
-    rotation = input_rotation.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
+    rotation = pairwise.Rotation([[np.ones(5, np.float32)], [np.zeros(5, np.float32)]], 3, rng)
     side = RotatingSide(candidate, rotation, [np.ones(5, np.float32)], rng, lambda: machine["now"])
     for calls in (1, 2, 7):
         assert side.lasts(calls) == pytest.approx(calls * 1e-3)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import CheckError
-from noyau.timing import bandwidth, input_rotation
+from noyau.timing import bandwidth, pairwise
 from noyau.timing.comparison import Comparison, compare
 from noyau.timing.output_checks import by_reference
 from noyau.timing.pairwise import VERIFIED, Contender, PairwiseResult, RotatingSide, refuse_mistakes, trial
@@ -36,7 +36,7 @@ def draws(count: int = 3, shape: tuple[int, int] = SHAPE, seed: int = 0) -> list
 @pytest.fixture(autouse=True)
 def _small_caches(monkeypatch):
     """Cold sets of a megabyte, so that a test takes no longer than it must."""
-    monkeypatch.setattr(input_rotation, "last_level_bytes", lambda: 1 << 19)
+    monkeypatch.setattr(pairwise, "last_level_bytes", lambda: 1 << 19)
 
 
 def ticking() -> Callable[[], float]:
@@ -267,7 +267,7 @@ def test_memory_that_was_given_away_is_used_again():
 
 def test_all_but_the_last_call_of_a_sample_is_skipped():
     """The calls of a sample are known to it; the one that is looked at is not."""
-    rotation = input_rotation.Rotation(draws(), 30, np.random.default_rng(0))
+    rotation = pairwise.Rotation(draws(), 30, np.random.default_rng(0))
     calls = itertools.count(1)
 
     def cheat(x: np.ndarray) -> np.ndarray:

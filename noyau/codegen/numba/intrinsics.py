@@ -1,8 +1,23 @@
-"""Intrinsics of LLVM that a text defines where it uses them: arrays on the stack, prefetches, non-temporal stores."""
+"""Functions that a text defines where it uses them: intrinsics of LLVM (arrays on the stack, prefetches, non-temporal
+stores, lanes merged by halves), and the scalar functions.
+
+A loop over halves takes Numba a tenth of a second to compile, an intrinsic does not. The scalar functions are those of
+codegen/cmath, so that both languages keep one promise: tools/numba_functions.py translates them from C when a release
+is made, into functions.txt.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container
+import re
+from collections.abc import Callable, Container, Iterable, Mapping
+from functools import cache
+from pathlib import Path
+
+from noyau.codegen.numba.tables import KINDS
+from noyau.errors import UnsupportedError
+from noyau.ir.dims import Dim
+from noyau.ir.loops import Expr, Load, MergeLanes
+from noyau.ir.monoids import MONOIDS, Symbolic
 
 HEAD = """\
 def _place(target, builder, kind, array, at):
@@ -172,3 +187,137 @@ def words(names: Container[str]) -> str:
     places = HEAD if any(name in names for name in ("noyau_fetch", "noyau_write_around", "noyau_turn")) else ""
     texts = [text for name, text in WORDS.items() if name in names]
     return "\n\n\n".join(part for part in [places, *texts] if part)
+
+
+FILE = Path(__file__).with_name("functions.txt")
+SCALAR = """\
+# Always inlined: a call that is left in a loop keeps it from being vectorised.
+scalar = numba.njit(
+    error_model="numpy", fastmath={"contract"}, forceinline=True, no_cpython_wrapper=True, no_cfunc_wrapper=True
+)"""
+BITS = """\
+def _bits(kind, result):
+    \"\"\"The bits of a scalar as another type of the same width.\"\"\"
+
+    @intrinsic
+    def cast(context, x):
+        return result(kind), lambda target, builder, signature, args: builder.bitcast(
+            args[0], target.get_value_type(result)
+        )
+
+    return cast"""
+BIT_CASTS = {
+    "noyau_bits_f32": "noyau_bits_f32 = _bits(types.float32, types.uint32)",
+    "noyau_bits_f64": "noyau_bits_f64 = _bits(types.float64, types.uint64)",
+    "noyau_from_bits_f32": "noyau_from_bits_f32 = _bits(types.uint32, types.float32)",
+    "noyau_from_bits_f64": "noyau_from_bits_f64 = _bits(types.uint64, types.float64)",
+}
+_CALLED = re.compile(r"\bnoyau_\w+(?=\()")
+
+
+@cache
+def functions() -> Mapping[str, str]:
+    """The Python text of each function, by name."""
+    texts = FILE.read_text("ascii").rstrip("\n").split("\n\n\n")
+    return {re.findall(r"^def (\w+)", each, re.MULTILINE)[0]: each for each in texts}
+
+
+def scalar_text(names: Iterable[str]) -> str:
+    """The Python text of the named functions ("noyau_exp_f32") and of all that they call, callees first; no text for
+    no names. UnsupportedError for a name that codegen/cmath does not have."""
+    order: dict[str, None] = {}
+    for name in sorted(set(names)):
+        _add(name, order)
+    casts = [BIT_CASTS[name] for name in sorted(BIT_CASTS.keys() & order.keys())]
+    parts = [BITS, "\n".join(casts)] if casts else []
+    return "\n\n\n".join([*parts, *(functions()[name] for name in order if name not in BIT_CASTS)])
+
+
+def _add(name: str, order: dict[str, None]) -> None:
+    """Add a function to `order`, after those that it calls."""
+    if name in order:
+        return
+    if name not in BIT_CASTS:
+        if name not in functions():
+            raise UnsupportedError(f"numba has no function {name}; noyau.codegen.cmath.NAMES lists those it has")
+        for callee in sorted({*_CALLED.findall(functions()[name])} - {name}):
+            _add(callee, order)
+    order[name] = None
+
+
+MERGING = '''\
+def _merging(merge):
+    """Merges so many lanes, a power of two, into the first: the upper half into the lower one, again and again."""
+
+    @intrinsic(prefer_literal=True)
+    def merged(context, lanes, count):
+        def halved(target, builder, signature, args):
+            width, cell, number = count.literal_value, target.get_data_type(lanes.dtype), ir.IntType(32)
+            first = arrayobj.make_array(lanes)(target, builder, args[0]).data
+            place = builder.bitcast(first, ir.VectorType(cell, width).as_pointer())
+            left = builder.load(place, align=target.get_abi_sizeof(cell))
+            while width > 1:
+                width //= 2
+                picked = ir.VectorType(number, width)
+                lower, upper = (picked([*range(begin, begin + width)]) for begin in (0, width))
+                left = merge(builder, *(builder.shuffle_vector(left, left, half) for half in (lower, upper)))
+            builder.store(builder.extract_element(left, number(0)), first)
+            return target.get_dummy_value()
+
+        return types.none(lanes, count), halved
+
+    return merged'''
+
+LEAST_LANES = 8  # fewer are merged by statements
+MERGE_PREFIX = "noyau_merge_"
+# What merges two lanes: a word, the first letter of the types that it takes, the function that it is, in LLVM.
+_MERGES = (
+    ("add", "f", "add", "builder.fadd(a, b)"),
+    ("add", "iu", "add", "builder.add(a, b)"),
+    ("multiply", "f", "multiply", "builder.fmul(a, b)"),
+    ("multiply", "iu", "multiply", "builder.mul(a, b)"),
+    ("max", "f", "greater", 'builder.select(builder.fcmp_ordered(">", a, b), a, b)'),
+    ("max", "i", "maximum", 'builder.select(builder.icmp_signed(">", a, b), a, b)'),
+    ("max", "u", "maximum", 'builder.select(builder.icmp_unsigned(">", a, b), a, b)'),
+    ("min", "f", "less", 'builder.select(builder.fcmp_ordered("<", a, b), a, b)'),
+    ("min", "i", "minimum", 'builder.select(builder.icmp_signed("<", a, b), a, b)'),
+    ("min", "u", "minimum", 'builder.select(builder.icmp_unsigned("<", a, b), a, b)'),
+    ("or", "i", "bitwise_or", "builder.or_(a, b)"),
+    ("or", "b", "logical_or", "builder.or_(a, b)"),
+    ("and", "b", "logical_and", "builder.and_(a, b)"),
+)
+
+
+def merged_by(merge: MergeLanes) -> dict[str, str] | None:
+    """The word that merges the lanes of each array, where there is one for all of them."""
+    arrays = list(zip(merge.buffers, merge.dtypes, strict=True))
+    lower, upper = (tuple(Load(name, (Dim.of(lane),), dtype) for name, dtype in arrays) for lane in (0, 1))
+    values = MONOIDS[merge.monoid].merge(Symbolic(), lower, upper)
+    words = [_word(*each) for each in zip(values, lower, upper, strict=True)]
+    found = {name: word for name, word in zip(merge.buffers, words, strict=True) if word is not None}
+    return found if len(found) == len(words) else None
+
+
+def _word(value: Expr, lower: Load, upper: Load) -> str | None:
+    """The word that merges two lanes into this value."""
+    call: Callable[..., Expr] = Symbolic().call
+    for word, kinds, function, _ in _MERGES:
+        kind = KINDS[lower.dtype]
+        made = call(function, lower, upper) if kind[0] in kinds else None
+        if made and value in (made, call("where", made, lower, upper) if function in ("greater", "less") else None):
+            return f"{MERGE_PREFIX}{word}_{kind}"
+    return None
+
+
+def merge_text(preludes: Iterable[str]) -> str:
+    """The text of the intrinsics of lane merges among those; no text for none of them."""
+    called = sorted(
+        name.removeprefix(MERGE_PREFIX).partition("_") for name in preludes if name.startswith(MERGE_PREFIX)
+    )
+    made = [
+        f"{MERGE_PREFIX}{word}_{kind} = _merging(lambda builder, a, b: {merge})"
+        for word, _, kind in called
+        for name, kinds, _, merge in _MERGES
+        if name == word and kind[0] in kinds
+    ]
+    return "\n\n\n".join([MERGING, "\n".join(made)]) if made else ""

@@ -13,9 +13,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from noyau.codegen.numpy.maps import cast_term, contract_term, map_term, reduce_term, scan_term
 from noyau.codegen.numpy.terms import ATOM, NumpyTerm, SizeText, constant_term, number_text, shortest
-from noyau.codegen.numpy.views import cell_texts, full, gather_term, read_shape, view_term
+from noyau.codegen.numpy.views import (
+    cast_term,
+    cell_texts,
+    contract_term,
+    full,
+    gather_term,
+    map_term,
+    read_shape,
+    reduce_term,
+    scan_term,
+    view_term,
+)
 from noyau.compiler.lowering.names import Names, identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import assert_never
 
-from noyau.codegen.idioms import steps_of
+from noyau.codegen.statements import steps_of
 from noyau.codegen.tables import closed, opened
-from noyau.codegen.triton.row_alignment import Led
 from noyau.codegen.triton.tables import (
     BOOLS,
     BY_EXP,
@@ -26,6 +25,7 @@ from noyau.codegen.triton.tables import (
     OWN_INTEGERS,
     TYPES,
     UNSIGNED,
+    Led,
     SizeText,
     TritonNames,
     const_text,

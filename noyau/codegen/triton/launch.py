@@ -9,17 +9,18 @@ from typing import assert_never
 from noyau.codegen.identifiers import fitting, wish_of
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import EITHER, Lane, Used, merged
-from noyau.codegen.triton.memory import INDENT, LaunchMemory, read
-from noyau.codegen.triton.row_alignment import Led, is_own
-from noyau.codegen.triton.tables import const_text
-from noyau.codegen.triton.tiles import (
+from noyau.codegen.triton.memory import (
+    INDENT,
+    LaunchMemory,
     bytes_of_round,
     even_tiles,
     index_of,
     is_reduced_into,
     led_row,
     merged_memory,
+    read,
 )
+from noyau.codegen.triton.tables import Led, const_text, is_own
 from noyau.compiler.schedules.gpu.hints import FOLDED, depth_of, read_for
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError

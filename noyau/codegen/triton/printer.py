@@ -1,4 +1,5 @@
-"""Language `triton`: kernels that Triton compiles for GPUs, and a Python function that launches them on torch tensors.
+"""Language `triton`: kernels that Triton compiles for GPUs, and a Python function that launches them on torch tensors:
+sizes, results, tiles, launches in order.
 
 The text stands alone: it needs torch and triton to run, and nothing to be printed.
 """
@@ -7,16 +8,36 @@ from __future__ import annotations
 
 import keyword
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+from typing import assert_never
 
 from noyau.codegen.numba.printer import comment_text
+from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import Used, merge_function
-from noyau.codegen.triton.host_function import HOST, HostFunction
 from noyau.codegen.triton.launch import TritonPrinter
-from noyau.codegen.triton.row_alignment import AGAIN, INSIDE, LED, OF_ROW
-from noyau.codegen.triton.tables import QUOTIENT, RESERVED, SCALE, own_function
-from noyau.errors import GraphError
-from noyau.ir.loops import Kernel
+from noyau.codegen.triton.memory import INDENT, Even, covered_in, is_led, led_row, rounds_apart
+from noyau.codegen.triton.tables import (
+    AGAIN,
+    INFIX,
+    INSIDE,
+    LED,
+    OF_ROW,
+    QUOTIENT,
+    RESERVED,
+    SCALE,
+    TORCH,
+    SizeText,
+    TritonNames,
+    constant_in,
+    own_function,
+)
+from noyau.compiler.schedules.gpu.rows import strides_in
+from noyau.dtypes import DType
+from noyau.errors import GraphError, UnsupportedError
+from noyau.ir.dims import Dim, DimOp, product
+from noyau.ir.loops import Buffer, Call, Const, Expr, Index, Kernel, Launch, Let, Role, Tile, TilePolicy
+from noyau.ir.walk import every_statement, on_threads
 
 
 def source(kernel: Kernel, comment: str = "") -> str:
@@ -60,3 +81,393 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
 
 def _named(key: tuple[str, object, bool]) -> tuple[str, str, bool]:
     return key[0], str(key[1]), key[2]
+
+
+INDEX_TYPE = '''def index_type(*tensors):
+    """int64 where an offset into one of the tensors needs more than 31 bits."""
+    reach = max(sum(abs(step) * (extent - 1) for step, extent in zip(t.stride(), t.shape)) for t in tensors)
+    return tl.int64 if reach >= 2**31 - 2**20 else tl.int32'''
+STEP_OF = '''def step_of(size):
+    """The largest power of two up to 16 that divides a size."""
+    return 16 if size % 16 == 0 else size & -size'''
+WARPS_OF = '''def warps_of(cells):
+    """How many warps a program of so many cells has."""
+    return 1 if cells <= 1024 else 2 if cells <= 2048 else 4 if cells <= 4096 else 8 if cells <= 8192 else 16'''
+
+STAGES_OF = '''def stages_of(size):
+    """How many rounds of a loop are on the way, where each loads so many bytes."""
+    return 3 if size <= 65536 else 2 if size <= 131072 else 1'''
+
+
+NEAR = 1 << 15  # bytes of a row that stay in the L1, beside those of other programs
+WARP = 32  # threads
+# No thread of 32 warps has more: ptxas, told so, has a round's loads all on the way before it takes in the first.
+# Nothing is said elsewhere: a backend without such an option refuses the word.
+REGISTERS = 'registers = {"maxnreg": 64} if warps == 32 else {}'
+FEW = 16384  # bytes of rows: programs that take in fewer at once hide each other's waiting
+MOST_AT_ONCE = 16384
+OF_LED = 256  # cells of a warp, of growing tiles that begin before their rows, at most
+BLOCK_OF = f'''def block_of(cells):
+    """How many cells of a row a program passes over at once."""
+    most = triton.next_power_of_2(max(1, int((2048 * cells) ** 0.5)))
+    return min(most, triton.next_power_of_2(max(1, cells)), {MOST_AT_ONCE})'''
+
+
+ARE_ALIGNED = '''def are_aligned(*tensors):
+    """Whether each begins at a multiple of 16 bytes, so that as many are loaded at once."""
+    return all(t.data_ptr() % 16 == 0 for t in tensors)'''
+AT_ONCE = '''def at_once(tensor):
+    """How many programs occupy the device."""
+    return torch.cuda.get_device_properties(tensor.device).multi_processor_count if tensor.is_cuda else 1 << 31'''
+SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED, TilePolicy.COVERING, TilePolicy.KEPT)
+HOST = {
+    "index_type": INDEX_TYPE,
+    "step_of": STEP_OF,
+    "warps_of": WARPS_OF,
+    "block_of": BLOCK_OF,
+    "stages_of": STAGES_OF,
+    "at_once": AT_ONCE,
+    "are_aligned": ARE_ALIGNED,
+}
+
+
+class HostFunction(SizeText):
+    """The Python function that launches a kernel on tensors."""
+
+    CDIV = "triton.cdiv"
+
+    def __init__(self, kernel: Kernel, printers: Sequence[TritonPrinter], used: Used) -> None:
+        super().__init__(TritonNames(kernel))
+        self.kernel, self.printers, self.used = kernel, printers, used
+        self.used.host |= {"index_type", "step_of", "warps_of"}
+        self.ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
+
+    def text(self) -> str:
+        inputs, outputs = (list(map(self.value, self.kernel.of(role))) for role in (Role.INPUT, Role.OUTPUT))
+        lines = [*self.described(), *self.sizes(), *self.checks(), *self.packed(), *self.results()]
+        known = [buffer for buffer in self.kernel.buffers if not is_of_tiles(buffer)]
+        lines.append(f"INDEX = index_type({', '.join(map(self.value, known))})")
+        before: list[Expr] = []
+        for when, printers in groupby(self.printers, lambda printer: printer.launch.when):
+            head = self.chosen(when, before)
+            lines += [head] if head else []
+            lines += [INDENT * bool(head) + line for line in self.started_together([*printers])]
+        lines.append(f"return {', '.join(outputs)}")
+        body = "\n".join(f"{INDENT}{line}".rstrip() for line in lines)
+        return f"def {self.kernel.name}({', '.join([*inputs, '**tiles'])}):\n{body}"
+
+    def value(self, buffer: Buffer) -> str:
+        return self.names.value(buffer.name)
+
+    def described(self) -> Iterator[str]:
+        given = [f"{self.value(b)}: {b.dtype.value}[{', '.join(map(self.dim, b.shape))}]" for b in self.ends]
+        count = len(self.kernel.of(Role.INPUT))
+        yield f'"""{", ".join(given[:count])} -> {", ".join(given[count:])}'
+        yield ""
+        yield '`tiles` gives sizes of tiles, powers of two, and num_warps by name, in place of the usual ones."""'
+
+    def sizes(self) -> Iterator[str]:
+        """The sizes that the inputs give."""
+        inputs = self.kernel.of(Role.INPUT)
+        for binding in self.kernel.binding:
+            buffer, name = inputs[binding.input], self.names.atom(binding.size)
+            if binding.axis >= len(buffer.shape):
+                yield f"{name} = {self.value(buffer)}.stride({binding.axis - len(buffer.shape)})"
+                continue
+            value = f"{self.value(buffer)}.shape[{binding.axis}]"
+            if binding.offset != Dim.of(0):
+                value = f"({value} - {closed(self.dim(binding.offset))})"
+            yield f"{name} = {opened(value if binding.factor == 1 else f'{value} // {binding.factor}')}"
+
+    def checks(self) -> Iterator[str]:
+        """Shapes that the sizes do not fit are refused."""
+        taken = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
+        for number, buffer in enumerate(self.kernel.of(Role.INPUT)):
+            if any((number, axis) not in taken for axis in range(len(buffer.shape))):
+                name = self.value(buffer)
+                yield f"if tuple({name}.shape) != {self.shape(buffer)}:"
+                told = f"{name} has shape {{tuple({name}.shape)}}, not {{{self.shape(buffer)}}}"
+                yield f'{INDENT}raise ValueError(f"{told}")'
+        for guard in self.kernel.guards:
+            cells, left, right = map(self.dim, (guard.cells, guard.left, guard.right))
+            yield f"if {closed(cells)} != 0 and {left} > {right}:"
+            yield f'{INDENT}raise ValueError(f"{{{left}}} is more than {{{right}}}")'
+
+    def packed(self) -> Iterator[str]:
+        """Inputs that a kernel reads as packed."""
+        for buffer in self.kernel.of(Role.INPUT):
+            if buffer.strides is None and buffer.shape:
+                yield f"{self.value(buffer)} = {self.value(buffer)}.contiguous()"
+            elif buffer.strides is not None and buffer.layout == "inner":
+                name = self.value(buffer)
+                yield f"{name} = {name} if {name}.stride(-1) == 1 else {name}.contiguous()"
+
+    def results(self) -> Iterator[str]:
+        if not self.kernel.of(Role.INPUT):
+            raise UnsupportedError(
+                f"{self.kernel.name} has no inputs: language triton takes the device of the first one"
+            )
+        for buffer in self.kernel.buffers:
+            if buffer.role is not Role.INPUT and not is_of_tiles(buffer):
+                yield self.made(buffer)
+
+    def made(self, buffer: Buffer) -> str:
+        where = f"dtype={TORCH[buffer.dtype]}, device={self.first()}.device"
+        return f"{self.value(buffer)} = torch.empty({self.shape(buffer)}, {where})"
+
+    def shape(self, buffer: Buffer) -> str:
+        dims = ", ".join(map(self.dim, buffer.shape))
+        return f"({dims},)" if len(buffer.shape) == 1 else f"({dims})"
+
+    # Launches.
+
+    def started_together(self, printers: Sequence[TritonPrinter]) -> Iterator[str]:
+        """Launches that follow each other: what one has named already is not named again."""
+        sized, named = dict[str, Tile](), dict[str, str]()
+        for printer in printers:
+            tiles = [tile for tile in printer.tiles if sized.get(tile.name) != tile]
+            sized |= {tile.name: tile for tile in tiles}
+            for line in self.started(printer, tiles):
+                name, _, given = line.partition(" = ")
+                if not given or named.get(name) != given:
+                    yield line
+                named[name] = given
+
+    def chosen(self, when: Expr | None, before: list[Expr]) -> str:
+        """The line above launches that says when they run; nothing where they always do. `before` holds the conditions
+        of others that may run in their place, and then theirs."""
+        if when is None:
+            before.clear()
+            return ""
+        parts = conjunction(when)
+        others = [Call("logical_not", (one,), DType.BOOL) for one in before]
+        if not before or parts[: len(others)] != others:
+            before.clear()
+        own = parts[len(before) :] if before else [when]
+        word = "elif" if before else "if"
+        before += own
+        if not own:
+            before.clear()
+        return f"{word} {' and '.join(opened(self.condition(one)) for one in own)}:" if own else "else:"
+
+    def first(self) -> str:
+        return self.value(self.kernel.of(Role.INPUT)[0])
+
+    def started(self, printer: TritonPrinter, tiles: Sequence[Tile]) -> Iterator[str]:
+        """A launch, for which sizes of some tiles are to be told."""
+        launch = printer.launch
+        for tile in tiles:
+            yield from self.tile(tile, launch, printer.tiles)
+        for name, evens in printer.even.items():
+            yield f"{name}_EVEN = {' and '.join(dict.fromkeys(self.even(name, even) for even in evens))}"
+        if printer.staged:
+            sizes = list(dict.fromkeys(map(self.dim, printer.staged)))
+            most = sizes[0] if len(sizes) == 1 else f"max({', '.join(sizes)})"
+            led = " if ALIGN == 1 else 1" if is_led(printer.tiles) else ""
+            led += f" if {most} > {FEW} else 1" if any(tile.policy is TilePolicy.KEPT for tile in printer.tiles) else ""
+            yield f'STAGES = tiles.get("STAGES", {self.host("stages_of")}({most}){led})'
+        if printer.said.ends:
+            yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
+        yield from self.reloading(printer)
+        yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
+        loops = on_threads(launch.body)[1]
+        yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
+        sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
+        steps = [f"step_of({size})" for size in printer.stepped()]
+        known, pad = [tile.name for tile in printer.tiles], INDENT
+        known += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
+        known += ["ENDS"] * bool(printer.said.ends) + ["AGAIN"] * bool(printer.again())
+        given = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *known])
+        if is_of_several(printer):
+            yield f"warps = {self.warps(printer)}"
+            yield REGISTERS
+        yield "if programs > 0:"
+        yield f"{pad}{printer.name}[(programs,)]("
+        apart = ", enable_fp_fusion=False" if any(map(rounds_apart, self.kernel.launches)) else ""
+        apart += ", **registers" if is_of_several(printer) else ""
+        yield f"{pad}{INDENT}{given}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
+        yield f"{pad})"
+
+    def host(self, function: str) -> str:
+        """A function that the text calls on the host, and needs above it."""
+        self.used.host.add(function)
+        return function
+
+    def reloading(self, printer: TritonPrinter) -> Iterator[str]:
+        """Whether inputs are loaded again to write with."""
+        again, reload = printer.again(), printer.launch.hints.reload
+        if reload is not None and again:
+            led = "ALIGN == 1 and " if is_led(printer.tiles) else ""
+            near = f"{led}{reload.tile.name} * {reload.cell_bytes} <= {NEAR}"
+            yield f"AGAIN = {near} and {self.host('are_aligned')}({', '.join(again)})"
+
+    def even(self, name: str, even: Even) -> str:
+        """Whether every cell of a tile is inside."""
+        whole = closed(self.dim(even.whole))
+        texts = [f"{whole} % {closed(self.dim(step))} == 0" for step in even.steps] or [f"{whole} == {name}"]
+        return " and ".join([*(["ALIGN == 1"] if even.led else []), *texts])
+
+    def tile(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> Iterator[str]:
+        """The size of a tile."""
+        name = tile.name
+        self.words[str(tile.size)] = name
+        match tile.policy:
+            case TilePolicy.FIXED:
+                values = ", ".join(str(tile.number * 2**k // 4) for k in range(5))
+                usual = smaller(tile, tiles, str(tile.number)) + self.twice(tile, launch, tiles)
+                yield f'{name} = tiles.get("{name}", {usual})  # or one of {values}'
+            case TilePolicy.LIMITED:
+                yield f'{name} = tiles.get("{name}", {self.limited(tile, launch)})'
+            case TilePolicy.COVERING | TilePolicy.KEPT:
+                extents = list(dict.fromkeys(self.dim(extent) for extent in covered_by(tile, launch))) or ["1"]
+                most = extents[0] if len(extents) == 1 else f"max({', '.join(extents)})"
+                yield f"{name} = min({tile.number}, triton.next_power_of_2(max(1, {most})))"
+            case TilePolicy.OCCUPYING:
+                whole = length_of(tile, launch)
+                rows = product(loop.extent for loop in on_threads(launch.body)[1][:-1])
+                each = f"{self.dim(rows * whole)}, {self.host('at_once')}({self.first()})"
+                share = f"triton.next_power_of_2(triton.cdiv({each}))"
+                yield f'{name} = tiles.get("{name}", min({tile.number}, max({tile.number // 4}, {share})))'
+            case TilePolicy.GROWING:
+                whole = length_of(tile, launch)
+                part = f" // {MOST_AT_ONCE // tile.number}" if tile.number < MOST_AT_ONCE else ""
+                cells = self.dim(whole * max(1, tile.number // MOST_AT_ONCE))
+                size = smaller(tile, tiles, f"{self.host('block_of')}({cells}){part}")
+                yield f'{name} = tiles.get("{name}", max(1, {size}))'
+            case TilePolicy.ALIGNMENT:
+                found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
+                known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
+                yield f'{name} = tiles.get("{name}", 1 if {known} else {tile.number})'
+            case TilePolicy.SHARING:
+                others = " * ".join(other.name for other in tiles if other.policy in SIZED)
+                others = f"({others})" if " " in others else others or "1"
+                yield f'{name} = tiles.get("{name}", max(1, {tile.number} // {others}))'
+            case _:
+                assert_never(tile.policy)
+
+    def limited(self, tile: Tile, launch: Launch) -> str:
+        """The cells of a tile, or as many as cover its loop where these are fewer."""
+        whole = next(covered_by(tile, launch), Dim.of(1))
+        if whole.constant is None:
+            return f"min({tile.number}, max({WARP}, triton.next_power_of_2({self.dim(whole)})))"
+        return str(min(tile.number, max(WARP, 1 << (whole.constant - 1).bit_length())))
+
+    def twice(self, tile: Tile, launch: Launch, tiles: Sequence[Tile]) -> str:
+        """The factor of a tile that is twice as large for the longest rows."""
+        if not tile.doubled_from:
+            return ""
+        led = "ALIGN == 1 and " if is_led(tiles) else ""
+        return f" * (2 if {led}{self.dim(length_of(tile, launch))} >= {tile.doubled_from} else 1)"
+
+    def warps(self, printer: TritonPrinter) -> str:
+        pieces = [tile for tile in printer.tiles if tile.policy is TilePolicy.OCCUPYING]
+        alone = [tile for tile in pieces if any(covered_by(tile, printer.launch))]
+        tiles = alone or [
+            tile for tile in printer.tiles if tile.policy is not TilePolicy.ALIGNMENT and tile not in pieces
+        ]
+        cells = " * ".join(tile.name for tile in tiles) or "1"
+        growing = [tile for tile in printer.tiles if tile.policy is TilePolicy.GROWING]
+        if growing:
+            one = growing[0]
+            led = one.lead_divisor > 1 and one.warps > OF_LED and is_led(printer.tiles)
+            each = f"({one.warps} if ALIGN == 1 else {OF_LED})" if led else one.warps
+            return f'tiles.get("num_warps", min(32, max(1, {one.name} // {each})))'
+        keeping = [tile for tile in printer.tiles if tile.policy is TilePolicy.KEPT]
+        if keeping:
+            return f'tiles.get("num_warps", min(8, max(1, {cells} // {keeping[0].warps})))'
+        told = max(printer.tiles, key=lambda tile: tile.warps, default=None)
+        if told is not None and told.warps > 0:
+            led = told.lead_divisor > 1 and is_led(printer.tiles)
+            each = f"{told.name} // {told.number // told.warps}" if told.doubled_from else f"{told.warps}"
+            each = f"{each} if ALIGN == 1 else max(1, {told.name} // {OF_LED})" if led else each
+            return f'tiles.get("num_warps", {each})'
+        more = max([1, *(tile.warp_factor for tile in printer.tiles)])
+        return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
+
+    # SizeText.
+
+    def operate(self, op: DimOp, left: str, right: str) -> str:
+        """Python divides downwards, as Dims do."""
+        if op.kind in ("max", "min"):
+            return f"{op.kind}({opened(left)}, {opened(right)})"
+        step = op.right.constant
+        if op.kind == "floordiv" and step and constant_in(op.left) == step - 1:
+            return f"triton.cdiv({self.dim(op.left - (step - 1))}, {step})"
+        return f"({closed(left)} {'//' if op.kind == 'floordiv' else '%'} {closed(right)})"
+
+    def condition(self, expr: Expr) -> str:
+        """A bool of the sizes."""
+        match expr:
+            case Const(value):
+                return str(value)
+            case Index(dim):
+                return closed(self.dim(dim))
+            case Call("logical_not", (inner,)):
+                return f"(not {self.condition(inner)})"
+            case Call(("logical_and" | "logical_or") as word, (left, right)):
+                return f"({self.condition(left)} {word.removeprefix('logical_')} {self.condition(right)})"
+            case Call(function, (left, right)) if function in INFIX:
+                return f"({self.condition(left)} {INFIX[function]} {self.condition(right)})"
+            case _:
+                raise UnsupportedError(f"triton has no spelling of {expr} where a launch is chosen")
+
+
+def smaller(tile: Tile, tiles: Sequence[Tile], usual: str) -> str:
+    """A size of a tile: a part of the usual ones, where rows begin at no multiples of 16 bytes."""
+    if tile.lead_divisor == 1 or not is_led(tiles):
+        return usual
+    return f"{usual} // (1 if ALIGN == 1 else {tile.lead_divisor})"
+
+
+def is_of_several(printer: TritonPrinter) -> bool:
+    """Whether a program passes over rows of several arrays at once."""
+    return any(tile.policy is TilePolicy.GROWING and tile.number > MOST_AT_ONCE for tile in printer.tiles)
+
+
+def is_of_tiles(buffer: Buffer) -> bool:
+    """Whether how large it is depends on the tiles of a launch."""
+    return any(name.startswith("$") for dim in buffer.shape for name in dim.names)
+
+
+def conjunction(condition: Expr) -> list[Expr]:
+    """Conditions that hold together, one by one."""
+    match condition:
+        case Call("logical_and", (left, right)):
+            return [*conjunction(left), right]
+        case _:
+            return [condition]
+
+
+def row_of(launch: Launch) -> Dim:
+    """The begin of the rows that tiles of a launch begin before."""
+    lets = [s.value for s in every_statement(launch.body) if isinstance(s, Let) and isinstance(s.value, Index)]
+    return next(row for index in lets if (row := led_row(index)) is not None)
+
+
+def row_length(launch: Launch) -> Dim:
+    """The length of the rows that lanes of several cells each cover."""
+    found = (covered_by(tile, launch) for tile in launch.tiles)
+    return next((extent for extents in found for extent in extents), Dim.of(1))
+
+
+def length_of(tile: Tile, launch: Launch) -> Dim:
+    """The length of the loops that a tile of a launch covers; of the rows, where its loops are of full tiles alone."""
+    return next(covered_by(tile, launch), None) or row_length(launch)
+
+
+def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
+    """The lengths of the loops that a tile of a launch covers."""
+    aligned = [one.size - 1 for one in launch.tiles if one.policy is TilePolicy.ALIGNMENT]
+    for one, rest in covered_in(launch):
+        if one == tile:
+            yield whole_of(rest.replace(dict(zip(("#lead",), aligned, strict=False))))
+
+
+def whole_of(rest: Dim) -> Dim:
+    """An extent, from what is left of it after some tiles."""
+    kept = [(atoms, factor) for atoms, factor in rest.terms if not any(_is_loop(atom) for atom in atoms)]
+    return Dim(tuple(kept))
+
+
+def _is_loop(atom: object) -> bool:
+    return isinstance(atom, str) and atom.startswith("#")

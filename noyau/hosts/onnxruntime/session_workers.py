@@ -18,7 +18,7 @@ from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.bound_sessions import BoundRun, bound_run, first_outputs
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.timing.comparison import FEWEST_PAIRS, NARROW, Comparison, Enough, half, join_halves
-from noyau.timing.input_rotation import cold_sets, hot_sets
+from noyau.timing.pairwise import cold_sets, hot_sets
 from noyau.timing.worker_side import WorkerSide
 from noyau.workers.array_files import is_text, read_arrays, write_arrays
 from noyau.workers.serve import Request, StateUse

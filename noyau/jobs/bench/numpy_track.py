@@ -16,8 +16,17 @@ from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.work import Workload
 from noyau.timing.comparison import Series, compare_all
 from noyau.timing.conditions import last_level_bytes
-from noyau.timing.input_rotation import HOT_BYTES, Rotation, cold_sets, hot_sets, packed_sets
-from noyau.timing.pairwise import Contender, RotatingSide, call_once, first_calls
+from noyau.timing.pairwise import (
+    HOT_BYTES,
+    Contender,
+    RotatingSide,
+    Rotation,
+    call_once,
+    cold_sets,
+    first_calls,
+    hot_sets,
+    packed_sets,
+)
 from noyau.workers.tamper_detection import poison, seconds
 
 

@@ -11,8 +11,7 @@ from noyau.jobs.bench.work import Workload
 from noyau.jobs.report.text import Record, number
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, Series, Verdict
-from noyau.timing.conditions import Conditions, unsteady
-from noyau.timing.machine import Machine
+from noyau.timing.conditions import Conditions, Machine, unsteady
 
 SCHEMA_VERSION = 1
 RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called

@@ -20,7 +20,7 @@ from noyau.jobs.bench.tasks import Arguments, BenchTask, function_tasks, op_task
 from noyau.jobs.bench.winners import record_winner
 from noyau.jobs.command_line import progress
 from noyau.ops.op import Op
-from noyau.timing.machine import this_machine, usable_cores
+from noyau.timing.conditions import this_machine, usable_cores
 
 Numbers: TypeAlias = Mapping[str, int | Sequence[int]]
 MOST_SIZES = 16

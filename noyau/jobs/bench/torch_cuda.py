@@ -36,8 +36,8 @@ from noyau.kernels.programs.generate import Specialization
 from noyau.ops.op import Op
 from noyau.text import as_json
 from noyau.timing.comparison import Series, compare_all
+from noyau.timing.conditions import this_machine, usable_cores
 from noyau.timing.gpu_rate_cache import GpuRates
-from noyau.timing.machine import this_machine, usable_cores
 from noyau.timing.pairwise import Contender
 from noyau.timing.queue_clock import BlockedClock
 from noyau.workers.nvml import GpuConditions, unsteady_gpu

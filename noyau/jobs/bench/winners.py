@@ -15,7 +15,7 @@ from noyau.ops.dispatch.choice import REFERENCE
 from noyau.ops.dispatch.winners import Winner, record, text_digest, usual_text
 from noyau.ops.op import Op
 from noyau.timing.comparison import Verdict
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import today
 
 
 def record_winner(op: Op[..., Any], at: BenchPoint, request: Specialization, cells: int) -> None:

@@ -23,9 +23,9 @@ from noyau.errors import NoyauError
 from noyau.jobs.check.generated import begin
 from noyau.sanitizer import engine
 from noyau.sanitizer.c import build
-from noyau.workers.fork import ForkedWorker
 from noyau.workers.resources import processors
 from noyau.workers.serve import Request, StateUse
+from noyau.workers.worker import ForkedWorker
 
 
 def prepare(languages: Collection[str]) -> None:

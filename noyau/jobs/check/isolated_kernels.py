@@ -31,8 +31,7 @@ from noyau.ops.reload import Home, home_of, reload_op, runs_as_script
 from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
-from noyau.workers.fork import ForkedWorker
-from noyau.workers.worker import Worker
+from noyau.workers.worker import ForkedWorker, Worker
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op

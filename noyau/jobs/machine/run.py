@@ -22,7 +22,7 @@ from noyau.workers.nvml import has_driver
 
 if TYPE_CHECKING:
     from noyau.timing.gpu_rate_cache import GpuRates
-    from noyau.timing.rate_cache import MachineRates
+    from noyau.timing.rates import MachineRates
 
 _LADDER = ("L1", "L2", "L3")
 
@@ -55,7 +55,7 @@ def require_device(wish: str | None) -> str:
 
 
 def _processor(*, refresh: bool) -> MachineRates:
-    from noyau.timing.rate_cache import machine_rates, recall_rates
+    from noyau.timing.rates import machine_rates, recall_rates
 
     rates = None if refresh else recall_rates()
     if rates is None:

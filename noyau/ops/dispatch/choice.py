@@ -33,8 +33,8 @@ from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.smoke_certificate import smoke
 from noyau.ops.dispatch.winners import Winner, bounds, recall_winners, smoke_key, text_digest, usual_text
 from noyau.timing.comparison import spell_s
-from noyau.toolchain import cached_records
-from noyau.toolchain.cached_records import today
+from noyau.toolchain import cache
+from noyau.toolchain.cache import today
 
 REFERENCE = "reference"
 USUAL: Mapping[str, int] = MappingProxyType({})  # sizes of tiles
@@ -293,10 +293,10 @@ def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Ite
 def smoke_fault(description: Description, program: BuiltProgram) -> str:
     """Nothing where a program passes its smoke certificate, now or before on this machine; else what is wrong."""
     key = smoke_key(description, program.generated)
-    if cached_records.recall(key) is None:
+    if cache.recall(key) is None:
         certificate = smoke(description, program)
         if not certificate.ok:
             return certificate.summary()
         with contextlib.suppress(OutputError):  # then the next process makes it again
-            cached_records.keep(key, {"op": description.name, "summary": certificate.summary()})
+            cache.keep(key, {"op": description.name, "summary": certificate.summary()})
     return ""

@@ -11,7 +11,7 @@ from noyau.kernels.programs.generate import Specialization, key_of
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import REFERENCE, Selection, Selector
 from noyau.text import Printed
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import today
 
 
 @dataclass(frozen=True, slots=True, repr=False)

@@ -13,7 +13,7 @@ from noyau.kernels.closure_fingerprint import source_of
 from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import CPU, GeneratedProgram, Specialization, generate, key_of
 from noyau.kernels.trust import ineligible
-from noyau.toolchain import cached_records
+from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest
 from noyau.version import __version__
@@ -47,7 +47,7 @@ class Winner:
 def recall_winners(description: Description, specialization: Specialization) -> tuple[Winner, ...]:
     """The winners of a key on this machine, the smallest first; none where nothing was recorded, or it cannot be
     read."""
-    found = cached_records.recall(_key(description, specialization))
+    found = cache.recall(_key(description, specialization))
     try:
         return tuple(sorted(map(_read, found or ()), key=lambda winner: winner.cells))
     except (TypeError, ValueError):
@@ -57,7 +57,7 @@ def recall_winners(description: Description, specialization: Specialization) -> 
 def record(description: Description, specialization: Specialization, winners: Sequence[Winner]) -> None:
     """Keep winners, in place of those of the same numbers of cells. OutputError where the cache cannot be written."""
     kept = {winner.cells: winner for winner in (*recall_winners(description, specialization), *winners)}
-    cached_records.keep(_key(description, specialization), [asdict(kept[cells]) for cells in sorted(kept)])
+    cache.keep(_key(description, specialization), [asdict(kept[cells]) for cells in sorted(kept)])
 
 
 def _read(told: Mapping[str, Any]) -> Winner:

@@ -40,9 +40,8 @@ from noyau.ops.torch.fake_kernels import results_of_graph
 from noyau.ops.torch.fast_entries import Entry, through_program
 from noyau.ops.torch.program_runner import host
 from noyau.signatures.types import Instance, Value
-from noyau.toolchain import cached_records
-from noyau.toolchain.cache import digest
-from noyau.toolchain.cached_records import today
+from noyau.toolchain import cache
+from noyau.toolchain.cache import digest, today
 from noyau.verify.adversarial import NORMAL, CaseMaker, fits, usual_sizes
 from noyau.verify.values import Case, certify_native
 from noyau.version import __version__
@@ -207,7 +206,7 @@ def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:
     launches = str(generated.launches(generated.wanted.sizes))
     told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), launches, *machine_of(device)]
     key = digest("smoke of a graph", __version__, generated.language, generated.text, *told)
-    if cached_records.recall(key) is not None:
+    if cache.recall(key) is not None:
         return program
     with np.errstate(all="ignore"):
         cases = _cases(generated, draw, MOST if device == CPU else FEW)
@@ -215,7 +214,7 @@ def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:
     if not certificate.ok:
         raise CheckError(f"{generated.called}: its smoke certificate failed: {certificate.summary()}")
     with contextlib.suppress(OutputError):
-        cached_records.keep(key, {"graph": generated.name, "summary": certificate.summary(), "when": today()})
+        cache.keep(key, {"graph": generated.name, "summary": certificate.summary(), "when": today()})
     return program
 
 

@@ -10,7 +10,7 @@ import pytest
 
 import noyau
 from noyau.codegen.triton import printer as triton_printer
-from noyau.codegen.triton.host_function import row_length
+from noyau.codegen.triton.printer import row_length
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.dtypes import DType

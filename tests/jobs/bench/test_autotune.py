@@ -13,7 +13,7 @@ from noyau.kernels.programs.generate import specialization_of
 from noyau.ops.dispatch.winners import recall_winners
 from noyau.signatures.binding import bind
 from noyau.timing.comparison import spell_s
-from noyau.toolchain import cached_records
+from noyau.toolchain import cache
 
 ADD = """
 #ifndef STEP
@@ -38,8 +38,8 @@ void waits(const float *x, float *out, long n, long WAIT)
 def _records_of_one_test(monkeypatch):
     """What is recorded in one test is not known in another."""
     kept: dict[str, object] = {}
-    monkeypatch.setattr(cached_records, "keep", lambda key, told: kept.update({key: json.loads(json.dumps(told))}))
-    monkeypatch.setattr(cached_records, "recall", kept.get)
+    monkeypatch.setattr(cache, "keep", lambda key, told: kept.update({key: json.loads(json.dumps(told))}))
+    monkeypatch.setattr(cache, "recall", kept.get)
 
 
 def more() -> noyau.Op:

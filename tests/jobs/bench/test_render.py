@@ -8,8 +8,7 @@ from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchRecord, Candid
 from noyau.jobs.bench.render import render
 from noyau.jobs.bench.work import Workload
 from noyau.timing.comparison import Series
-from noyau.timing.conditions import Conditions
-from noyau.timing.machine import Machine
+from noyau.timing.conditions import Conditions, Machine
 from tests.jobs.bench.samples import CALM, at
 
 MACHINE = Machine("a CPU", 2, "x86-64-v3", "gcc", "Linux", {})

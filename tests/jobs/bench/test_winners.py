@@ -11,7 +11,7 @@ from noyau.jobs.bench.record import RETURNING
 from noyau.jobs.bench.winners import winner_of
 from noyau.kernels.programs.generate import specialization_of
 from noyau.signatures.binding import bind
-from noyau.toolchain import cached_records
+from noyau.toolchain import cache
 from tests.jobs.bench.samples import add_op, at
 
 X = np.zeros(40, np.float32)
@@ -60,5 +60,5 @@ def test_nothing_is_recorded_where_the_cache_cannot_be_written(monkeypatch):
     def refuse(key, told):
         raise OutputError("the cache is read-only")
 
-    monkeypatch.setattr(cached_records, "keep", refuse)
+    monkeypatch.setattr(cache, "keep", refuse)
     assert noyau.bench(add_op(), (X, X), budget_s=0.05).at[0].ranked

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from noyau.jobs.check.isolated_kernels import KernelProcesses
-from noyau.workers.fork import ForkedWorker
+from noyau.workers.worker import ForkedWorker
 
 
 class InCopies(KernelProcesses):

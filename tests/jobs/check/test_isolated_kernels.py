@@ -16,7 +16,7 @@ from noyau.errors import CheckError, InputError
 from noyau.jobs.check.isolated_kernels import KernelProcesses, threaded
 from noyau.kernels.guarded_run import How
 from noyau.ops.op_files import load_op
-from noyau.workers.fork import ForkedWorker
+from noyau.workers.worker import ForkedWorker
 from tests.kernels.written import attached
 
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(Path(noyau.__file__).parent.parent)}

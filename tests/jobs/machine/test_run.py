@@ -7,8 +7,8 @@ import pytest
 
 from noyau.jobs import cli
 from noyau.jobs.machine.run import levels
-from noyau.timing import rate_cache
-from tests.timing.test_rate_cache import made
+from noyau.timing import rates as timing_rates
+from tests.timing.test_rates_rate_cache import made
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def scripted(monkeypatch, empty_cache):
         rounds.append(1)
         return made(1e10 * len(rounds))
 
-    monkeypatch.setattr(rate_cache, "_measure", measure)
+    monkeypatch.setattr(timing_rates, "_measure", measure)
     return rounds
 
 
@@ -40,7 +40,7 @@ def test_rates_of_functions_and_of_conversions_are_two_tables_that_fit_a_termina
     dtypes = ("f16", "f64", "bf16", "f8e5m2", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2fnuz")
     rates = {"exp_f32": 4.4e9, "floor_divide_f64": 1e8, "bf16_high_to_f32": 9e9}
     rates.update((f"f32_to_{dtype}", 3e9) for dtype in dtypes)
-    monkeypatch.setattr(rate_cache, "_measure", lambda options: replace(made(), rates=rates))
+    monkeypatch.setattr(timing_rates, "_measure", lambda options: replace(made(), rates=rates))
     monkeypatch.setenv("COLUMNS", "80")
     assert cli.main(["machine"]) == 0
     lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]

@@ -27,7 +27,7 @@ from noyau.jobs.optimize.record import Report
 from noyau.jobs.optimize.record_builder import left_alone, not_fused, record
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import compare
-from noyau.timing.machine import this_machine
+from noyau.timing.conditions import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.verify.adversarial import SMOKE

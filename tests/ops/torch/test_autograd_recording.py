@@ -236,7 +236,7 @@ def test_a_backward_that_fails_its_certificate_is_not_run(monkeypatch):
     graph = trace_reference(energy.description.reference, wanted)
     wrong = GraphKernels(graph, "wrong", lambda asked: iter([{"x": np.full((2, 2), np.nan, np.float32)}]))
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.certify_native", lambda *_, **__: _Failed())
-    monkeypatch.setattr("noyau.ops.torch.graph_kernels.cached_records.recall", lambda key: None)
+    monkeypatch.setattr("noyau.ops.torch.graph_kernels.cache.recall", lambda key: None)
     with pytest.raises(CheckError, match=r"wrong\[c\]: its smoke certificate failed: it is wrong"):
         wrong(x.detach())
 

@@ -12,7 +12,7 @@ from noyau.hosts.onnxruntime.inputs import Activations, end_places
 from noyau.ir.graph import Graph, names_of
 from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import CertificateTask, judge
-from noyau.timing.machine import usable_cores
+from noyau.timing.conditions import usable_cores
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cells
 from noyau.verify.certificate import Certificate

@@ -27,8 +27,7 @@ from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, wi
 from noyau.jobs.optimize.pipeline import Say, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
-from noyau.timing.conditions import Conditions, conditions
-from noyau.timing.machine import usable_cores
+from noyau.timing.conditions import Conditions, conditions, usable_cores
 from noyau.toolchain.c import compiler as c_compiler
 
 

@@ -29,8 +29,7 @@ from noyau.kernels.result_cache import keep_late, keep_timing, recall_late, reca
 from noyau.timing.bandwidth import floor_s, mistake
 from noyau.timing.comparison import DECIDED, NARROW, Comparison
 from noyau.timing.conditions import last_level_bytes
-from noyau.toolchain.cache import digest
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import digest, today
 
 if TYPE_CHECKING:
     import onnx

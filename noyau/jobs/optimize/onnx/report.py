@@ -18,8 +18,7 @@ from noyau.jobs.optimize.record_builder import binding, left_alone, not_fused, r
 from noyau.text import printable
 from noyau.timing import bandwidth
 from noyau.timing.comparison import Verdict
-from noyau.timing.conditions import Conditions
-from noyau.timing.machine import this_machine
+from noyau.timing.conditions import Conditions, this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 

@@ -27,14 +27,13 @@ from noyau.ir.graph import Constant
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import compile_kernels
 from noyau.timing.comparison import SelfTimed, compare_swapped
-from noyau.timing.input_rotation import hot_sets
-from noyau.timing.machine import this_machine
+from noyau.timing.conditions import this_machine
+from noyau.timing.pairwise import hot_sets
 from noyau.timing.worker_side import WorkerSide
 from noyau.toolchain import cache as toolchain_cache
-from noyau.toolchain import cached_records
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import today
 from noyau.workers.array_files import read_arrays
 from noyau.workers.tamper_detection import seconds
 from noyau.workers.worker import pin
@@ -88,7 +87,7 @@ def tuning_key(kernel: Planned, arrays: Sequence[np.ndarray], target: str, threa
 
 def recall(key: str) -> Options | None:
     """The options that were found best on this machine, or None."""
-    told = cached_records.recall(key)
+    told = toolchain_cache.recall(key)
     try:
         return None if told is None else Options(**told["options"])
     except (KeyError, TypeError):
@@ -136,7 +135,7 @@ def tune(
             continue
         speedup, chosen, winner = _best(one, shapes, options, workers, certify)
         fields = {"options": dataclasses.asdict(chosen), "speedup": speedup, "tuned_on": today()}
-        cached_records.keep(tuning_key(one.planned, shapes[0], options.target, threads), fields)
+        toolchain_cache.keep(tuning_key(one.planned, shapes[0], options.target, threads), fields)
         yield winner
 
 

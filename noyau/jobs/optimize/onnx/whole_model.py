@@ -24,9 +24,9 @@ from noyau.jobs.optimize.decision import BindingTiming, decisive, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
 from noyau.kernels.result_cache import timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
-from noyau.toolchain import cached_records
+from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import today
 from noyau.workers.array_files import read_arrays
 
 log = logging.getLogger("noyau")
@@ -165,7 +165,7 @@ def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:
     contents = [model.SerializeToString() for model in models]
     values = (part for name, array in sorted(arrays.items()) for part in (name, array.tobytes()))
     key = timing_key(("apart", *contents, *stamps(original.model, original.folder), *values), arrays, bench.threads)
-    known = cached_records.recall(key)
+    known = cache.recall(key)
     if isinstance(known, dict) and "apart" in known:
         return known["apart"]  # type: ignore[no-any-return]
     with bench.processes() as workers, workers.written(arrays) as (folder, inputs):
@@ -181,7 +181,7 @@ def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:
             prepacked=original.prepacked,
             inputs=inputs,
         )
-    cached_records.keep(key, {"apart": found})
+    cache.keep(key, {"apart": found})
     return found
 
 

@@ -24,7 +24,7 @@ from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.torch.candidates import ends_of, input_names, open_kernel
 from noyau.kernels.result_cache import keep_timing, recall_timing, timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
-from noyau.toolchain.cached_records import today
+from noyau.toolchain.cache import today
 from noyau.verify.inputs import make_inputs
 
 _SEED = 0

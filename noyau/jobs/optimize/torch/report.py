@@ -12,7 +12,7 @@ from noyau.jobs.optimize.record import EndToEnd, Report
 from noyau.jobs.optimize.record_builder import left_alone, not_fused, record
 from noyau.jobs.optimize.torch.compile import CompiledGraph
 from noyau.timing.comparison import Comparison
-from noyau.timing.machine import Machine, this_machine
+from noyau.timing.conditions import Machine, this_machine
 from noyau.toolchain.c import compiler as c_compiler
 
 

@@ -33,7 +33,7 @@ from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen
 from noyau.jobs.optimize.torch.candidates import KernelEnds, library_of, open_kernel
 from noyau.jobs.optimize.torch.export import CallLayout, ExportedModule, runnable
 from noyau.text import printable
-from noyau.timing.machine import this_machine
+from noyau.timing.conditions import this_machine
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.version import __version__
 

@@ -20,7 +20,7 @@ from noyau.jobs.optimize.pipeline import decide_on, time_at
 from noyau.kernels import result_cache
 from noyau.timing import bandwidth
 from noyau.timing.comparison import Comparison, Verdict
-from noyau.toolchain import cached_records
+from noyau.toolchain import cache
 from tests.scenes import bench, clear, scene, workers
 from tests.small_models import CRASHES, HANGS, WRONG, compared, spoilt, timed_as
 
@@ -133,7 +133,7 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
         x = {"x": np.ones((10, 6), np.float32)}
         made = dataclasses.replace(made, seen=Activations({**made.seen.arrays, **x}, {"rows": 10}, made_up=True))
     if change == "date":
-        monkeypatch.setattr(cached_records, "today", lambda: "2100-01-01")
+        monkeypatch.setattr(cache, "today", lambda: "2100-01-01")
     if change in ("machine", "version"):
         here = result_cache.this_machine()
         other = {"cpu": "another"} if change == "machine" else {"versions": {**here.versions, "onnxruntime": "9"}}

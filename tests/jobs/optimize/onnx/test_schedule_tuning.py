@@ -26,7 +26,7 @@ from noyau.jobs.optimize.onnx.schedule_tuning import (
     variants,
 )
 from noyau.kernels.certificates import judge
-from noyau.toolchain import cached_records
+from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from tests.scenes import workers
 from tests.small_models import CRASHES, NODE, model_of, spoilt, value, written
@@ -161,7 +161,7 @@ def test_what_was_found_holds_for_the_machine_and_for_shapes_of_the_class(scene,
 
 @pytest.mark.parametrize("told", [{}, {"options": {"nonsense": 3}}, {"options": 3}, []])
 def test_a_record_of_options_that_there_are_not_is_none(told, empty_cache):
-    cached_records.keep("0" * 40, told)
+    cache.keep("0" * 40, told)
     assert recall("0" * 40) is None
 
 
@@ -171,7 +171,7 @@ def test_without_a_record_and_where_none_is_wanted_the_options_are_the_usual_one
     if tune is False:
         chosen = next(iter(variants(planned, LEVEL)))
         key = tuning_key(planned, [np.ones((3, 100))], LEVEL, 1)
-        cached_records.keep(key, {"options": dataclasses.asdict(chosen), "speedup": 2.0, "tuned_on": "2026-01-01"})
+        cache.keep(key, {"options": dataclasses.asdict(chosen), "speedup": 2.0, "tuned_on": "2026-01-01"})
     made = optimize(written(model(), tmp_path), OptimizeOptions(keep="all", budget_s=0.01, dims={"rows": 3}, tune=tune))
     assert [kernel.name for kernel in made.report.kernels] == [planned.operator]
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from noyau.codegen import cmath
-from noyau.codegen.numba import math as numba_math
+from noyau.codegen.numba import intrinsics as numba_math
 from noyau.codegen.tables import SCALARS
 from noyau.errors import UnsupportedError
 from tests.codegen import test_cmath
@@ -56,7 +56,7 @@ def test_a_loop_over_a_function_is_vectorised(name, empty_cache):
 
 
 def test_text_has_each_function_once_after_what_it_calls():
-    text = numba_math.text(["noyau_tanh_f64", "noyau_exp_f64"])
+    text = numba_math.scalar_text(["noyau_tanh_f64", "noyau_exp_f64"])
     order = re.findall(r"^(?:def )?(noyau_\w+)(?:\(| = )", text, re.MULTILINE)
     assert len(order) == len(set(order)) > 3
     for at, name in enumerate(order):
@@ -67,15 +67,15 @@ def test_text_has_each_function_once_after_what_it_calls():
 
 def test_text_is_the_same_for_the_same_set():
     one, other = (
-        numba_math.text(["noyau_exp_f32", "noyau_log_f32"]),
-        numba_math.text(["noyau_log_f32", "noyau_exp_f32"]),
+        numba_math.scalar_text(["noyau_exp_f32", "noyau_log_f32"]),
+        numba_math.scalar_text(["noyau_log_f32", "noyau_exp_f32"]),
     )
     assert one == other
-    assert numba_math.text([]) == ""
+    assert numba_math.scalar_text([]) == ""
 
 
 def test_a_function_brings_what_it_calls_alone():
-    assert re.findall(r"^def (noyau_\w+)", numba_math.text(["noyau_exp_f32"]), re.MULTILINE) == ["noyau_exp_f32"]
+    assert re.findall(r"^def (noyau_\w+)", numba_math.scalar_text(["noyau_exp_f32"]), re.MULTILINE) == ["noyau_exp_f32"]
 
 
 def test_every_function_of_c_is_there():
@@ -84,4 +84,4 @@ def test_every_function_of_c_is_there():
 
 def test_an_unknown_function_is_refused():
     with pytest.raises(UnsupportedError, match="numba has no function noyau_gamma_f32"):
-        numba_math.text(["noyau_gamma_f32"])
+        numba_math.scalar_text(["noyau_gamma_f32"])

@@ -6,11 +6,9 @@ import json
 import pytest
 
 from noyau.errors import OutputError
-from noyau.timing import rate_cache
-from noyau.timing.conditions import Conditions
-from noyau.timing.machine import this_machine
-from noyau.timing.rate_cache import MachineRates, machine_rates, rate_of, recall_curves, recall_rates
-from noyau.timing.rates import SIZES
+from noyau.timing import rates
+from noyau.timing.conditions import Conditions, this_machine
+from noyau.timing.rates import SIZES, MachineRates, machine_rates, rate_of, recall_curves, recall_rates
 from noyau.toolchain import cache
 
 CALM = Conditions(None, 1e-4, 0.1, None)
@@ -33,7 +31,7 @@ def scripted(monkeypatch, empty_cache):
         count.append(1)
         return made(1e9 * len(count))
 
-    monkeypatch.setattr(rate_cache, "_measure", measure)
+    monkeypatch.setattr(rates, "_measure", measure)
     recall_curves.cache_clear()
     yield count
     recall_curves.cache_clear()
@@ -59,7 +57,7 @@ def test_refreshing_measures_again_and_leaves_one_record(scripted, empty_cache):
 def test_another_machine_or_compiler_is_measured_anew(scripted, monkeypatch, field):
     machine_rates()
     other = dataclasses.replace(this_machine(), **{field: 77 if field == "cores" else "another"})
-    monkeypatch.setattr(rate_cache, "this_machine", lambda options=None: other)
+    monkeypatch.setattr(rates, "this_machine", lambda options=None: other)
     assert recall_rates() is None
     machine_rates()
     assert len(scripted) == 2
@@ -67,7 +65,7 @@ def test_another_machine_or_compiler_is_measured_anew(scripted, monkeypatch, fie
 
 @pytest.mark.parametrize("text", ["", "{}", '{"format": 0}', "[1]"])
 def test_a_record_that_is_none_is_not_used(scripted, text):
-    key = rate_cache._key(rate_cache.c_compiler.DEFAULTS)
+    key = rates._key(rates.c_compiler.DEFAULTS)
     cache.store(key, ".json", lambda path: path.write_text(text))
     assert recall_rates() is None
     assert machine_rates().copy[1][SIZES[0]] == 1e9

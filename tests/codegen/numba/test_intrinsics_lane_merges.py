@@ -11,8 +11,8 @@ pytest.importorskip("numba")
 
 import numba as compiler
 
-from noyau.codegen.numba import lane_merges
-from noyau.codegen.numba.lane_merges import merged_by
+from noyau.codegen.numba import intrinsics
+from noyau.codegen.numba.intrinsics import merged_by
 from noyau.compiler.schedules.cpu.folds import State, halves
 from noyau.dtypes import DType
 from noyau.sanitizer.numba.generated import plainly
@@ -54,7 +54,7 @@ def test_merges_of_states_that_belong_together_have_none():
 
 @pytest.mark.parametrize("word", sorted({word for words in STATES.values() for word in words}))
 def test_the_bits_are_those_of_python(word, empty_cache):
-    text = IMPORTS + lane_merges.text({f"noyau_merge_{word}"})
+    text = IMPORTS + intrinsics.merge_text({f"noyau_merge_{word}"})
     name, _, kind = word.partition("_")
     merge, plain = load(text)[1][f"noyau_merge_{word}"], plainly(text)[f"noyau_merge_{word}"]
 

@@ -12,8 +12,8 @@ from types import SimpleNamespace
 import pytest
 
 from noyau.errors import CheckError, NoyauError
-from noyau.workers.fork import ForkedWorker
 from noyau.workers.serve import Request
+from noyau.workers.worker import ForkedWorker
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork")
 KNOWN = {"here": 1}
@@ -146,7 +146,7 @@ def test_torch_has_one_thread_in_a_copy(monkeypatch):
 def test_it_ends_with_its_parent():
     program = """
 import sys
-from noyau.workers.fork import ForkedWorker
+from noyau.workers.worker import ForkedWorker
 worker = ForkedWorker("it")
 worker.start()
 print(worker._process.pid, flush=True)

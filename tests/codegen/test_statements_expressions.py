@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from noyau.codegen.c import expressions as c_expressions
-from noyau.codegen.expressions import is_variable
 from noyau.codegen.identifiers import Scopes
 from noyau.codegen.numba import expressions as numba_expressions
 from noyau.codegen.numba.tables import NumbaNames
+from noyau.codegen.statements import is_variable
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim

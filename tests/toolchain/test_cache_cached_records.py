@@ -5,7 +5,7 @@ import math
 import pytest
 
 from noyau.toolchain import cache
-from noyau.toolchain.cached_records import keep, recall
+from noyau.toolchain.cache import keep, recall
 
 KEY = cache.digest("a record")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from noyau.codegen.idioms import (
+from noyau.codegen.statements import (
     LONG,
     begun_by,
     inlined,
