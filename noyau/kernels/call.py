@@ -19,7 +19,8 @@ from noyau.kernels.reference import bind_sizes, empty_outputs
 from noyau.kernels.user_kernel import UserKernel, check_init, python_function
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
-from noyau.toolchain.c.library import Native, Order
+from noyau.toolchain.c.library import Native
+from noyau.toolchain.guard_zones import Order
 
 Array = np.ndarray
 _LINES = 4  # of what a kernel raised, in a message

@@ -14,7 +14,8 @@ import numpy as np
 
 from noyau.ir.graph import Constant, Graph
 from noyau.kernels.result_cache import certificate_key, keep_certificate, recall_certificate
-from noyau.toolchain.c.library import Native, Order
+from noyau.toolchain.c.library import Native
+from noyau.toolchain.guard_zones import Order
 from noyau.verify.adversarial import FULL, Effort, cases
 from noyau.verify.certificate import Certificate
 from noyau.verify.repeated_rows import Repeated, few_rows

@@ -10,7 +10,8 @@ import numpy as np
 
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import UnsupportedError
-from noyau.toolchain.c.library import Native, Order
+from noyau.toolchain.c.library import Native
+from noyau.toolchain.guard_zones import Order
 from noyau.workers.worker import Worker
 
 Array = np.ndarray

@@ -16,13 +16,10 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import CheckError, InputError, NoyauError
-from noyau.text import as_json
-from noyau.timing.comparison import Clock, Comparison, SelfTimed, Verdict, compare
-from noyau.timing.conditions import Conditions, conditions, last_level_bytes, others_rest, unsteady
+from noyau.timing.comparison import Clock, SelfTimed
+from noyau.timing.conditions import last_level_bytes, others_rest
 from noyau.timing.output_checks import Check
-from noyau.workers.tamper_detection import Snapshot, Watch, poison, seconds
-
-Mistake = Callable[[float], str]
+from noyau.workers.tamper_detection import Snapshot, poison, seconds
 
 VERIFIED = 4  # timed runs of each side and temperature
 
@@ -57,166 +54,21 @@ class First:
     outputs: Arrays
 
 
-@dataclass(frozen=True)
-class PairwiseResult:
-    """The results of a pair. `hot`: on inputs that stay in a core's cache where they fit; `cold`: on inputs that went
-    through at least twice the last-level cache. `compile_s`, `peak_bytes`: of before, of after. `note`: what makes the
-    times doubtful."""
-
-    names: tuple[str, str]
-    hot: Comparison
-    cold: Comparison
-    compile_s: tuple[float, float]
-    peak_bytes: tuple[int, int]
-    conditions: tuple[Conditions, Conditions]
-    inputs: tuple[str, ...]
-    verified: int
-    note: str = ""
-
-    @property
-    def verdict(self) -> Verdict:
-        """The verdict of the cold runs, for no cache is promised to a user; of the hot ones where those are
-        AMBIGUOUS."""
-        return self.cold.verdict if self.cold.verdict is not Verdict.AMBIGUOUS else self.hot.verdict
-
-    @property
-    def advice(self) -> str:
-        """Advice where the verdict is AMBIGUOUS."""
-        return "; ".join(filter(None, [self.hot.advice, self.note])) if self.verdict is Verdict.AMBIGUOUS else ""
-
-    def to_json(self) -> Any:
-        return as_json(
-            {
-                "names": self.names,
-                "inputs": self.inputs,
-                "verdict": self.verdict,
-                "hot": comparison_json(self.hot),
-                "cold": comparison_json(self.cold),
-                "compile_s": self.compile_s,
-                "peak_bytes": self.peak_bytes,
-                "conditions": self.conditions,
-                "verified": self.verified,
-                "note": self.note,
-            }
-        )
-
-
-def comparison_json(comparison: Comparison) -> dict[str, Any]:
-    """A comparison with every sample."""
-    names = ("verdict", "speedup", "low", "high", "before_median_s", "after_median_s", "calls")
-    record = {name: getattr(comparison, name) for name in names}
-    quantiles = dict(zip(("before_p10_p90_s", "after_p10_p90_s"), comparison.quantiles_s(0.1, 0.9), strict=True))
-    return {
-        **record,
-        "verdict": comparison.verdict.value,
-        **quantiles,
-        "before_s": comparison.before_s,
-        "after_s": comparison.after_s,
-    }
-
-
-def _no_mistake(_: float) -> str:
-    return ""
-
-
-def trial(
-    before: Contender,
-    after: Contender,
-    draws: Sequence[Sequence[np.ndarray]],
-    check: Check,
-    *,
-    others: Sequence[Sequence[np.ndarray]] = (),
-    budget_s: float = 1.0,
-    cores: int = 1,
-    mistake: Mistake = _no_mistake,
-    seed: int = 0,
-    clock: Clock = seconds,
-) -> PairwiseResult:
-    """Time `after` against `before` on inputs like the draws (two sets of arrays or more, of the same shapes).
-
-    `check(inputs, outputs)` says what is wrong, or nothing (see `verifying`). Both sides must be right on `others`,
-    sets of other shapes, and on runs that were timed, chosen at random. `mistake` says
-    of a time in seconds why it cannot be (`bandwidth.mistake` of the bytes that must move), or nothing. CheckError
-    where a side is wrong or cheats, with its name; else there is always a result, AMBIGUOUS where the machine is too
-    noisy. Half of `budget_s` is for the hot runs, half for the cold ones."""
-    watch, start = Watch(), conditions()
-    firsts = [first_calls(each, draws[-1], others, check, clock) for each in (before, after)]
-    sides = opposite_sides((before, after), firsts, draws, np.random.default_rng(seed), clock)
-    comparisons = [compare(*pair, budget_s=budget_s / 2, seed=seed, clock=clock) for pair in sides]
-    verified = refuse_wrong([side for pair in sides for side in pair], watch, check)
-    refuse_mistakes(comparisons, (before.name, after.name), mistake)
-    end = conditions()
-    return PairwiseResult(
-        (before.name, after.name),
-        comparisons[0],
-        comparisons[1],
-        (firsts[0].first_s, firsts[1].first_s),
-        (firsts[0].peak_bytes, firsts[1].peak_bytes),
-        (start, end),
-        tuple(f"{array.dtype}{list(array.shape)}" for array in draws[0]),
-        verified,
-        unsteady(start, end, cores),
-    )
-
-
-def opposite_sides(
-    candidates: Sequence[Contender],
-    firsts: Sequence[First],
-    draws: Sequence[Sequence[np.ndarray]],
-    rng: np.random.Generator,
-    clock: Clock,
-) -> list[list[RotatingSide]]:
-    """The sides of the hot comparison and those of the cold one, each on sets of its own."""
-    set_bytes = sum(array.nbytes for array in draws[0])
-    pairs = list(zip(candidates, firsts, strict=True))
-    return [
-        [RotatingSide(each, Rotation(draws, sets, rng), first.outputs, rng, clock) for each, first in pairs]
-        for sets in (hot_sets(set_bytes), cold_sets(set_bytes))
-    ]
-
-
-def refuse_wrong(sides: Sequence[RotatingSide], watch: Watch, check: Check) -> int:
-    """Count the timed runs that were verified. CheckError where one was wrong, or where the clock was tampered with."""
-    for side in sides:
-        watch.refuse(side.candidate.name)
-        side.refuse(check)
-    return sum(len(side.snapshots) for side in sides)
-
-
-def refuse_mistakes(comparisons: Sequence[Comparison], names: tuple[str, str], mistake: Mistake) -> None:
-    """CheckError where a side took less time than can be."""
-    for one in comparisons:
-        for name, took_s in zip(names, (one.before_median_s, one.after_median_s), strict=True):
-            fault = mistake(took_s)
-            if fault:
-                raise CheckError(f"{name} is not timed: {fault}")
-
-
-def first_calls(
-    candidate: Contender,
-    inputs: Sequence[np.ndarray],
-    others: Sequence[Sequence[np.ndarray]],
-    check: Check,
-    clock: Clock,
-) -> First:
-    """The first call, timed as what compiles; then a call on each of the other inputs, checked."""
-    start_s = clock()
-    outputs = call_once(candidate, inputs, check, ())
-    first_s = clock() - start_s
+def first_calls(candidate: Contender, inputs: Sequence[np.ndarray]) -> First:
+    """The first call, timed as what compiles, and a second one, of which the memory is measured."""
+    start_s = seconds()
+    outputs = call_once(candidate, inputs)
+    first_s = seconds() - start_s
     tracemalloc.start()
     try:
-        call_once(candidate, inputs, check, outputs)
+        call_once(candidate, inputs, outputs)
         peak_bytes = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
-    for other in others:
-        fault = check(other, call_once(candidate, other, check, ()))
-        if fault:
-            raise CheckError(f"{candidate.name} is wrong for {array_forms(other)}: {fault}")
-    return First(first_s, peak_bytes, tuple(outputs))
+    return First(first_s, peak_bytes, outputs)
 
 
-def call_once(candidate: Contender, inputs: Sequence[np.ndarray], check: Check, out: Sequence[np.ndarray]) -> Arrays:
+def call_once(candidate: Contender, inputs: Sequence[np.ndarray], out: Sequence[np.ndarray] = ()) -> Arrays:
     """Call a candidate once on copies. A candidate that wants outputs and is given none is asked what it returns
     without them."""
     copies = tuple(array.copy() for array in inputs)
@@ -227,19 +79,14 @@ def call_once(candidate: Contender, inputs: Sequence[np.ndarray], check: Check, 
     except NoyauError:
         raise
     except Exception as error:
-        raise CheckError(
-            f"{candidate.name} does not run on {array_forms(inputs)}: {type(error).__name__}: {error}"
-        ) from error
+        forms = ", ".join(f"{array.dtype}{list(array.shape)}" for array in inputs)
+        raise CheckError(f"{candidate.name} does not run on {forms}: {type(error).__name__}: {error}") from error
     snapshot = Snapshot(tuple(inputs), copies)
     snapshot.keep(result, tuple(out) if candidate.into else ())
     snapshot.settle()
     if snapshot.fault:
         raise CheckError(f"{candidate.name} is wrong: {snapshot.fault}")
     return tuple(snapshot.outputs)
-
-
-def array_forms(arrays: Sequence[np.ndarray]) -> str:
-    return ", ".join(f"{array.dtype}{list(array.shape)}" for array in arrays)
 
 
 @dataclass(slots=True)

@@ -1,14 +1,21 @@
-"""Memory between guard zones, filled with a poison: what a kernel writes beyond its buffers, or never writes, shows."""
+"""Kernels as functions of NumPy arrays; and memory between guard zones, filled with a poison: what a kernel writes
+beyond its buffers, or never writes, shows."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from noyau.dtypes import DType
-from noyau.errors import CheckError, FindingKind
+from noyau.errors import CheckError, FindingKind, InputError
+
+Shape = tuple[int, ...]
+Order = Callable[[int], Iterable[int]]
+Empty = Callable[[Shape, np.dtype], np.ndarray]  # memory for a result
 
 GUARD_BYTES = 4096
 _ALIGNMENT = 64
@@ -54,9 +61,9 @@ class GuardedArray:
     @classmethod
     def holding(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> GuardedArray:
         """A packed copy of an array, between zones of one of its type's poisons."""
-        made = cls.poisoned(label, array.shape, dtype, poison_of(dtype, poison))
-        made.array[...] = array
-        return made
+        guarded = cls.poisoned(label, array.shape, dtype, poison_of(dtype, poison))
+        guarded.array[...] = array
+        return guarded
 
     @classmethod
     def alike(cls, label: str, array: np.ndarray, dtype: DType, poison: int = 0) -> GuardedArray:
@@ -95,8 +102,8 @@ class GuardedArray:
     def _is_poison(self, zone: np.ndarray) -> np.ndarray:
         """For each cell of these bytes, as a bool."""
         size = len(self.poison)
-        found: np.ndarray = words(zone, size) == np.frombuffer(self.poison, f"u{size}")
-        return found
+        equal: np.ndarray = words(zone, size) == np.frombuffer(self.poison, f"u{size}")
+        return equal
 
 
 def refuse_unwritten(kernel: str, output: str, missed: np.ndarray, kind: FindingKind = FindingKind.UNWRITTEN) -> None:
@@ -120,3 +127,100 @@ def words(content: np.ndarray, size: int) -> np.ndarray:
 def poison_of(dtype: DType, which: int) -> bytes:
     """The bytes of one cell of the type's first (0) or second (1) poison, or of the one that is a number (PLAIN)."""
     return _POISONS.get(dtype, (b"\xa5" * dtype.bytes, b"\x5a" * dtype.bytes, b"\x3c" * dtype.bytes))[which]
+
+
+class ArrayKernel(ABC):
+    """A kernel as a function of NumPy arrays.
+
+    `inputs` and `outputs` are counts; `dtypes` are of the inputs, then of the outputs; `layouts` are those of the
+    inputs, as `Buffer.layout` has them."""
+
+    name: str
+    inputs: int
+    outputs: int
+    dtypes: tuple[DType, ...]
+    layouts: tuple[str, ...]
+
+    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
+        """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
+
+        Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
+        changed there in the other. CheckError where a guard was overwritten, an input was changed, a cell of an output
+        was never written, or, in a library, two pieces of a launch changed the same one.
+        """
+        inputs = self._laid_out(arrays)
+        first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
+        suspects = [output.still_poisoned() for output in first]
+        if any(suspect.any() for suspect in suspects):
+            # A right value may have the poison's bits; it cannot have those of two poisons.
+            second = self._run_guarded(inputs, pieces, order, 1)
+            for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
+                refuse_unwritten(self.name, f"output {number}", suspect & output.still_poisoned())
+        return [output.array for output in first]
+
+    @abstractmethod
+    def _run_between(
+        self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int
+    ) -> tuple[list[GuardedArray], list[GuardedArray]]:
+        """One run; the outputs and the scratch, which were poisoned before."""
+
+    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
+        """One run between guards; the outputs, once nothing else turns out to be touched."""
+        around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
+        copies = [
+            GuardedArray.alike(f"input {number}", array, self.dtypes[number], around)
+            for number, array in enumerate(inputs)
+        ]
+        outputs, scratch = self._run_between([copy.array for copy in copies], pieces, order, poison)
+        for guarded in [*copies, *outputs, *scratch]:
+            guarded.refuse_writes(self.name)
+        for number, (copy, array) in enumerate(zip(copies, inputs, strict=True)):
+            if copy.array.tobytes() != array.tobytes():
+                raise changed_input(self.name, number)
+        return outputs
+
+    def _poisoned_outputs(self, shapes: Sequence[Shape], poison: int) -> list[GuardedArray]:
+        return [
+            GuardedArray.poisoned(f"output {number}", shape, dtype, poison_of(dtype, poison))
+            for number, (shape, dtype) in enumerate(zip(shapes, self.dtypes[self.inputs :], strict=True))
+        ]
+
+    def _laid_out(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """The arrays themselves, or packed copies, which fit every layout."""
+        if len(arrays) != self.inputs:
+            raise InputError(f"{self.name} takes {self.inputs} inputs, got {len(arrays)}")
+        inputs = list(map(np.asarray, arrays))
+        for number, array in enumerate(inputs):
+            if not has_layout(array, self.layouts[number]):
+                inputs[number] = np.require(array, requirements=["C", "A"])
+        return inputs
+
+    def _natural(self, shapes: Sequence[Shape]) -> list[Shape]:
+        """The shapes of the outputs. InputError where an extent is negative."""
+        for number, shape in enumerate(shapes):
+            if min(shape, default=0) < 0:
+                raise InputError(f"{self.name}: output {number} would have the shape {shape}; give larger inputs")
+        return list(shapes)
+
+    def _accept(
+        self, out: Sequence[np.ndarray], shapes: Sequence[Shape], inputs: Sequence[np.ndarray]
+    ) -> list[np.ndarray]:
+        """The arrays to write to, or InputError where one does not fit."""
+        if len(out) != self.outputs:
+            raise InputError(f"{self.name} has {self.outputs} outputs, got {len(out)} to write to")
+        for number, (array, shape) in enumerate(zip(out, shapes, strict=True)):
+            dtype = self.dtypes[self.inputs + number].numpy
+            if array.shape != shape or array.dtype != dtype or not array.flags.carray:
+                raise InputError(f"{self.name} wants a writable, packed {dtype} of shape {shape} for output {number}")
+            if any(np.may_share_memory(array, other) for other in (*inputs, *out[:number])):
+                raise InputError(f"{self.name} cannot write output {number} over another array; give it its own memory")
+        return list(out)
+
+
+def has_layout(array: np.ndarray, layout: str) -> bool:
+    """Whether a kernel can read an array where it lies, as an input of this layout: packed, inner or strided."""
+    if not array.flags.aligned or array.flags.c_contiguous or layout == "packed":
+        return bool(array.flags.aligned and array.flags.c_contiguous)
+    axes = [stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1]
+    side_by_side = layout == "strided" or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
+    return side_by_side and not any(stride % array.itemsize for stride in axes)

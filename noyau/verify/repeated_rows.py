@@ -34,7 +34,7 @@ from noyau.ir.graph import (
     View,
 )
 from noyau.ir.ranges import simplify
-from noyau.toolchain.c.library import Order
+from noyau.toolchain.guard_zones import Order
 from noyau.verify.values import GuardedKernel
 
 REPEATS = 4  # times that a row is there on the average, at least: fewer are not worth it

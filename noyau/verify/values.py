@@ -24,7 +24,7 @@ from noyau.errors import CheckError, FindingKind, InputError, NoyauError
 from noyau.ir.graph import Graph, Node
 from noyau.ir.graph_interpreter import evaluate
 from noyau.text import printable
-from noyau.toolchain.c.library import Order
+from noyau.toolchain.guard_zones import Order
 from noyau.verify.certificate import Certificate, Errors, Failure, Outcome
 from noyau.verify.floats import FORMATS, ulp
 from noyau.verify.rounding import moved_runs, runs_at_jumps, stepped

@@ -44,7 +44,7 @@ class NumpyTrack:
         """A candidate that was called and is right, or why it is not timed."""
         assert entry.returning is not None
         try:
-            first = first_calls(entry.returning, judge.inputs, (), judge.check, seconds)
+            first = first_calls(entry.returning, judge.inputs)
         except NoyauError as error:
             if entry.other is not None and isinstance(error.__cause__, TypeError | AttributeError):
                 return self.first(replace(entry.other, is_peer=entry.is_peer, is_judge=entry.is_judge), judge)
@@ -123,7 +123,7 @@ def _filling(entry: Entry, runner: Entrant, judge: ResultJudge) -> Entrant:
     outputs = tuple(np.empty_like(each) for each in runner.like)
     poison(outputs)
     try:
-        fault = judge.fault(call_once(entry.filling, judge.inputs, judge.check, outputs), entry.is_judge)
+        fault = judge.fault(call_once(entry.filling, judge.inputs, outputs), entry.is_judge)
     except NoyauError as error:
         fault = shortened(str(error), entry.name)
     if fault and not runner.fault:

@@ -40,7 +40,7 @@ def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
             longer = any(array.dtype == np.float64 for array in inputs)
             wide = [array.astype(np.longdouble) if longer and _is_float(array.dtype) else array for array in widened]
             try:
-                return [_in_float64(each) for each in call_once(judge, wide, by_reference(results), ())]
+                return [_in_float64(each) for each in call_once(judge, wide)]
             except NoyauError:  # it takes no wider floats
                 return results(*(array.copy() for array in inputs))
 

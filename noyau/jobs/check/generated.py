@@ -33,7 +33,7 @@ from noyau.ops.op import Op
 from noyau.sanitizer.records import WatchedRun
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
-from noyau.toolchain.c.library import Order
+from noyau.toolchain.guard_zones import Order
 from noyau.verify.certificate import Certificate
 
 Array = np.ndarray

@@ -35,7 +35,7 @@ from noyau.kernels.programs.run import BuiltProgram, build
 from noyau.ops.op import Op
 from noyau.signatures.types import Instance, Value
 from noyau.text import several
-from noyau.toolchain.c.library import Order as Turns
+from noyau.toolchain.guard_zones import Order as Turns
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.findings import Finding, KernelCheck
 from noyau.verify.values import Case, certify_native

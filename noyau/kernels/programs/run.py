@@ -15,7 +15,8 @@ from noyau.kernels.programs import libraries
 from noyau.kernels.programs.generate import GeneratedProgram
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
 from noyau.toolchain.c import compiler as c_compiler
-from noyau.toolchain.c.library import Empty, Native, Order
+from noyau.toolchain.c.library import Native
+from noyau.toolchain.guard_zones import Empty, Order
 
 Array = np.ndarray
 Call: TypeAlias = "Callable[[BuiltKernel, Sequence[Array]], list[Array]]"

@@ -13,23 +13,12 @@ import numpy as np
 
 from noyau.dtypes import DType, extents_and_strides, from_number
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, OutsideError, UnsupportedError
-from noyau.toolchain.guard_zones import (
-    PLAIN,
-    SCRATCH_POISONS,
-    GuardedArray,
-    changed_input,
-    poison_of,
-    refuse_unwritten,
-    words,
-)
+from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Empty, GuardedArray, Order, words
 
 _I64 = ctypes.c_int64
 _I32 = ctypes.c_int32
 _I64S = ctypes.POINTER(_I64)
 _STATUSES = {1: "an index is outside the axis that it looks into", 2: "there is not enough memory for its scratch"}
-
-Order = Callable[[int], Iterable[int]]
-Empty = Callable[[tuple[int, ...], np.dtype], np.ndarray]  # memory for a result
 
 
 class _Call(ctypes.Structure):
@@ -55,7 +44,7 @@ class _Kernel(ctypes.Structure):
     )
 
 
-class Native:
+class Native(ArrayKernel):
     """A kernel of a built library.
 
     `name`; `inputs`, `outputs`, `scratch` and `launches` are counts; `dtypes` and `ranks` are of the inputs, then of
@@ -95,7 +84,7 @@ class Native:
         them, by `threads` threads. Inputs of another layout than the kernel takes are copied. InputError where an array
         has another dtype, rank or shape than the kernel takes, or an index in one is out of bounds.
         """
-        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
+        inputs = self._laid_out(arrays)
         sizes = self._bind(inputs)
         shapes = self._shapes(sizes)
         outputs = self._allocate(shapes, empty) if out is None else self._accept(out, shapes, inputs)
@@ -106,7 +95,7 @@ class Native:
     def bound(self, *arrays: np.ndarray) -> Callable[[], list[np.ndarray]]:
         """A callable that runs the kernel on these arrays again and again, in one piece, into the same outputs, which
         it returns: nothing else is done in a call, so that it can be timed."""
-        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
+        inputs = self._laid_out(arrays)
         sizes = self._bind(inputs)
         outputs = self._allocate(self._shapes(sizes))
         scratch = [_aligned(size) for size in self._scratch_bytes(sizes)]
@@ -124,42 +113,20 @@ class Native:
 
         return again
 
-    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
-        """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
-
-        Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
-        changed there in the other. CheckError where a guard was overwritten, an input was changed, a cell of an output
-        was never written, or two pieces of a launch changed the same one.
-        """
-        inputs = [self._laid_out(number, array) for number, array in enumerate(self._counted(arrays))]
-        first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
-        suspects = [output.still_poisoned() for output in first]
-        if any(suspect.any() for suspect in suspects):
-            # A right value may have the poison's bits; it cannot have those of two poisons.
-            second = self._run_guarded(inputs, pieces, order, 1)
-            for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
-                refuse_unwritten(self.name, f"output {number}", suspect & output.still_poisoned())
-        return [output.array for output in first]
-
     def _dtype(self, number: int) -> DType:
-        found = from_number(number)
-        if found is None or found is DType.OTHER:
+        dtype = from_number(number)
+        if dtype is None or dtype is DType.OTHER:
             raise UnsupportedError(f"{self.name} declares the ONNX element type {number}, which no buffer can have")
-        return found
+        return dtype
 
-    def _counted(self, arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        if len(arrays) != self.inputs:
-            raise InputError(f"{self.name} takes {self.inputs} inputs, got {len(arrays)}")
-        return arrays
-
-    def _laid_out(self, number: int, array: np.ndarray) -> np.ndarray:
-        """The array itself, or a packed copy, which fits every layout; InputError for another dtype or rank."""
-        array = np.asarray(array)
-        dtype, rank = self.dtypes[number], self.ranks[number]
-        if array.dtype != dtype.numpy or array.ndim != rank:
-            expected = f"{dtype.numpy} of rank {rank}"
-            raise InputError(f"{self.name} wants {expected} as input {number}, got {array.dtype} of rank {array.ndim}")
-        return array if has_layout(array, self.layouts[number]) else np.require(array, requirements=["C", "A"])
+    def _laid_out(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """As of any kernel; InputError for another dtype or rank."""
+        inputs = super()._laid_out(arrays)
+        for number, (array, dtype, rank) in enumerate(zip(inputs, self.dtypes, self.ranks, strict=False)):
+            if array.dtype != dtype.numpy or array.ndim != rank:
+                kind, expected = f"{array.dtype} of rank {array.ndim}", f"{dtype.numpy} of rank {rank}"
+                raise InputError(f"{self.name} wants {expected} as input {number}, got {kind}")
+        return inputs
 
     def _bind(self, inputs: Sequence[np.ndarray]) -> ctypes.Array[_I64]:
         """The kernel's sizes, from the shapes of the inputs, and their strides."""
@@ -178,27 +145,11 @@ class Native:
             dims = _integers([0] * rank)
             self._kernel.shape(sizes, number, dims)
             shapes.append(tuple(dims[:rank]))
-            if min(shapes[-1], default=0) < 0:
-                raise InputError(f"{self.name}: output {number} would have the shape {shapes[-1]}; give larger inputs")
-        return shapes
+        return self._natural(shapes)
 
     def _allocate(self, shapes: Sequence[tuple[int, ...]], empty: Empty | None = None) -> list[np.ndarray]:
         dtypes = [dtype.numpy for dtype in self.dtypes[self.inputs :]]
         return list(map(empty or _empty, shapes, dtypes))
-
-    def _accept(
-        self, out: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], inputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
-        """The arrays to write to, or InputError where one does not fit."""
-        if len(out) != self.outputs:
-            raise InputError(f"{self.name} has {self.outputs} outputs, got {len(out)} to write to")
-        for number, (array, shape) in enumerate(zip(out, shapes, strict=True)):
-            dtype = self.dtypes[self.inputs + number].numpy
-            if array.shape != shape or array.dtype != dtype or not array.flags.carray:
-                raise InputError(f"{self.name} wants a writable, packed {dtype} of shape {shape} for output {number}")
-            if any(np.may_share_memory(array, other) for other in (*inputs, *out[:number])):
-                raise InputError(f"{self.name} cannot write output {number} over another array; give it its own memory")
-        return list(out)
 
     def _scratch_bytes(self, sizes: ctypes.Array[_I64]) -> list[int]:
         return [self._kernel.scratch_bytes(sizes, number) for number in range(self.scratch)]
@@ -227,35 +178,19 @@ class Native:
         status: int = self._kernel.run(ctypes.byref(call), *span)
         return status
 
-    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
-        """One run between guards; the outputs, once nothing else is found to be touched."""
-        around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
-        given = [
-            GuardedArray.alike(f"input {number}", array, self.dtypes[number], around)
-            for number, array in enumerate(inputs)
-        ]
-        sizes = self._bind([guarded.array for guarded in given])
-        made = self._poisoned_outputs(self._shapes(sizes), poison)
+    def _run_between(
+        self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int
+    ) -> tuple[list[GuardedArray], list[GuardedArray]]:
+        sizes = self._bind(inputs)
+        outputs = self._poisoned_outputs(self._shapes(sizes), poison)
         scratch = [
             GuardedArray.poisoned(f"scratch {number}", (size,), DType.U8, SCRATCH_POISONS[poison])
             for number, size in enumerate(self._scratch_bytes(sizes))
         ]
-        everything = [*given, *made, *scratch]
-        watch = _Watch(self.name, [guarded.array for guarded in made]) if pieces > 1 else None
-        self._run([guarded.array for guarded in everything], sizes, pieces, order, 1, watch)
-        for guarded in everything:
-            guarded.refuse_writes(self.name)
-        for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
-            if guarded.array.tobytes() != array.tobytes():
-                raise changed_input(self.name, number)
-        return made
-
-    def _poisoned_outputs(self, shapes: Sequence[tuple[int, ...]], poison: int) -> list[GuardedArray]:
-        dtypes = self.dtypes[self.inputs :]
-        return [
-            GuardedArray.poisoned(f"output {number}", shape, dtype, poison_of(dtype, poison))
-            for number, (shape, dtype) in enumerate(zip(shapes, dtypes, strict=True))
-        ]
+        watch = _Watch(self.name, [output.array for output in outputs]) if pieces > 1 else None
+        buffers = [*inputs, *(guarded.array for guarded in (*outputs, *scratch))]
+        self._run(buffers, sizes, pieces, order, 1, watch)
+        return outputs, scratch
 
     def _refuse(self, status: int) -> None:
         if status in _STATUSES:
@@ -292,15 +227,6 @@ class _Watch:
 def _bits(array: np.ndarray) -> np.ndarray:
     """A copy of the cells, each as one whole number."""
     return words(np.array(array, order="C").reshape(-1), array.itemsize)
-
-
-def has_layout(array: np.ndarray, layout: str) -> bool:
-    """Whether a kernel can read an array where it lies, as an input of this layout: packed, inner or strided."""
-    if not array.flags.aligned or array.flags.c_contiguous or layout == "packed":
-        return bool(array.flags.aligned and array.flags.c_contiguous)
-    axes = [stride for extent, stride in zip(array.shape, array.strides, strict=True) if extent > 1]
-    side_by_side = layout == "strided" or array.shape[-1] <= 1 or array.strides[-1] == array.itemsize
-    return side_by_side and not any(stride % array.itemsize for stride in axes)
 
 
 def _each(run: Callable[[tuple[int, int]], int], spans: Sequence[tuple[int, int]], threads: int) -> Iterable[int]:

@@ -24,11 +24,10 @@ from typing import Any
 import numpy as np
 
 from noyau.dtypes import HALVES, DType
-from noyau.errors import BuildError, CheckError, InputError, MissingExtraError, OutsideError
+from noyau.errors import BuildError, CheckError, MissingExtraError, OutsideError
 from noyau.ir.loop_interpreter import bind_sizes
 from noyau.ir.loops import Buffer, Kernel, Role
-from noyau.toolchain.c.library import Empty, Order, has_layout
-from noyau.toolchain.guard_zones import PLAIN, SCRATCH_POISONS, GuardedArray, changed_input, poison_of, refuse_unwritten
+from noyau.toolchain.guard_zones import SCRATCH_POISONS, ArrayKernel, Empty, GuardedArray, Order
 from noyau.toolchain.numba.threads import run_shared
 from noyau.toolchain.python_modules import file_of, without_collections
 
@@ -163,7 +162,7 @@ _SCALARS: dict[str, Any] = {}  # the scalar functions of all texts, by what is w
 Cut = Callable[[Callable[..., int | None], int], Iterable[int | None]]
 
 
-class NumbaKernel:
+class NumbaKernel(ArrayKernel):
     """A kernel of a text of language numba, compiled for the layouts of its inputs, unless it is only to be `opened`.
 
     BuildError where Numba refuses the text."""
@@ -174,10 +173,13 @@ class NumbaKernel:
         self._caller: Any = self._module[kernel.name].py_func
         self._names = [f"{kernel.name}_{number}" for number in range(len(kernel.launches))]
         self._launches = [self._module[name] for name in self._names]
-        self._dtypes = [buffer.dtype.numpy for buffer in kernel.of(Role.OUTPUT)]
-        self._strided = [buffer.strides is not None for buffer in kernel.of(Role.INPUT)]
+        ends = *kernel.of(Role.INPUT), *kernel.of(Role.OUTPUT)
+        self.inputs, self.outputs = len(kernel.of(Role.INPUT)), len(kernel.of(Role.OUTPUT))
+        self.dtypes = tuple(buffer.dtype for buffer in ends)
+        self.layouts = tuple(buffer.layout for buffer in kernel.of(Role.INPUT))
+        self._dtypes = [dtype.numpy for dtype in self.dtypes[self.inputs :]]
+        self._is_strided = any(buffer.strides is not None for buffer in kernel.of(Role.INPUT))
         self._as_bits = any(buffer.dtype.numpy in _AS_BITS for buffer in kernel.buffers)
-        self._layouts = [buffer.layout for buffer in kernel.of(Role.INPUT)]
         self._plans: dict[tuple[object, ...], CallPlan] = {}
         types = self._types(text)
         self._entries = [
@@ -213,23 +215,6 @@ class NumbaKernel:
         cut = partial(one_by_one, pieces, order) if in_pieces else partial(run_shared, threads=threads)
         self._run(planned, inputs, outputs, cut)
         return outputs
-
-    def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
-        """As a call, on copies between guard zones, the outputs and the scratch poisoned before.
-
-        Whole, the poison of floats is NaN, in pieces a number: what is read beyond a buffer shows in one, what is
-        changed there in the other. CheckError where a guard was overwritten, an input was changed, or a cell of an
-        output was never written.
-        """
-        inputs = self._laid_out(arrays)
-        first = self._run_guarded(inputs, pieces, order, PLAIN if pieces > 1 else 0)
-        suspects = [output.still_poisoned() for output in first]
-        if any(suspect.any() for suspect in suspects):
-            # A right value may have the poison's bits; it cannot have those of two poisons.
-            second = self._run_guarded(inputs, pieces, order, 1)
-            for number, (suspect, output) in enumerate(zip(suspects, second, strict=True)):
-                refuse_unwritten(self.name, f"output {number}", suspect & output.still_poisoned())
-        return [output.array for output in first]
 
     def opened(self, arrays: Sequence[np.ndarray]) -> tuple[list[np.ndarray], list[np.ndarray]]:
         """The inputs that the text's own function takes for these, halves as their bits, and outputs that it would
@@ -268,41 +253,6 @@ class NumbaKernel:
         entry: Callable[..., int | None] = compiled.entry_point
         return entry
 
-    # Arrays.
-
-    def _laid_out(self, arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """The arrays themselves, or packed copies, which fit every layout."""
-        if len(arrays) != len(self._layouts):
-            raise InputError(f"{self.name} takes {len(self._layouts)} inputs, got {len(arrays)}")
-        given = map(np.asarray, arrays)
-        return [
-            array if has_layout(array, layout) else np.require(array, requirements=["C", "A"])
-            for array, layout in zip(given, self._layouts, strict=True)
-        ]
-
-    def _shapes(self, sizes: dict[str, int]) -> list[tuple[int, ...]]:
-        shapes = []
-        for number, buffer in enumerate(self.kernel.of(Role.OUTPUT)):
-            shapes.append(tuple(int(dim.evaluate(sizes)) for dim in buffer.shape))
-            if min(shapes[-1], default=0) < 0:
-                raise InputError(f"{self.name}: output {number} would have the shape {shapes[-1]}; give larger inputs")
-        return shapes
-
-    def _accept(
-        self, out: Sequence[np.ndarray], shapes: Sequence[tuple[int, ...]], inputs: Sequence[np.ndarray]
-    ) -> list[np.ndarray]:
-        """The arrays to write to, or InputError where one does not fit."""
-        buffers = self.kernel.of(Role.OUTPUT)
-        if len(out) != len(buffers):
-            raise InputError(f"{self.name} has {len(buffers)} outputs, got {len(out)} to write to")
-        for number, (array, shape, buffer) in enumerate(zip(out, shapes, buffers, strict=True)):
-            dtype = buffer.dtype.numpy
-            if array.shape != shape or array.dtype != dtype or not array.flags.carray:
-                raise InputError(f"{self.name} wants a writable, packed {dtype} of shape {shape} for output {number}")
-            if any(np.may_share_memory(array, other) for other in (*inputs, *out[:number])):
-                raise InputError(f"{self.name} cannot write output {number} over another array; give it its own memory")
-        return list(out)
-
     # Running.
 
     def _run(
@@ -330,29 +280,22 @@ class NumbaKernel:
     def _planned(self, inputs: Sequence[np.ndarray]) -> CallPlan:
         """Plan the call for arrays of these shapes. InputError where they do not fit."""
         key = *(array.shape for array in inputs), *(array.dtype for array in inputs)
-        if any(self._strided):
+        if self._is_strided:
             key = *key, *(array.strides for array in inputs)
-        found = self._plans.get(key)
-        if found is None:
+        planned = self._plans.get(key)
+        if planned is None:
             if len(self._plans) >= PLANS:
                 self._plans.clear()
-            outputs = self._shapes(bind_sizes(self.kernel, inputs, {}))
-            found = plan(self._caller, self._names, [array.shape for array in inputs], outputs)
-            self._plans[key] = found
-        return found
+            sizes, buffers = bind_sizes(self.kernel, inputs, {}), self.kernel.of(Role.OUTPUT)
+            outputs = self._natural([tuple(int(dim.evaluate(sizes)) for dim in each.shape) for each in buffers])
+            planned = self._plans[key] = plan(self._caller, self._names, [array.shape for array in inputs], outputs)
+        return planned
 
-    def _run_guarded(self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int) -> list[GuardedArray]:
-        """One run between guards; the outputs, once nothing else is found to be touched."""
-        around = PLAIN if poison == PLAIN else 0  # never that of the outputs of a second run: what is read is copied
-        taken, given = self.kernel.of(Role.INPUT), list[GuardedArray]()
-        for number, (array, buffer) in enumerate(zip(inputs, taken, strict=True)):
-            given.append(GuardedArray.alike(f"input {number}", array, buffer.dtype, around))
-        planned = self._planned([guarded.array for guarded in given])
-        made = [
-            GuardedArray.poisoned(f"output {number}", shape, buffer.dtype, poison_of(buffer.dtype, poison))
-            for number, (shape, buffer) in enumerate(zip(planned.outputs, self.kernel.of(Role.OUTPUT), strict=True))
-        ]
-        scratch: list[GuardedArray] = []
+    def _run_between(
+        self, inputs: Sequence[np.ndarray], pieces: int, order: Order, poison: int
+    ) -> tuple[list[GuardedArray], list[GuardedArray]]:
+        planned = self._planned(inputs)
+        outputs, scratch = self._poisoned_outputs(planned.outputs, poison), list[GuardedArray]()
 
         def empty(shape: tuple[int, ...], dtype: Any) -> np.ndarray:
             size = math.prod(shape) * np.dtype(dtype).itemsize  # the text gives np.float32 and its like
@@ -360,14 +303,8 @@ class NumbaKernel:
             viewed: np.ndarray = scratch[-1].array.view(dtype).reshape(shape)
             return viewed
 
-        cut = partial(one_by_one, pieces, order)
-        self._run(planned, [g.array for g in given], [g.array for g in made], cut, empty)
-        for guarded in [*given, *made, *scratch]:
-            guarded.refuse_writes(self.name)
-        for number, (guarded, array) in enumerate(zip(given, inputs, strict=True)):
-            if guarded.array.tobytes() != array.tobytes():
-                raise changed_input(self.name, number)
-        return made
+        self._run(planned, inputs, [output.array for output in outputs], partial(one_by_one, pieces, order), empty)
+        return outputs, scratch
 
     def _refuse(self, status: int | None) -> None:
         if status in _STATUSES:

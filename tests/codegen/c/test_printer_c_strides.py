@@ -16,7 +16,8 @@ from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Role
 from noyau.toolchain.c.compiler import CompilerOptions, compile_library
-from noyau.toolchain.c.library import Native, has_layout
+from noyau.toolchain.c.library import Native
+from noyau.toolchain.guard_zones import has_layout
 from tests.compiler.schedules.groups import (
     concatenated,
     gathered,

@@ -16,8 +16,7 @@ from noyau.hosts.torch.cuda.errors import device_errors, missing_device
 from noyau.hosts.torch.cuda.launch import TAPE, function_of, guard
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
-from noyau.toolchain.c.library import Empty, Order
-from noyau.toolchain.guard_zones import PLAIN, changed_input, poison_of, refuse_unwritten
+from noyau.toolchain.guard_zones import PLAIN, Empty, Order, changed_input, poison_of, refuse_unwritten
 from noyau.toolchain.triton.module import array_of, interprets
 
 Array = np.ndarray
