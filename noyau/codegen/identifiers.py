@@ -48,22 +48,22 @@ class Scopes:
 
     def bind(self, name: str, wish: str | None = None) -> str:
         """An identifier for a name of the kernel, like `wish` where that is free."""
-        made = self.fresh(wish if wish in OWN else fitting(name.removeprefix("#") if wish is None else wish))
-        self.blocks[-1][_key(name)] = made
-        return made
+        text = self.fresh(wish if wish in OWN else fitting(name.removeprefix("#") if wish is None else wish))
+        self.blocks[-1][_key(name)] = text
+        return text
 
     def fresh(self, stem: str) -> str:
         """An identifier that nothing in sight has; it is taken until the block ends."""
         if self.anonymous:
             self.count += 1
             stem = f"n{self.count}"
-        seen = {text for block in self.blocks for text in block.values()}
-        made, count = stem, 1
-        while made in seen:
+        used = {text for block in self.blocks for text in block.values()}
+        name, count = stem, 1
+        while name in used:
             count += 1
-            made = f"{stem}_{count}"
-        self.blocks[-1]["taken", made] = made
-        return made
+            name = f"{stem}_{count}"
+        self.blocks[-1]["taken", name] = name
+        return name
 
     def value(self, name: str) -> str:
         """The identifier of a buffer, of memory or of a Let."""
@@ -76,9 +76,9 @@ class Scopes:
     def peek(self, name: str) -> str:
         """The identifier of a size or an index, for a comment: it is not used."""
         before = set(self.used)
-        found = self.atom(name)
+        text = self.atom(name)
         self.used = before
-        return found
+        return text
 
     def _find(self, key: Key) -> str:
         self.used.add(key)
@@ -107,7 +107,7 @@ def fitting(name: str) -> str:
     """The name as an identifier of C; one in capitals, which could be a macro, in small letters."""
     if len(name) == 1 and name.isascii() and name.isalpha():
         return name
-    made = identifier(name)
-    if re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", made):
-        made = identifier(made.lower())
-    return f"v_{made}" if made in RESERVED else made
+    text = identifier(name)
+    if re.fullmatch(r"[A-Z][A-Z0-9_]{2,}", text):
+        text = identifier(text.lower())
+    return f"v_{text}" if text in RESERVED else text

@@ -107,12 +107,12 @@ def plan_by(
             refused.append((group, str(error)))
             continue
         kinds.setdefault(kernel.name, (kernel, text, []))[2].append(group)
-    made = []
+    kernels = []
     for kernel, text, alike in kinds.values():
         first = alike[0]
         replaces = tuple(operators[position] for position in first.positions)
-        made.append(Planned(kernel.name, kernel, graph_of(first), tuple(alike), replaces, text, language=language))
-    return Plan(tuple(made), tuple(refused))
+        kernels.append(Planned(kernel.name, kernel, graph_of(first), tuple(alike), replaces, text, language=language))
+    return Plan(tuple(kernels), tuple(refused))
 
 
 def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
@@ -128,10 +128,10 @@ def without(plan: Plan, refused: Sequence[tuple[Group, str]]) -> Plan:
 
 def no_such(name: str, kernels: Iterable[Planned], like: Iterable[str] = ()) -> InputError:
     """The error that names the kernels there are, and values that are like the name."""
-    known = ", ".join(kernel.operator for kernel in kernels) or "none"
+    names = ", ".join(kernel.operator for kernel in kernels) or "none"
     values = ", ".join(map(printable, like))
-    told = f"; values like it, of one place of a kernel: {values}" if values else ""
-    return InputError(f"the model has no kernel {printable(name)}; its kernels are: {known}{told}")
+    alike = f"; values like it, of one place of a kernel: {values}" if values else ""
+    return InputError(f"the model has no kernel {printable(name)}; its kernels are: {names}{alike}")
 
 
 def digest(kernel: Kernel, target: str) -> str:
@@ -170,8 +170,8 @@ def describe(planned: Planned, certificate: str = "") -> str:
         f"moves {bytes_moved(first.kernel)} bytes{'' if planned.by_hand else f', does {flops(first.kernel)} flops'}",
         *(["written by hand"] if planned.by_hand else []),
     ]
-    told = textwrap.wrap(f"certificate: {certificate}", _WIDTH, subsequent_indent="  ") if certificate else []
-    return "\n".join([*lines, *told])
+    words = textwrap.wrap(f"certificate: {certificate}", _WIDTH, subsequent_indent="  ") if certificate else []
+    return "\n".join([*lines, *words])
 
 
 def _role(buffer: Buffer) -> str:

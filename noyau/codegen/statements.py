@@ -262,8 +262,8 @@ def steps_of(values: Sequence[Expr]) -> list[Expr]:
 
     for value in values:
         count(value)
-    found = [expr for expr, times in counts.items() if times > 1 or (size_of(expr) >= LONG and expr not in values)]
-    return sorted(found, key=size_of)
+    steps = [expr for expr, times in counts.items() if times > 1 or (size_of(expr) >= LONG and expr not in values)]
+    return sorted(steps, key=size_of)
 
 
 def one_by_one(buffers: Sequence[str], values: Sequence[Expr]) -> bool:

@@ -98,11 +98,11 @@ def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: i
     home = folder()
     try:
         with _workspace(home) as workspace:
-            made = workspace / f"made{suffix}"
-            produce(made)
-            made.chmod(0o600)
-            entry = home / f"{key}-{_content(made)}{suffix}"
-            made.replace(entry)
+            file = workspace / f"made{suffix}"
+            produce(file)
+            file.chmod(0o600)
+            entry = home / f"{key}-{_content(file)}{suffix}"
+            file.replace(entry)
         _names.cache_clear()  # two changes within a tick of the clock look like one
     except NoyauError:
         raise
@@ -154,19 +154,19 @@ def _distrust(status: os.stat_result) -> str | None:
 @cache
 def _private(process: int) -> Path:
     """A folder of this process alone; `process` keeps a forked child from its parent's."""
-    made = Path(tempfile.mkdtemp(prefix="noyau-"))
-    atexit.register(lambda: shutil.rmtree(made, ignore_errors=True) if os.getpid() == process else None)
-    return made
+    home = Path(tempfile.mkdtemp(prefix="noyau-"))
+    atexit.register(lambda: shutil.rmtree(home, ignore_errors=True) if os.getpid() == process else None)
+    return home
 
 
 @contextlib.contextmanager
 def _workspace(home: Path) -> Iterator[Path]:
     """A folder beside the entries, so that a rename is enough; gone afterwards."""
-    made = Path(tempfile.mkdtemp(prefix=_WORKSPACE, dir=home))
+    workspace = Path(tempfile.mkdtemp(prefix=_WORKSPACE, dir=home))
     try:
-        yield made
+        yield workspace
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(workspace, ignore_errors=True)
 
 
 def _content(path: Path) -> str:
@@ -194,13 +194,13 @@ def _remove(path: Path) -> bool:
 
 def _entries(home: Path) -> list[tuple[Path, os.stat_result]]:
     """The entries, the least recently used first."""
-    found = []
+    entries = []
     with os.scandir(home) as files:
         for file in files:
             with contextlib.suppress(OSError):  # another process may remove it meanwhile
                 if _ENTRY.fullmatch(file.name):
-                    found.append((Path(file.path), file.stat(follow_symlinks=False)))
-    return sorted(found, key=lambda entry: entry[1].st_mtime_ns)
+                    entries.append((Path(file.path), file.stat(follow_symlinks=False)))
+    return sorted(entries, key=lambda entry: entry[1].st_mtime_ns)
 
 
 def _shrink(home: Path, limit_bytes: int, newest: Path) -> None:
@@ -251,8 +251,8 @@ def keep(key: str, record: Any) -> None:
     OutputError where the cache cannot be written."""
     text = json.dumps(record)
     old = lookup(key, _SUFFIX)
-    made = store(key, _SUFFIX, lambda path: _write(path, text))
-    if old is not None and old != made:
+    new = store(key, _SUFFIX, lambda path: _write(path, text))
+    if old is not None and old != new:
         with contextlib.suppress(OSError):
             old.unlink()
 

@@ -162,15 +162,15 @@ def pairs_of(loop: Loop, memory: Mapping[str, Buffer | Alloc]) -> Pairs:
         return Pairs()
     loads = dict.fromkeys((e.buffer, e.index) for e in every_expression(loop.body) if isinstance(e, Load))
     stores = dict.fromkeys((s.buffers[0], s.index) for s in loop.body if isinstance(s, Store) and _is_float(s))
-    return Pairs(*(tuple(p for p in found if _begins(p, found, loop.var, memory)) for found in (loads, stores)))
+    return Pairs(*(tuple(p for p in places if _begins(p, places, loop.var, memory)) for places in (loads, stores)))
 
 
-def _begins(place: Place, found: Mapping[Place, None], variable: str, memory: Mapping[str, Buffer | Alloc]) -> bool:
+def _begins(place: Place, places: Mapping[Place, None], variable: str, memory: Mapping[str, Buffer | Alloc]) -> bool:
     """Whether a cell is the first one of a pair, of which both are there."""
     name, index = place
     step = index[-1].replace({variable: Dim.of(variable) + 1}) - index[-1]
-    known = name in memory and memory[name].dtype is DType.BF16 and len(index) == 1
-    return known and step == Dim.of(2) and after(place) in found and before(place) not in found
+    is_bf16 = name in memory and memory[name].dtype is DType.BF16 and len(index) == 1
+    return is_bf16 and step == Dim.of(2) and after(place) in places and before(place) not in places
 
 
 def after(place: Place) -> Place:
@@ -187,10 +187,10 @@ def _is_float(store: Store) -> bool:
 
 def open_pairs(loop: Loop, said: CExpressions) -> Iterator[str]:
     """The words of neighbours that a loop reads in pairs; what it stores in pairs is noted."""
-    found = pairs_of(loop, said.memory)
-    said.pairs = Open(stored=frozenset(found.stored))
-    said.preludes |= {"pairs"} if found else set()
-    for name, index in found.loaded:
+    pairs = pairs_of(loop, said.memory)
+    said.pairs = Open(stored=frozenset(pairs.stored))
+    said.preludes |= {"pairs"} if pairs else set()
+    for name, index in pairs.loaded:
         word = said.names.bind(f"pair {len(said.pairs.words)}", f"{name}_pair")
         said.pairs.words[name, index] = word
         yield f"    const uint32_t {word} = noyau_pair(&{said.cell(name, index)});"
@@ -202,9 +202,9 @@ def in_pair(store: Store, said: CExpressions) -> str | None:
     if not pairs.stored:
         return None
     if place in pairs.stored:
-        held = said.names.bind(f"even {len(pairs.halves)}", f"{place[0]}_even")
-        pairs.halves[place] = held
-        return f"const float {held} = {said.top(store.values[0])};"
+        even = said.names.bind(f"even {len(pairs.halves)}", f"{place[0]}_even")
+        pairs.halves[place] = even
+        return f"const float {even} = {said.top(store.values[0])};"
     first = before(place)
     if first not in pairs.halves:
         return None

@@ -36,16 +36,16 @@ def interface(kernel: Kernel, names: Scopes, expressions: CExpressions) -> str:
     """The functions of the kernel's table, and the table."""
     scratch, extents = _scratch(kernel), [extent_of(launch) for launch in kernel.launches]
     moved = [item_bytes(kernel, launch) for launch in kernel.launches]
-    made = _Interface(kernel, names, expressions)
+    table = _Interface(kernel, names, expressions)
     return "\n\n".join(
         [
-            made.bind(),
-            made.shape(),
-            made.cases("scratch_bytes", "index", scratch),
-            made.cases("extent", "launch", extents, [launch.when for launch in kernel.launches]),
-            made.cases("item_bytes", "launch", moved),
-            made.run(),
-            made.table(),
+            table.bind(),
+            table.shape(),
+            table.cases("scratch_bytes", "index", scratch),
+            table.cases("extent", "launch", extents, [launch.when for launch in kernel.launches]),
+            table.cases("item_bytes", "launch", moved),
+            table.run(),
+            table.table(),
         ]
     )
 
@@ -59,16 +59,16 @@ class _Interface:
         """The sizes that the inputs give, each input then checked against them."""
         lines: list[str] = []
         for at, binding in enumerate(self.kernel.binding):
-            got, name = f"shapes[{binding.input}][{binding.axis}]", self.names.atom(binding.size)
-            value = got if binding.offset == Dim.of(0) else f"({got} - ({self.expressions.dim(binding.offset)}))"
+            extent, name = f"shapes[{binding.input}][{binding.axis}]", self.names.atom(binding.size)
+            value = extent if binding.offset == Dim.of(0) else f"({extent} - ({self.expressions.dim(binding.offset)}))"
             value = value if binding.factor == 1 else f"{value} / {binding.factor}"
             lines += [f"const int64_t {name} = {value};", f"sizes[{at}] = {name};"]
-            if value != got:
+            if value != extent:
                 lines.append(f"if ({name} < 0) return {binding.input + 1};")
-        taken = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
+        bound = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
         for k, buffer in enumerate(self.kernel.of(Role.INPUT)):
             for axis, dim in enumerate(buffer.shape):
-                if (k, axis) not in taken:
+                if (k, axis) not in bound:
                     lines.append(f"if (shapes[{k}][{axis}] != {self.expressions.dim(dim)}) return {k + 1};")
         lines += [self.guard(guard) for guard in self.kernel.guards]
         unused = [f"(void){name};" for name in ("shapes", "sizes") if not any(f"{name}[" in line for line in lines)]
@@ -79,9 +79,9 @@ class _Interface:
         """The refusal of sizes that do not obey a guard; the input that it names is one that has such a size."""
         names = guard.left.names | guard.right.names
         inputs = self.kernel.of(Role.INPUT)
-        named = [k for k, buffer in enumerate(inputs) if any(dim.names & names for dim in buffer.shape)]
+        inputs_of = [k for k, buffer in enumerate(inputs) if any(dim.names & names for dim in buffer.shape)]
         left, right, cells = (self.expressions.dim(dim) for dim in (guard.left, guard.right, guard.cells))
-        return f"if (({cells}) != 0 && {left} > {right}) return {(named or [0])[-1] + 1};"
+        return f"if (({cells}) != 0 && {left} > {right}) return {(inputs_of or [0])[-1] + 1};"
 
     def shape(self) -> str:
         def cases() -> Iterator[str]:
@@ -131,14 +131,14 @@ class _Interface:
         counts = ", ".join(str(len(part)) for part in (inputs, outputs, scratch, kernel.launches, kernel.binding))
         dtypes = ", ".join(str(buffer.dtype.onnx) for buffer in (*inputs, *outputs))
         ranks = ", ".join(str(len(buffer.shape)) for buffer in (*inputs, *outputs))
-        asked = ("bind", "shape", "scratch_bytes", "extent", "item_bytes", "run")
+        functions = ("bind", "shape", "scratch_bytes", "extent", "item_bytes", "run")
         return (
             f"static const int32_t {name}_dtypes[] = {{{dtypes}}};\n"
             f"static const int32_t {name}_ranks[] = {{{ranks}}};\n\n"
             "#ifndef NOYAU_EXPORT\n#define NOYAU_EXPORT\n#endif\n"
             f"NOYAU_EXPORT const noyau_kernel {name}_kernel = {{\n"
             f'    "{name}", {counts}, {name}_dtypes, {name}_ranks,\n'
-            f"    {', '.join(f'{name}_{what}' for what in asked)},\n}};"
+            f"    {', '.join(f'{name}_{what}' for what in functions)},\n}};"
         )
 
 

@@ -140,8 +140,8 @@ class CPrinter(Statements):
             if ("value", buffer.name) in self.names.used:
                 constant = "const " if buffer.role is Role.INPUT else ""
                 name, kind = self.names.value(buffer.name), TYPES[buffer.dtype]
-                told = ", strides ".join(self.listed(d) for d in (buffer.shape, buffer.strides) if d is not None)
-                yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* {told} */"
+                layout = ", strides ".join(self.listed(d) for d in (buffer.shape, buffer.strides) if d is not None)
+                yield f"{INDENT}{constant}{kind} *restrict {name} = call->buffers[{at}]; /* {layout} */"
 
     def sizes(self) -> Iterator[str]:
         for at, binding in enumerate(self.kernel.binding):
@@ -149,9 +149,9 @@ class CPrinter(Statements):
                 yield f"{INDENT}const int64_t {self.names.atom(binding.size)} = call->sizes[{at}];"
 
     def listed(self, dims: Iterable[Dim]) -> str:
-        return f"[{', '.join(map(self.told, dims))}]"
+        return f"[{', '.join(map(self.words, dims))}]"
 
-    def told(self, dim: Dim) -> str:
+    def words(self, dim: Dim) -> str:
         """A Dim in a comment."""
         return opened(dim_text(dim, self.names.peek, _tell))
 
@@ -186,7 +186,7 @@ class CPrinter(Statements):
         before, loops, inner = on_threads(launch.body)
         yield from indented(self.block(before))
         self.parallel = bool(loops)
-        extents = [self.told(loop.extent) for loop in loops]
+        extents = [self.words(loop.extent) for loop in loops]
         items = " x ".join(map(closed, extents) if len(extents) > 1 else extents)
         where = "" if launch.when is None else f" where {self.said(launch.when)}"
         yield f"{INDENT}/* {f'Items: {items}' if items else 'One item'}{where}. */"

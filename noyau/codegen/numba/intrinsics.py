@@ -294,8 +294,8 @@ def merged_by(merge: MergeLanes) -> dict[str, str] | None:
     lower, upper = (tuple(Load(name, (Dim.of(lane),), dtype) for name, dtype in arrays) for lane in (0, 1))
     values = MONOIDS[merge.monoid].merge(Symbolic(), lower, upper)
     words = [_word(*each) for each in zip(values, lower, upper, strict=True)]
-    found = {name: word for name, word in zip(merge.buffers, words, strict=True) if word is not None}
-    return found if len(found) == len(words) else None
+    by_array = {name: word for name, word in zip(merge.buffers, words, strict=True) if word is not None}
+    return by_array if len(by_array) == len(words) else None
 
 
 def _word(value: Expr, lower: Load, upper: Load) -> str | None:
@@ -303,8 +303,8 @@ def _word(value: Expr, lower: Load, upper: Load) -> str | None:
     call: Callable[..., Expr] = Symbolic().call
     for word, kinds, function, _ in _MERGES:
         kind = KINDS[lower.dtype]
-        made = call(function, lower, upper) if kind[0] in kinds else None
-        if made and value in (made, call("where", made, lower, upper) if function in ("greater", "less") else None):
+        merge = call(function, lower, upper) if kind[0] in kinds else None
+        if merge and value in (merge, call("where", merge, lower, upper) if function in ("greater", "less") else None):
             return f"{MERGE_PREFIX}{word}_{kind}"
     return None
 
@@ -314,10 +314,10 @@ def merge_text(preludes: Iterable[str]) -> str:
     called = sorted(
         name.removeprefix(MERGE_PREFIX).partition("_") for name in preludes if name.startswith(MERGE_PREFIX)
     )
-    made = [
+    lines = [
         f"{MERGE_PREFIX}{word}_{kind} = _merging(lambda builder, a, b: {merge})"
         for word, _, kind in called
         for name, kinds, _, merge in _MERGES
         if name == word and kind[0] in kinds
     ]
-    return "\n\n\n".join([MERGING, "\n".join(made)]) if made else ""
+    return "\n\n\n".join([MERGING, "\n".join(lines)]) if lines else ""

@@ -156,11 +156,11 @@ class NumbaNames(Scopes):
     def fresh(self, stem: str) -> str:
         """An identifier that nothing in sight has, and no variable of another type had."""
         stem = f"v_{stem}" if stem in self.reserved else stem
-        seen = {text for block in self.blocks for text in block.values()}
-        made, count = stem, 1
-        while made in seen or self.kinds.get(made, self.kind) != self.kind:
+        used = {text for block in self.blocks for text in block.values()}
+        name, count = stem, 1
+        while name in used or self.kinds.get(name, self.kind) != self.kind:
             count += 1
-            made = f"{stem}_{count}"
-        self.blocks[-1]["taken", made] = made
-        self.kinds[made] = self.kind
-        return made
+            name = f"{stem}_{count}"
+        self.blocks[-1]["taken", name] = name
+        self.kinds[name] = self.kind
+        return name

@@ -83,6 +83,35 @@ def write(graph: Graph, name: str, inputs: Sequence[str] = ()) -> NumpyFunction:
     return _Printer(graph, name, inputs or [node.output for node in graph.inputs]).run()
 
 
+class Readers:
+    """The nodes of a graph that read each value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.of: dict[str, list[Node]] = {}
+        for node in graph.nodes:
+            for name in node.inputs:
+                self.of.setdefault(name, []).append(node)
+
+    def live(self) -> set[str]:
+        """The values that the outputs need."""
+        live = set(self.graph.outputs)
+        for node in reversed(self.graph.nodes):
+            live |= set(node.inputs) if node.output in live else set()
+        return live
+
+    def restore_axes(self, node: Node) -> bool:
+        """Whether it is a reduction of which all readers put its axes back, so that it may keep them."""
+        readers = self.of.get(node.output, [])
+        if not isinstance(node.kind, Reduce) or node.output in self.graph.outputs or not readers:
+            return False
+        rank = len(self.graph[node.inputs[0]].shape)
+        left = [axis for axis in range(rank) if axis not in node.kind.axes]
+        index = tuple(Dim.of(index_name(axis)) for axis in left)
+        restored = all(each.kind == View(index) and len(each.shape) == rank for each in readers)
+        return restored and all([each.shape[axis] for axis in left] == list(node.shape) for each in readers)
+
+
 @dataclass
 class _Printer:
     graph: Graph
@@ -100,10 +129,7 @@ class _Printer:
             self.names.of(word)
         self.inputs = {name: self.names.fresh(friendly(name)) for name in self.order}
         self.uses = Counter(name for node in self.graph.nodes for name in node.inputs)
-        self.readers: dict[str, list[Node]] = {}
-        for node in self.graph.nodes:
-            for name in node.inputs:
-                self.readers.setdefault(name, []).append(node)
+        self.readers = Readers(self.graph)
         self.sizes = {name: self.names.fresh(name) for name in self.size_order()}
         self.extents = SizeText(lambda name: self.sizes[name], set())
 
@@ -119,9 +145,9 @@ class _Printer:
         return [name for name in dict.fromkeys(n for s in shapes for d in s for n in sorted(d.names)) if name in bound]
 
     def run(self) -> NumpyFunction:
-        needed = self.live_values()
+        live = self.readers.live()
         for node in self.graph.nodes:
-            if node.output in needed:
+            if node.output in live:
                 self.terms[node.output] = self.bind(node, self.term(node))
         results = {name: self.result_name(name) for name in self.graph.outputs}
         self.lines.append(f"return {', '.join(results.values())}")
@@ -132,12 +158,6 @@ class _Printer:
         imports = tuple(word for word in FUNCTIONS if re.search(rf"(?<![\w.]){word}\(", text))
         outputs = {name: self.terms[name].text for name in self.graph.outputs}
         return NumpyFunction(self.name, text, self.inputs, outputs, self.sizes, self.constants, self.named, imports)
-
-    def live_values(self) -> set[str]:
-        live = set(self.graph.outputs)
-        for node in reversed(self.graph.nodes):
-            live |= set(node.inputs) if node.output in live else set()
-        return live
 
     def size_lines(self) -> Iterator[str]:
         """Print the lines that bind each size that the text names."""
@@ -212,8 +232,8 @@ class _Printer:
             case Map(function):
                 return map_term(function, [self.terms[name] for name in node.inputs], node, sources[-1].dtype)
             case Reduce():
-                keep = self.is_kept(node, len(sources[0].shape))
-                return reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, kept=keep)
+                keep = self.readers.restore_axes(node)
+                return reduce_term(node.kind, self.whole(node.inputs[0]), sources[0], node, keep=keep)
             case Scan():
                 return scan_term(node.kind, self.whole(node.inputs[0]), sources[0])
             case View(index):
@@ -252,7 +272,7 @@ class _Printer:
 
     def readers_of(self, name: str) -> Iterator[tuple[Node, str]]:
         """Who reads a value, also through views of it, and under which name."""
-        for reader in self.readers.get(name, ()):
+        for reader in self.readers.of.get(name, ()):
             if isinstance(reader.kind, View):
                 yield from self.readers_of(reader.output)
             else:
@@ -285,22 +305,9 @@ class _Printer:
             counter = NumpyTerm(self.extents.text(index, self.grid(node.shape)), 0, shape)
         return cast_term(counter, DType.I64, node.dtype)
 
-    def is_kept(self, node: Node, rank: int) -> bool:
-        """Whether all that read a reduction put its axes back, so that it may keep them."""
-        assert isinstance(node.kind, Reduce)
-        left = [axis for axis in range(rank) if axis not in node.kind.axes]
-        index = tuple(Dim.of(index_name(axis)) for axis in left)
-        readers = self.readers.get(node.output, [])
-        return (
-            node.output not in self.graph.outputs
-            and bool(readers)
-            and all(r.kind == View(index) and len(r.shape) == rank for r in readers)
-            and all([r.shape[axis] for axis in left] == list(node.shape) for r in readers)
-        )
-
     def view(self, index: Shape, node: Node, source: Node) -> NumpyTerm:
         operand = self.terms[source.output]
-        if isinstance(source.kind, Reduce) and self.is_kept(source, len(node.shape)) and operand.shape != source.shape:
+        if self.readers.restore_axes(source):
             return operand
         return view_term(index, operand, source, node, self.extents, self.grid)
 

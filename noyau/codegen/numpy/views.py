@@ -51,7 +51,7 @@ def view_term(index: Shape, operand: NumpyTerm, source: Node, node: Node, extent
     """The value of a view: of `source`, which is `operand` in the text, as `node`."""
     if operand.number or is_broadcast(index, source.shape, node.shape):
         return operand
-    steps = _plain([step_of(dim, node.shape) for dim in index], operand, source, len(node.shape))
+    steps = slices_of(index, operand.shape, source.shape, node.shape)
     if steps is not None:
         return _slice_term(steps, operand, source, node, extents)
     packed = full(operand, source, extents)
@@ -124,15 +124,16 @@ def step_of(dim: Dim, shape: Shape) -> AxisStep | None:
     return AxisStep(axes[0], start, factor)
 
 
-def _plain(candidates: Sequence[AxisStep | None], operand: NumpyTerm, source: Node, rank: int) -> list[AxisStep] | None:
-    """The steps along the operand's own axes, where slices can take them; where it broadcasts all cells are alike."""
-    steps = [step for step in candidates if step is not None]
-    missing = len(source.shape) - len(operand.shape)
+def slices_of(index: Shape, operand: Shape, source: Shape, target: Shape) -> list[AxisStep] | None:
+    """The steps of a view along the operand's own axes, where slices can take them; where it broadcasts all cells are
+    alike."""
+    steps = [step for step in (step_of(dim, target) for dim in index) if step is not None]
+    missing = len(source) - len(operand)
     outs = [step.out for step in steps[missing:] if step.out is not None]
-    if len(steps) < len(candidates) or len(set(outs)) < len(outs):
+    if len(steps) < len(index) or len(set(outs)) < len(outs):
         return None
-    usable, grows = [], len({*outs}) < rank
-    for step, dim, there in zip(steps[missing:], source.shape[missing:], operand.shape, strict=True):
+    usable, grows = [], len(outs) < len(target)
+    for step, dim, there in zip(steps[missing:], source[missing:], operand, strict=True):
         at, alike = step.start.constant, dim != there
         if alike and there != ONE:
             return None
@@ -229,14 +230,16 @@ def gather_term(
     assert isinstance(node.kind, Gather)
     packed = [full(term, source, extents) for term, source in zip(operands, sources, strict=True)]
     places = [axis for axis, entry in enumerate(node.kind.index) if isinstance(entry, Lookup)]
-    if len(places) == 1 and _is_whole(node.kind.index, places[0], node, sources):
+    if len(places) == 1 and is_whole_lookup(node.kind.index, places[0], node, sources):
         entry = node.kind.index[places[0]]
         assert isinstance(entry, Lookup)
         return lookup_term(packed[0], [":"] * places[0] + [packed[entry.input].text], node.shape)
-    return lookup_term(packed[0], cell_texts(node.kind.index, node.shape, packed, extents, grid), _read(node))
+    dims = [dim for entry in node.kind.index for dim in (entry.at if isinstance(entry, Lookup) else (entry,))]
+    cells = cell_texts(node.kind.index, node.shape, packed, extents, grid)
+    return lookup_term(packed[0], cells, read_shape(dims, node.shape))
 
 
-def _is_whole(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Sequence[Node]) -> bool:
+def is_whole_lookup(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Sequence[Node]) -> bool:
     """Whether the others are whole axes, in order, around those of the array that is looked up."""
     entry, here, table = index[axis], list(indices(len(node.shape))), sources[0].shape
     assert isinstance(entry, Lookup)
@@ -246,12 +249,6 @@ def _is_whole(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Seq
     lengths = [*node.shape[:axis], *node.shape[axis + rank :]]
     whole = list(entry.at) == here[axis : axis + rank] and sources[entry.input].shape == node.shape[axis : axis + rank]
     return whole and others == around and lengths == [*table[:axis], *table[axis + 1 :]]
-
-
-def _read(node: Node) -> Shape:
-    assert isinstance(node.kind, Gather)
-    dims = [dim for entry in node.kind.index for dim in (entry.at if isinstance(entry, Lookup) else (entry,))]
-    return read_shape(dims, node.shape)
 
 
 def cell_texts(
@@ -356,25 +353,20 @@ def _call_term(name: str, terms: Sequence[NumpyTerm], shape: Shape) -> NumpyTerm
     return NumpyTerm(f"{name}({', '.join(term.text for term in terms)})", ATOM, shape)
 
 
-def reduce_term(kind: Reduce, operand: NumpyTerm, source: Node, node: Node, *, kept: bool) -> NumpyTerm:
-    """A reduction of a whole value; `kept`: its axes stay, of length 1."""
-    shape = _shape_after_reduce(kind, source, node, kept)
-    where, keep = _axes(kind.axes, len(source.shape)), ", keepdims=True" if kept else ""
+def reduce_term(kind: Reduce, operand: NumpyTerm, source: Node, node: Node, *, keep: bool) -> NumpyTerm:
+    """A reduction of a whole value; `keep`: its axes stay, of length 1."""
+    whole = tuple(ONE if axis in kind.axes else dim for axis, dim in enumerate(source.shape))
+    shape = whole if keep else node.shape
+    where, flag = _axes(kind.axes, len(source.shape)), ", keepdims=True" if keep else ""
     filled = all((source.shape[axis].constant or 0) > 0 for axis in kind.axes)
     method = _method(kind.monoid, source.dtype, filled, len(kind.axes) == 1)
     if method is None:
-        return NumpyTerm(f'reduce("{kind.monoid}", {operand.text}, {where}{keep})', ATOM, shape)
+        return NumpyTerm(f'reduce("{kind.monoid}", {operand.text}, {where}{flag})', ATOM, shape)
     name, extra = method
     if source.dtype in HALVES and name in ("sum", "prod"):
-        wide = f'cast({operand.text}, "f32").{name}({where}{keep})'
+        wide = f'cast({operand.text}, "f32").{name}({where}{flag})'
         return NumpyTerm(f'cast({wide}, "{node.dtype.value}")', ATOM, shape)
-    return NumpyTerm(f"{operand.within(ATOM)}.{name}({where}{keep}{extra})", ATOM, shape)
-
-
-def _shape_after_reduce(kind: Reduce, source: Node, node: Node, keep: bool) -> Shape:
-    if not keep:
-        return node.shape
-    return tuple(ONE if axis in kind.axes else dim for axis, dim in enumerate(source.shape))
+    return NumpyTerm(f"{operand.within(ATOM)}.{name}({where}{flag}{extra})", ATOM, shape)
 
 
 def _axes(axes: Sequence[int], rank: int) -> str:

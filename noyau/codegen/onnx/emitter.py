@@ -51,16 +51,16 @@ class NodeWriter:
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     constants: dict[tuple[str, tuple[int, ...], bytes], str] = field(default_factory=dict)
     numbers: dict[str, np.ndarray] = field(default_factory=dict)  # the constants of one cell
-    made: dict[tuple[object, ...], str] = field(default_factory=dict)
+    values: dict[tuple[object, ...], str] = field(default_factory=dict)
     stem: str = "value"
 
     def emit(self, operator: str, *inputs: str, **attributes: int | str | Sequence[int]) -> str:
         """The value that a node makes; equal nodes are one."""
         key = (operator, *inputs, *((name, str(value)) for name, value in sorted(attributes.items())))
-        if key not in self.made:
-            self.made[key] = self.fresh(self.stem)
-            self.nodes.append(helper.make_node(operator, inputs, [self.made[key]], **attributes))
-        return self.made[key]
+        if key not in self.values:
+            self.values[key] = self.fresh(self.stem)
+            self.nodes.append(helper.make_node(operator, inputs, [self.values[key]], **attributes))
+        return self.values[key]
 
     def constant(self, value: Any) -> str:
         """A known array; equal ones are one."""
@@ -95,7 +95,7 @@ class NodeWriter:
             for names in (node.input, node.output):
                 for at, each in enumerate(names):
                     names[at] = target if each == name else each
-        self.made = {key: target if value == name else value for key, value in self.made.items()}
+        self.values = {key: target if value == name else value for key, value in self.values.items()}
         self.taken.add(target)
         return True
 
@@ -157,11 +157,11 @@ class SizeWriter:
     def indexed(self, dim: Dim, shape: Shape) -> OnnxTerm:
         """A Dim over the indices of a shape: an array that is 1 along axes that it does not name; of rank 0 where it
         names none."""
-        named = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
-        if not named:
+        axes = [axis for axis in range(len(shape)) if index_name(axis) in dim.names]
+        if not axes:
             return OnnxTerm(self.scalar(dim), DType.I64, ())
-        made = self.calculated(dim, lambda name: self._index(name, shape))
-        return OnnxTerm(made, DType.I64, tuple(d if axis in named else ONE for axis, d in enumerate(shape)))
+        value = self.calculated(dim, lambda name: self._index(name, shape))
+        return OnnxTerm(value, DType.I64, tuple(d if axis in axes else ONE for axis, d in enumerate(shape)))
 
     def calculated(self, dim: Dim, atom: Callable[[str], str]) -> str:
         """The sum of products that a Dim is; `atom` gives the value of a name."""
@@ -203,12 +203,12 @@ class SizeWriter:
         if binding is None:
             raise UnsupportedError(f"the size {name} does not follow from the shapes of the inputs: give it a number")
         source, at = self.called[self.told[binding.input].output], binding.axis
-        made = self.writer.emit("Shape", source, start=at, end=at + 1)
+        value = self.writer.emit("Shape", source, start=at, end=at + 1)
         if binding.offset != ZERO:
-            made = self.writer.emit("Sub", made, self.value(binding.offset))
+            value = self.writer.emit("Sub", value, self.value(binding.offset))
         if binding.factor != 1:
-            made = self.writer.emit("Div", made, self.writer.constant(np.array([binding.factor], np.int64)))
-        return made
+            value = self.writer.emit("Div", value, self.writer.constant(np.array([binding.factor], np.int64)))
+        return value
 
     def _index(self, name: str, shape: Shape) -> str:
         """The index along an axis, over a shape of that rank; or a size."""

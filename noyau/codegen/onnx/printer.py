@@ -9,13 +9,13 @@ from typing import assert_never
 import numpy as np
 import onnx
 
+from noyau.codegen.numpy.printer import Readers
 from noyau.codegen.onnx.emitter import ZERO, NodeWriter, OnnxTerm, SizeWriter
 from noyau.codegen.onnx.maps import CellWriter, cast, map_term
 from noyau.codegen.onnx.views import contract_term, gather_term, reduce_term, scan_term, scatter_term, view_term, whole
 from noyau.compiler.lowering.names import identifier
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import (
     Constant,
     Contract,
@@ -42,7 +42,7 @@ def spell(graph: Graph, writer: NodeWriter, names: Mapping[str, str], measured: 
 
     UnsupportedError, with the name of what it is, where something has no ONNX operator."""
     start = len(writer.nodes)
-    writer.made.clear()  # what is spelled apart shares no nodes
+    writer.values.clear()  # what is spelled apart shares no nodes
     _Speller(graph, writer, names, tuple(measured)).write()
     return range(start, len(writer.nodes))
 
@@ -58,38 +58,29 @@ class _Speller:
     def __post_init__(self) -> None:
         inputs = {node.output: self.called[node.output] for node in self.graph.inputs}
         self.sizes = SizeWriter(self.writer, (*self.graph.inputs, *self.measured), self.called)
-        self.readers: dict[str, list[Node]] = {}
-        for node in self.graph.nodes:
-            for name in node.inputs:
-                self.readers.setdefault(name, []).append(node)
-        self.given = set(inputs.values())  # values that keep their names
+        self.readers = Readers(self.graph)
+        self.fixed = set(inputs.values())  # names that stay
         self.terms = {name: OnnxTerm(inputs[name], self.graph[name].dtype, self.graph[name].shape) for name in inputs}
 
     def write(self) -> None:
-        needed = self.needed()
-        guarded = self.least(needed) if self.graph.demands else None
+        live = self.readers.live()
+        guarded = self.least(live) if self.graph.demands else None
         for node in self.graph.nodes:
-            if node.output in needed and node.output not in self.terms:
+            if node.output in live and node.output not in self.terms:
                 self.writer.stem = identifier(node.output)
-                value = self.told(node)
+                value = self.value(node)
                 self.terms[node.output] = self.demanded(value) if node is guarded else value
         for name in self.graph.outputs:
             self.finish(name)
 
-    def needed(self) -> set[str]:
-        live = set(self.graph.outputs)
-        for node in reversed(self.graph.nodes):
-            live |= set(node.inputs) if node.output in live else set()
-        return live
-
-    def least(self, needed: Collection[str]) -> Node | None:
+    def least(self, live: Collection[str]) -> Node | None:
         """The computed value of the fewest axes: what is asked of the sizes is asked there, for it costs a pass."""
         able = (Map, Reduce, Scan, Select, Gather, Scatter, Contract)
-        nodes = [node for node in self.graph.nodes if node.output in needed]
+        nodes = [node for node in self.graph.nodes if node.output in live]
         computed = [node for node in nodes if isinstance(node.kind, able)] or nodes[-1:]
         return min(computed, key=lambda node: sum(dim.constant is None for dim in node.shape), default=None)
 
-    def told(self, node: Node) -> OnnxTerm:
+    def value(self, node: Node) -> OnnxTerm:
         """The value of a node; what has no spelling is named with it."""
         try:
             return self.term(node)
@@ -103,9 +94,9 @@ class _Speller:
         target = self.called[name]
         if value.name == target:
             return
-        if value.name in self.given or not self.writer.rename(value.name, target):
+        if value.name in self.fixed or not self.writer.rename(value.name, target):
             self.writer.nodes.append(onnx.helper.make_node("Identity", [value.name], [target]))
-        self.given.add(target)
+        self.fixed.add(target)
         self.terms = {key: replace(t, name=target) if t.name == value.name else t for key, t in self.terms.items()}
 
     def whole(self, name: str) -> OnnxTerm:
@@ -113,7 +104,7 @@ class _Speller:
 
     def term(self, node: Node) -> OnnxTerm:
         sources = [self.graph[name] for name in node.inputs]
-        given = [self.terms[name] for name in node.inputs]
+        operands = [self.terms[name] for name in node.inputs]
         if ZERO in node.shape:  # it has no cells, whatever makes them
             return self.writer.number(0, node.dtype)
         match node.kind:
@@ -124,25 +115,26 @@ class _Speller:
             case Iota(index):
                 return cast(CellWriter(self.writer), self.sizes.indexed(index, node.shape), node.dtype)
             case Map(function):
-                return map_term(CellWriter(self.writer), function, given, node.dtype)
+                return map_term(CellWriter(self.writer), function, operands, node.dtype)
             case Reduce():
-                keep = self.is_kept(node, len(sources[0].shape))
+                keep = self.keeps_axes(node)
                 return reduce_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.sizes, keep=keep)
             case Scan():
                 return scan_term(node.kind, self.whole(node.inputs[0]), node.dtype, self.writer)
-            case View() if isinstance(sources[0].kind, Reduce) and self.is_kept(sources[0], len(node.shape)):
-                return given[0]
+            case View() if self.keeps_axes(sources[0]):
+                return operands[0]
             case View(index):
-                return view_term(index, given[0], sources[0].shape, node.shape, self.sizes)
+                return view_term(index, operands[0], sources[0].shape, node.shape, self.sizes)
             case Select(axis, _):
-                return self.joined(axis, node)
+                pieces = [self.whole(name).name for name in node.inputs]
+                return OnnxTerm(self.writer.emit("Concat", *pieces, axis=axis), node.dtype, node.shape)
             case Gather():
-                return gather_term(node, given, sources, self.sizes)
+                return gather_term(node, operands, sources, self.sizes)
             case Scatter():
-                return scatter_term(node, given, sources, self.sizes)
+                return scatter_term(node, operands, sources, self.sizes)
             case Contract(equation):
-                operands = [self.whole(name) for name in node.inputs]
-                return contract_term(equation, operands, node.dtype, node.shape, self.writer)
+                wholes = [self.whole(name) for name in node.inputs]
+                return contract_term(equation, wholes, node.dtype, node.shape, self.writer)
             case Opaque(name):
                 raise UnsupportedError(f"{name} has no ONNX operator that is known here")
             case Part(position):
@@ -150,16 +142,10 @@ class _Speller:
             case _:
                 assert_never(node.kind)
 
-    def is_kept(self, node: Node, rank: int) -> bool:
-        """Whether all that read a reduction put its axes back, so that it may keep them."""
-        readers = self.readers.get(node.output, [])
-        if not isinstance(node.kind, Reduce) or node.kind.monoid.startswith("arg") or node.output in self.graph.outputs:
-            return False
-        left = [axis for axis in range(rank) if axis not in node.kind.axes]
-        index = View(tuple(Dim.of(index_name(axis)) for axis in left))
-        restored = [r.kind == index and [r.shape[axis] for axis in left] == list(node.shape) for r in readers]
-        source = len(self.graph[node.inputs[0]].shape)
-        return bool(readers) and all(restored) and all(len(r.shape) == source == rank for r in readers)
+    def keeps_axes(self, node: Node) -> bool:
+        """Whether it is a reduction that keeps its axes, as 1."""
+        is_place = isinstance(node.kind, Reduce) and node.kind.monoid.startswith("arg")
+        return not is_place and self.readers.restore_axes(node)
 
     def demanded(self, term: OnnxTerm) -> OnnxTerm:
         """The value, where all that is demanded of the sizes holds; else an index outside of a table fails the call."""
@@ -186,8 +172,3 @@ class _Speller:
                 return cells("Or", cells("Equal", left, right), cells("Or", *ones))
             case _:
                 return cells("LessOrEqual", left, right)
-
-    def joined(self, axis: int, node: Node) -> OnnxTerm:
-        pieces = [self.whole(name).name for name in node.inputs]
-        made = self.writer.emit("Concat", *pieces, axis=axis)
-        return OnnxTerm(made, node.dtype, node.shape)

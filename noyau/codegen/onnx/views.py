@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from noyau.codegen.numpy.views import AxisStep, is_broadcast, is_reshape, is_within, step_of
+from noyau.codegen.numpy.views import AxisStep, is_broadcast, is_reshape, is_whole_lookup, is_within, slices_of
 from noyau.codegen.onnx.emitter import COMPUTED, ONE, ZERO, NodeWriter, OnnxTerm, SizeWriter, unsqueeze
 from noyau.codegen.onnx.maps import CellWriter
 from noyau.dtypes import DType
@@ -38,27 +38,12 @@ def view_term(index: Shape, operand: OnnxTerm, source: Shape, shape: Shape, size
     if is_broadcast(index, source, shape):
         return operand
     packed = whole(operand, source, sizes)
-    steps = _steps(index, source, shape)
+    steps = slices_of(index, source, source, shape)
     if steps is not None:
         return _slice(steps, packed, shape, sizes)
     if is_reshape(index, source, shape):
         return _reshape(packed, shape, sizes)
     return _lookup(index, packed, shape, sizes)
-
-
-def _steps(index: Shape, source: Shape, shape: Shape) -> list[AxisStep] | None:
-    """The slices that read each axis of the operand; None where no slice does."""
-    steps = [step for step in (step_of(dim, shape) for dim in index) if step is not None]
-    outs = [step.out for step in steps if step.out is not None]
-    if len(steps) < len(index) or len(set(outs)) < len(outs):
-        return None
-    grows = len(outs) < len(shape)
-    for step, dim in zip(steps, source, strict=True):
-        at = step.start.constant
-        # One cell of an axis that may be empty: an error, unless there are no cells to be read.
-        if step.out is None and (grows or (at is not None and at < 0)) and not is_within(step.start, dim):
-            return None
-    return steps
 
 
 def _slice(steps: Sequence[AxisStep], term: OnnxTerm, shape: Shape, sizes: SizeWriter) -> OnnxTerm:
@@ -137,25 +122,13 @@ def gather_term(node: Node, operands: Sequence[OnnxTerm], sources: Sequence[Node
     assert isinstance(node.kind, Gather)
     writer, index, table = sizes.writer, node.kind.index, whole(operands[0], sources[0].shape, sizes)
     places = [axis for axis, entry in enumerate(index) if isinstance(entry, Lookup)]
-    if len(places) == 1 and _is_whole_axis(index, places[0], node, sources):
+    if len(places) == 1 and is_whole_lookup(index, places[0], node, sources):
         entry = index[places[0]]
         assert isinstance(entry, Lookup)
         ids = _inside(whole(operands[entry.input], sources[entry.input].shape, sizes), sizes)
         return replace(table, name=writer.emit("Gather", table.name, ids.name, axis=places[0]), shape=node.shape)
     cells = _cells(index, node.shape, operands, sources, sizes)
     return replace(table, name=writer.emit("GatherND", table.name, cells), shape=node.shape)
-
-
-def _is_whole_axis(index: Sequence[Dim | Lookup], axis: int, node: Node, sources: Sequence[Node]) -> bool:
-    """Whether the other axes are whole, in order, around those of the array that is looked up."""
-    entry, here, table = index[axis], [Dim.of(index_name(k)) for k in range(len(node.shape))], sources[0].shape
-    assert isinstance(entry, Lookup)
-    ids = sources[entry.input].shape
-    around = [*here[:axis], *here[axis + len(ids) :]]
-    lengths = [*node.shape[:axis], *node.shape[axis + len(ids) :]]
-    looked_up = list(entry.at) == here[axis : axis + len(ids)] and ids == node.shape[axis : axis + len(ids)]
-    others = [each for each in index if not isinstance(each, Lookup)]
-    return looked_up and others == around and lengths == [*table[:axis], *table[axis + 1 :]]
 
 
 def _inside(ids: OnnxTerm, sizes: SizeWriter) -> OnnxTerm:

@@ -153,21 +153,21 @@ class TritonExpressions(SizeText):
                 assert_never(expr)
 
     def load(self, load: Load) -> str:
-        held = self.memory[load.buffer]
-        if isinstance(held, Alloc):
+        buffer = self.memory[load.buffer]
+        if isinstance(buffer, Alloc):
             return self.names.value(load.buffer)
-        if (again := self.again_loaded(load, held)) is not None:
+        if (again := self.again_loaded(load, buffer)) is not None:
             return again
         masks = self.masks(load.index, None if load.where is None else self.expr(load.where))
         other = const_text(load.other.value, load.other.dtype) if load.other else "0"
-        given = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
-        if load.where is None and (led := self.led_by(held, load.index)):
-            text = self.loaded_in_lines(held, load.index, led)
+        options = f", mask={opened(masks)}, other={opened(other)}" if masks else ""
+        if load.where is None and (led := self.led_by(buffer, load.index)):
+            text = self.loaded_in_lines(buffer, load.index, led)
         else:
             keeping = self.keeping(load.buffer, load.index)
-            given += f", eviction_policy={keeping}" if keeping != EITHER else ""
-            text = f"tl.load({self.cell(held, load.index)}{given})"
-        return f"{text}.to(tl.float32)" if held.dtype in HALVES else text
+            options += f", eviction_policy={keeping}" if keeping != EITHER else ""
+            text = f"tl.load({self.cell(buffer, load.index)}{options})"
+        return f"{text}.to(tl.float32)" if buffer.dtype in HALVES else text
 
     def again_loaded(self, load: Load, buffer: Buffer) -> str | None:
         """A cell that was folded, loaded once more where that takes less than to hold it; None of other cells."""
@@ -244,8 +244,8 @@ class TritonExpressions(SizeText):
         """The mask of the cells that may be touched, or nothing where all may."""
         lanes = [self.lanes[name].mask for name in sorted(self.dim_varies(index)) if name in self.lanes]
         looked_up = [self.inside[name] for dim in index for name in sorted(dim.names) if name in self.inside]
-        found = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]
-        return " & ".join(map(closed, dict.fromkeys(found)))
+        masks = [mask for mask in [*lanes, *looked_up, *self.conditions, where] if mask]
+        return " & ".join(map(closed, dict.fromkeys(masks)))
 
     # Calls.
 
@@ -257,28 +257,28 @@ class TritonExpressions(SizeText):
             left, right = (closed(self.dim(o.dim)) for o in operands if isinstance(o, Index))
             return f"({left} {INFIX[function]} {right})"
         values = operands[1:] if function == "where" else operands  # two numbers would be of Triton's usual dtypes
-        known = all(isinstance(operand, Const) for operand in values)
-        texts = [self.operand(operand, function, known=known) for operand in operands]
+        alone = all(isinstance(operand, Const) for operand in values)
+        texts = [self.operand(operand, function, alone=alone) for operand in operands]
         if function == "where":
             return f"tl.where({', '.join(map(opened, texts))})"
         if function in INFIX:
             return f"({texts[0]} {INFIX[function]} {texts[1]})"
         return self.named(function, source).format(*texts)
 
-    def operand(self, operand: Expr, function: str, *, known: bool) -> str:
+    def operand(self, operand: Expr, function: str, *, alone: bool) -> str:
         """An operand. A number carries its dtype where nothing beside it does, and where Triton would round it."""
         if not isinstance(operand, Const):
             return self.expr(operand)
         exact = operand.dtype is DType.F64 and function not in INFIX
-        asked = is_own(function, operand.dtype) or "}.to(" in (spelled(function, operand.dtype) or "")
-        return typed_const(operand) if known or exact or asked else self.expr(operand)
+        needs_type = is_own(function, operand.dtype) or "}.to(" in (spelled(function, operand.dtype) or "")
+        return typed_const(operand) if alone or exact or needs_type else self.expr(operand)
 
     def named(self, function: str, dtype: DType) -> str:
         """The text of a call, with a place for each operand."""
         loose = self.hints.is_loose and dtype is DType.F32
-        found = LOOSE.get(function) if loose and function in LOOSE else spelled(function, dtype)
-        if found is not None:
-            return found
+        text = LOOSE.get(function) if loose and function in LOOSE else spelled(function, dtype)
+        if text is not None:
+            return text
         if not is_own(function, dtype):
             raise UnsupportedError(f"triton has no spelling of {function} for {dtype.value}")
         loose = loose and function in BY_EXP
@@ -356,16 +356,16 @@ def reduced(
     monoid: str, states: Sequence[str], axis: int, dtypes: Sequence[DType], rank: int, said: TritonExpressions
 ) -> str:
     """The states of a tile merged along an axis, which stays with one cell where there are others."""
-    kept = f"axis={axis}, keep_dims=True" if rank > 1 else f"axis={axis}"
+    how = f"axis={axis}, keep_dims=True" if rank > 1 else f"axis={axis}"
     dtype, (first, *_) = dtypes[0], states
     if dtype is DType.BOOL:
-        return f"tl.{WORDS[monoid]}(({first}).to(tl.int32), {kept}) != 0"
+        return f"tl.{WORDS[monoid]}(({first}).to(tl.int32), {how}) != 0"
     if monoid in ("sum", *WORDS) and (monoid == "sum" or not dtype.is_float):
-        text = f"tl.{WORDS.get(monoid, monoid)}({first}, {kept})"
+        text = f"tl.{WORDS.get(monoid, monoid)}({first}, {how})"
         return text if dtype.is_float or dtype.bytes >= 4 else f"{text}.to({TYPES[dtype]})"
     name = merge_name(monoid, dtype, _loosely(monoid, dtype, said))
-    given = first if len(states) == 1 else f"({', '.join(states)})"
-    return f"tl.reduce({given}, {kept.replace('axis=', '', 1).partition(',')[0]}, {name}" + (
+    state = first if len(states) == 1 else f"({', '.join(states)})"
+    return f"tl.reduce({state}, {how.replace('axis=', '', 1).partition(',')[0]}, {name}" + (
         ", keep_dims=True)" if rank > 1 else ")"
     )
 

@@ -213,8 +213,8 @@ class TritonPrinter(LaunchMemory):
             assert isinstance(buffer, Buffer)
             masks = self.said.masks(store.index)
             text = self.said.top(value)
-            given = f", mask={opened(masks)}" if masks else ""
-            given += f", eviction_policy={leaving}" if (leaving := self.said.leaving()) != EITHER else ""
+            options = f", mask={opened(masks)}" if masks else ""
+            options += f", eviction_policy={leaving}" if (leaving := self.said.leaving()) != EITHER else ""
             if led := self.said.led_by(buffer, store.index):
                 cells, *where = self.said.in_lines(buffer, store.index, led)
                 self.write(f"noyau_store({', '.join([cells, text, *where, led.at_end])}, ALIGN, {self.said.leaving()})")
@@ -224,7 +224,7 @@ class TritonPrinter(LaunchMemory):
                 lanes = (along | self.said.varies(value)) & self.said.lanes.keys()  # beyond `along` where no cell is
                 if not lanes <= along or (self.rank > 1 and self.said.lanes and not along):
                     cell += f" + tl.zeros({self.block_of(lanes)}, tl.int32)"  # it may be a block of one value
-                self.write(f"tl.store({cell}, {text}{given})")
+                self.write(f"tl.store({cell}, {text}{options})")
 
     def loop(self, loop: Loop) -> None:
         tile = loop.tile
@@ -330,8 +330,10 @@ class TritonPrinter(LaunchMemory):
         states = [self.said.state(value) for value in values]
         lane = self.said.lanes.pop(loop.var)
         dtypes = tuple(value.dtype for value in values)
-        found, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
-        text = ", ".join(found) if self.empty.issuperset(buffers) else merged(monoid, names, found, dtypes, self.said)
+        results, names = self.reduced(monoid, states, lane, dtypes, [*buffers]), [*map(self.names.value, buffers)]
+        text = (
+            ", ".join(results) if self.empty.issuperset(buffers) else merged(monoid, names, results, dtypes, self.said)
+        )
         self.empty -= set(buffers)
         self.write(f"{', '.join(names)} = {text}")
 

@@ -59,9 +59,9 @@ class LaunchText:
 
     def define(self, text: str, wish: str) -> str:
         """A variable that holds a text; the one that does already, where there is one."""
-        found = next((block[text] for block in reversed(self.known) if text in block), None)
-        if found is not None:
-            return found
+        name = next((block[text] for block in reversed(self.known) if text in block), None)
+        if name is not None:
+            return name
         name = self.names.fresh(wish)
         self.write(f"{name} = {text}")
         if not self.changing & set(re.findall(r"[A-Za-z_]\w*", text)):
@@ -127,12 +127,12 @@ class LaunchMemory(LaunchText):
         axes = ["1"] * self.rank
         for lane in said.lanes.values():
             axes[lane.axis] = lane.size
-        found = next((tile for tile in self.tiles if tile.size == alloc.shape[0]), None)
-        if found is not None:
-            axes[self.axis_of(found)] = found.name
+        tile = next((tile for tile in self.tiles if tile.size == alloc.shape[0]), None)
+        if tile is not None:
+            axes[self.axis_of(tile)] = tile.name
         elif alloc.shape[0] != Dim.of(1):
             raise UnsupportedError(f"triton has no memory of {alloc.shape[0]} cells: {alloc.name}")
-        scalar = not said.lanes and found is None
+        scalar = not said.lanes and tile is None
         self.shapes[alloc.name] = "()" if scalar else f"({', '.join(axes)}{',' if self.rank == 1 else ''})"
         name = self.names.bind(alloc.name, fitting(alloc.name))
         self.changing.add(name)
@@ -160,8 +160,8 @@ class LaunchMemory(LaunchText):
         if store.merge:
             empty = MONOIDS[store.merge].init(dtypes[0])
             if mask:
-                found = zip(store.values, texts, empty, dtypes, strict=True)
-                texts = [self.inside(mask, value, text, const_text(e, d)) for value, text, e, d in found]
+                parts = zip(store.values, texts, empty, dtypes, strict=True)
+                texts = [self.inside(mask, value, text, const_text(e, d)) for value, text, e, d in parts]
             for name in beside:
                 texts = self.spread(store, texts)
                 texts = self.reduced(store.merge, texts, self.said.lanes[name], dtypes, store.buffers)
@@ -276,18 +276,18 @@ def is_led(tiles: Iterable[Tile]) -> bool:
 def covered_in(launch: Launch) -> list[tuple[Tile, Dim]]:
     """The tiles that loops and folds of a launch are over, each with what is left of those, but full tiles."""
     body = launch.body
-    found = [(s.tile, s.extent) for s in every_statement(body) if isinstance(s, Loop)]
-    found += [(expr.tile, expr.loops[-1][1]) for expr in every_expression(body) if isinstance(expr, Fold)]
-    return [(tile, rest) for tile, rest in found if tile is not None and rest != tile.size]
+    pairs = [(s.tile, s.extent) for s in every_statement(body) if isinstance(s, Loop)]
+    pairs += [(expr.tile, expr.loops[-1][1]) for expr in every_expression(body) if isinstance(expr, Fold)]
+    return [(tile, rest) for tile, rest in pairs if tile is not None and rest != tile.size]
 
 
 def even_tiles(launch: Launch) -> dict[str, list[Even]]:
     """The tiles of a launch of which sizes tell when every cell is inside, each with when that is."""
-    found: dict[str, list[Even | None]] = {}
+    conditions: dict[str, list[Even | None]] = {}
     sizes = {str(tile.size) for tile in launch.tiles}
     for tile, rest in covered_in(launch):
-        found.setdefault(tile.name, []).append(_even(rest, sizes))
-    return {name: [even for even in evens if even] for name, evens in found.items() if None not in evens}
+        conditions.setdefault(tile.name, []).append(_even(rest, sizes))
+    return {name: [even for even in evens if even] for name, evens in conditions.items() if None not in evens}
 
 
 def _even(rest: Dim, tile_sizes: Collection[str]) -> Even | None:
@@ -310,13 +310,13 @@ def _even(rest: Dim, tile_sizes: Collection[str]) -> Even | None:
 def bytes_of_round(kernel: Kernel, loop: Loop) -> Dim | None:
     """The bytes of buffers that the tiles of one round of a loop load; None where it loads none."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
-    found: dict[str, Dim] = {}
+    sizes: dict[str, Dim] = {}
 
     def enter(statements: Iterable[Statement], cells: Dim) -> None:
         for statement in statements:
             for expr in every_expression((statement,)) if not isinstance(statement, Loop | If) else ():
                 if isinstance(expr, Load) and expr.buffer in buffers and cells != ONE:
-                    found.setdefault(expr.buffer, cells * buffers[expr.buffer])
+                    sizes.setdefault(expr.buffer, cells * buffers[expr.buffer])
                 if isinstance(expr, Fold) and expr.tile is not None:
                     enter(expr.body, cells * expr.tile.size)
             if isinstance(statement, Loop):
@@ -326,4 +326,4 @@ def bytes_of_round(kernel: Kernel, loop: Loop) -> Dim | None:
                 enter(statement.body, cells)
 
     enter(loop.body, ONE)
-    return sum(found.values(), Dim.of(0)) if found else None
+    return sum(sizes.values(), Dim.of(0)) if sizes else None

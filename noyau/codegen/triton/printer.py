@@ -160,9 +160,9 @@ class HostFunction(SizeText):
         return self.names.value(buffer.name)
 
     def described(self) -> Iterator[str]:
-        given = [f"{self.value(b)}: {b.dtype.value}[{', '.join(map(self.dim, b.shape))}]" for b in self.ends]
+        ends = [f"{self.value(b)}: {b.dtype.value}[{', '.join(map(self.dim, b.shape))}]" for b in self.ends]
         count = len(self.kernel.of(Role.INPUT))
-        yield f'"""{", ".join(given[:count])} -> {", ".join(given[count:])}'
+        yield f'"""{", ".join(ends[:count])} -> {", ".join(ends[count:])}'
         yield ""
         yield '`tiles` gives sizes of tiles, powers of two, and num_warps by name, in place of the usual ones."""'
 
@@ -181,13 +181,13 @@ class HostFunction(SizeText):
 
     def checks(self) -> Iterator[str]:
         """Shapes that the sizes do not fit are refused."""
-        taken = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
+        bound = {(b.input, b.axis) for b in self.kernel.binding if b.factor == 1 and b.offset == Dim.of(0)}
         for number, buffer in enumerate(self.kernel.of(Role.INPUT)):
-            if any((number, axis) not in taken for axis in range(len(buffer.shape))):
+            if any((number, axis) not in bound for axis in range(len(buffer.shape))):
                 name = self.value(buffer)
                 yield f"if tuple({name}.shape) != {self.shape(buffer)}:"
-                told = f"{name} has shape {{tuple({name}.shape)}}, not {{{self.shape(buffer)}}}"
-                yield f'{INDENT}raise ValueError(f"{told}")'
+                reason = f"{name} has shape {{tuple({name}.shape)}}, not {{{self.shape(buffer)}}}"
+                yield f'{INDENT}raise ValueError(f"{reason}")'
         for guard in self.kernel.guards:
             cells, left, right = map(self.dim, (guard.cells, guard.left, guard.right))
             yield f"if {closed(cells)} != 0 and {left} > {right}:"
@@ -209,9 +209,9 @@ class HostFunction(SizeText):
             )
         for buffer in self.kernel.buffers:
             if buffer.role is not Role.INPUT and not is_of_tiles(buffer):
-                yield self.made(buffer)
+                yield self.empty(buffer)
 
-    def made(self, buffer: Buffer) -> str:
+    def empty(self, buffer: Buffer) -> str:
         where = f"dtype={TORCH[buffer.dtype]}, device={self.first()}.device"
         return f"{self.value(buffer)} = torch.empty({self.shape(buffer)}, {where})"
 
@@ -223,15 +223,15 @@ class HostFunction(SizeText):
 
     def started_together(self, printers: Sequence[TritonPrinter]) -> Iterator[str]:
         """Launches that follow each other: what one has named already is not named again."""
-        sized, named = dict[str, Tile](), dict[str, str]()
+        sized, values = dict[str, Tile](), dict[str, str]()
         for printer in printers:
             tiles = [tile for tile in printer.tiles if sized.get(tile.name) != tile]
             sized |= {tile.name: tile for tile in tiles}
             for line in self.started(printer, tiles):
-                name, _, given = line.partition(" = ")
-                if not given or named.get(name) != given:
+                name, _, value = line.partition(" = ")
+                if not value or values.get(name) != value:
                     yield line
-                named[name] = given
+                values[name] = value
 
     def chosen(self, when: Expr | None, before: list[Expr]) -> str:
         """The line above launches that says when they run; nothing where they always do. `before` holds the conditions
@@ -269,15 +269,15 @@ class HostFunction(SizeText):
         if printer.said.ends:
             yield f"ENDS = {' or '.join(f'{closed(self.dim(end))} % ALIGN != 0' for end in printer.said.ends)}"
         yield from self.reloading(printer)
-        yield from (self.made(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
+        yield from (self.empty(b) for b in self.kernel.buffers if is_of_tiles(b) and self.value(b) in printer.buffers())
         loops = on_threads(launch.body)[1]
         yield f"programs = {self.dim(product(loop.extent for loop in loops))}"
         sizes = [f"{size} // step_of({size})" if size in printer.stepped() else size for size in printer.sizes()]
         steps = [f"step_of({size})" for size in printer.stepped()]
-        known, pad = [tile.name for tile in printer.tiles], INDENT
-        known += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
-        known += ["ENDS"] * bool(printer.said.ends) + ["AGAIN"] * bool(printer.again())
-        given = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *known])
+        flags, pad = [tile.name for tile in printer.tiles], INDENT
+        flags += [f"{name}_EVEN" for name in printer.even] + ["STAGES"] * bool(printer.staged)
+        flags += ["ENDS"] * bool(printer.said.ends) + ["AGAIN"] * bool(printer.again())
+        arguments = ", ".join([*printer.buffers(), *sizes, *steps, "INDEX", *flags])
         if is_of_several(printer):
             yield f"warps = {self.warps(printer)}"
             yield REGISTERS
@@ -285,7 +285,7 @@ class HostFunction(SizeText):
         yield f"{pad}{printer.name}[(programs,)]("
         apart = ", enable_fp_fusion=False" if any(map(rounds_apart, self.kernel.launches)) else ""
         apart += ", **registers" if is_of_several(printer) else ""
-        yield f"{pad}{INDENT}{given}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
+        yield f"{pad}{INDENT}{arguments}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
         yield f"{pad})"
 
     def host(self, function: str) -> str:
@@ -335,9 +335,9 @@ class HostFunction(SizeText):
                 size = smaller(tile, tiles, f"{self.host('block_of')}({cells}){part}")
                 yield f'{name} = tiles.get("{name}", max(1, {size}))'
             case TilePolicy.ALIGNMENT:
-                found = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
-                known = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in found)
-                yield f'{name} = tiles.get("{name}", 1 if {known} else {tile.number})'
+                steps = [self.dim(step) for step in strides_in(row_of(launch), tile.number)]
+                condition = " and ".join(f"{closed(step)} % {tile.number} == 0" for step in steps)
+                yield f'{name} = tiles.get("{name}", 1 if {condition} else {tile.number})'
             case TilePolicy.SHARING:
                 others = " * ".join(other.name for other in tiles if other.policy in SIZED)
                 others = f"({others})" if " " in others else others or "1"
@@ -375,11 +375,13 @@ class HostFunction(SizeText):
         keeping = [tile for tile in printer.tiles if tile.policy is TilePolicy.KEPT]
         if keeping:
             return f'tiles.get("num_warps", min(8, max(1, {cells} // {keeping[0].warps})))'
-        told = max(printer.tiles, key=lambda tile: tile.warps, default=None)
-        if told is not None and told.warps > 0:
-            led = told.lead_divisor > 1 and is_led(printer.tiles)
-            each = f"{told.name} // {told.number // told.warps}" if told.doubled_from else f"{told.warps}"
-            each = f"{each} if ALIGN == 1 else max(1, {told.name} // {OF_LED})" if led else each
+        largest = max(printer.tiles, key=lambda tile: tile.warps, default=None)
+        if largest is not None and largest.warps > 0:
+            led = largest.lead_divisor > 1 and is_led(printer.tiles)
+            each = (
+                f"{largest.name} // {largest.number // largest.warps}" if largest.doubled_from else f"{largest.warps}"
+            )
+            each = f"{each} if ALIGN == 1 else max(1, {largest.name} // {OF_LED})" if led else each
             return f'tiles.get("num_warps", {each})'
         more = max([1, *(tile.warp_factor for tile in printer.tiles)])
         return f'tiles.get("num_warps", warps_of({f"{more} * " if more > 1 else ""}{cells}))'
@@ -446,8 +448,8 @@ def row_of(launch: Launch) -> Dim:
 
 def row_length(launch: Launch) -> Dim:
     """The length of the rows that lanes of several cells each cover."""
-    found = (covered_by(tile, launch) for tile in launch.tiles)
-    return next((extent for extents in found for extent in extents), Dim.of(1))
+    lengths = (covered_by(tile, launch) for tile in launch.tiles)
+    return next((extent for extents in lengths for extent in extents), Dim.of(1))
 
 
 def length_of(tile: Tile, launch: Launch) -> Dim:

@@ -102,9 +102,9 @@ def find_compiler(name: str | None = None) -> Compiler:
 
     BuildError where none does; it names what to install.
     """
-    found = _find(name, os.environ.get("PATH", ""))
-    if found is not None:
-        return found
+    compiler = _find(name, os.environ.get("PATH", ""))
+    if compiler is not None:
+        return compiler
     if name is not None:
         raise BuildError(f"the compiler {name!r} is not on PATH or does not run; name another, or {_REMEDY}")
     raise BuildError(f"no C compiler: neither {', '.join(_NAMES)} on PATH nor ziglang is there; {_REMEDY}")
@@ -167,7 +167,7 @@ def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAU
         names = _gather(objects, folder)
         command = (*compiler.command, *_link_flags(), *names, *_libraries(options), "-lm", "-o", "library.so")
         _run(command, folder, options.timeout_s, "link")
-        _given(folder / "library.so", compiler.command[0])
+        _require(folder / "library.so", compiler.command[0])
         _install(folder / "library.so", output)
 
 
@@ -205,14 +205,14 @@ def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOpti
     contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
     key = _key("program", compiler, words, contents)
 
-    def made(path: Path) -> None:
+    def produce(path: Path) -> None:
         with tempfile.TemporaryDirectory(prefix="noyau-") as name:
             folder = Path(name)
             names = _gather(objects, folder)
             _run((*compiler.command, *names, *words, "-lm", "-o", "program"), folder, options.timeout_s, "link")
             _install(folder / "program", path)
 
-    return toolchain_cache.lookup(key, ".program") or toolchain_cache.store(key, ".program", made)
+    return toolchain_cache.lookup(key, ".program") or toolchain_cache.store(key, ".program", produce)
 
 
 @cache
@@ -220,9 +220,9 @@ def _find(name: str | None, _path: str) -> Compiler | None:
     """As find_compiler, or None; `_path` is there so that another PATH is searched anew."""
     for candidate in _NAMES if name is None else (name,):
         path = None if candidate == "zig" else shutil.which(candidate)
-        found = path and _try((os.path.abspath(path),))
-        if found:
-            return found
+        compiler = path and _try((os.path.abspath(path),))
+        if compiler:
+            return compiler
     return _find_zig() if name in (None, "zig") else None
 
 
@@ -231,8 +231,8 @@ def _find_zig() -> Compiler | None:
         release = importlib.metadata.version("ziglang")
     except importlib.metadata.PackageNotFoundError:
         return None
-    found = _try((sys.executable, "-m", "ziglang", "cc"))
-    return found and replace(found, version=f"{found.version} (ziglang {release})")
+    compiler = _try((sys.executable, "-m", "ziglang", "cc"))
+    return compiler and replace(compiler, version=f"{compiler.version} (ziglang {release})")
 
 
 def _try(command: tuple[str, ...]) -> Compiler | None:
@@ -258,8 +258,8 @@ def _processor_flags() -> frozenset[str]:
 
 def _compile_flags(options: CompilerOptions, compiler: Compiler) -> tuple[str, ...]:
     target = resolve_target(options.target)
-    spelt = _ZIG_TARGETS.get(target, target.replace("-", "_")) if compiler.is_zig else target
-    march = () if target == "generic" else (f"-march={spelt}",)
+    level = _ZIG_TARGETS.get(target, target.replace("-", "_")) if compiler.is_zig else target
+    march = () if target == "generic" else (f"-march={level}",)
     return (*_FLAGS, *march, *((_EXPORT,) if options.export else ()), *options.extra)
 
 
@@ -287,13 +287,13 @@ def _compile(text: str, command: Sequence[str], output: Path, options: CompilerO
         try:
             _run((*command, "-c", options.called, "-o", "kernel.o"), folder, options.timeout_s, "compile")
         except BuildError as error:
-            kept = toolchain_cache.store(toolchain_cache.digest("refused", data), ".c", lambda path: _write(path, data))
-            raise BuildError(f"{error}; the text is in {kept}") from None
-        _given(folder / "kernel.o", command[0])
+            path = toolchain_cache.store(toolchain_cache.digest("refused", data), ".c", lambda path: _write(path, data))
+            raise BuildError(f"{error}; the text is in {path}") from None
+        _require(folder / "kernel.o", command[0])
         shutil.copyfile(folder / "kernel.o", output)
 
 
-def _given(file: Path, tool: str) -> None:
+def _require(file: Path, tool: str) -> None:
     """BuildError where a compiler that found no fault has not written what it was asked for."""
     if not file.is_file():
         raise BuildError(f"{Path(tool).name} says that all is well, and wrote nothing; {_REMEDY}")
@@ -346,8 +346,8 @@ def _run(command: Sequence[str], folder: Path, timeout_s: float, verb: str) -> N
 def _summary(output: str) -> str:
     """The first three lines with an error (or the first three) as one line of what prints: texts may be hostile."""
     lines = list(dict.fromkeys(line.strip() for line in output.splitlines() if line.strip()))
-    wanted = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]
-    message = " | ".join(line[:200] for line in wanted[:3])
+    faults = [line for line in lines if "error" in line or "undefined" in line] or lines or ["it says nothing"]
+    message = " | ".join(line[:200] for line in faults[:3])
     return "".join(letter if letter.isprintable() else "?" for letter in message)
 
 

@@ -120,9 +120,9 @@ def _step(
     number: int, arguments: tuple[Any, ...], launch: Any, before: int, numbers: Sequence[int], constants: dict[int, int]
 ) -> LaunchStep:
     shares = parameters_of(launch.py_func)[-2:] == ("begin", "end")
-    given, items = (arguments[:-2], int(arguments[-1])) if shares else (arguments, None)
+    operands, items = (arguments[:-2], int(arguments[-1])) if shares else (arguments, None)
     places = []
-    for each in given:
+    for each in operands:
         match each:
             case _End(place):
                 places.append(place)
@@ -244,8 +244,8 @@ class NumbaKernel(ArrayKernel):
                 launch.compile(tuple(types))
         except numba.core.errors.NumbaError as error:
             lines = [line.strip() for line in str(error).splitlines()]
-            told = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
-            raise BuildError(f"Numba does not compile {self.name} ({self.path}): {told}") from error
+            reason = next((line for line in lines if line and not line.startswith("Failed in")), type(error).__name__)
+            raise BuildError(f"Numba does not compile {self.name} ({self.path}): {reason}") from error
         if not launch.overloads:  # it ended before anything was made
             raise BuildError(f"Numba cannot read its cache of {self.name} ({self.path}); noyau cache --clear would do")
         launch.disable_compile()

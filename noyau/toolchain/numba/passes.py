@@ -97,8 +97,8 @@ class _Lower(Lower):  # type: ignore[misc]
             context.cast(builder, self.loadvar(side.name), self.typeof(side.name), kind)
             for side, kind in zip((expr.lhs, expr.rhs), signature.args, strict=True)
         ]
-        made = context.get_function(function, _signatures[key])(builder, sides)
-        return context.cast(builder, made, signature.return_type, resty)
+        value = context.get_function(function, _signatures[key])(builder, sides)
+        return context.cast(builder, value, signature.return_type, resty)
 
 
 @register_pass(mutates_CFG=True, analysis_only=False)
@@ -118,12 +118,12 @@ class _Shorter(CompilerBase):  # type: ignore[misc]
     """Numba's compiler, without the passes that change nothing in a text."""
 
     def define_pipelines(self) -> list[PassManager]:
-        made = _Passes("shorter")
+        passes = _Passes("shorter")
         whole = DefaultPassBuilder.define_nopython_pipeline(self.state)
-        made.passes = [
+        passes.passes = [
             (_Lowering, each[1]) if each[0] is NativeLowering else each
             for each in whole.passes
             if each[0].__name__ not in _LEFT_OUT
         ]
-        made.finalize()
-        return [made]
+        passes.finalize()
+        return [passes]

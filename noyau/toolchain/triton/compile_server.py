@@ -69,8 +69,8 @@ def compiled(task: CompileTask) -> None:
     from triton.compiler import ASTSource
 
     source = ASTSource(loaded(task)[task.function], task.signature, task.constants, task.attributes)
-    made = triton.compile(source, target=GPUTarget(*task.target), options=task.options)
-    import_module("triton.backends.nvidia.driver").CudaLauncher(made.src, made.metadata)
+    kernel = triton.compile(source, target=GPUTarget(*task.target), options=task.options)
+    import_module("triton.backends.nvidia.driver").CudaLauncher(kernel.src, kernel.metadata)
 
 
 def loaded(task: CompileTask) -> dict[str, Any]:

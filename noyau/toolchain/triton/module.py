@@ -41,8 +41,8 @@ def interprets() -> bool:
 def array_of(tensor: Any, dtype: DType) -> np.ndarray:
     """A tensor as an array of a dtype."""
     host = tensor.detach().cpu()
-    made: np.ndarray = (host.view(torch.int16) if dtype is DType.BF16 else host).numpy()
-    return made.view(dtype.numpy)
+    array: np.ndarray = (host.view(torch.int16) if dtype is DType.BF16 else host).numpy()
+    return array.view(dtype.numpy)
 
 
 def load(text: str) -> dict[str, Any]:
@@ -65,9 +65,9 @@ def _keep_bools() -> None:
     """The interpreter of triton 3.9 makes integers of a bool that is made a block, and then takes it for no mask."""
     from triton.runtime.interpreter import InterpreterBuilder, TensorHandle
 
-    def create_splat(self: Any, made: Any, arg: Any) -> Any:
-        data = np.full(made.shape, arg.data.item() if isinstance(arg.data, np.ndarray) else arg.data, arg.data.dtype)
-        return TensorHandle(data, made.scalar)
+    def create_splat(self: Any, kind: Any, arg: Any) -> Any:
+        data = np.full(kind.shape, arg.data.item() if isinstance(arg.data, np.ndarray) else arg.data, arg.data.dtype)
+        return TensorHandle(data, kind.scalar)
 
     InterpreterBuilder.create_splat = create_splat
 
@@ -83,11 +83,11 @@ class Interpreted:
 
             tiles = [operand for operand in operands if hasattr(operand, "handle")]
             first = next((tile for tile in tiles if tile.type.is_block()), tiles[0])
-            given = [operand.handle.data if hasattr(operand, "handle") else operand for operand in operands]
+            values = [operand.handle.data if hasattr(operand, "handle") else operand for operand in operands]
             with np.errstate(all="ignore"):
-                made = np.asarray(function(*given)).astype(first.handle.data.dtype)
-            kind = triton.language.block_type(first.dtype, [*made.shape]) if first.type.is_block() else first.type
-            return triton.language.core.tensor(TensorHandle(made, first.dtype.scalar), kind)
+                result = np.asarray(function(*values)).astype(first.handle.data.dtype)
+            kind = triton.language.block_type(first.dtype, [*result.shape]) if first.type.is_block() else first.type
+            return triton.language.core.tensor(TensorHandle(result, first.dtype.scalar), kind)
 
         return call
 

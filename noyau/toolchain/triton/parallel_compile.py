@@ -131,12 +131,12 @@ def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any])
     from triton import knobs
     from triton.runtime import driver
 
-    named = {**options, "debug": options.get("debug", function.debug) or knobs.runtime.debug}
+    settings = {**options, "debug": options.get("debug", function.debug) or knobs.runtime.debug}
     if hasattr(knobs.compilation, "instrumentation_mode"):
-        named["instrumentation_mode"] = knobs.compilation.instrumentation_mode
+        settings["instrumentation_mode"] = knobs.compilation.instrumentation_mode
     _, _, target, backend, binder = function.device_caches[driver.active.get_current_device()]
-    bound, specialised, more = binder(*arguments, **named)
-    found, signature, constants, attributes = function._pack_args(backend, named, bound, specialised, more)
+    bound, specialised, more = binder(*arguments, **settings)
+    launch, signature, constants, attributes = function._pack_args(backend, settings, bound, specialised, more)
     return CompileTask(
         function.fn.__code__.co_filename,
         function.fn.__module__,
@@ -144,6 +144,6 @@ def task_of(function: Any, arguments: Sequence[Any], options: Mapping[str, Any])
         signature,
         constants,
         attributes,
-        dict(vars(found)),
+        dict(vars(launch)),
         (target.backend, target.arch, target.warp_size),
     )

@@ -124,7 +124,7 @@ def test_inputs_that_are_not_packed_are_copied(native):
     wide[:, ::2] = x.T
     shifted = np.frombuffer(b"\0" + w.tobytes(), np.uint8)[1:].view(np.float32)
     assert not shifted.flags.aligned
-    assert native._laid_out(1, shifted).flags.aligned
+    assert native._laid_out((x, shifted, s))[1].flags.aligned
     for result in (native(wide.T[::2], shifted, s), native(np.asfortranarray(x), w[::-1].copy()[::-1], s)):
         assert result[0].tobytes() == native(x, w, s)[0].tobytes()
 
