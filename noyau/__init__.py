@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from noyau.jobs.profile.record import Profile
     from noyau.jobs.profile.run import ProfileKeywords
     from noyau.jobs.show.model import ShownModel
-    from noyau.kernels.buffers import Buffer
     from noyau.kernels.reference import reference
+    from noyau.kernels.user_kernel import Buffer
     from noyau.nn.torch.patch import PatchRecord
     from noyau.ops.higher_order.ops import map, reduce, zip  # noqa: A004  as Python calls them
     from noyau.ops.op import Op, ReferenceWarning, op
@@ -58,7 +58,7 @@ __all__ = [
 
 # Public names that stand in modules which are imported when the first of them is asked for.
 _ELSEWHERE = {
-    "Buffer": "noyau.kernels.buffers",
+    "Buffer": "noyau.kernels.user_kernel",
     "Op": "noyau.ops.op",
     "ReferenceWarning": "noyau.ops.op",
     "bench": "noyau.jobs.bench.run",
@@ -226,6 +226,6 @@ def profile(model: str | Path, **options: Unpack[ProfileKeywords]) -> Profile:
 
 def load_ipython_extension(shell: Any) -> None:
     """`%load_ext noyau` in a notebook: %%check then runs a cell and watches every kernel in it."""
-    from noyau.jobs.check.notebook_magic import register
+    from noyau.jobs.check.command import register
 
     register(shell)

@@ -10,9 +10,8 @@ from typing import Any
 
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES, Grid
 from noyau.errors import InputError, SignatureError
-from noyau.kernels.buffers import parameters_of
 from noyau.kernels.c.parameters import roles_of
-from noyau.kernels.c.prototypes import functions_of, prototype_of
+from noyau.kernels.c.syntax import functions_of, prototype_of
 from noyau.kernels.triton.parameters import bind_parameters, meta_names
 from noyau.kernels.user_kernel import (
     Target,
@@ -20,6 +19,7 @@ from noyau.kernels.user_kernel import (
     UserKernel,
     language_named,
     language_of,
+    parameters_of,
     python_function,
     require_name,
     validate,
@@ -52,7 +52,7 @@ def read_text(what: str | Path, language: str | None, entry: str | None, folder:
     path = folder / what
     if language is None and path.suffix not in BY_SUFFIX:
         raise SignatureError(f"{label}: {path.name!r} is no .c, .cpp or .cu; say language=")
-    found = language or BY_SUFFIX[path.suffix].name
+    language_name = language or BY_SUFFIX[path.suffix].name
     try:
         data = path.read_bytes()
     except OSError as error:
@@ -62,7 +62,7 @@ def read_text(what: str | Path, language: str | None, entry: str | None, folder:
     if len(data) > _LARGEST_TEXT:
         raise InputError(f"{label}: {path} has {len(data)} bytes; a kernel has at most {_LARGEST_TEXT}")
     try:
-        return KernelText(data.decode("utf-8"), found, str(path), entry)
+        return KernelText(data.decode("utf-8"), language_name, str(path), entry)
     except UnicodeDecodeError as error:
         raise InputError(f"{label}: {path} is not UTF-8 (byte {error.start}); save it so") from error
 
@@ -128,30 +128,30 @@ def _with_parameters(kernel: UserKernel, plain: Callable[..., Any]) -> UserKerne
         message = f"takes {unknown} by name, and nothing gives it"
         raise SignatureError(f"{kernel.called} {message}; say constants={{{unknown!r}: ...}}, or give it a default")
     required = tuple(p.name for p in lacking if p.name in named and p.kind is not p.POSITIONAL_ONLY)
-    made = replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
-    _require_taken(made)
-    return made
+    bound = replace(kernel, taken=frozenset(p.name for p in parameters), required=required)
+    _require_taken(bound)
+    return bound
 
 
 def _require_taken(kernel: UserKernel) -> None:
     """SignatureError for a constant of its own that nobody asks for."""
     usage, label = kernel.usage, kernel.called
     functions = [each for each in (usage.launch, usage.args, usage.init) if callable(each)]
-    asked = {name for function in functions for name in parameters_of(function, label)}
-    idle = next((name for name in usage.constants if not kernel.takes(name) and name not in asked), None)
+    parameters = {name for function in functions for name in parameters_of(function, label)}
+    idle = next((name for name in usage.constants if not kernel.takes(name) and name not in parameters), None)
     if idle is not None:
         raise SignatureError(f"constants= of {label} names {idle}, and it takes no {idle}; let a parameter be named so")
 
 
 def _only_function(written: KernelText, target: Target) -> str:
     """The function named like the op, or the only one that is not static."""
-    found = functions_of(written.text, written.language)
-    if target.op in found:
+    functions = functions_of(written.text, written.language)
+    if target.op in functions:
         return target.op
-    if len(found) != 1:
-        message = f"{written.place} defines {', '.join(found) or 'no function'}"
+    if len(functions) != 1:
+        message = f"{written.place} defines {', '.join(functions) or 'no function'}"
         raise SignatureError(f"{target.op}: {message}; say which is the kernel with entry=")
-    return found[0]
+    return functions[0]
 
 
 def _require_signature(target: Target) -> None:
@@ -202,14 +202,14 @@ def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str
     required = [p for p in parameters if p.kind in _POSITIONAL and p.default is inspect.Parameter.empty]
     counts = {len(target.inputs): True, len(target.inputs) + len(target.outputs): False}
     numbers = [p for p in required if p.name in {*target.constants, *usage.constants}]
-    given = len(required) - len(numbers)
-    if given not in counts:
+    count = len(required) - len(numbers)
+    if count not in counts:
         fills = f"{len(target.inputs) + len(target.outputs)} with its outputs"
         message = (
-            f"takes {given} arrays ({', '.join(p.name for p in required)}), and the op has {len(target.inputs)} inputs"
+            f"takes {count} arrays ({', '.join(p.name for p in required)}), and the op has {len(target.inputs)} inputs"
         )
         raise SignatureError(f"{label} {message}, {fills}; say with args= what it is called with")
-    return counts[given]
+    return counts[count]
 
 
 def _source_of(plain: Callable[..., Any]) -> str:

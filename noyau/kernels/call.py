@@ -1,4 +1,8 @@
-"""Hand-written kernels called on arrays of NumPy, plainly and between guards."""
+"""Hand-written kernels called on arrays of NumPy, plainly and between guards; and the callers of each language that
+runs here: how a kernel is built, and which arrays it takes.
+
+A language without a caller, such as CUDA C++, runs under the sanitizer alone.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +10,40 @@ import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from importlib import import_module
+from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import CheckError, NoyauError, RaisedError, SignatureError, UnsupportedError
-from noyau.kernels.buffers import CPU, Buffer, ask, buffer_of, parameters_of
-from noyau.kernels.callers import CALLERS, Constants, cached_library
-from noyau.kernels.guarded_run import End, Guards, how_to_run
+from noyau.errors import BuildError, CheckError, NoyauError, RaisedError, UnsupportedError
+from noyau.kernels.c.text import c_source
+from noyau.kernels.guarded_run import LAYOUTS, End, Guards, how_to_run
 from noyau.kernels.reference import bind_sizes, empty_outputs
-from noyau.kernels.user_kernel import UserKernel, check_init, python_function
+from noyau.kernels.triton.parameters import asks_strides
+from noyau.kernels.user_kernel import (
+    CPU,
+    Buffer,
+    UserKernel,
+    arguments_by_author,
+    buffer_of,
+    initial_values,
+    parameters_of,
+    python_function,
+)
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
+from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
 from noyau.toolchain.guard_zones import Order
 
 Array = np.ndarray
 _LINES = 4  # of what a kernel raised, in a message
+Constants = tuple[tuple[str, Any], ...]
+Launch = Callable[[UserKernel, Instance, Mapping[str, Any], Sequence[Array], Sequence[Array]], None]
+SYMBOL = "noyau_hand"  # of the one kernel in a library of its own
 
 
 @lru_cache(maxsize=256)
@@ -84,7 +104,7 @@ class FunctionKernel:
         except NoyauError:
             raise
         except (Exception, SystemExit) as fault:
-            raise RaisedError(f"{self.kernel.called} raised {_told(fault)}") from fault
+            raise RaisedError(f"{self.kernel.called} raised {_describe(fault)}") from fault
         return self.parts(returned) if self.kernel.usage.returns else self.results(before, outputs)
 
     def returned(self, function: Callable[..., Any], inputs: Sequence[Array], outputs: Sequence[Array]) -> Any:
@@ -117,23 +137,18 @@ class FunctionKernel:
     def prepared(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> list[Array]:
         """The inputs, copied where they are updated; outputs then hold what `init` says."""
         updates, values = self.kernel.usage.updates, self.instance.inputs
-        given = [np.array(a) if v.name in updates else a for v, a in zip(values, arrays, strict=True)]
-        named = dict(zip((value.name for value in values), given, strict=True))
-        init = self.init(given, outputs)
+        inputs = [np.array(a) if v.name in updates else a for v, a in zip(values, arrays, strict=True)]
+        named = dict(zip((value.name for value in values), inputs, strict=True))
+        init = self.init(inputs, outputs)
         for value, output in zip(self.instance.outputs, outputs, strict=True):
             if value.name in init:
                 wished = init[value.name]
                 output[...] = named[wished] if isinstance(wished, str) else wished
-        return given
+        return inputs
 
     def init(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> Mapping[str, Any]:
-        """The initial values of outputs, by name. SignatureError where a function of `init=` gives anything else."""
-        init = self.kernel.usage.init
-        if not callable(init):
-            return init
-        told: Mapping[str, Any] = ask(init, self.offers(arrays, outputs), f"init= of {self.kernel.called}")
-        check_init(told, self.kernel.target, self.kernel.called)
-        return told
+        """The initial values of outputs, by name."""
+        return initial_values(self.kernel, lambda: self.offers(arrays, outputs))
 
     def unset(self, arrays: Sequence[Array], outputs: Sequence[Array]) -> set[str]:
         """The outputs that hold nothing before and are its to fill."""
@@ -147,13 +162,11 @@ class FunctionKernel:
         if self.kernel.usage.args is None:
             filled = [] if self.kernel.usage.returns or self.kernel.usage.updates else outputs
             return [*passed, *filled], self.named_constants()
-        where = f"args= of {self.kernel.called}"
-        given = ask(self.kernel.usage.args, self.offers(arrays, outputs), where)
-        if not isinstance(given, tuple):
-            raise SignatureError(f"{where} gives a {type(given).__name__}; it gives a tuple of all arguments")
+        positional = arguments_by_author(self.kernel, self.offers(arrays, outputs))
         values = (*self.instance.inputs, *self.instance.outputs)
         known = dict(zip((value.name for value in values), (*passed, *outputs), strict=True))
-        return [known[each.name] if isinstance(each, Buffer) else each for each in given], self.beside(len(given))
+        arguments = [known[each.name] if isinstance(each, Buffer) else each for each in positional]
+        return arguments, self.beside(len(positional))
 
     def beside(self, count: int) -> dict[str, Any]:
         """The kernel's own constants that `args=`, which gave so many arguments, leaves to be taken by name."""
@@ -199,7 +212,7 @@ def _wants_packed(fault: TypeError | AssertionError, inputs: Sequence[Array]) ->
     return _place(fault).startswith("numba.") and not all(each.flags.c_contiguous for each in inputs)
 
 
-def _told(fault: BaseException) -> str:
+def _describe(fault: BaseException) -> str:
     """The error of a kernel in a line, and where it came from if it says nothing: what Numba cannot compile it says in
     dozens, what and where in the first of them."""
     lines = [" ".join(line.split()) for line in str(fault).splitlines() if line.strip()]
@@ -214,8 +227,7 @@ def _place(fault: BaseException) -> str:
 
 
 def _as_array(part: Any, value: Value) -> Array:
-    """A result as an array; a number of Python, of which Numba makes every scalar that it returns, in the dtype of the
-    result, where it is of that kind."""
+    """A result as an array; a number of Python, as Numba makes every scalar, in the result's dtype if of that kind."""
     if type(part) is float and value.dtype.is_float:
         with np.errstate(over="ignore"):
             return np.asarray(part).astype(value.dtype.numpy)
@@ -224,3 +236,68 @@ def _as_array(part: Any, value: Value) -> Array:
         limits = np.iinfo(value.dtype.numpy)
         return whole.astype(value.dtype.numpy) if limits.min <= part <= limits.max else whole
     return np.asarray(part)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class KernelCaller:
+    """The calling convention of user kernels of a language.
+
+    `prepare` builds one for an instance and the op's constants: BuildError as the compiler says, SignatureError where
+    it does not take the instance; `layouts`: of the arrays that it takes beside packed ones; `compiler`: the version of
+    what builds it, as far as a check depends on it; `launch` runs it on arrays, where Python does not call it."""
+
+    prepare: Callable[[UserKernel, Instance, Mapping[str, Any]], object] = lambda kernel, instance, constants: None
+    layouts: Callable[[UserKernel], tuple[str, ...]] = lambda kernel: tuple(LAYOUTS)
+    compiler: Callable[[], str] = lambda: ""
+    launch: Launch | None = None
+
+
+def library_of(kernel: UserKernel, instance: Instance, constants: Mapping[str, Any]) -> tuple[Path, str]:
+    """The library of a kernel in C, from the cache or built, and the symbol of its table. BuildError as the compiler
+    says, SignatureError where it does not take the instance."""
+    return cached_library(kernel, instance, tuple(sorted(constants.items())))
+
+
+@lru_cache(maxsize=256)
+def cached_library(kernel: UserKernel, instance: Instance, constants: Constants) -> tuple[Path, str]:
+    """As `library_of`, of constants that are sorted."""
+    text = c_source(kernel, instance, SYMBOL, dict(constants))
+    flags = tuple(kernel.usage.options.get("flags", ()))
+    return c_compiler.compile_library([text], c_compiler.CompilerOptions(extra=flags)), f"{SYMBOL}_kernel"
+
+
+def _c_compiler() -> str:
+    try:
+        return c_compiler.find_compiler().version
+    except BuildError:
+        return ""
+
+
+def _triton_layouts(kernel: UserKernel) -> tuple[str, ...]:
+    # torch has no strides below 0
+    return tuple(name for name in LAYOUTS if name != "flipped") if asks_strides(kernel) else ()
+
+
+def _triton() -> Any:
+    """The module that calls kernels in Triton: it needs triton and torch, which take seconds to import."""
+    return import_module("noyau.kernels.triton.calls")
+
+
+CALLERS: Mapping[str, KernelCaller] = MappingProxyType(
+    {
+        "c": KernelCaller(prepare=library_of, layouts=lambda kernel: (), compiler=_c_compiler),
+        "numba": KernelCaller(),
+        "python": KernelCaller(),
+        "triton": KernelCaller(
+            lambda *call: _triton().open_kernel(*call),
+            _triton_layouts,
+            lambda: str(_triton().where()),
+            lambda *call: _triton().launch_on_arrays(*call),
+        ),
+    }
+)
+
+
+def caller_of(kernel: UserKernel, *, gpu: bool = False) -> KernelCaller | None:
+    """The caller of a kernel on arrays of NumPy, or on tensors of a GPU; None where it takes none."""
+    return CALLERS.get(kernel.language) if LANGUAGES[kernel.language].on_gpu is gpu else None

@@ -1,23 +1,38 @@
-"""Certificates made in processes of their own, several at once: what crashes or hangs there is a reason here."""
+"""Certificates made in processes of their own, several at once, and kept, as timings are, from one run to the next.
+
+What crashes or hangs in such a process is one clear reason here. What is kept holds until text, machine, versions or
+code change.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import hashlib
 import queue
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import TypeVar
+from types import TracebackType
+from typing import Any, TypeVar
 
 import numpy as np
 
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import FindingKind, UnsupportedError
 from noyau.ir.graph import Constant, Graph
-from noyau.kernels.result_cache import certificate_key, keep_certificate, recall_certificate
+from noyau.timing.comparison import Comparison, Verdict
+from noyau.timing.conditions import this_machine
+from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c.library import Native
+from noyau.toolchain.cache import today
 from noyau.toolchain.guard_zones import Order
 from noyau.verify.adversarial import FULL, Effort, cases
-from noyau.verify.certificate import Certificate
+from noyau.verify.certificate import Certificate, Errors, Failure, Outcome
 from noyau.verify.repeated_rows import Repeated, few_rows
 from noyau.verify.values import Case, GuardedKernel, certify_native
 from noyau.workers.worker import Worker
@@ -27,6 +42,9 @@ Made = TypeVar("Made")
 
 PATIENCE_S = 180.0  # for one certificate; most take a second or two
 MOST_AT_ONCE = 8  # each is a process with arrays of its own
+Array = np.ndarray
+_JUDGES = ("verify", "ir", "toolchain/c/library.py", "toolchain/guard_zones.py", "dtypes.py")
+_CLOCKS = ("timing",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,15 +57,15 @@ class OriginalInputs:
 
     def call_guarded(self, *arrays: np.ndarray, pieces: int = 1, order: Order = range) -> list[np.ndarray]:
         known = {n.output: n.kind.value for n in self.original.nodes if isinstance(n.kind, Constant)}
-        given = {**known, **{n.output: a for n, a in zip(self.original.inputs, arrays, strict=True)}}
-        wanted = [given[node.output] for node in self.graph.inputs]
+        values = {**known, **{n.output: a for n, a in zip(self.original.inputs, arrays, strict=True)}}
+        wanted = [values[node.output] for node in self.graph.inputs]
         return self.native.call_guarded(*wanted, pieces=pieces, order=order)
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateTask:
-    """A built kernel to be judged: its library, its graph as spelt and in normal form, activations of a model, usual
-    sizes, what draws the awkward inputs, and how many of them are tried."""
+    """A built kernel to be judged: its library, its graph as it is written and in normal form, activations of a model,
+    usual sizes, what draws the awkward inputs, and how many of them are tried."""
 
     operator: str
     library: Path
@@ -91,11 +109,11 @@ class Certifiers:
     """Processes that make certificates, so many at once: those given, and as many more as are missing. Use it in a
     `with`, which ends the latter."""
 
-    def __init__(self, given: Sequence[Worker], count: int, patience_s: float = PATIENCE_S) -> None:
-        self.more = [Worker("its process") for _ in range(count - len(given))]
+    def __init__(self, workers: Sequence[Worker], count: int, patience_s: float = PATIENCE_S) -> None:
+        self.more = [Worker("its process") for _ in range(count - len(workers))]
         self.count, self.patience_s = max(count, 1), patience_s
         self.idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
-        for worker in (*given, *self.more):
+        for worker in (*workers, *self.more):
             self.idle.put(worker)
 
     def __enter__(self) -> Certifiers:
@@ -123,12 +141,12 @@ class Certifiers:
 
         CheckError where the process crashes, or does not answer in time."""
         key = task.key
-        found = recall_certificate(key, task.name)
-        if found is None:
+        certificate = recall_certificate(key, task.name)
+        if certificate is None:
             with self._worker() as worker:
-                found = worker.ask(judge, task)
-            keep_certificate(key, found)
-        return found
+                certificate = worker.ask(judge, task)
+            keep_certificate(key, certificate)
+        return certificate
 
     @contextlib.contextmanager
     def _worker(self) -> Iterator[Worker]:
@@ -139,3 +157,190 @@ class Certifiers:
         finally:
             worker.patience_s = usual_s
             self.idle.put(worker)
+
+
+class IsolatedLibrary:
+    """A kernel of a built library, run in a process of its own; use it in a `with`.
+
+    `name` is its name in messages; `patience_s`: how long one run may take. After a crash the process starts anew.
+    `worker`: a process that is there already, which outlives this kernel."""
+
+    def __init__(
+        self, library: Path, symbol: str, name: str, patience_s: float = 20.0, worker: Worker | None = None
+    ) -> None:
+        self.library, self.symbol, self.is_shared = library, symbol, worker is not None
+        self.worker = worker or Worker(name, patience_s)
+
+    def __enter__(self) -> IsolatedLibrary:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, fault: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self.is_shared:
+            self.worker.end()
+
+    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
+        """As Native.call_guarded. CheckError where it crashes, does not answer in time, or touches what it may not."""
+        indices = [int(piece) for piece in order(pieces)]
+        return self.worker.ask(call_guarded, self.library, self.symbol, pack(arrays), pieces, indices)
+
+
+def pack(arrays: Sequence[Array]) -> list[Array]:
+    """The arrays for another process, each in C order. UnsupportedError for what has no dtype."""
+    for array in arrays:
+        if from_numpy(array.dtype) in (None, DType.OTHER):
+            raise UnsupportedError(f"an array of {array.dtype} cannot go to another process")
+    return [np.asarray(array, order="C") for array in arrays]
+
+
+def call_guarded(
+    library: Path, symbol: str, arrays: Sequence[Array], pieces: int, indices: Sequence[int]
+) -> list[Array]:
+    """In the worker: one run between guards."""
+
+    def order(count: int) -> Sequence[int]:
+        return [piece for piece in indices if piece < count]
+
+    return Native(library, symbol).call_guarded(*arrays, pieces=pieces, order=order)
+
+
+@dataclass(frozen=True, slots=True)
+class CachedTiming:
+    """A comparison of an earlier run, and the day that it was made on."""
+
+    comparison: Comparison
+    timed_on: str
+
+
+def certificate_key(library_key: str, graph: Graph, captured: Sequence[Case], made_up: bool, seed: int) -> str:
+    """The key of a certificate: what was built, the graph and the cases that judge it, and the code that judges."""
+    cases = (part for case in captured for part in (case.label, *map(_digest, case.inputs)))
+    return toolchain_cache.digest(
+        "certificate",
+        _code(_JUDGES),
+        np.__version__,
+        this_machine().cpu,
+        library_key,
+        _graph(graph),
+        str((made_up, seed)),
+        *cases,
+    )
+
+
+def recall_certificate(key: str, name: str) -> Certificate | None:
+    """The certificate that was kept, under the name that the kernel has now."""
+    record = toolchain_cache.recall(key)
+    try:
+        return None if record is None else dataclasses.replace(certificate_of(record), name=name)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def keep_certificate(key: str, certificate: Certificate) -> None:
+    toolchain_cache.keep(key, dataclasses.asdict(certificate))
+
+
+def timing_key(parts: Iterable[str | bytes], arrays: Mapping[str, np.ndarray], threads: int) -> str:
+    """The key of a timing: the texts and models of both sides, the shapes of what they read, the machine and its
+    versions, the threads, and the code that times."""
+    machine = this_machine()
+    where = (
+        machine.cpu,
+        str(machine.cores),
+        machine.level,
+        machine.compiler,
+        machine.os,
+        *map(str, sorted(machine.versions.items())),
+    )
+    shapes = (f"{name}: {array.dtype}{array.shape}" for name, array in sorted(arrays.items()))
+    return toolchain_cache.digest("timing", _code(_CLOCKS), *where, str(threads), *parts, *shapes)
+
+
+def recall_timing(key: str, ambiguous: bool = False) -> CachedTiming | None:
+    """The comparison that was kept, unless it is of more than 30 days ago, or AMBIGUOUS because the machine was noisy:
+    another moment may tell. `ambiguous`: such a one is taken as well."""
+    record = toolchain_cache.recall(key)
+    try:
+        if record is None or not toolchain_cache.is_recent(record["timed_on"]):
+            return None
+        fields = record["comparison"]
+        before_s, after_s = (tuple(map(float, fields[name])) for name in ("before_s", "after_s"))
+        comparison = Comparison(before_s, after_s, fields["calls"], fields["seed"], fields["swapped_at"])
+        is_noise = comparison.verdict is Verdict.AMBIGUOUS and not comparison.is_nearly_same
+        return None if is_noise and not ambiguous else CachedTiming(comparison, record["timed_on"])
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def keep_timing(key: str, comparison: Comparison) -> None:
+    """Keep a comparison in place of what the key had; an AMBIGUOUS one too, so that an older verdict goes."""
+    toolchain_cache.keep(key, {"timed_on": today(), "comparison": dataclasses.asdict(comparison)})
+
+
+def recall_late(key: str, limit_s: float) -> bool:
+    """Whether what has this key would take longer than so many seconds, as was kept at most 30 days ago."""
+    record = toolchain_cache.recall(toolchain_cache.digest("late", key))
+    try:
+        return (
+            record is not None and limit_s < float(record["runs_s"]) and toolchain_cache.is_recent(record["timed_on"])
+        )
+    except (KeyError, TypeError, ValueError):
+        return False
+
+
+def keep_late(key: str, runs_s: float) -> None:
+    """Keep that the runs of what has this key would take so many seconds."""
+    toolchain_cache.keep(toolchain_cache.digest("late", key), {"timed_on": today(), "runs_s": runs_s})
+
+
+def certificate_of(fields: Mapping[str, Any]) -> Certificate:
+    """A certificate as `dataclasses.asdict` wrote it; KeyError, TypeError or ValueError where it is none."""
+    outcomes = tuple(
+        Outcome(
+            **{
+                **each,
+                "kernel": Errors(**each["kernel"]),
+                "unfused": Errors(**each["unfused"]),
+                "failures": tuple(_failure(one) for one in each["failures"]),
+            }
+        )
+        for each in fields["outcomes"]
+    )
+    return Certificate(**{**fields, "outcomes": outcomes})
+
+
+def _failure(fields: Mapping[str, Any]) -> Failure:
+    cell = None if fields["cell"] is None else tuple(fields["cell"])
+    return Failure(**{**fields, "kind": FindingKind(fields["kind"]), "cell": cell})
+
+
+def _graph(graph: Graph) -> str:
+    """A graph in full, with the bits of its constants; of what noyau does not look into, the name alone."""
+    nodes = (
+        f"{node.output} {_digest(node.kind.value) if isinstance(node.kind, Constant) else node.kind} "
+        f"{node.inputs} {node.dtype.value} {tuple(map(str, node.shape))}"
+        for node in graph.nodes
+    )
+    return "\n".join([*nodes, str(graph.outputs), *map(str, graph.demands)])
+
+
+def _digest(array: np.ndarray) -> str:
+    return f"{array.dtype}{array.shape} {hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()}"
+
+
+@cache
+def _code(names: tuple[str, ...]) -> str:
+    """A digest of the files of noyau that something depends on."""
+    total = hashlib.sha256()
+    for name in names:
+        for path in _files(files("noyau").joinpath(*name.split("/"))):
+            total.update(path.read_bytes())
+    return total.hexdigest()
+
+
+def _files(place: Traversable) -> Iterable[Traversable]:
+    if place.is_file():
+        return [place] if place.name.endswith((".py", ".c")) else []
+    entries = sorted(place.iterdir(), key=lambda each: each.name)
+    return [path for each in entries for path in _files(each)]

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -17,6 +18,9 @@ from noyau.toolchain.guard_zones import PLAIN, GuardedArray, changed_input, pois
 Array = np.ndarray
 # a label, an array, its dtype, which poison is around -> the memory, the view
 Layout = Callable[..., tuple[GuardedArray, Array]]
+Call = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]  # inputs and outputs -> results
+ZEROS = -1  # what outputs may hold before, instead of a poison
+OTHER = 1  # another poison: of a second run; and around inputs, so that what is copied from there to outputs shows
 
 
 def contiguous(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
@@ -40,17 +44,13 @@ def slice_cells(label: str, array: Array, dtype: DType, poison: int = 0) -> tupl
 
 def offset(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """Behind a row of poison, and rows are longer than what is seen of them."""
-    if not array.ndim:
-        return contiguous(label, array, dtype, poison)
     shape = tuple(extent + 1 for extent in array.shape)
-    return _viewed(label, array, dtype, poison, shape, (slice(1, None),) * array.ndim)
+    return _viewed(label, array, dtype, poison, shape, (..., *(slice(1, None),) * array.ndim))
 
 
 def flip(label: str, array: Array, dtype: DType, poison: int = 0) -> tuple[GuardedArray, Array]:
     """From the last cell to the first: strides are negative."""
-    if not array.ndim:
-        return contiguous(label, array, dtype, poison)
-    back = (slice(None, None, -1),) * array.ndim
+    back: Any = (..., *(slice(None, None, -1),) * array.ndim)
     guarded = GuardedArray.holding(label, array[back], dtype, poison)
     return guarded, guarded.array[back]
 
@@ -83,11 +83,6 @@ def _viewed(
     view = around.array[where]  # type: ignore[index]
     view[...] = array
     return around, view
-
-
-Call = Callable[[Sequence[Array], Sequence[Array]], Sequence[Array]]  # inputs and outputs -> results
-ZEROS = -1  # what outputs may hold before, instead of a poison
-OTHER = 1  # another poison: of a second run; and around inputs, so that what is copied from there to outputs shows
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +118,9 @@ class Guards:
     fills: bool = True
 
     def run(self, arrays: Sequence[Array], how: How = How()) -> list[Array]:
-        """The results. CheckError where a guard was overwritten, an input was changed, or a cell of an output was never
-        written."""
-        results, made = self.once(arrays, how)
-        suspects = [guarded.still_poisoned() for guarded in made]
+        """The results. CheckError for a guard overwritten, an input changed, or a cell of an output never written."""
+        results, outputs = self.once(arrays, how)
+        suspects = [guarded.still_poisoned() for guarded in outputs]
         if self.fills and how.outputs != ZEROS and any(suspect.any() for suspect in suspects):
             self.require_written(arrays, how, suspects)
         return results
@@ -149,23 +143,23 @@ class Guards:
             for end, array in zip(self.inputs, arrays, strict=True)
         ]
         before = [memory.around.tobytes() for memory, _ in laid]
-        made = [
+        outputs = [
             GuardedArray.poisoned(end.name, end.shape, end.dtype, _held(end.dtype, how.outputs)) for end in self.outputs
         ]
-        results = self.call([view for _, view in laid], [guarded.array for guarded in made])
-        for guarded in (*(memory for memory, _ in laid), *made):
+        results = self.call([view for _, view in laid], [guarded.array for guarded in outputs])
+        for guarded in (*(memory for memory, _ in laid), *outputs):
             guarded.refuse_writes(self.called)
         for (memory, _), bits in zip(laid, before, strict=True):
             if memory.around.tobytes() != bits:
                 raise changed_input(self.called, memory.label)
-        return self.fitting(results), made
+        return self.fitting(results), outputs
 
     def fitting(self, results: Sequence[Array]) -> list[Array]:
         """The results. CheckError where one is not what the signature says."""
         for end, result in zip(self.outputs, results, strict=True):
             if result.shape != end.shape or result.dtype != end.dtype.numpy:
-                found, wanted = f"{result.dtype}{list(result.shape)}", f"{end.dtype.numpy}{list(end.shape)}"
-                raise CheckError(f"{self.called} gave {found} as {end.name}, not {wanted}")
+                actual, expected = f"{result.dtype}{list(result.shape)}", f"{end.dtype.numpy}{list(end.shape)}"
+                raise CheckError(f"{self.called} gave {actual} as {end.name}, not {expected}")
         return list(results)
 
 

@@ -1,4 +1,5 @@
-"""The reference of an op: evaluated as it is, in float64, and as a graph that the certificate judges by."""
+"""The description of an op, and its reference: evaluated as it is, in float64, and as a graph that the certificate
+judges by."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import FunctionType
 from typing import Any
 
@@ -19,7 +21,7 @@ from noyau.errors import InputError, NoyauError, SignatureError
 from noyau.functions import widened
 from noyau.ir.graph import Graph, Input, Node, Opaque, Part
 from noyau.ir.sizes import bind
-from noyau.kernels.buffers import parameters_of
+from noyau.kernels.user_kernel import Target, UserKernel, parameters_of, require_name
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Signature, Value, brief
 from noyau.toolchain.guard_zones import poison_of
@@ -40,25 +42,25 @@ def reference() -> Iterator[None]:
         _AS_WRITTEN.reset(token)
 
 
-class _WhereUnwarned(type):
-    """The metaclass of a category that holds every warning of numbers within `without_warnings`, in that thread."""
+class _Unwarned:
+    """The pattern that a warning is to match, as a filter asks it: every one does within `without_warnings`, in that
+    thread. The filters of warnings are those of the process, so the one filter stays and asks each time."""
 
-    def __subclasscheck__(cls, kind: type) -> bool:
-        return _UNWARNED.get() and issubclass(kind, RuntimeWarning)
-
-
-class _OfNumbers(RuntimeWarning, metaclass=_WhereUnwarned):
-    """The ignored category: the filters of warnings are those of the process, so the one filter stays and asks each
-    time."""
+    def match(self, text: str) -> bool:
+        return _UNWARNED.get()
 
 
 @contextmanager
 def without_warnings() -> Iterator[None]:
     """A block in which NumPy warns of no number: sizes of 0, infinities and NaN are given on purpose where a kernel is
     judged. Holds for this thread alone."""
-    of_context = getattr(sys.flags, "context_aware_warnings", False)  # then `warnings.filters` may not be those here
-    if of_context or [each[2] for each in warnings.filters[:1]] != [_OfNumbers]:
-        warnings.simplefilter("ignore", _OfNumbers)  # before those that were set since
+    if getattr(sys.flags, "context_aware_warnings", False):  # then a thread has filters of its own
+        with warnings.catch_warnings(action="ignore", category=RuntimeWarning), np.errstate(all="ignore"):
+            yield
+        return
+    filters: Any = warnings.filters
+    if not filters or not isinstance(filters[0][1], _Unwarned):
+        filters.insert(0, ("ignore", _Unwarned(), RuntimeWarning, None, 0))  # before those that were set since
     token = _UNWARNED.set(True)
     try:
         with np.errstate(all="ignore"):
@@ -94,13 +96,13 @@ class Reference:
         """Its results, as arrays, one for each output, on copies of the inputs.
 
         SignatureError where it returns something else than it is signed to, floats of any width taken as alike."""
-        given = [np.array(array) for array in arrays]
-        called = [array[()] if value.scalar else array for array, value in zip(given, instance.inputs, strict=True)]
+        copies = [np.array(array) for array in arrays]
+        arguments = [array[()] if value.scalar else array for array, value in zip(copies, instance.inputs, strict=True)]
         shapes = shapes_of(instance.outputs, bind_sizes(instance, arrays))
         if self.outputs:
-            return self._filled(instance, called, shapes, constants)
-        with widened(_are_wide(instance, called)):
-            returned = self.function(*called, **constants)
+            return self._filled(instance, arguments, shapes, constants)
+        with widened(_are_wide(instance, arguments)):
+            returned = self.function(*arguments, **constants)
         parts = list(returned) if isinstance(returned, tuple | list) and len(instance.outputs) > 1 else [returned]
         return [_result(*each, self.name) for each in self._counted(parts, instance, shapes)]
 
@@ -125,15 +127,15 @@ class Reference:
     ) -> list[Array]:
         """The outputs that it wrote to, poisoned before."""
         wide = _are_wide(instance, arguments)
-        made = [_poisoned(value, shape, wide) for value, shape in zip(instance.outputs, shapes, strict=True)]
-        before = [array.tobytes() for array in made]
+        outputs = [_poisoned(value, shape, wide) for value, shape in zip(instance.outputs, shapes, strict=True)]
+        before = [array.tobytes() for array in outputs]
         with widened(wide):
-            returned = self.function(*arguments, *made, **constants)
-        for value, array, bits in zip(instance.outputs, made, before, strict=True):
+            returned = self.function(*arguments, *outputs, **constants)
+        for value, array, bits in zip(instance.outputs, outputs, before, strict=True):
             if array.size and array.tobytes() == bits:
                 message = "returns None and " if returned is None else ""
                 raise SignatureError(f"the reference {self.name} {message}fills nothing of {value.name}")
-        return made
+        return outputs
 
 
 def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str]], Signature] | None) -> Reference:
@@ -167,10 +169,10 @@ def _filled_names(positional: Sequence[str], signature: Callable[[Sequence[str]]
     """The last parameters, where they are named like the results and the others fit the signature alone."""
     for count in range(1, len(positional) + 1):
         try:
-            made = signature(positional[:-count])
+            attempt = signature(positional[:-count])
         except SignatureError:
             continue
-        outputs = tuple(term.name for term in made.outputs)
+        outputs = tuple(term.name for term in attempt.outputs)
         if tuple(positional[-count:]) == outputs:
             return outputs
     return ()
@@ -202,22 +204,28 @@ def graph_of(written: Reference, instance: Instance, constants: Mapping[str, Any
             raise InputError(f"the reference {written.name} fails with {type(fault).__name__}: {fault}") from fault
 
     inputs = [Node(value.name, Input(), (), value.dtype, value.shape) for value in instance.inputs]
+    return opaque_graph(inputs, instance.outputs, written.name, evaluate)
+
+
+def opaque_graph(
+    inputs: Sequence[Node], outputs: Sequence[Value], name: str, evaluate: Callable[..., tuple[Array, ...]]
+) -> Graph:
+    """A graph of one value, or its parts, which a function evaluates."""
     names = tuple(node.output for node in inputs)
-    kind, (first, *others) = Opaque(written.name, evaluate), instance.outputs
+    kind, (first, *others) = Opaque(name, evaluate), outputs
     if not others:
         return Graph((*inputs, Node(first.name, kind, names, first.dtype, first.shape)), (first.name,))
-    whole = f"{written.name}: all results"
-    opaque = Node(whole, kind, names, DType.OTHER, ())
-    parts = [Node(v.name, Part(k), (whole,), v.dtype, v.shape) for k, v in enumerate(instance.outputs)]
-    return Graph((*inputs, opaque, *parts), tuple(part.output for part in parts))
+    whole = f"{name}: all results"
+    parts = [Node(v.name, Part(k), (whole,), v.dtype, v.shape) for k, v in enumerate(outputs)]
+    return Graph((*inputs, Node(whole, kind, names, DType.OTHER, ()), *parts), tuple(v.name for v in outputs))
 
 
 def as_signed(result: Array, value: Value, name: str) -> Array:
     """A result of a run that is as written. SignatureError where its dtype is not the one that is signed."""
     if result.dtype != value.dtype.numpy:
         dtype = from_numpy(result.dtype)
-        found = dtype.value if dtype else str(result.dtype)
-        message = f"gives {value.name} as {found}, and it is signed {value.dtype.value}"
+        actual = dtype.value if dtype else str(result.dtype)
+        message = f"gives {value.name} as {actual}, and it is signed {value.dtype.value}"
         raise SignatureError(f"the reference {name} {message}; cast it there, or sign it so")
     return result
 
@@ -231,9 +239,9 @@ def _result(returned: Any, value: Value, shape: tuple[int, ...], name: str) -> A
         raise SignatureError(f"the reference {name} returns {message} as {value.name}, which is signed {brief(value)}")
     alike = dtype.is_float and value.dtype.is_float
     if array.shape != shape or not (alike or dtype is value.dtype):
-        found = f"{dtype.value}{list(array.shape)}"
-        expected = f"{brief(value)}, here {value.dtype.value}{list(shape)}; sign it {found} if it always is that"
-        raise SignatureError(f"the reference {name} returns {found} as {value.name}, which is signed {expected}")
+        actual = f"{dtype.value}{list(array.shape)}"
+        expected = f"{brief(value)}, here {value.dtype.value}{list(shape)}; sign it {actual} if it always is that"
+        raise SignatureError(f"the reference {name} returns {actual} as {value.name}, which is signed {expected}")
     return array
 
 
@@ -245,7 +253,36 @@ def _are_wide(instance: Instance, arguments: Sequence[Any]) -> bool:
 
 def _poisoned(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
     dtype = DType.F64 if wide and value.dtype.is_float else value.dtype
-    made = np.empty(shape, dtype.numpy)
-    if made.size:
-        made.reshape(-1).view(np.uint8).reshape(-1, dtype.bytes)[:] = np.frombuffer(poison_of(dtype, 0), np.uint8)
-    return made
+    memory = np.empty(shape, dtype.numpy)
+    if memory.size:
+        memory.reshape(-1).view(np.uint8).reshape(-1, dtype.bytes)[:] = np.frombuffer(poison_of(dtype, 0), np.uint8)
+    return memory
+
+
+@dataclass(frozen=True, slots=True)
+class Description:
+    """An op. `sizes`: dims that no input binds; `inputs`: makes inputs, `(rng, n=500) -> arrays`; `file`, `line`: of
+    its reference."""
+
+    name: str
+    reference: Reference
+    signature: Signature | None
+    sizes: Mapping[str, int]
+    inputs: Callable[..., Any] | None
+    file: Path | None
+    line: int
+    kernels: tuple[UserKernel, ...] = field(default=())
+    gradient: Callable[..., Any] | None = None
+
+    def __post_init__(self) -> None:
+        """SignatureError for a name that is none."""
+        require_name(self.name, f"the op of {self.reference.name}")
+
+    @property
+    def target(self) -> Target:
+        """The target that kernels are attached to."""
+        return Target(self.name, self.signature, self.reference.constants)
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}:{self.line}" if self.file else f"line {self.line}"

@@ -1,8 +1,15 @@
-"""A user kernel as data, validated against the op that it is attached to."""
+"""A user kernel as data, validated against the op that it is attached to; and what its author's functions are called
+with.
+
+Functions of a user say by the names of their parameters what they want to know: of arrays for `launch=`, `args=` and
+`init=` a view, the same for every runtime, also without a GPU.
+"""
 
 from __future__ import annotations
 
+import inspect
 import math
+import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -13,8 +20,7 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Language
 from noyau.errors import SignatureError, UnsupportedError
-from noyau.kernels.buffers import requested_names
-from noyau.kernels.c.prototypes import Prototype
+from noyau.kernels.c.syntax import Prototype
 from noyau.signatures.types import Signature, Term
 
 Number: TypeAlias = bool | int | float
@@ -22,6 +28,21 @@ Launch: TypeAlias = Callable[..., Any] | tuple[Any, ...] | str
 Arguments: TypeAlias = Callable[..., tuple[Any, ...]]
 Init: TypeAlias = Mapping[str, Number | str] | Callable[..., Mapping[str, Number | str]]
 EMPTY: Mapping[str, Any] = MappingProxyType({})
+
+# What an author says of a kernel, in words, and whether a value is such a thing.
+_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
+    "args": ("a function that gives a tuple of all arguments", lambda value: value is None or callable(value)),
+    "init": ("{'out': 0}, or a function that does", lambda value: callable(value) or isinstance(value, Mapping)),
+    "constants": ("{'BLOCK': 128}, or lists of values", lambda value: isinstance(value, Mapping)),
+    "options": ("a dict, such as {'num_warps': 8}", lambda value: isinstance(value, Mapping)),
+    "returns": ("True or False", lambda value: value is None or isinstance(value, bool)),
+    "trust": ("True or False", lambda value: isinstance(value, bool)),
+    "updates": ("names of inputs: ('p', 'm')", lambda value: all(isinstance(name, str) for name in value)),
+}
+
+# Where a decorator keeps the function that it was given: njit and jit, Triton's, vectorize, guvectorize, stencil.
+_WITHIN = ("py_func", "fn", "_dispatcher.py_func", "gufunc_builder.py_func", "kernel_ir.func_id.func")
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,18 +173,6 @@ def _check_kinds(usage: Usage, label: str) -> None:
             raise SignatureError(f"{what}= of {label} is {value!r}; give {wanted}")
 
 
-# What an author says of a kernel, in words, and whether a value is such a thing.
-_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "args": ("a function that gives a tuple of all arguments", lambda value: value is None or callable(value)),
-    "init": ("{'out': 0}, or a function that does", lambda value: callable(value) or isinstance(value, Mapping)),
-    "constants": ("{'BLOCK': 128}, or lists of values", lambda value: isinstance(value, Mapping)),
-    "options": ("a dict, such as {'num_warps': 8}", lambda value: isinstance(value, Mapping)),
-    "returns": ("True or False", lambda value: value is None or isinstance(value, bool)),
-    "trust": ("True or False", lambda value: isinstance(value, bool)),
-    "updates": ("names of inputs: ('p', 'm')", lambda value: all(isinstance(name, str) for name in value)),
-}
-
-
 def _check_launch(usage: Usage, target: Target, label: str) -> None:
     if usage.launch is None or callable(usage.launch) or isinstance(usage.launch, tuple):
         return
@@ -222,10 +231,6 @@ def _require_alike(source: Term, output: Term, label: str) -> None:
         raise SignatureError(f"{label}: {source.name} is {source}, and {output.name} is {output}; they must be alike")
 
 
-# Where a decorator keeps the function that it was given: njit and jit, Triton's, vectorize, guvectorize, stencil.
-_WITHIN = ("py_func", "fn", "_dispatcher.py_func", "gufunc_builder.py_func", "kernel_ir.func_id.func")
-
-
 def language_of(function: Callable[..., Any]) -> str:
     """The language of a callable, told by the package that its type comes from; nothing is imported for it."""
     kind = type(function)
@@ -267,3 +272,115 @@ def number_text(value: Number) -> str:
 
 def _list(names: Iterable[str]) -> str:
     return ", ".join(names) or "none"
+
+
+def requested_names(function: Callable[..., Any], offered: Iterable[str], label: str) -> tuple[str, ...]:
+    """The names that a function asks for. SignatureError for one that is not offered and has no default."""
+    choices, requested = list(offered), []
+    for name, parameter in parameters_of(function, label).items():
+        if parameter.kind not in _NAMED:
+            raise SignatureError(f"{label} takes {parameter}; it gets what it asks for by the name of each parameter")
+        if name in choices:
+            requested.append(name)
+        elif parameter.default is inspect.Parameter.empty:
+            raise SignatureError(f"{label} asks for {name}; there are {', '.join(choices)}")
+    return tuple(requested)
+
+
+def ask(function: Callable[..., Any], offered: Mapping[str, Any], label: str) -> Any:
+    """Call a function with what it asks for by name."""
+    return function(**{name: offered[name] for name in requested_names(function, offered, label)})
+
+
+def initial_values(kernel: UserKernel, offers: Callable[[], Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The initial values of outputs, by name. SignatureError where a function of `init=` gives anything else."""
+    init = kernel.usage.init
+    if not callable(init):
+        return init
+    values: Mapping[str, Any] = ask(init, offers(), f"init= of {kernel.called}")
+    check_init(values, kernel.target, kernel.called)
+    return values
+
+
+def arguments_by_author(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Any, ...]:
+    """What `args=` of a kernel gives. SignatureError where that is no tuple."""
+    assert kernel.usage.args is not None
+    where = f"args= of {kernel.called}"
+    arguments = ask(kernel.usage.args, offers, where)
+    if not isinstance(arguments, tuple):
+        raise SignatureError(f"{where} gives a {type(arguments).__name__}; it gives a tuple of all arguments")
+    return arguments
+
+
+def parameters_of(function: Callable[..., Any], label: str) -> Mapping[str, inspect.Parameter]:
+    """The parameters of a function. SignatureError where Python cannot tell."""
+    try:
+        return inspect.signature(function).parameters
+    except (TypeError, ValueError):
+        raise SignatureError(
+            f"{label} is {function!r}, of which the parameters cannot be told; wrap it in a def"
+        ) from None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceProperties:
+    """The device that a kernel runs on: `cpu`, or `cuda:0`; `sm_count` multiprocessors, which are the cores of a CPU.
+    Of a GPU also its `model`, and the bytes of its L2, of the memory that the threads of a block may share, and of its
+    own memory."""
+
+    name: str
+    sm_count: int
+    model: str = ""
+    l2_bytes: int = 0
+    shared_bytes: int = 0
+    memory_bytes: int = 0
+    capability: tuple[int, int] = (0, 0)
+    warp_size: int = 32
+    max_threads: int = 1024
+
+    def __str__(self) -> str:
+        return self.name
+
+
+CPU = DeviceProperties("cpu", os.cpu_count() or 1)
+
+# What `device` is to a kernel for a GPU where there is none: by NVIDIA's data sheet of the H100 (SXM5).
+GPU = DeviceProperties(
+    "cuda:0", 132, "NVIDIA H100 (assumed: there is no GPU here)", 50 << 20, 227 << 10, 80 << 30, (9, 0)
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Buffer:
+    """An input or an output as `launch=`, `args=` and `init=` get it: what is known of the array, not its cells.
+
+    `strides` are in elements. In `args=` a Buffer stands for the array itself."""
+
+    name: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    dtype: np.dtype
+    device: DeviceProperties = CPU
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> int:
+        """The number of elements, as torch calls it."""
+        return self.size
+
+    def stride(self, axis: int) -> int:
+        """Elements between neighbours along an axis."""
+        return self.strides[axis]
+
+
+def buffer_of(name: str, array: np.ndarray) -> Buffer:
+    """The Buffer of an array of NumPy."""
+    strides = tuple(stride // max(1, array.itemsize) for stride in array.strides)
+    return Buffer(name, array.shape, strides, array.dtype)

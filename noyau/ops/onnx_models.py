@@ -29,13 +29,12 @@ from noyau.hosts.onnxruntime.write_back import value_info, write_back
 from noyau.ir.graph import Constant, Graph
 from noyau.kernels.c.text import c_source
 from noyau.kernels.certificates import CertificateTask, judge
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.programs.program import KernelStep, program
+from noyau.kernels.reference import Description
 from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel
-from noyau.signatures.inputs import USUAL_DTYPES
-from noyau.signatures.instances import instance_of, sizing_integers
+from noyau.signatures.instances import USUAL_DTYPES, instance_of, sizing_integers
 from noyau.signatures.types import ELEMENTS, Family, Instance, Signature, Term
 from noyau.text import Printed, path_of
 from noyau.toolchain.c import compiler as c_compiler

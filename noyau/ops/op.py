@@ -20,19 +20,23 @@ from noyau.hosts.detection import are_tensors, is_traced, lies_on_gpu
 from noyau.hosts.numpy.dlpack import as_targets
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.kernels.attach import attach_function, attach_text, read_text
-from noyau.kernels.buffers import parameters_of
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import GeneratedProgram, generate_usual
-from noyau.kernels.reference import reference_of, runs_as_written
-from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel, language_of, usage_of
+from noyau.kernels.reference import Description, reference_of, runs_as_written
+from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel, language_of, parameters_of, usage_of
 from noyau.ops.dispatch.calls import ReferenceWarning
 from noyau.ops.dispatch.explanation import Explanation, as_written
 from noyau.ops.dispatch.unsigned import calls_of
 from noyau.ops.torch_entry import OnTensors, traced
-from noyau.signatures.inputs import draw_inputs, integers_of, make, usual_instance, usual_sizes
-from noyau.signatures.instances import instance_of, unbound_names
-from noyau.signatures.parser import parse
-from noyau.signatures.types import Instance, Signature, brief
+from noyau.signatures.instances import (
+    draw_inputs,
+    instance_of,
+    integers_of,
+    make,
+    unbound_names,
+    usual_instance,
+    usual_sizes,
+)
+from noyau.signatures.types import Instance, Signature, brief, parse
 
 if TYPE_CHECKING:
     from noyau.ops.onnx_models import OnnxOp

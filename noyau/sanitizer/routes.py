@@ -12,7 +12,7 @@ from typing import Any, cast
 import numpy as np
 
 from noyau.errors import MissingExtraError, UnsupportedError
-from noyau.kernels.c.functions import TextFunction
+from noyau.kernels.c.parameters import TextFunction
 from noyau.kernels.reference import empty_outputs
 from noyau.kernels.user_kernel import UserKernel, language_of
 from noyau.sanitizer.access_map import AccessMap

@@ -1,15 +1,20 @@
-"""Types of signatures: terms of a dtype or a family of them, and dims; and instances, settled by a call."""
+"""Signatures: terms of a dtype or a family of them, and dims; instances, settled by a call; and texts into signatures.
+
+Whatever is wrong with a text is said with the column where it is.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import TypeAlias
 
 from noyau.codegen.tables import closed, dim_text, opened
 from noyau.dtypes import DType
+from noyau.errors import SignatureError
 from noyau.ir.dims import Dim, DimOp, Shape
 
 ELLIPSIS = "..."
@@ -18,6 +23,9 @@ _MOST_LETTERS = 240  # of a signature in a message
 
 _FLOATS = tuple(dtype for dtype in DType if dtype.is_float)
 _INTEGERS = (DType.I8, DType.I16, DType.I32, DType.I64, DType.U8, DType.U16, DType.U32, DType.U64)
+_TOKEN = re.compile(r"\s*(?:(->|//|\.\.\.|[A-Za-z_][A-Za-z_0-9]*|[0-9]+|[\[\],:()+*-])|(\S))")
+_LARGEST = 2**63 - 1
+_DEEPEST = 32  # parentheses within one another
 
 
 class Family(Enum):
@@ -166,3 +174,215 @@ def _names(terms: Iterable[Term]) -> Iterator[str]:
                 yield from () if dim.name == ELLIPSIS else (dim.name,)
             else:
                 yield from re.findall(r"[A-Za-z_]\w*", spell_dim(dim), re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureToken:
+    """A piece of a signature, and the column, from 1, where it begins; the end has the text ""."""
+
+    text: str
+    column: int
+
+    @property
+    def is_name(self) -> bool:
+        return self.text.isidentifier()
+
+
+def parse(text: str, parameters: Sequence[str] | None = None) -> Signature:
+    """The signature of a text, its inputs named by `parameters` (x0, x1... without).
+
+    A parameter beyond the text's inputs must be named like a dim: then it is an integer that gives it. SignatureError
+    where the text is wrong, with the column; or where the parameters do not fit it."""
+    signature = _Parser(text).signature()
+    count = len(signature.inputs)
+    names = [f"x{k}" for k in range(count)] if parameters is None else list(parameters)
+    extra = [name for name in names if name in signature.sizes] if len(names) > count else []
+    named = [name for name in names if name not in extra]
+    if len(named) != count:
+        takes = f"takes {len(names)}: {', '.join(names)}" if names else "takes none"
+        raise SignatureError(f'the signature "{brief(text)}" has {count} inputs, but the function {takes}')
+    inputs = iter(signature.inputs)
+    terms = [Term(name, DType.I64, None) if name in extra else _named(next(inputs), name) for name in names]
+    parsed = Signature(tuple(terms), signature.outputs)
+    _require_distinct(parsed, text)
+    _require_families(parsed, text)
+    return parsed
+
+
+def _named(term: Term, name: str) -> Term:
+    return Term(name, term.element, term.dims)
+
+
+class _Parser:
+    """A descent through the tokens of one text."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.tokens, self.at, self.depth = text, list(_tokens(text)), 0, 0
+
+    @property
+    def next(self) -> SignatureToken:
+        return self.tokens[self.at]
+
+    def fault(self, what: str, token: SignatureToken | None = None) -> SignatureError:
+        token = token or self.next
+        where = f"at column {token.column}, {token.text!r}" if token.text else "at its end"
+        return SignatureError(f'the signature "{brief(self.text)}" is wrong {where}: {what}')
+
+    def take(self, *texts: str) -> SignatureToken | None:
+        """The next token, if it is one of these."""
+        if self.next.text not in texts:
+            return None
+        self.at += 1
+        return self.tokens[self.at - 1]
+
+    def need(self, text: str, why: str) -> None:
+        if not self.take(text):
+            raise self.fault(f"{text!r} is expected{why}")
+
+    def signature(self) -> Signature:
+        inputs = () if self.next.text == "->" else tuple(self.terms(are_results=False))
+        self.need("->", " between inputs and results")
+        outputs = tuple(self.terms(are_results=True))
+        if self.next.text:
+            raise self.fault("nothing may follow the results")
+        return Signature(inputs, outputs)
+
+    def terms(self, *, are_results: bool) -> Iterator[Term]:
+        yield self.term(are_results)
+        while self.take(","):
+            yield self.term(are_results)
+
+    def term(self, is_result: bool) -> Term:
+        first = self.next
+        if not first.is_name:
+            raise self.fault(f"a dtype such as f32 is expected, or a family: {', '.join(f.value for f in Family)}")
+        self.at += 1
+        if self.next.text != ":":
+            return self.typed(OUT, first)
+        if not is_result:
+            raise self.fault("inputs take their names from the function's parameters; give the dtype alone", first)
+        if first.text in ELEMENTS:
+            raise self.fault("a dtype cannot be the name of a result", first)
+        self.at += 2
+        return self.typed(first.text, self.tokens[self.at - 1])
+
+    def typed(self, name: str, token: SignatureToken) -> Term:
+        element = ELEMENTS.get(token.text)
+        if element is None:
+            raise self.fault("this is no dtype; there are f32, f64, i32, i64, u8, bool... and float, int, any", token)
+        if not self.take("["):
+            return Term(name, element, None)
+        dims = [] if self.next.text == "]" else list(self.dims())
+        self.need("]", " after the dims")
+        return Term(name, element, tuple(dims))
+
+    def dims(self) -> Iterator[Dim | Rest]:
+        rests = 0
+        while True:
+            start = self.next
+            dim = self.dim()
+            rests += isinstance(dim, Rest)
+            if rests > 1:
+                raise self.fault("a term has at most one * or ...", start)
+            yield dim
+            if not self.take(","):
+                return
+
+    def dim(self) -> Dim | Rest:
+        start = self.next
+        if self.take(ELLIPSIS):
+            return Rest(ELLIPSIS)
+        if self.take("*"):
+            return Rest(self.name())
+        result = self.sum()
+        if (result.constant or 0) < 0:
+            raise self.fault("an extent cannot be negative", start)
+        return result
+
+    def name(self) -> str:
+        token = self.next
+        if not token.is_name:
+            raise self.fault("a dim is expected: a name, an integer, ... or *name")
+        if token.text in ELEMENTS:
+            raise self.fault("a dtype cannot be the name of a dim", token)
+        self.at += 1
+        return token.text
+
+    def sum(self) -> Dim:
+        total = self.product()
+        while sign := self.take("+", "-"):
+            right = self.product()
+            total = total + right if sign.text == "+" else total - right
+        return total
+
+    def product(self) -> Dim:
+        result = self.atom()
+        while sign := self.take("*", "//"):
+            place, right = self.next, self.atom()
+            if sign.text == "//" and (right.constant or 1) < 1:
+                raise self.fault("a dim is divided by what is not positive", place)
+            result = result * right if sign.text == "*" else self.divided(result, right, place)
+        return result
+
+    def divided(self, left: Dim, right: Dim, place: SignatureToken) -> Dim:
+        if right == Dim.of(0):
+            raise self.fault("a dim is divided by 0", place)
+        return left // right
+
+    def atom(self) -> Dim:
+        token = self.next
+        if token.text.isdigit():
+            self.at += 1
+            if int(token.text) > _LARGEST:
+                raise self.fault("this integer does not fit 64 bits", token)
+            return Dim.of(int(token.text))
+        if not self.take("(", "-"):
+            return Dim.of(self.name())
+        self.depth += 1
+        if self.depth > _DEEPEST:
+            raise self.fault("too many parentheses within one another", token)
+        inner = self.sum() if token.text == "(" else -self.atom()
+        if token.text == "(":
+            self.need(")", " after the dim")
+        self.depth -= 1
+        return inner
+
+
+def _tokens(text: str) -> Iterator[SignatureToken]:
+    for match in _TOKEN.finditer(text):
+        if match[2]:
+            place = f"at column {match.start(2) + 1}, {match[2]!r}"
+            raise SignatureError(f'the signature "{brief(text)}" is wrong {place}: no signature has this character')
+        yield SignatureToken(match[1], match.start(1) + 1)
+    yield SignatureToken("", len(text) + 1)
+
+
+def _require_distinct(signature: Signature, text: str) -> None:
+    """Each name means one thing; an integer scalar may be named like the dim that it gives."""
+    results = [term.name for term in signature.outputs]
+    scalars = {term.name for term in signature.inputs if is_integer(term)}
+    rests = {term.rest.name for term in (*signature.inputs, *signature.outputs) if term.rest}
+    dims = {name for t in (*signature.inputs, *signature.outputs) for dim in t.fixed for name in dim.names}
+    inputs = [term.name for term in signature.inputs]
+    kinds = {"an input": inputs, "a result": results, "a dim": dims - scalars, "several dims": rests}
+    counts = Counter(name for names in kinds.values() for name in names)
+    twice = [name for name, count in counts.items() if count > 1]
+    if twice:
+        named = [kind for kind, names in kinds.items() for name in names if name == twice[0]]
+        missing = "a result without a name is out; name it"
+        fault = missing if twice[0] == OUT else f"{' and '.join(named)}; each needs a name of its own"
+        raise SignatureError(f'the signature "{brief(text)}" has two things named {twice[0]}: {fault}')
+
+
+def _require_families(signature: Signature, text: str) -> None:
+    """The dtype of a result, and the axes of its Rest, follow from an input."""
+    elements = {term.element for term in signature.inputs}
+    rests = {term.rest for term in signature.inputs}
+    for term in signature.outputs:
+        if isinstance(term.element, Family) and term.element not in elements:
+            fault = f"no input says which dtype the {term.element.value} of {term.name} is"
+            raise SignatureError(f'the signature "{brief(text)}" is not complete: {fault}; give a dtype such as f32')
+        if term.rest and term.rest not in rests:
+            raise SignatureError(
+                f'the signature "{brief(text)}" is not complete: no input has the {term.rest} of {term.name}'
+            )

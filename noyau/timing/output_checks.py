@@ -12,7 +12,7 @@ from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.verify.certificate import Failure
 from noyau.verify.floats import moved
-from noyau.verify.values import Case, Judge, Spelt, certify, judge_of
+from noyau.verify.values import Case, Judge, LazyGraph, certify, judge_of
 
 Arrays = Sequence[np.ndarray]
 Check = Callable[[Arrays, Arrays], str]
@@ -21,7 +21,7 @@ Reference = Callable[..., object]
 _MOVED_RUNS = 8
 
 
-def by_graph(graph: Graph, spelling: Spelt | None = None) -> Check:
+def by_graph(graph: Graph, spelling: LazyGraph | None = None) -> Check:
     """A check of outputs for inputs, in the graph's order: by the certificate, against float64."""
 
     def check(inputs: Arrays, outputs: Arrays) -> str:

@@ -33,6 +33,9 @@ BLOCKS = (17, 63, 129, 33, 15, 65, 16, 31, 127)
 LONG = {129: (-1, 4099), 65: (0, 1021)}  # after these block sizes, the last and the first size grow long
 PRIMES = (5, 3, 7, 2)
 OTHERS, TRIES = (1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 13, 16, 33, 64, 130, 260), 200  # where a graph demands more
+MOST_CELLS = 1 << 21  # of the largest value of a case
+_MOST = 4096  # choices of sizes
+_FEW = (2, 1)  # of what need not be long: two show where a second row begins
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +214,7 @@ def extents(node: Node, sizes: Sizes) -> tuple[int, ...]:
 
 
 def fits(graph: Graph, sizes: Sizes) -> bool:
-    """Whether the graph means something at these sizes: no negative extent, no view outside of what it looks at, no
-    division by 0."""
+    """Whether the graph means something at these sizes: no negative extent, view outside or division by 0."""
     try:
         holds = all(demand.holds(sizes) for demand in graph.demands)
         return holds and all(_fits(graph, node, sizes) for node in graph.nodes)
@@ -335,11 +337,6 @@ class CaseMaker:
             case _:
                 array = self.rng.integers(low, max(high, low + 1), shape)
         return np.asarray(array).astype(node.dtype.numpy)
-
-
-MOST_CELLS = 1 << 21  # of the largest value of a case
-_MOST = 4096  # choices of sizes
-_FEW = (2, 1)  # of what need not be long: two show where a second row begins
 
 
 def covering(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from noyau.errors import CheckError, FindingKind
-from noyau.text import several
+from noyau.errors import CheckError, FindingKind, InputError
+from noyau.text import fields_json, several
 
 MARGIN = 4.0  # times what is allowed, for one cell in SHARE
 SHARE = 100_000
@@ -56,16 +56,8 @@ class Failure:
         return f"wrong at {where} for {self.given} ({self.case}): {text}"
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "case": self.case,
-            "given": self.given,
-            "note": self.note,
-            "output": self.output,
-            "cell": None if self.cell is None else list(self.cell),
-            "got": _number(self.got),
-            "want": _number(self.want),
-            "allowed": _number(self.allowed),
-        }
+        numbers = {name: _number(getattr(self, name)) for name in ("got", "want", "allowed")}
+        return fields_json(self, without=("kind",)) | numbers
 
 
 def apart(got: float, want: float) -> tuple[str, str]:
@@ -246,3 +238,9 @@ def _total(errors: Iterable[Errors]) -> Errors:
 def _number(value: float) -> float | str:
     """The number itself, or its name: JSON has no infinities and no NaN."""
     return value if math.isfinite(value) else str(value)
+
+
+def require_tolerance(tolerance: float | None) -> None:
+    """InputError for what is no tolerance."""
+    if tolerance is not None and not (isinstance(tolerance, int | float) and 0 < tolerance < math.inf):
+        raise InputError(f"the tolerance is {tolerance!r}; give a number above 0, such as 1e-3")

@@ -1,16 +1,18 @@
-"""Floats as numbers and as bits: ulps, moves by one ulp, and where a dtype overflows."""
+"""Floats as numbers and as bits: ulps, moves by one ulp, where a dtype overflows, and how far two results are apart."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import ml_dtypes
 import numpy as np
 
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_numpy
 
 PATTERN = 1 << 16  # moves are drawn so many at a time
+Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +51,30 @@ def ulp(dtype: DType, magnitude: np.ndarray) -> np.ndarray:
     return np.asarray(np.ldexp(1.0, exponent - form.stored))
 
 
+def widen(array: np.ndarray) -> np.ndarray:
+    """The numbers in float64."""
+    return array.astype(np.float64, copy=False)
+
+
+def equal_cells(got: Array, expected: Array) -> Array:
+    """A mask of the cells in which two arrays of one dtype have the same number, or NaN both."""
+    return np.asarray((got == expected) | (np.not_equal(got, got) & np.not_equal(expected, expected)))
+
+
+def kind(values: Array) -> Array:
+    """1 for finite, 2 for NaN, 4 for inf, 8 for -inf, as u8."""
+    codes, odd = np.ones(values.shape, np.uint8), ~np.isfinite(values)
+    if odd.any():
+        codes[odd] = np.where(np.isnan(values[odd]), 2, np.where(values[odd] > 0, 4, 8))
+    return codes
+
+
+def distance(left: Array, right: Array) -> Array:
+    """|left - right|; NaN or inf where either is not finite."""
+    with np.errstate(invalid="ignore"):
+        return np.asarray(np.abs(left - right))
+
+
 def repeated(block: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     """An array of a shape that repeats a block; one of no cells only where there are none."""
     return block.reshape(shape) if block.size == math.prod(shape) else np.resize(block, shape)
@@ -70,3 +96,60 @@ def shifted(array: np.ndarray, steps: np.ndarray | np.int8) -> np.ndarray:
     steady = (magnitude <= most) | (magnitude >= infinity - most)
     result = bits + np.where(steady, np.int8(0), steps).astype(bits.dtype)
     return np.asarray(result).view(array.dtype).reshape(array.shape)
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """In how many of so many cells two runs differ, the first output and cell that does, and by how many ulp at most:
+    units for integers, infinity where one is not finite."""
+
+    differing: int
+    cells: int
+    output: int
+    cell: tuple[int, ...]
+    worst: float
+    is_float: bool
+
+    def __str__(self) -> str:
+        where = f"in {self.differing} of {self.cells} cells"
+        if not np.isfinite(self.worst):
+            return f"{where}, one of them NaN or infinite"
+        return f"{where}, by at most {self.worst:g} {'ulp' if self.is_float else 'units'}"
+
+
+def bits(results: Sequence[Array]) -> list[bytes]:
+    """The bits in which two runs must agree."""
+    return [result.tobytes() for result in results]
+
+
+def spread(one: Sequence[Array], other: Sequence[Array]) -> Spread | None:
+    """The distance between two runs, or None where every bit is alike."""
+    spreads = [_apart(number, *pair) for number, pair in enumerate(zip(one, other, strict=True))]
+    unlike = [each for each in spreads if each.differing]
+    if not unlike:
+        return None
+    first, cells = unlike[0], sum(each.cells for each in spreads)
+    worst = max(unlike, key=lambda each: each.worst)
+    total = sum(each.differing for each in unlike)
+    return Spread(total, cells, first.output, first.cell, worst.worst, worst.is_float)
+
+
+def _apart(number: int, one: Array, other: Array) -> Spread:
+    one, other = np.ascontiguousarray(one), np.ascontiguousarray(other)
+    size = one.dtype.itemsize
+    flat = one.reshape(-1).view(np.uint8).reshape(-1, size) != other.reshape(-1).view(np.uint8).reshape(-1, size)
+    unlike = flat.any(1).reshape(one.shape)
+    dtype = from_numpy(one.dtype) or DType.OTHER
+    if not unlike.any():
+        return Spread(0, one.size, number, (), 0.0, dtype.is_float)
+    cell = tuple(int(index) for index in np.argwhere(unlike)[0])
+    return Spread(int(unlike.sum()), one.size, number, cell, _worst(one[unlike], other[unlike], dtype), dtype.is_float)
+
+
+def _worst(one: Array, other: Array, dtype: DType) -> float:
+    left, right = widen(one), widen(other)
+    if not dtype.is_float:
+        return float(np.abs(left - right).max())
+    if not (np.isfinite(left) & np.isfinite(right)).all():
+        return float("inf")
+    return float((np.abs(left - right) / ulp(dtype, np.fmax(np.abs(left), np.abs(right)))).max())

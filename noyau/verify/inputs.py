@@ -97,7 +97,7 @@ class Maker:
     """The uses of each value of a graph, and what they say of its inputs."""
 
     def __init__(self, graph: Graph, sizes: Sizes, rng: np.random.Generator, without: frozenset[str]) -> None:
-        self.graph, self.sizes, self.rng, self.given = graph, sizes, rng, without
+        self.graph, self.sizes, self.rng, self.without = graph, sizes, rng, without
 
     @cached_property
     def uses(self) -> Mapping[str, Sequence[Use]]:
@@ -110,7 +110,7 @@ class Maker:
     @cached_property
     def known(self) -> frozenset[str]:
         """Every value that no input to make up has a part in."""
-        names = set(self.given)
+        names = set(self.without)
         for node in self.graph.nodes:
             leaf = isinstance(node.kind, Constant | Iota)
             if leaf or (node.inputs and names.issuperset(node.inputs)):

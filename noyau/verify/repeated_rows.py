@@ -125,8 +125,7 @@ def _spread(graph: Graph, name: str, axis: Axis, rows: Dim, axes: dict[str, Axis
 
 
 def _operands(node: Node, axis: Axis) -> list[Axis] | None:
-    """The axes of rows of what a value is made of, where its own are along `axis`; None where no operand can have them
-    so."""
+    """The axes of rows of a value's operands, where its own are along `axis`; None where none can have them so."""
     if axis is None:
         return [None] * len(node.inputs)
     match node.kind:

@@ -26,14 +26,14 @@ from noyau.ir.graph_interpreter import evaluate
 from noyau.text import printable
 from noyau.toolchain.guard_zones import Order
 from noyau.verify.certificate import Certificate, Errors, Failure, Outcome
-from noyau.verify.floats import FORMATS, ulp
+from noyau.verify.floats import FORMATS, distance, equal_cells, kind, ulp, widen
 from noyau.verify.rounding import moved_runs, runs_at_jumps, stepped
 from noyau.verify.undefined import undefined_cells
 
 Array = np.ndarray
 Arrays = Mapping[str, Array]
 KernelFunction = Callable[[Sequence[Array]], Sequence[Array]]
-Spelt = Callable[[], "Graph | None"]  # the graph of a reference, traced when it is asked for
+LazyGraph = Callable[[], "Graph | None"]  # the graph of a reference, traced when it is asked for
 
 MOVED_RUNS, FIRST_RUNS = 8, 2  # the others are made only where the first allow less than the kernel needs
 # Where a difference cancels, all nine runs happen to be near the truth in about one cell of 10^7; where one rounding
@@ -42,6 +42,7 @@ RARE, MORE_RUNS = 100, 40
 ULPS = 2.0  # allowed anyway
 FACTOR = 8.0  # times what the unfused computation strays
 SHOWN = 2  # failures kept for each output of a case
+PIECES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def certify(
     *,
     name: str,
     made_up: bool = False,
-    traced: Spelt | None = None,
+    traced: LazyGraph | None = None,
 ) -> Certificate:
     """Compare the values of a kernel with the truth of its group's graph.
 
@@ -119,19 +120,27 @@ def _judged(case: Case, inputs: str, judges: Sequence[Judge], runs: Iterable[Seq
 
 
 class KernelTrial:
-    """A kernel, and the graph that says what is right; `is_check`: a user's kernel, of which each failure is told."""
+    """A kernel, and the graph that says what is right; `is_check`: a user's kernel, of which each failure is told.
+    `tolerance`: chosen by a user in the place of what follows from unfused runs."""
 
     def __init__(
-        self, graph: Graph, kernel: KernelFunction, traced: Spelt | None = None, *, is_check: bool = False
+        self,
+        graph: Graph,
+        kernel: KernelFunction,
+        traced: LazyGraph | None = None,
+        *,
+        is_check: bool = False,
+        tolerance: float | None = None,
     ) -> None:
-        self.graph, self.kernel, self.spelt, self.stepped = graph, kernel, traced, stepped(graph)
-        self.is_check = is_check
+        self.graph, self.kernel, self.stepped = graph, kernel, stepped(graph)
+        self.lazy_graph = traced if tolerance is None else None
+        self.is_check, self.tolerance = is_check, tolerance
         self.first_runs = first_runs(self.stepped, graph.outputs)
 
     @cached_property
     def traced(self) -> Graph | None:
         """The traced graph of the reference; it is traced when a kernel is first found wrong."""
-        return None if self.spelt is None else self.spelt()
+        return None if self.lazy_graph is None else self.lazy_graph()
 
     def outcome(self, case: Case, seed: int) -> Outcome:
         """One case, judged; `seed` draws the moves of its inputs."""
@@ -153,7 +162,7 @@ class KernelTrial:
         if written_to:
             return self.failed(case, FindingKind.MUTATED_INPUT, written_to)
         judges = self.judges(inputs, results, truth)
-        return decide(case, self.given(case), judges, self.stages(inputs, truth, as_it_is, seed))
+        return decide(case, self.inputs_text(case), judges, self.stages(inputs, truth, as_it_is, seed))
 
     def stages(self, inputs: Arrays, truth: Arrays, as_it_is: Arrays, seed: int) -> Iterator[Stage]:
         """The unfused runs of a case, the fewest first."""
@@ -174,7 +183,8 @@ class KernelTrial:
         judges = []
         for name, got in zip(self.graph.outputs, results, strict=True):
             skipped = np.broadcast_to(undefined.get(name, np.array(False)), got.shape)
-            judges.append(judge_of(self.graph[name], got, truth[name], skipped, name in self.stepped))
+            steps = name in self.stepped
+            judges.append(judge_of(self.graph[name], got, truth[name], skipped, steps, self.tolerance))
         return judges
 
     def traced_runs(self, inputs: Arrays, truth: Arrays, seed: int, count: int) -> Iterator[Arrays]:
@@ -212,9 +222,9 @@ class KernelTrial:
         return str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
 
     def failed(self, case: Case, kind: FindingKind, note: str) -> Outcome:
-        return Outcome(case.label, case.captured, failures=(Failure(kind, case.label, self.given(case), note),))
+        return Outcome(case.label, case.captured, failures=(Failure(kind, case.label, self.inputs_text(case), note),))
 
-    def given(self, case: Case) -> str:
+    def inputs_text(self, case: Case) -> str:
         """The inputs, in words: `x: f32[4, 41], w: f32[41]`."""
         arrays = zip(self.graph.inputs, case.inputs, strict=True)
         return ", ".join(f"{printable(node.output)}: {spell(node.dtype, array.shape)}" for node, array in arrays)
@@ -271,8 +281,12 @@ def combine_outcomes(case: Case, parts: Sequence[Outcome]) -> Outcome:
     )
 
 
-def judge_of(node: Node, got: Array, truth: Array, skipped: Array, steps: bool) -> Judge:
-    return FloatJudge(node, got, truth, skipped, steps) if node.dtype.is_float else Judge(node, got, truth, skipped)
+def judge_of(
+    node: Node, got: Array, truth: Array, skipped: Array, steps: bool, tolerance: float | None = None
+) -> Judge:
+    if node.dtype.is_float:
+        return FloatJudge(node, got, truth, skipped, steps, tolerance)
+    return Judge(node, got, truth, skipped)
 
 
 class Judge:
@@ -327,11 +341,6 @@ class Judge:
         )
 
 
-def equal_cells(got: Array, expected: Array) -> Array:
-    """A mask of the cells in which two arrays of one dtype have the same number, or NaN both."""
-    return np.asarray((got == expected) | (np.not_equal(got, got) & np.not_equal(expected, expected)))
-
-
 class FloatJudge(Judge):
     """The cells of one float output.
 
@@ -340,9 +349,11 @@ class FloatJudge(Judge):
     `kinds` has a bit for each of finite, NaN, inf and -inf that the truth or a run shows. `lost`: the truth is finite
     and an unfused run is not: its way there overflows, and how it ends means nothing. `measured`: a run was finite."""
 
-    def __init__(self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool) -> None:
+    def __init__(
+        self, node: Node, got: Array, truth: Array, skipped: Array, steps: bool, tolerance: float | None = None
+    ) -> None:
         super().__init__(node, got, truth, skipped)
-        self.steps = steps
+        self.steps, self.tolerance = steps, tolerance
         self.value, self.base = widen(got), np.array(truth)
         self.kinds, self.spread = kind(truth), np.zeros(truth.shape)
         self.lost, self.measured = np.zeros(truth.shape, bool), np.zeros(truth.shape, bool)
@@ -373,8 +384,11 @@ class FloatJudge(Judge):
     def allowed(self) -> Array:
         """2 ulp + 8 max(d, r |truth|). Where the value only jumps, d is that of the closest run, and the error is the
         distance from the nearest: no value between two steps is right. Where every run overflows on its way nothing
-        tells d, and the largest d/|truth| of the other cells takes the place of r."""
+        tells d, and the largest d/|truth| of the other cells takes the place of r. A tolerance counts times |truth|,
+        or 1 where |truth| is less."""
         size, spread = np.where(np.isfinite(self.base), np.abs(self.base), 0.0), self.spread
+        if self.tolerance is not None:
+            return np.asarray(self.tolerance * np.maximum(1.0, size))
         if self.steps:
             spread = np.where(np.isfinite(self.closest), self.closest, 0.0)
         if self.node.dtype is DType.F64:
@@ -398,24 +412,6 @@ class FloatJudge(Judge):
         """The distance of values from the truth, in ulp of the dtype at the truth."""
         away = distance(widen(values), self.truth)
         return total(away / self.ulp, away, self.truth, np.isfinite(away) & ~self.skipped)
-
-
-def widen(array: Array) -> Array:
-    return array.astype(np.float64, copy=False)
-
-
-def kind(values: Array) -> Array:
-    """1 for finite, 2 for NaN, 4 for inf, 8 for -inf, as u8."""
-    codes, odd = np.ones(values.shape, np.uint8), ~np.isfinite(values)
-    if odd.any():
-        codes[odd] = np.where(np.isnan(values[odd]), 2, np.where(values[odd] > 0, 4, 8))
-    return codes
-
-
-def distance(left: Array, right: Array) -> Array:
-    """|left - right|; NaN or inf where either is not finite."""
-    with np.errstate(invalid="ignore"):
-        return np.asarray(np.abs(left - right))
 
 
 def total(ulps: Array, away: Array, truth: Array, is_counted: Array) -> Errors:
@@ -444,9 +440,6 @@ def _span(low: int, high: int, extent: int) -> str:
     return f"{low or ''}:{high if high < extent else ''}"
 
 
-PIECES = 3
-
-
 class GuardedKernel(Protocol):
     """A kernel as `noyau.toolchain.c.library.Native` is one: it runs on copies between guard zones."""
 
@@ -460,7 +453,7 @@ def certify_native(
     *,
     name: str,
     made_up: bool = False,
-    traced: Spelt | None = None,
+    traced: LazyGraph | None = None,
 ) -> Certificate:
     """The certificate of a kernel that was built for a group's graph.
 
@@ -481,10 +474,11 @@ class PieceRuns:
 
     def __call__(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         whole = self.native.call_guarded(*inputs)
-        pieces = self.native.call_guarded(*inputs, pieces=PIECES, order=_last_first)
+        pieces = self.native.call_guarded(*inputs, pieces=PIECES, order=last_first)
         self.is_deterministic &= all(one.tobytes() == other.tobytes() for one, other in zip(whole, pieces, strict=True))
         return whole
 
 
-def _last_first(count: int) -> Iterable[int]:
+def last_first(count: int) -> Iterable[int]:
+    """The order of pieces that is not the usual one."""
     return reversed(range(count))

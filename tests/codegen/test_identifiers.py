@@ -18,7 +18,7 @@ from noyau.codegen.identifiers import RESERVED, Scopes, fitting, wish_of
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.errors import GraphError
-from noyau.kernels.programs import run as programs_run
+from noyau.kernels.programs import generate as programs_run
 from tests.batching import build_many
 from tests.codegen.kernels import GOLDEN, kernel_of, renamed
 from tests.codegen.words import PLAIN, arrays, ops_of

@@ -4,8 +4,8 @@ import pytest
 
 from noyau.codegen.language import BY_SUFFIX, GENERATIONS, LANGUAGES, Grid, generated_on
 from noyau.errors import BuildError
-from noyau.kernels.callers import CALLERS
-from noyau.kernels.programs.run import BUILDERS
+from noyau.kernels.call import CALLERS
+from noyau.kernels.programs.generate import BUILDERS
 from noyau.sanitizer.routes import SANITIZERS
 from noyau.toolchain.c import compiler as c_compiler
 

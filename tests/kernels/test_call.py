@@ -5,8 +5,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import CheckError, SignatureError, UnsupportedError
-from noyau.kernels.call import FunctionKernel
-from noyau.kernels.callers import library_of
+from noyau.kernels.call import FunctionKernel, library_of
 from noyau.signatures.types import Instance
 from tests.kernels.written import attached, called, op_of
 

@@ -11,7 +11,7 @@ import pytest
 from noyau.errors import CheckError
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases, certify_candidate
-from noyau.kernels import certificates, result_cache
+from noyau.kernels import certificates
 from noyau.kernels.certificates import CertificateTask, Certifiers, judge
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import SMOKE
@@ -86,12 +86,12 @@ def test_another_key_where_anything_differs(change, task, scene, monkeypatch):
             other = task(**{change: {"sizes": {"rows": 3}, "seed": 1, "made_up": False}[change]})
         case "code":
             key = one.key
-            monkeypatch.setattr(result_cache, "_code", lambda names: "other")
+            monkeypatch.setattr(certificates, "_code", lambda names: "other")
             assert key != one.key
             return
         case "cpu":
-            key, here = one.key, result_cache.this_machine()
-            monkeypatch.setattr(result_cache, "this_machine", lambda: dataclasses.replace(here, cpu="another"))
+            key, here = one.key, certificates.this_machine()
+            monkeypatch.setattr(certificates, "this_machine", lambda: dataclasses.replace(here, cpu="another"))
             assert key != one.key
             return
     assert one.key != other.key

@@ -15,7 +15,7 @@ from noyau.kernels.user_kernel import (
     python_function,
     validate,
 )
-from noyau.signatures.parser import parse
+from noyau.signatures.types import parse
 
 TARGET = Target("op", parse("f32[n], f32[m], i32 -> out: f32[n], hist: i32[n]", ["x", "y", "k"]), {"eps": 1e-5})
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from noyau.errors import MissingExtraError, UnsupportedError
-from noyau.kernels.c.functions import TextFunction
+from noyau.kernels.c.parameters import TextFunction
 from noyau.sanitizer import routes as sanitizer_routes
 
 

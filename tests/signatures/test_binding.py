@@ -12,9 +12,8 @@ from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim
 from noyau.signatures.binding import bind, describe
-from noyau.signatures.inputs import USUAL_DTYPES, integers_of, make, usual_instance
-from noyau.signatures.instances import unbound_names
-from noyau.signatures.parser import parse
+from noyau.signatures.instances import USUAL_DTYPES, integers_of, make, unbound_names, usual_instance
+from noyau.signatures.types import parse
 from tests.signatures.texts import NAMES, signatures
 
 

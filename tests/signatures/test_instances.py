@@ -6,7 +6,7 @@ from noyau.dtypes import DType
 from noyau.errors import SignatureError
 from noyau.ir.dims import Dim
 from noyau.signatures.instances import instance_of, shapes_of, unbound_names
-from noyau.signatures.parser import parse
+from noyau.signatures.types import parse
 
 F32, F64 = DType.F32, DType.F64
 

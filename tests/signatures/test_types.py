@@ -4,8 +4,7 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.signatures.instances import instance_of
-from noyau.signatures.parser import parse
-from noyau.signatures.types import ELEMENTS, Family, brief
+from noyau.signatures.types import ELEMENTS, Family, brief, parse
 
 
 @pytest.mark.parametrize(

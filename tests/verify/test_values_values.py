@@ -9,7 +9,8 @@ from noyau.errors import CheckError, FindingKind, InputError
 from noyau.ir.graph_interpreter import evaluate
 from noyau.verify.adversarial import cases
 from noyau.verify.certificate import Failure
-from noyau.verify.values import Case, certify, extent_of, kind
+from noyau.verify.floats import kind
+from noyau.verify.values import Case, certify, extent_of
 from tests.jobs.check import groups, kernels
 from tests.jobs.check.groups import F32, Group
 from tests.jobs.check.kernels import RIGHT, WRONG

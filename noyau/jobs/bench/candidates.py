@@ -16,8 +16,7 @@ from noyau.errors import NoyauError, SignatureError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
 from noyau.hosts.torch.tensors import as_tensors
 from noyau.jobs.bench.inputs import Views
-from noyau.kernels.call import FunctionKernel
-from noyau.kernels.callers import caller_of
+from noyau.kernels.call import FunctionKernel, caller_of
 from noyau.kernels.programs.generate import Specialization, key_of, specialization_of
 from noyau.kernels.reference import empty_outputs
 from noyau.kernels.user_kernel import UserKernel

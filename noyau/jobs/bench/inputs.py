@@ -11,7 +11,7 @@ import numpy as np
 from noyau.dtypes import from_numpy
 from noyau.errors import InputError
 from noyau.hosts.numpy.dlpack import as_array, is_foreign
-from noyau.signatures.inputs import integers_of, usual_instance, usual_sizes
+from noyau.signatures.instances import integers_of, usual_instance, usual_sizes
 from noyau.signatures.types import Signature
 
 Array = np.ndarray

@@ -16,7 +16,7 @@ from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.inputs import InputMaker, InputView
 from noyau.jobs.bench.tasks import BenchTask
 from noyau.jobs.bench.tile_sizes import tilings
-from noyau.kernels.callers import caller_of
+from noyau.kernels.call import caller_of
 from noyau.kernels.programs.generate import Specialization, key_of
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Choice, Selection, Selector

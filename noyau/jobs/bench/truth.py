@@ -13,10 +13,10 @@ from noyau.ir.graph import Graph
 from noyau.jobs.bench.inputs import Views
 from noyau.timing.output_checks import Arrays, Check, arrays_of, by_graph, by_reference
 from noyau.timing.pairwise import Contender, call_once
-from noyau.verify.values import Spelt
+from noyau.verify.values import LazyGraph
 
 
-def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelling: Spelt | None = None) -> Check:
+def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelling: LazyGraph | None = None) -> Check:
     """By the certificate against an op's reference, of which `graph` is made, and `spelt` traced. Results of other
     widths are narrowed."""
     judged = by_graph(graph, spelling)

@@ -17,12 +17,11 @@ from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind
-from noyau.signatures.inputs import draw_inputs, in_dtypes, usual_sizes
-from noyau.signatures.instances import instance_of, sizing_integers
+from noyau.signatures.instances import draw_inputs, in_dtypes, sizes_of, sizing_integers, usual_instance, usual_sizes
 from noyau.signatures.types import Family, Instance, Signature
 from noyau.text import printable
 from noyau.verify.adversarial import NORMAL, CaseMaker, Pattern, cells, fits, fitting, schedule
-from noyau.verify.values import Spelt
+from noyau.verify.values import LazyGraph
 
 Array = np.ndarray
 Sizes = Mapping[str, int]
@@ -46,12 +45,12 @@ _DTYPES = {
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One set of inputs, `made_of` something in words: `make` gives those of other sizes too, None where there are
-    none. `graph` is the reference as one Opaque, `spelt` the same traced. `needed`: the first of its ranks, which is
+    none. `graph` is the reference as one Opaque, `traced` the same traced. `needed`: the first of its ranks, which is
     tried however late it is, for a kernel that was checked runs on arrays of these ranks."""
 
     instance: Instance
     graph: Graph
-    spelt: Spelt
+    traced: LazyGraph
     made_of: str
     sizes: Sizes
     make: Make
@@ -113,7 +112,7 @@ def size_names(op: Op[..., Any]) -> tuple[str, ...]:
     """The sizes that a check can be asked for: those of `inputs=`, else those of the signature, where `*rows` has
     `rows_0` and `rows_1`."""
     if op.inputs is not None:
-        return tuple(inspect.signature(op.inputs).parameters)[1:]
+        return tuple(sizes_of(op.inputs))
     if op.signature is None:
         return ()
     rests = {term.rest.name for term in op.signature.inputs if term.rest and term.rest.name in op.signature.sizes}
@@ -187,11 +186,8 @@ def _instances(
 
 
 def _instance(signature: Signature, dtypes: Mapping[Family, DType], axes: int, sizes: Sizes) -> Instance | None:
-    elements = [term.element for term in signature.inputs]
-    settled = tuple(dtypes[each] if isinstance(each, Family) else each for each in elements)
-    ranks = tuple(len(term.fixed) + axes * (term.rest is not None) for term in signature.inputs)
     try:
-        return instance_of(signature, settled, ranks, tuple(sorted(sizes.items())))
+        return usual_instance(signature, sizes, dtypes, axes)
     except SignatureError:
         return None
 
@@ -218,7 +214,8 @@ def _by_signature(
                 arrays = maker.inputs(other, pattern)
             if arrays is None:
                 return None
-            fixed = {**integers, **{name: other[name] for name in _agreeing(instance, other)}}
+            agreeing = {v.name: other[v.name] for v in instance.inputs if v.scalar and v.name in other}
+            fixed = {**integers, **agreeing}
             return tuple(
                 np.array(fixed[v.name], v.dtype.numpy) if v.scalar and v.name in fixed else arrays[v.name]
                 for v in instance.inputs
@@ -235,11 +232,6 @@ def _edges(usual: Sizes) -> Iterator[Sizes]:
     yield usual
     for name in usual:
         yield from ({**usual, name: size} for size in EDGES)
-
-
-def _agreeing(instance: Instance, sizes: Sizes) -> list[str]:
-    """Integer parameters that shapes give as well."""
-    return [value.name for value in instance.inputs if value.scalar and value.name in sizes]
 
 
 def _by_maker(

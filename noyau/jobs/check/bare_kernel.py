@@ -18,20 +18,21 @@ from noyau.errors import CheckError, FindingKind, InputError, NoyauError, Signat
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Graph
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings
-from noyau.kernels.c.functions import TextFunction, is_named, parameters, text_function
+from noyau.kernels.c.parameters import TextFunction, is_named, parameters, text_function
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import Reference, graph_of
 from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import bare_language, call
 from noyau.signatures.types import Instance, Value
-from noyau.verify.certificate import Certificate
+from noyau.verify.certificate import Certificate, require_tolerance
 from noyau.verify.findings import Finding, KernelCheck, OpCheck
-from noyau.verify.tolerances import require_tolerance, trial
-from noyau.verify.values import Case, Spelt
+from noyau.verify.values import Case, KernelTrial, LazyGraph
 
 Array = np.ndarray
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+Observer = Callable[[KernelCheck, str], None]  # of a check, and the place of its kernel
+OBSERVERS: list[Observer] = []  # who is told of each check: a script that is watched
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +40,7 @@ class ReferenceResults:
     """A reference as a graph of the arrays that it takes, what the kernel gave for its outputs, and the inputs."""
 
     graph: Graph
-    spelt: Spelt
+    traced: LazyGraph
     inputs: tuple[Array, ...]
     results: tuple[Array, ...]
 
@@ -78,7 +79,7 @@ def evaluate_reference(
     instance = Instance(tuple(inputs), outputs, ())
     own = Reference(bound, tuple(value.name for value in inputs), {})
     graph = graph_of(own, instance, {})
-    traced: Spelt = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
+    traced: LazyGraph = (lambda: None) if fills else lazy_graph(own, Specialization(instance, {}))
     arrays = tuple(values[at] for at in places)
     return ReferenceResults(graph, traced, arrays, tuple(each for _, each in chosen))
 
@@ -178,11 +179,6 @@ def _known(array: Array) -> DType:
     return dtype
 
 
-Observer = Callable[[KernelCheck, str], None]  # of a check, and the place of its kernel
-
-OBSERVERS: list[Observer] = []  # who is told of each check: a script that is watched
-
-
 def is_bare(function: Any) -> bool:
     """Whether something is a kernel that is checked so, or `FILE.c::FUNCTION`, the name of one."""
     return is_named(function) or bare_language(function) is not None
@@ -261,11 +257,10 @@ class _Bare:
     @property
     def size(self) -> str:
         """The arguments in words."""
-        return ", ".join(_told(name, each) for name, each in zip(self.names, self.args, strict=False))
+        return ", ".join(_describe(name, each) for name, each in zip(self.names, self.args, strict=False))
 
     def called(self) -> tuple[WatchedRun, list[Any], Any]:
-        """Call the kernel, watched: the accesses, the arguments afterwards, and its result. The arguments are
-        restored."""
+        """Call the kernel, watched: the accesses, the arguments afterwards, which are then restored, and its result."""
         before = self.before
         try:
             watched, returned = call(self.function, self.args, self.launch, self.size, self.name)
@@ -282,7 +277,9 @@ class _Bare:
     def compared(self, expected: ReferenceResults, tolerance: float | None) -> tuple[Certificate, list[Finding]]:
         """The certificate of what it gave, and what is wrong with it."""
         case = Case("the arguments", expected.inputs)
-        judge = trial(expected.graph, lambda _: expected.results, tolerance, expected.spelt)
+        judge = KernelTrial(
+            expected.graph, lambda _: expected.results, expected.traced, is_check=True, tolerance=tolerance
+        )
         with np.errstate(all="ignore"):
             outcome = judge.outcome(case, 0)
         certificate = Certificate(self.name, (outcome,))
@@ -328,7 +325,7 @@ def _put_back(each: Any, old: Any) -> None:
         array[...] = old
 
 
-def _told(name: str, each: Any) -> str:
+def _describe(name: str, each: Any) -> str:
     array = _held(each)
     if array is None:
         return f"{name} = {each!r}" if isinstance(each, bool | int | float) else name

@@ -1,113 +1,65 @@
-"""Kernels under check, and how each is run: written by hand, in whatever process that can be."""
+"""Kernels under check, and how each is run: those written by hand in whatever process that can be, those that noyau
+makes of an op's reference in this one, for every way in which inputs may lie."""
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Any, Protocol
+from functools import cache, lru_cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any, TypeAlias
 
 import numpy as np
 
-from noyau.codegen.language import LANGUAGES
-from noyau.errors import NoyauError
+from noyau.codegen.language import LANGUAGES, generated_on
+from noyau.errors import BuildError, NoyauError, UnsupportedError
+from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.sanitized_runs import Watch, by_hand
 from noyau.kernels.c.parameters import roles_of
-from noyau.kernels.callers import CALLERS, SYMBOL, KernelCaller, caller_of
-from noyau.kernels.guarded_run import How
+from noyau.kernels.call import CALLERS, SYMBOL, KernelCaller, caller_of
+from noyau.kernels.guarded_run import LAYOUTS, End, Guards, How
+from noyau.kernels.programs.generate import (
+    BuiltProgram,
+    GeneratedProgram,
+    Key,
+    Specialization,
+    build,
+    fit_layouts,
+    generate,
+    key_of,
+    specialization_of,
+)
 from noyau.kernels.reference import Reference
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.trust import note, remember, revoke
 from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.op import Op
+from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
+from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
+from noyau.toolchain.guard_zones import Order
 from noyau.verify.certificate import Certificate
+from noyau.verify.values import last_first
 
 Array = np.ndarray
 _END = re.compile(r"\b(its )?(input|output) (\d+)")
 _CORES = os.cpu_count() or 1
 MANY = max(4, _CORES)  # threads; more than the cores of a small machine, so that they take turns
-
-
-class KernelCandidate(Protocol):
-    """A kernel under check. `called` is its name in messages, `place` its file and line; `threads`: the numbers of
-    threads that it can run with, none where it has no say in that; `layouts` that it takes beside packed arrays;
-    `in_pieces`: it is called for pieces of its work."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def language(self) -> str: ...
-
-    @property
-    def called(self) -> str: ...
-
-    @property
-    def place(self) -> str: ...
-
-    @property
-    def threads(self) -> tuple[int, ...]: ...
-
-    @property
-    def layouts(self) -> tuple[str, ...]: ...
-
-    @property
-    def in_pieces(self) -> bool: ...
-
-    @property
-    def is_replayed(self) -> bool:
-        """Whether each run is the same: thread after thread, on arrays of its own, whatever is asked of a run."""
-        ...
-
-    @property
-    def is_trusted(self) -> bool:
-        """Whether it runs on all arrays of the ranks that it was checked with; else each kind has a certificate."""
-        ...
-
-    @property
-    def skipped(self) -> str:
-        """Why it cannot be tried here, or nothing."""
-        ...
-
-    def open(self, instance: Instance) -> None:
-        """Make it ready. BuildError where it does not build, SignatureError where it does not take the instance."""
-        ...
-
-    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
-        """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
-        ...
-
-    @property
-    def reason(self) -> str: ...
-
-    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
-        """The results of one run between guards. CheckError for what is wrong with a run."""
-        ...
-
-    def watched(self) -> Watch | str | None:
-        """A run with every access watched, or why there is none; None where nobody asks."""
-        ...
-
-    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
-        """Record that nothing is wrong with it."""
-        ...
-
-    def failed(self, fault: str) -> None:
-        """Record that something is wrong with it."""
-        ...
-
-    def notes(self) -> list[str]:
-        """Notes for a report on how it was run."""
-        ...
+NO_GPU = "there is no CUDA device with triton; TRITON_INTERPRET=1 in the environment has it interpreted"
+_DRIVER = (Path("/proc/driver/nvidia"), Path("/dev/nvidiactl"))  # there where an NVIDIA driver is
 
 
 @dataclass(slots=True)
 class ByHand:
-    """A kernel that was written by hand."""
+    """A kernel that was written by hand. `called` is its name in messages; `threads`: the numbers of threads that it
+    can run with, none where it has no say in that; `layouts` that it takes beside packed arrays; `in_pieces`: it is
+    called for pieces of its work; `skipped`: why it cannot be tried here, or nothing."""
 
     kernel: UserKernel
     reference: Reference
@@ -165,6 +117,7 @@ class ByHand:
 
     @property
     def is_trusted(self) -> bool:
+        """Whether it runs on all arrays of the ranks that it was checked with; else each kind has a certificate."""
         return True
 
     @property
@@ -173,12 +126,14 @@ class ByHand:
         return self.caller is None
 
     def open(self, instance: Instance) -> None:
+        """Make it ready. BuildError where it does not build, SignatureError where it does not take the instance."""
         if self.caller is not None:
             self.caller.prepare(self.kernel, instance, self.reference.constants)
             if self.caller.launch is not None:
                 self.apart.chosen_for_triton()  # or it is not tried, which is no fault of its numbers
 
     def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
+        """Whether there is a kernel for these arrays, to run or else to be watched; else `reason` says why not."""
         return True
 
     @property
@@ -186,6 +141,7 @@ class ByHand:
         return ""
 
     def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        """The results of one run between guards. CheckError for what is wrong with a run."""
         try:
             if self.is_replayed:
                 return list(watch(KernelCase(self.kernel, instance, arrays, self.reference.constants)).outputs or ())
@@ -195,6 +151,7 @@ class ByHand:
             raise error.reworded(self.worded(message)) from None
 
     def watched(self) -> Watch | str | None:
+        """A run with every access watched, or why there is none; None where nobody asks."""
         return by_hand(self.kernel, self.reference.constants)
 
     def worded(self, message: str) -> str:
@@ -244,3 +201,160 @@ def is_parallel(kernel: UserKernel) -> bool:
         return any("openmp" in flag for flag in kernel.usage.options.get("flags", ()))
     options: Mapping[str, Any] = getattr(kernel.function, "targetoptions", {})
     return bool(language.thread_pool and options.get("parallel"))
+
+
+class FromReference:
+    """The generated kernels of an op in a language. They run in this process: they are noyau's own."""
+
+    threads: tuple[int, ...] = (1, 2, MANY)
+    layouts: tuple[str, ...] = tuple(LAYOUTS)
+    in_pieces = True
+    is_replayed = is_trusted = False
+
+    def __init__(self, op: Op[..., Any], language: str) -> None:
+        self.op, self.language, self.name = op, language, language
+        self.called, self.place = f"{op.name}[{language}]", op.description.place
+        self.constants: Mapping[str, Any] = op.description.reference.constants
+        self.built: dict[tuple[Key, bool], list[BuiltProgram | str]] = {}
+        self.texts: dict[Key, list[GeneratedProgram]] = {}
+        self.reason = ""  # why the last inputs were not taken
+
+    @property
+    def skipped(self) -> str:
+        language = LANGUAGES[self.language]
+        try:
+            language.require_compiler()
+        except BuildError as error:
+            return str(error)
+        if language.on_gpu:
+            return "" if has_gpu() else NO_GPU
+        return next((f"{name} is not installed" for name in language.packages if not _is_there(name)), "")
+
+    def open(self, instance: Instance) -> None:
+        """Whether it takes an instance shows with the sizes."""
+
+    def takes(self, instance: Instance, arrays: Sequence[Array], *, runs: bool = True) -> bool:
+        program = self.program(self.bound(arrays), runs=runs)
+        self.reason = program if isinstance(program, str) else self.reason
+        return isinstance(program, BuiltProgram)
+
+    def run(self, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
+        bound = self.bound(arrays)
+        inputs = [End(v.name, v.dtype, a.shape) for v, a in zip(instance.inputs, bound.arrays, strict=True)]
+        outputs = [End(v.name, v.dtype, s) for v, s in zip(instance.outputs, bound.shapes, strict=True)]
+
+        def call(arguments: Sequence[Array], results: Sequence[Array]) -> Sequence[Array]:
+            return self.called_on(arguments, results, how)
+
+        return Guards(call, self.called, tuple(inputs), tuple(outputs)).run(bound.arrays, how)
+
+    def called_on(self, inputs: Sequence[Array], outputs: Sequence[Array], how: How) -> Sequence[Array]:
+        """The results, written to `outputs`: for arrays as they lie, or packed, where no kernel reads them so."""
+        bound = self.bound(inputs)
+        program = self.program(bound)
+        if isinstance(program, str):
+            bound = self.bound([np.require(array, requirements=["C", "A"]) for array in inputs])
+            program = self.program(bound)
+        if isinstance(program, str):
+            raise UnsupportedError(program)
+        arrays = fit_layouts(bound.arrays, program.generated.wanted.layouts)
+        if how.pieces > 1 or LANGUAGES[self.language].on_gpu:
+            order: Order = last_first
+            for target, result in zip(
+                outputs, program.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True
+            ):
+                target[...] = result
+            return outputs
+        return program(*arrays, out=outputs, threads=max(how.threads, 1))
+
+    def bound(self, arrays: Sequence[Array]) -> Bound:
+        assert self.op.signature is not None
+        return bind(self.op.signature, arrays, self.op.known(self.constants), self.op.name)
+
+    def program(self, bound: Bound, *, runs: bool = True) -> BuiltProgram | str:
+        """The program for arrays like these, built once; or why there is none. Without `runs` it is only watched."""
+        assert self.op.signature is not None
+        request = specialization_of(self.op.signature, bound, self.constants)
+        key = key_of(request)
+        for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
+            if isinstance(each, str) or each.generated.holds(bound.sizes):
+                return each
+        program = self.tried(request, runs)
+        self.built.setdefault((key, runs), []).append(program)
+        return program
+
+    def tried(self, request: Specialization, runs: bool) -> BuiltProgram | str:
+        try:
+            return build(self.generated(request), runs=runs)
+        except UnsupportedError as error:
+            return str(error)
+
+    def generated(self, request: Specialization) -> GeneratedProgram:
+        """The text for arrays like these: what was watched is what runs."""
+        texts = self.texts.setdefault(key_of(request), [])
+        text = next((each for each in texts if each.holds(request.sizes)), None)
+        if text is None:
+            text = generate(self.op.description, request, self.language)
+            texts.append(text)
+        return text
+
+    def watched(self) -> Watch | str | None:
+        """Those that are compiled as a user's are, and have an interpreter of their own."""
+        return self.watch if LANGUAGES[self.language].thread_pool else None
+
+    def watch(self, attempt: Attempt, arrays: Sequence[Array], size: str) -> WatchedRun:
+        from noyau.sanitizer.numba.generated import watch_generated
+
+        bound = self.bound(arrays)
+        program = self.program(bound, runs=False)
+        if isinstance(program, str):
+            raise UnsupportedError(program)
+        inputs = fit_layouts(bound.arrays, program.generated.wanted.layouts)
+        return watch_generated(program, inputs, self.op.name, self.name, size)
+
+    def passed(self, instances: Sequence[Instance], certificate: Certificate) -> None:
+        """Nothing: what is generated has a certificate of its own where it is called."""
+
+    def failed(self, fault: str) -> None:
+        """Nothing, as above."""
+
+    def notes(self) -> list[str]:
+        if LANGUAGES[self.language].on_gpu:
+            return ["generated; in Triton's interpreter" if is_interpreted() else "generated; on the GPU"]
+        threads = ", ".join(map(str, self.threads))
+        return [f"generated; in pieces, and with {threads} threads"]
+
+
+KernelCandidate: TypeAlias = ByHand | FromReference
+
+
+def from_reference(op: Op[..., Any]) -> list[FromReference]:
+    """The generated kernels of an op with a signature, one for each language, in Triton where it can run."""
+    languages = (*generated_on(gpu=False), *(generated_on(gpu=True) if has_gpu() else ()))
+    kernels = [FromReference(op, language) for language in languages] if op.signature is not None else []
+    return [each for each in kernels if each.name not in op.kernels]
+
+
+@cache
+def begin() -> None:
+    """Load Numba and compile with it once, so that copies of this process need not."""
+    if _is_there("numba"):
+        import_module("noyau.sanitizer.numba.generated")
+        import_module("noyau.toolchain.numba.kernel").begin()
+
+
+def has_gpu() -> bool:
+    """Whether kernels in Triton can run: it is installed, and there is a driver, or it is asked to interpret."""
+    return _is_there("triton") and _is_there("torch") and (is_interpreted() or any(path.exists() for path in _DRIVER))
+
+
+def is_interpreted() -> bool:
+    """Whether Triton is asked to interpret kernels."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def _is_there(package: str) -> bool:
+    try:
+        return importlib.util.find_spec(package) is not None
+    except (ImportError, ValueError):
+        return False

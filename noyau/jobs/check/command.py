@@ -1,26 +1,36 @@
-"""The command `noyau check`."""
+"""The command `noyau check`, of ops, models, scripts, notebooks and programs; and %%check in notebooks, which runs a
+cell and watches every parallel loop and launch in it."""
 
 from __future__ import annotations
 
 import argparse
+import ast
+import math
 import os
+import re
 import sys
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from noyau.errors import InputError
-from noyau.jobs.check.script_command import check_and_print, draw, drawing_of, is_script
+from noyau.errors import InputError, NoyauError
 from noyau.jobs.command_line import Command, declare_inputs, declare_record, progress, require_place, sizes_of
 
 if TYPE_CHECKING:
     from noyau.ops.op import Op
     from noyau.sanitizer.access_map import AccessMap
-    from noyau.verify.findings import OpCheck
+    from noyau.sanitizer.scripts.record import ScriptCheck
+    from noyau.verify.findings import Finding, OpCheck
+
 
 _INTERPRET = "TRITON_INTERPRET"
 FILE_S = 2.0  # for the kernels of a file, in each process: then no further inputs are tried
+_LAUNCH = re.compile(r"(\d+(?:x\d+){0,2}),(\d+(?:x\d+){0,2})")
+BLOCK_MOST = 1024  # threads of a block, of every GPU
+_MAKE_OPS = frozenset({"op", "map", "zip", "reduce"})  # of noyau
+_INTERPRETS = "Triton interprets in this process from here on, also in other cells; restart to compile"
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -104,26 +114,46 @@ def _require_of_models(arguments: argparse.Namespace, target: Path) -> None:
 
 def _check_op(arguments: argparse.Namespace) -> int:
     """Every kernel of an op, or of each op of a file, against its reference."""
-    from noyau.jobs.report.text import print_lines, write_json
-    from noyau.verify.findings import LIMITS, report_json, sarif
+    from noyau.verify.findings import LIMITS, report_json
 
     if arguments.against is not None or arguments.inputs is not None:
         raise InputError("--against and --inputs are of models: an op is checked against its own reference")
     path = Path(arguments.target.partition("::")[0])
-    for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
-        if place is not None:
-            require_place(place, path)
+    _require_places(arguments, path)
     with _interpreting(path) if arguments.map is not None else nullcontext():
         checks = _checked(arguments)
         maps = _maps(arguments)
-    if arguments.json is not None:
-        write_json(report_json(checks), arguments.json)
-    if arguments.sarif is not None:
-        write_json(sarif([finding for each in checks for finding in each.findings]), arguments.sarif)
     text = "\n".join([*map(str, checks), *map(str, maps), *(f"limits: {limit}" for limit in LIMITS)])
+    findings = [finding for each in checks for finding in each.findings]
+    return _report(arguments, path, report_json(checks), findings, text, maps, ok=all(check.ok for check in checks))
+
+
+def _require_places(arguments: argparse.Namespace, path: Path) -> None:
+    for place in (arguments.json, arguments.sarif, drawing_of(arguments.map)):
+        if place is not None:
+            require_place(place, path)
+
+
+def _report(
+    arguments: argparse.Namespace,
+    path: Path,
+    record: Mapping[str, Any],
+    findings: Sequence[Finding],
+    text: str,
+    maps: Sequence[AccessMap],
+    *,
+    ok: bool,
+) -> int:
+    """Write and print a check: 0 where nothing speaks against the kernels, not even warnings that count, else 1."""
+    from noyau.jobs.report.text import print_lines, write_json
+    from noyau.verify.findings import sarif
+
+    if arguments.json is not None:
+        write_json(record, arguments.json)
+    if arguments.sarif is not None:
+        write_json(sarif(findings), arguments.sarif)
     print_lines(text)
-    is_warned = arguments.strict and any(check.findings for check in checks)
-    status = 0 if all(check.ok for check in checks) and not is_warned else 1
+    status = 0 if ok and not (arguments.strict and findings) else 1
     draw(maps, drawing_of(arguments.map), path, status)
     return status
 
@@ -160,10 +190,9 @@ def _maps(arguments: argparse.Namespace) -> list[AccessMap]:
 def _checked(arguments: argparse.Namespace) -> list[OpCheck]:
     """The check of each op that is meant. In a file of several, one that cannot be checked is told and left out."""
     from noyau.jobs.check.attempts import size_names
-    from noyau.jobs.check.forked_copy import is_of_use
-    from noyau.jobs.check.gpu_sanitizer import second_opinion
     from noyau.jobs.check.isolated_kernels import young
-    from noyau.jobs.check.run import CheckOptions, check_together, parts_of
+    from noyau.jobs.check.run import CheckOptions, check_together, is_of_use, parts_of
+    from noyau.jobs.check.sanitized_runs import second_opinion
     from noyau.ops.op_files import load_ops
     from noyau.verify.findings import OpCheck
 
@@ -206,3 +235,153 @@ def _require_sizes(sizes: Mapping[str, int], names: Collection[str], target: str
 
 
 COMMAND = Command("what is wrong with a model, an op's kernels, a script or program", _declare, _run)
+
+
+def is_script(target: str) -> bool:
+    """Whether a target of `noyau check` is run as it is: a program in C, C++ or CUDA C++, a notebook, or a file of
+    Python that makes no op of noyau."""
+    path = Path(target)
+    if path.suffix == ".ipynb" or is_program(target):
+        return True
+    if path.suffix != ".py" or not path.is_file():
+        return False
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return False  # loading it says what is wrong
+    return not any(_makes_an_op(node) for node in ast.walk(tree))
+
+
+def is_program(target: str) -> bool:
+    """Whether a target is a text in C, C++ or CUDA C++, or a function of one."""
+    from noyau.codegen.language import BY_SUFFIX  # which takes NumPy: Ctrl-C is answered before
+
+    return Path(target.partition("::")[0]).suffix in BY_SUFFIX
+
+
+def _makes_an_op(node: ast.AST) -> bool:
+    """`noyau.op`, or a name that is imported from noyau or from a file beside it that may hold ops."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="noyau"), attr=name):
+            return name in _MAKE_OPS
+        case ast.ImportFrom(module=module, names=names) if module is not None and module.split(".")[0] == "noyau":
+            return any(name.name in _MAKE_OPS for name in names) or module.startswith("noyau.nn")
+        case _:
+            return False
+
+
+def launch_of(text: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """`8,64` or `4x4,16x16` as (grid, block). InputError for anything else."""
+    match = _LAUNCH.fullmatch(text)
+    if match is None:
+        raise InputError(f"--launch {text} is no GRID,BLOCK; give two numbers (8,64), or up to three each (4x4,16x16)")
+    grid, block = (tuple(map(int, part.split("x"))) for part in match.groups())
+    if 0 in (*grid, *block) or math.prod(block) > BLOCK_MOST:
+        problem = "starts no thread" if 0 in (*grid, *block) else f"has {math.prod(block)} threads in a block"
+        raise InputError(f"--launch {text} {problem}; each number is at least 1, and a block has {BLOCK_MOST} at most")
+    return grid, block
+
+
+def drawing_of(wish: str | None) -> Path | None:
+    """The file that a map is drawn into; none for `-`, its text alone. InputError for a file of another kind."""
+    if wish in (None, "-"):
+        return None
+    if Path(wish).suffix != ".svg":
+        raise InputError(f"--map {wish} draws SVG: give a name that ends in .svg, or - for the text alone")
+    return Path(wish)
+
+
+def draw(maps: Sequence[AccessMap], place: Path | None, path: Path, status: int) -> None:
+    """Write the drawing. Where no launch is small enough, or there is none, InputError; a line where `status` says
+    already that something is wrong with the kernels, which counts for more."""
+    from noyau.jobs.report.text import plain_lines
+
+    try:
+        _draw(maps, place, path)
+    except NoyauError as error:
+        if status == 0:
+            raise
+        sys.stderr.write(f"noyau: {plain_lines(str(error))}\n")
+
+
+def _draw(maps: Sequence[AccessMap], place: Path | None, path: Path) -> None:
+    if place is None:
+        return
+    if not any(each.arrays for each in maps):
+        left = [f"{each.kernel}{each.launch}: {reason}" for each in maps for reason in each.left]
+        raise InputError(f"there is nothing to draw of {path}: {left[0] if left else 'no kernel wrote to an array'}")
+    from noyau.jobs.report.text import write_text
+    from noyau.sanitizer.access_map import svg
+
+    write_text(svg(maps), place)
+
+
+def check_and_print(arguments: argparse.Namespace) -> int:
+    """The status of the check of a script, which counts how the script ended as well."""
+    from noyau.verify.findings import LIMITS
+
+    path = Path(arguments.target)
+    _require_of_scripts(arguments, path)
+    _require_places(arguments, path)
+    launch = None if arguments.launch is None else launch_of(arguments.launch)
+    check = _script_check(arguments, path, launch)
+    if arguments.sanitizer:
+        from noyau.sanitizer.compute_sanitizer.programs import second_opinion
+
+        check = second_opinion(check, path, arguments.arguments)
+    text = "\n".join([str(check), *map(str, check.maps), f"limits: {LIMITS[0]}"])
+    return _report(arguments, path, check.to_json(), check.findings, text, check.maps, ok=check.ok)
+
+
+def register(shell: Any) -> None:
+    """Make %%check known to a shell of IPython."""
+    shell.register_magic_function(lambda line, cell: check_cell(shell, line, cell), "cell", "check")
+
+
+def check_cell(shell: Any, line: str, cell: str) -> None:
+    """Run a cell with its kernels watched, and print what was seen. `line`: nothing, or `--launch GRID,BLOCK`.
+    InputError for other words."""
+    from noyau.jobs.check.script_run import hooks_of_script
+    from noyau.sanitizer.scripts.lint import lint_text
+    from noyau.sanitizer.scripts.record import ScriptSession
+
+    words = line.split()
+    if words and (len(words) != 2 or words[0] != "--launch"):
+        raise InputError(f"%%check takes --launch GRID,BLOCK or nothing, not {line!r}")
+    session = ScriptSession("cell")
+    before = os.environ.get("TRITON_INTERPRET")
+    with hooks_of_script(session, launch_of(words[1]) if words else None, cell):
+        ended = shell.run_cell(cell)
+    if before != os.environ.get("TRITON_INTERPRET"):
+        session.notes.append(_INTERPRETS)
+    record = session.finished("" if ended.success else "it ended with an exception")
+    with_advice = replace(record, advice=(*record.advice, *lint_text(cell, "cell")))
+    sys.stdout.write(f"{with_advice}\n")
+
+
+def _script_check(arguments: argparse.Namespace, path: Path, launch: Any) -> ScriptCheck:
+    if not is_program(arguments.target):
+        from noyau.jobs.check.script_run import check_script
+
+        return check_script(path, arguments.arguments, launch, maps=arguments.map is not None)
+    from noyau.sanitizer.scripts.programs import check_program
+
+    return check_program(path, arguments.arguments, launch, flags=arguments.flags or "", maps=arguments.map is not None)
+
+
+def _require_of_scripts(arguments: argparse.Namespace, path: Path) -> None:
+    """InputError for an option that does nothing to a script."""
+    options = {name: getattr(arguments, name) for name in ("against", "inputs", "tolerance")}
+    options |= {name: getattr(arguments, name) or None for name in ("dim", "sizes", "gradient")}
+    if is_program(arguments.target):
+        if "::" in arguments.target:
+            call = f'noyau.check("{arguments.target}", args)'
+            raise InputError(f"{arguments.target} names a function, which is called in Python: {call}")
+        options["sanitizer"] = arguments.sanitizer or None
+    else:
+        options["flags"] = arguments.flags
+    wrong = next((name for name, value in options.items() if value is not None), None)
+    if wrong is not None and is_program(arguments.target):
+        raise InputError(f"{path} is a program, and --{wrong} is not of programs")
+    if wrong is not None:
+        raise InputError(f"{path} is a script, and --{wrong} is not of scripts; an op is a function under @noyau.op")

@@ -1,39 +1,38 @@
-"""The check of an op's gradient: as a formula, in float64; as kernels, by the certificate; as torch runs it.
+"""The check of an op's gradient: as a formula, in float64; as kernels, by the certificate, packed and strided.
 
-The kernels of a gradient, on arrays: by the certificate, packed and strided.
+Its cases are small inputs in float64, away from kinks and upon them, and the right gradients there.
 """
 
 from __future__ import annotations
 
-import importlib.util
+import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from noyau.codegen.language import GENERATIONS
-from noyau.compiler.autodiff.reverse import Derived, gradient_name
-from noyau.compiler.lowering.input_layouts import Layout, Order, laid_out, lie, strided_names
-from noyau.compiler.lowering.names import identifier
+from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
+from noyau.compiler.lowering.input_layouts import Layout, Order, lie
 from noyau.dtypes import DType
-from noyau.errors import BuildError, FindingKind, InputError, SignatureError, UnsupportedError
+from noyau.errors import BuildError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.jobs.check.gradient_cases import (
-    GradientCase,
-    GradientSubject,
-    cases_of,
-    describe_case,
-    finding_of,
-    first_wrong,
+from noyau.kernels.programs.generate import (
+    BuiltProgram,
+    Specialization,
+    build,
+    generate_from_graph,
+    trace_with_sizes,
 )
-from noyau.kernels.programs.generate import GeneratedProgram, Specialization, print_program
-from noyau.kernels.programs.program import program
-from noyau.kernels.programs.run import BuiltProgram, build
+from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
-from noyau.signatures.types import Instance, Value
+from noyau.ops.user_gradients import derived_by
+from noyau.signatures.binding import bind
+from noyau.signatures.instances import draw_inputs, in_dtypes, integers_of, make, usual_instance, usual_sizes
+from noyau.signatures.types import Family, Instance
 from noyau.text import several
 from noyau.toolchain.guard_zones import Order as Turns
 from noyau.verify.certificate import Certificate, Outcome
@@ -44,6 +43,12 @@ Array = np.ndarray
 LANGUAGE = "c"
 NAME = f"gradient in {LANGUAGE}"
 LAYOUTS = (Order.PACKED, Order.STRIDED)
+Arrays = Mapping[str, Array]
+USUAL = {Family.INT: DType.I64}
+STEP = 1e-5  # of differences
+DIRECTIONS = 4  # along which a gradient upon a kink is tried
+NEAR = 1e-6  # times 1 + |want|: what two formulas in float64 may differ by
+ROUGH = 1e-4  # times 1 + the largest |want|: what differences may be off by
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +76,9 @@ def check_gradient_kernels(
                 return _wrong(op, certificate, place)
     except UnsupportedError as error:
         return KernelCheck(NAME, LANGUAGE, None, (), skipped=str(error))
-    except SignatureError as error:  # of a gradient that is written: it is right in float64 alone
-        finding = Finding(op.name, NAME, LANGUAGE, FindingKind.GRADIENT, place, "", str(error))
-        return KernelCheck(NAME, LANGUAGE, None, (finding,))
-    except BuildError as error:
-        finding = Finding(op.name, NAME, LANGUAGE, FindingKind.LAUNCH, place, "", str(error))
+    except (SignatureError, BuildError) as error:  # a signature's: of one that is written, and right in float64 alone
+        kind = FindingKind.GRADIENT if isinstance(error, SignatureError) else FindingKind.LAUNCH
+        finding = Finding(op.name, NAME, LANGUAGE, kind, place, "", str(error))
         return KernelCheck(NAME, LANGUAGE, None, (finding,))
     certificate_of_all = Certificate(f"gradient of {op.name}[{LANGUAGE}]", tuple(outcomes), order_independent=True)
     return KernelCheck(NAME, LANGUAGE, certificate_of_all, (), tuple(shapes), ("on packed and strided arrays",))
@@ -109,11 +112,12 @@ def _certificates(
             if instances and time.monotonic() > end_s and shapes:
                 return
             layouts = tuple(Layout(order) if node.shape else Layout() for node in derived.backward.inputs)
-            laid = LayoutProgram(build(generate_kernels(derived.backward, f"{op.name}_backward", layouts)), layouts)
+            kernels = generate_from_graph(derived.backward, f"{op.name}_backward", layouts, LANGUAGE)
+            laid = LayoutProgram(build(kernels), layouts)
             layout_cases = [
                 Case(f"{label}, {order.value}", _in_order(derived.backward, values)) for label, values in cases
             ]
-            shapes[_told(derived.backward, layout_cases[0].inputs)] = None
+            shapes[_describe(derived.backward, layout_cases[0].inputs)] = None
             yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
 
 
@@ -127,7 +131,7 @@ def derivative_of(subject: GradientSubject) -> Derived:
         raise SignatureError(str(error)) from error
 
 
-def _told(graph: Graph, arrays: Sequence[Array]) -> str:
+def _describe(graph: Graph, arrays: Sequence[Array]) -> str:
     pairs = zip(graph.inputs, arrays, strict=True)
     return ", ".join(f"{node.output}: {node.dtype.value}{list(array.shape)}" for node, array in pairs)
 
@@ -150,50 +154,13 @@ def _in_order(graph: Graph, values: Mapping[str, Array]) -> tuple[Array, ...]:
     return tuple(np.asarray(values[node.output]) for node in graph.inputs)
 
 
-def generate_kernels(graph: Graph, program_name: str, layouts: Sequence[Layout]) -> GeneratedProgram:
-    """The kernels of a graph for inputs that lie so. UnsupportedError for what has none."""
-    values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
-    results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    request = Specialization(Instance(values, results, ()), layouts=tuple(layouts))
-    memory = laid_out(graph, layouts)
-    kernels = program(memory, identifier(program_name), strided_names(memory, layouts), GENERATIONS[LANGUAGE].schedule)
-    return GeneratedProgram(
-        program_name,
-        LANGUAGE,
-        request,
-        graph,
-        {},
-        kernels,
-        print_program(kernels, LANGUAGE, f"{program_name}: {request.instance}"),
-    )
-
-
-def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budget_s: float) -> list[KernelCheck]:
-    """The gradient of an op with a signature, each way in which it is calculated.
-
-    First what the op gives back (derived, or by its `gradient`), in float64, beside the derivative of the traced
-    reference and central differences; then the kernels of it, on arrays that lie as they like; then, where torch can be
-    imported, what autograd gives. SignatureError without a signature, InputError where no inputs can be made up."""
-    if op.signature is None:
-        raise SignatureError(f"{op.name} has no signature, so its gradient cannot be checked; give it one")
-    checks, end_s = [_formula(op, sizes, seed)], time.monotonic() + budget_s
-    if checks[0].skipped or not checks[0].ok:
-        return checks
-    checks.append(check_gradient_kernels(op, sizes, seed, end_s, _place(op)))
-    if importlib.util.find_spec("torch") is not None:
-        from noyau.jobs.check.torch_functions import check_tensors
-
-        checks.append(check_tensors(op, sizes, seed, _place(op)))
-    return checks
-
-
-def _place(op: Op[..., Any]) -> str:
+def place_of_gradient(op: Op[..., Any]) -> str:
     """The place of the gradient: where it was written, else where the op is."""
     code = getattr(op.description.gradient, "__code__", None)
     return f"{code.co_filename}:{code.co_firstlineno}" if code is not None else op.description.place
 
 
-def _formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> KernelCheck:
+def check_formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> KernelCheck:
     """The gradient as a formula."""
     gradient = op.description.gradient
     language = "numpy" if gradient is not None else "derived"
@@ -207,7 +174,7 @@ def _formula(op: Op[..., Any], sizes: Mapping[str, int], seed: int) -> KernelChe
     except (SignatureError, UnsupportedError) as error:
         if gradient is None:
             return KernelCheck("gradient", language, None, (), skipped=f"it has none: {error}")
-        finding = Finding(op.name, "gradient", language, FindingKind.GRADIENT, _place(op), "", str(error))
+        finding = Finding(op.name, "gradient", language, FindingKind.GRADIENT, place_of_gradient(op), "", str(error))
         return KernelCheck("gradient", language, None, (finding,))
     if not shapes:
         raise InputError(f"{op.name}: no inputs could be made up for its gradient; give inputs=")
@@ -223,8 +190,242 @@ def _of_case(subject: GradientSubject, case: GradientCase, op: Op[..., Any], lan
     wrong = first_wrong(subject, case, got, want)
     if wrong is None:
         return
-    finding = finding_of(op, "gradient", language, _place(op), subject, case, wrong)
+    finding = finding_of(op, "gradient", language, place_of_gradient(op), subject, case, wrong)
     if case.on_kinks and subject.may_be(case, got):
         differs = f"upon ties it is another rule than torch's: {finding.message}"
         finding = replace(finding, severity="warning", message=differs)
     yield finding
+
+
+@dataclass(frozen=True, slots=True)
+class GradientCase:
+    """Inputs by name, and the gradients of the results that are handed back. `on_kinks`: numbers of which many are
+    equal, so that max and its like have ties."""
+
+    label: str
+    inputs: Arrays
+    above: Arrays
+    on_kinks: bool = False
+
+
+@dataclass(frozen=True)
+class GradientSubject:
+    """An op for dtypes and ranks, as a graph; `integers` and `known` are what no shape tells."""
+
+    op: Op[..., Any]
+    instance: Instance
+    wanted: Specialization
+
+    @property
+    def called(self) -> str:
+        return self.op.name
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The reference as it is traced, or as one value where its gradient is given. UnsupportedError without both."""
+        reference = self.op.description.reference
+        try:
+            return trace_with_sizes(reference, self.wanted)[0]
+        except UnsupportedError:
+            if self.op.description.gradient is None:
+                raise
+            return graph_of(reference, self.instance, self.wanted.constants)
+
+    @cached_property
+    def names(self) -> tuple[str, ...]:
+        """The inputs that have gradients."""
+        return tuple(node.output for node in self.graph.inputs if node.dtype.is_float)
+
+    @cached_property
+    def derived(self) -> Derived:
+        """The gradient that the op has. SignatureError and UnsupportedError for one that is none."""
+        gradient = self.op.description.gradient
+        if gradient is None:
+            return derive(self.graph, self.names)
+        return derived_by(gradient, self.graph, self.wanted.constants, self.wanted.sizes or None)
+
+    @cached_property
+    def right(self) -> Derived | None:
+        """The derivative of the graph, beside a gradient that is written; None where there is none."""
+        try:
+            return derive(self.graph, self.names) if self.op.description.gradient is not None else None
+        except UnsupportedError:
+            return None
+
+    def gradients(self, derived: Derived, case: GradientCase) -> dict[str, Array]:
+        """Evaluate a derived graph in float64, by the names of inputs."""
+        values = {**case.inputs, **{gradient_name(name): each for name, each in case.above.items()}}
+        inputs = {node.output: values[node.output] for node in derived.gradient.inputs}
+        with np.errstate(all="ignore"):
+            results = evaluate(derived.gradient, inputs, wide=True)
+        return {name: results[output] for name, output in zip(derived.wanted, derived.gradient.outputs, strict=True)}
+
+    def difference(self, case: GradientCase, name: str, cell: tuple[int, ...]) -> float:
+        """The derivative by one cell of an input, by central differences in float64."""
+        return central_difference(self.graph, case.inputs, case.above, name, cell)
+
+    def may_be(self, case: GradientCase, gradients: Arrays) -> bool:
+        """Whether upon a kink these gradients lie between the slopes of either side, in a few directions."""
+        rng, start = np.random.default_rng(0), weighted(self.graph, case.inputs, case.above)
+        for number in range(DIRECTIONS):
+            way = {n: np.ones_like(g) if number == 0 else rng.standard_normal(g.shape) for n, g in gradients.items()}
+            slopes = []
+            for step in (STEP, -STEP):
+                moved = {n: np.asarray(case.inputs[n], np.float64) + step * w for n, w in way.items()}
+                slopes.append((weighted(self.graph, {**case.inputs, **moved}, case.above) - start) / step)
+            slope = sum(np.sum(gradients[n] * way[n]) for n in gradients)
+            room = 1e-3 * (1 + max(map(abs, slopes)))
+            if not min(slopes) - room <= slope <= max(slopes) + room:
+                return False
+        return True
+
+
+def weighted(graph: Graph, inputs: Arrays, above: Arrays) -> float:
+    """The sum of the results in float64, weighted: what gradients are of."""
+    with np.errstate(all="ignore"):
+        results = evaluate(graph, inputs, wide=True)
+    return float(sum(np.sum(results[name] * weights) for name, weights in above.items()))
+
+
+def central_difference(graph: Graph, inputs: Arrays, above: Arrays, name: str, cell: tuple[int, ...]) -> float:
+    """The derivative by one cell of an input, by central differences in float64."""
+    ends = []
+    for step in (STEP, -STEP):
+        moved = np.array(inputs[name], np.float64)
+        moved[cell] += step
+        ends.append(weighted(graph, {**inputs, name: moved}, above))
+    return (ends[0] - ends[1]) / (2 * STEP)
+
+
+def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int) -> tuple[GradientSubject, Arrays]:
+    """An op of floats of one dtype, where its signature leaves that open, and inputs for it."""
+    assert op.signature is not None
+    signature, rng = op.signature, np.random.default_rng(seed)
+    constants = op.description.reference.constants
+    bindings = {**op.known(constants), **integers_of(signature, sizes)}
+    instance = usual_instance(signature, bindings, {Family.FLOAT: floats, Family.ANY: floats, **USUAL})
+    if op.inputs is None:
+        numbers = usual_sizes(instance, sizes)
+        arrays = make(instance, numbers, {**bindings, **numbers}, rng)
+    else:
+        arrays = draw_inputs(op.inputs, rng, sizes, op.description.reference.parameters, op.name)
+        arrays = in_dtypes(arrays, signature, [value.dtype for value in instance.inputs])
+    bound = bind(signature, arrays, op.known(constants), op.name)
+    integers = {
+        value.name: int(a)
+        for value, a in zip(bound.instance.inputs, bound.arrays, strict=True)
+        if value.name in bindings
+    }
+    names = [value.name for value in bound.instance.inputs]
+    request = Specialization(bound.instance, constants, integers, (), bound.sizes)
+    return GradientSubject(op, bound.instance, request), dict(zip(names, bound.arrays, strict=True))
+
+
+def cases_of(
+    op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int
+) -> Iterator[tuple[GradientSubject, GradientCase]]:
+    """The inputs that a gradient is tried on: normal numbers, such as are above 0, such as have ties; of several sizes
+    where no maker gives them."""
+    plans: list[tuple[str, Callable[[Array], Array], Mapping[str, int]]] = [("normal numbers", np.asarray, sizes)]
+    if op.inputs is None:
+        names = [] if op.signature is None else [name for name in usual_sizes_of(op) if name not in sizes]
+        plans += [
+            ("numbers above 0", lambda x: np.abs(x) + 0.25, sizes),
+            ("normal numbers", np.asarray, {**sizes, **dict.fromkeys(names, 1)}),
+            ("many equal numbers", np.round, sizes),
+        ]
+    for number, (label, change, each) in enumerate(plans):
+        subject, arrays = subject_of(op, each, floats, seed + number)
+        dtypes = {node.output: node.dtype for node in subject.graph.inputs}
+        inputs = {n: change(a).astype(a.dtype) if dtypes[n].is_float else a for n, a in arrays.items()}
+        case = case_of(subject, label, inputs, seed + number)
+        if case is not None:
+            yield subject, case
+
+
+def usual_sizes_of(op: Op[..., Any]) -> list[str]:
+    """The sizes that shapes of its inputs give."""
+    assert op.signature is not None
+    bindings = {**op.known(op.description.reference.constants), **integers_of(op.signature, {})}
+    return list(usual_sizes(usual_instance(op.signature, bindings), {}))
+
+
+def case_of(subject: GradientSubject, label: str, inputs: Arrays, seed: int) -> GradientCase | None:
+    """The case of these inputs, with gradients of its results; None where the reference does not take them."""
+    try:
+        with np.errstate(all="ignore"):
+            out = evaluate(subject.graph, inputs, wide=True)
+    except NoyauError:
+        return None
+    rng = np.random.default_rng([seed, 1])
+    floats = [name for name in out if subject.graph[name].dtype.is_float]
+    above = {name: rng.standard_normal(np.shape(out[name])) for name in floats}
+    return GradientCase(label, inputs, above, on_kinks=label == "many equal numbers")
+
+
+def describe_case(subject: GradientSubject, case: GradientCase) -> str:
+    """Describe the inputs of a case."""
+    shapes = [f"{v.name}: {v.dtype.value}{list(np.shape(case.inputs[v.name]))}" for v in subject.instance.inputs]
+    return f"{', '.join(shapes)} ({case.label})"
+
+
+@dataclass(frozen=True, slots=True)
+class Wrong:
+    """A cell of a gradient that is not what it should be."""
+
+    name: str
+    cell: tuple[int, ...]
+    got: float
+    want: float
+    how: str
+
+
+def first_wrong(
+    subject: GradientSubject, case: GradientCase, got: Arrays, want: Arrays | None, near: float = NEAR
+) -> Wrong | None:
+    """The cell that is furthest from the derivative; without one, from central differences, which say nothing upon
+    kinks. Cells of which the truth is not finite are left out."""
+    if want is None and case.on_kinks:
+        return None
+    missing = next((name for name in subject.names if name not in got and want and np.any(want[name] != 0)), None)
+    if missing is not None and want is not None:
+        at = np.unravel_index(int(np.argmax(np.abs(want[missing]))), want[missing].shape)
+        cell = tuple(map(int, at))
+        return Wrong(missing, cell, 0.0, float(want[missing][cell]), "it gives None")
+    for name, gradient in got.items():
+        truth = _differences(subject, case, name) if want is None else np.asarray(want[name], np.float64)
+        room = ROUGH * (1 + np.nanmax(np.abs(truth), initial=0)) if want is None else near * (1 + np.abs(truth))
+        if np.shape(gradient) != truth.shape:
+            shapes = f"its shape is {list(np.shape(gradient))}, not {list(truth.shape)}"
+            return Wrong(name, (), math.nan, math.nan, shapes)
+        with np.errstate(all="ignore"):
+            away = np.where(np.isfinite(gradient), np.abs(gradient - truth), np.inf) - room
+        away = np.where(np.isfinite(truth), away, -np.inf)
+        if away.size and away.max() > 0:
+            cell = tuple(map(int, np.unravel_index(int(np.argmax(away)), away.shape)))
+            how = "by central differences" if want is None else "the derivative of the reference, in float64"
+            return Wrong(name, cell, float(np.asarray(gradient)[cell]), float(truth[cell]), how)
+    return None
+
+
+def finding_of(
+    op: Op[..., Any], kernel: str, language: str, place: str, subject: GradientSubject, case: GradientCase, wrong: Wrong
+) -> Finding:
+    """Describe a wrong gradient: the input, the cell, what came and what is right."""
+    where = f"{wrong.name}[{', '.join(map(str, wrong.cell))}]"
+    message = f"wrong gradient of {wrong.name} at {where} for {describe_case(subject, case)}: "
+    if wrong.got != wrong.got and wrong.want != wrong.want:
+        message += wrong.how
+    else:
+        message += f"got {wrong.got:.9g}, want {wrong.want:.9g} ({wrong.how})"
+        if "differences" not in wrong.how:
+            message += f"; {subject.difference(case, wrong.name, wrong.cell):.9g} by central differences"
+    size = describe_case(subject, case)
+    return Finding(op.name, kernel, language, FindingKind.GRADIENT, place, size, message, wrong.cell)
+
+
+def _differences(subject: GradientSubject, case: GradientCase, name: str) -> np.ndarray:
+    slopes = np.zeros(np.shape(case.inputs[name]))
+    for cell in np.ndindex(slopes.shape):
+        slopes[cell] = subject.difference(case, name, cell)
+    return slopes

@@ -9,7 +9,7 @@ import ctypes
 import inspect
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
@@ -22,15 +22,15 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, UnsupportedError
-from noyau.kernels.call import FunctionKernel
-from noyau.kernels.callers import SYMBOL, caller_of, library_of
+from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
+from noyau.kernels.certificates import pack
 from noyau.kernels.guarded_run import Call, End, Guards, How
-from noyau.kernels.isolated_library import pack
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.reload import Home, home_of, reload_op, runs_as_script
 from noyau.signatures.binding import bind
 from noyau.signatures.types import Instance
 from noyau.toolchain.c.library import Native
+from noyau.verify.values import last_first
 from noyau.workers.worker import ForkedWorker, Worker
 
 if TYPE_CHECKING:
@@ -136,7 +136,7 @@ class KernelProcesses:
 
         UnsupportedError where another process cannot find the op, and this one does not interpret."""
         if self.triton is None:
-            from noyau.kernels.triton.arrays import interprets_here, note, variables
+            from noyau.kernels.triton.calls import interprets_here, note, variables
 
             home = home_of(self.op)
             if home is not None:
@@ -153,7 +153,7 @@ class KernelProcesses:
     def ways(self) -> Iterator[ProcessChoice]:
         """The ways there are, the best first: a script is not run again if that can be avoided."""
         home = home_of(self.op)
-        again = [self.again(home)] if home else []
+        again = [ProcessChoice(Worker(self.op.name), home, "")] if home else []
         copied = [] if _no_copy(self.op) else [ProcessChoice(self.copy(), None, "")]
         yield from (*copied, *again) if _IS_YOUNG[0] or runs_as_script(self.op) else (*again, *copied)
         yield ProcessChoice(None, None, "it ran in this process, which it could have ended")
@@ -163,9 +163,6 @@ class KernelProcesses:
         for pool in _thread_pools(self.op) if _IS_YOUNG[0] else ():
             import_module(f"noyau.toolchain.{pool}.kernel").begin()
         return ForkedWorker(self.op.name, patience_s, state=self.op)
-
-    def again(self, home: Home) -> ProcessChoice:
-        return ProcessChoice(Worker(self.op.name), home, "")
 
 
 def opens(worker: Worker, home: Home | None) -> bool:
@@ -186,7 +183,7 @@ def load(home: Home) -> Op[..., Any]:
     """In the worker: the op at a place. InputError where it is not there."""
     op = reload_op(home)
     if any(caller_of(kernel, gpu=True) is not None for kernel in op.kernels.values()):
-        import_module("noyau.kernels.triton.arrays")  # which takes seconds, that no run is waited for
+        import_module("noyau.kernels.triton.calls")  # which takes seconds, that no run is waited for
     return op
 
 
@@ -220,11 +217,6 @@ def run_library(
             return pack(native.call_guarded(*arrays, pieces=how.pieces, order=last_first))
         guards = Guards(_native_call(native, how.threads), SYMBOL, tuple(inputs), tuple(outputs), True)
         return pack(guards.run(arrays, how))
-
-
-def last_first(count: int) -> Iterable[int]:
-    """The order of pieces that is not the usual one."""
-    return reversed(range(count))
 
 
 @contextmanager

@@ -26,20 +26,17 @@ from noyau.errors import (
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.check.attempts import Attempt, Sizes, attempts, grown
 from noyau.jobs.check.candidates import KernelCandidate
-from noyau.jobs.check.diagnosis import Smallest, diagnose, is_slight, shrink
+from noyau.jobs.check.diagnosis import Smallest, TwoRuns, Unlike, diagnose, is_slight, shrink, thorough, why_unlike
 from noyau.jobs.check.op_lint import with_lint
-from noyau.jobs.check.runs import TwoRuns, Unlike, thorough, why_unlike
 from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings, watch_attempts
 from noyau.kernels.reference import as_signed, reference, without_warnings
 from noyau.ops.op import Op
-from noyau.signatures.inputs import maker_text
-from noyau.signatures.instances import axes_of, spell_axes
+from noyau.signatures.instances import axes_of, maker_text, spell_axes
 from noyau.signatures.types import Instance
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Failure, Outcome
 from noyau.verify.findings import Finding, KernelCheck
-from noyau.verify.tolerances import trial
-from noyau.verify.values import Case, KernelFunction
+from noyau.verify.values import Case, KernelFunction, KernelTrial
 
 Array = np.ndarray
 FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
@@ -58,7 +55,7 @@ class RaisedAttempt:
     attempt: Attempt
     number: int
     failure: Failure
-    told: str
+    reason: str
 
 
 @dataclass(slots=True)
@@ -220,8 +217,7 @@ class OneKernel:
             self.judge(laid, name, inputs or (), number, results)
 
     def judge_large(self, attempts: Iterator[Attempt], results: AttemptResults, end_s: float) -> None:
-        """The largest of some inputs that are quickly done with, run again and again, and with other numbers of
-        threads."""
+        """The largest of some inputs that are quickly done with, run again, also with other numbers of threads."""
         largest = None
         for attempt in attempts:
             began_s = time.monotonic()
@@ -280,10 +276,10 @@ class OneKernel:
     ) -> tuple[Outcome, str]:
         """The outcome of a case, and what the kernel was given, in words."""
         case = Case(attempt.label, arrays)
-        judge = trial(attempt.graph, kernel, self.tolerance, attempt.spelt)
+        judge = KernelTrial(attempt.graph, kernel, attempt.traced, is_check=True, tolerance=self.tolerance)
         with np.errstate(all="ignore"):
             outcome = judge.outcome(case, number)
-        return outcome, judge.given(case)
+        return outcome, judge.inputs_text(case)
 
     def smallest_finding(
         self, attempt: Attempt, layout: str, number: int, failure: Failure, results: AttemptResults
@@ -381,7 +377,7 @@ class OneKernel:
             has_dtypes = any(each.dtypes == instance.dtypes for each in results.instances)
             dtypes, axes = ", ".join(dtype.value for dtype in instance.dtypes), self.axes(instance.ranks)
             inputs = axes if has_dtypes and axes else " and ".join(filter(None, [dtypes, axes]))
-            kinds.setdefault(raised.told, []).append(inputs)
+            kinds.setdefault(raised.reason, []).append(inputs)
         return [f"not run with {' or '.join(inputs)}, where it {raised}" for raised, inputs in kinds.items()]
 
     def axes(self, ranks: Sequence[int]) -> str:

@@ -76,8 +76,7 @@ class DifferenceRun:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ModelDifference(Record):
-    """The difference of two models, which prints itself. `notes`: where the inputs come from, and what was not
-    compared."""
+    """The difference of two models, which prints itself. `notes`: origins of inputs, and what was not compared."""
 
     model: str
     against: str
@@ -178,7 +177,7 @@ class ModelSide:
         return self.original.name
 
     @property
-    def made(self) -> list[str]:
+    def values(self) -> list[str]:
         """The values that its operators make, in order, but those that onnxruntime cannot make."""
         lost = lost_values(self.model, foreign_operators(self.model), ())
         return [name for node in self.model.graph.node for name in node.output if name and name not in lost]
@@ -191,8 +190,8 @@ def open_side(path: Path) -> ModelSide:
 
 def common(one: ModelSide, other: ModelSide) -> list[str]:
     """The values that both models make, as the first one has them in order. InputError where there is none."""
-    theirs, graph = set(other.made), one.original.imported.graph.by_name
-    names = [name for name in one.made if name in theirs and name in graph and graph[name].dtype is not DType.OTHER]
+    theirs, graph = set(other.values), one.original.imported.graph.by_name
+    names = [name for name in one.values if name in theirs and name in graph and graph[name].dtype is not DType.OTHER]
     if not names:
         raise InputError(f"{one.name} and {other.name} have no value in common")
     return names

@@ -17,9 +17,8 @@ from noyau.codegen.language import LANGUAGES, Grid
 from noyau.errors import FindingKind, SignatureError
 from noyau.jobs.check.attempts import Attempt
 from noyau.jobs.check.candidates import ByHand, KernelCandidate
-from noyau.kernels.buffers import GPU
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import UserKernel, python_function
+from noyau.kernels.user_kernel import GPU, UserKernel, python_function
 from noyau.ops.op import Op
 from noyau.sanitizer.lint import launches
 from noyau.sanitizer.lint.arithmetic import Situation, count, diagnose_arithmetic, situation_or_none

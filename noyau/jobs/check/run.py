@@ -1,33 +1,54 @@
 """`noyau.check(op)`: each kernel of an op against its reference in float64, by the one certificate.
 
-Functions that are no ops: what `noyau.check` does with them.
+The parts of a check are shared with a copy of this process on another core; what the checks of a file need whatever
+they find is made before.
 """
 
 from __future__ import annotations
 
+import importlib.util
+import mmap
+import multiprocessing
+import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from threading import Thread
+from typing import Any, Generic, NoReturn, TypeVar
 
 from noyau.codegen.language import LANGUAGES
-from noyau.errors import FindingKind, MissingExtraError, SignatureError
+from noyau.errors import FindingKind, MissingExtraError, NoyauError, SignatureError
 from noyau.jobs.check.attempts import Sizes, require_sizes
 from noyau.jobs.check.bare_kernel import check_bare, is_bare
-from noyau.jobs.check.candidates import ByHand, KernelCandidate
-from noyau.jobs.check.forked_copy import is_of_use, prepare, share_work
-from noyau.jobs.check.generated import FromReference, from_reference
-from noyau.jobs.check.gradients import check_gradients
+from noyau.jobs.check.candidates import ByHand, FromReference, KernelCandidate, begin, from_reference
+from noyau.jobs.check.gradients import check_formula, check_gradient_kernels, place_of_gradient
 from noyau.jobs.check.isolated_kernels import KernelProcesses
 from noyau.jobs.check.kernel import OneKernel
 from noyau.jobs.check.op_lint import require_declared
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.reload import end_loading
+from noyau.sanitizer import engine
+from noyau.sanitizer.c import build
+from noyau.verify.certificate import require_tolerance
 from noyau.verify.findings import KernelCheck, OpCheck
-from noyau.verify.tolerances import require_tolerance
+from noyau.workers.resources import processors
+from noyau.workers.serve import Request, StateUse
+from noyau.workers.worker import ForkedWorker
+
+Say = Callable[[str], None]
+
+# Kinds that spoil the process of a kernel for others.
+SPOILING = frozenset({FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX, FindingKind.CRASH})
+SLOW_S = 60.0  # that generated kernels in Numba may take to compile
+R = TypeVar("R")
+Runner = Callable[[Iterable[int]], Iterator[R]]  # the results of parts, by their numbers, one after the other
+_THREADED = ("tensorflow", "jax", "cupy")
+_ENDS_S = 2.0  # for a copy to end the processes that it has started
 
 
 def of_torch(
@@ -46,12 +67,6 @@ def of_torch(
     except ModuleNotFoundError as fault:
         raise MissingExtraError("torch is not installed; run: pip install 'noyau[torch]'") from fault
     return check_function(function, args, reference, tolerance=tolerance, seed=seed)
-
-
-Say = Callable[[str], None]
-# Kinds that spoil the process of a kernel for others.
-SPOILING = frozenset({FindingKind.OUT_OF_BOUNDS, FindingKind.NEGATIVE_INDEX, FindingKind.CRASH})
-SLOW_S = 60.0  # that generated kernels in Numba may take to compile
 
 
 def check(
@@ -113,10 +128,6 @@ class CheckOptions:
         require_tolerance(self.tolerance)
 
 
-def _nobody(line: str) -> None:
-    """Nobody is told."""
-
-
 @dataclass(frozen=True, slots=True)
 class _Part:
     """A part of a check: of an op, the `form` of it that has one signature, and of that a kernel, or its gradient."""
@@ -161,7 +172,7 @@ class _Part:
 
 
 def check_together(
-    requests: Sequence[tuple[Op[..., Any], CheckOptions]], say: Say = _nobody, *, share: bool = False
+    requests: Sequence[tuple[Op[..., Any], CheckOptions]], say: Say = lambda line: None, *, share: bool = False
 ) -> list[OpCheck]:
     """The checks of several ops; `say` takes a line for each kernel. `share`: with a copy of this process, which has
     done nothing but load them, on another core. Errors as of `check`."""
@@ -197,6 +208,26 @@ def _parts(op: Op[..., Any], form: Op[..., Any], wishes: CheckOptions) -> Iterat
         yield _Part(op, form, wishes, None)
 
 
+def check_gradients(op: Op[..., Any], sizes: Mapping[str, int], seed: int, budget_s: float) -> list[KernelCheck]:
+    """The gradient of an op with a signature, each way in which it is calculated.
+
+    First what the op gives back (derived, or by its `gradient`), in float64, beside the derivative of the traced
+    reference and central differences; then the kernels of it, on arrays that lie as they like; then, where torch can be
+    imported, what autograd gives. SignatureError without a signature, InputError where no inputs can be made up."""
+    if op.signature is None:
+        raise SignatureError(f"{op.name} has no signature, so its gradient cannot be checked; give it one")
+    place = place_of_gradient(op)
+    checks, end_s = [check_formula(op, sizes, seed)], time.monotonic() + budget_s
+    if checks[0].skipped or not checks[0].ok:
+        return checks
+    checks.append(check_gradient_kernels(op, sizes, seed, end_s, place))
+    if importlib.util.find_spec("torch") is not None:
+        from noyau.jobs.check.torch_functions import check_tensors
+
+        checks.append(check_tensors(op, sizes, seed, place))
+    return checks
+
+
 def parts_of(op: Op[..., Any]) -> int:
     """The number of parts of an op's check that share its time."""
     return sum(1 for form in op.forms for _ in _parts(op, form, CheckOptions()))
@@ -220,3 +251,97 @@ def _run(parts: Sequence[_Part], say: Say, numbers: Iterable[int]) -> Iterator[l
             if opened and any(error.kind in SPOILING for each in checks for error in each.errors):
                 opened[-1].renew()
             yield checks
+
+
+def prepare(languages: Collection[str]) -> None:
+    """Load Numba, and meanwhile let a compiler build what watches its kernels, and those by hand in C, C++ or CUDA C++,
+    where these are among the `languages`. Both are done then, so that a copy of this process finds no thread half-way,
+    and none of it is done twice."""
+    of_c = {each.is_cpp for each in map(LANGUAGES.__getitem__, languages) if each.is_text}
+    jobs = *(partial(build.runtime, in_cpp=in_cpp) for in_cpp in sorted(of_c)), engine.library
+    thread = Thread(target=_do, args=jobs, name="noyau-ahead", daemon=True)
+    thread.start()
+    try:
+        begin()
+    finally:
+        thread.join()
+
+
+def _do(*jobs: Callable[[], object]) -> None:
+    """Why something is not built is told of the first kernel that needs it."""
+    for job in jobs:
+        with suppress(NoyauError):
+            job()
+
+
+def share_work(count: int, runner: Runner[R], name: str, patience_s: float, stay: Collection[int] = ()) -> list[R]:
+    """The results of `runner(range(count))`. Where there is another core, a copy of this process takes parts from the
+    end, but those that `stay`, while this one takes parts from the front, until none is left; each runs `runner` once.
+
+    Results have to pickle; what a part changes in its process is changed there alone. Where the copy fails, or takes
+    `patience_s` longer than this process, its parts are done here, and raise here what they raise."""
+    if count < 2 or not is_of_use():
+        return list(runner(range(count)))
+    work = Shared(count, runner, stay)
+    with ForkedWorker(name, patience_s, state=work, grace_s=_ENDS_S) as copy:
+        copy.begin(Request(run_share, scope=StateUse.USES))
+        results = work.run(range(count))
+        with suppress(NoyauError):
+            results |= copy.reply()
+    left = [number for number in range(count) if number not in results]
+    results |= zip(left, runner(left), strict=True)
+    return [results[number] for number in range(count)]
+
+
+def is_of_use() -> bool:
+    """Whether there is another core, and this process can be copied: of a library that has started threads of its own,
+    which are not there in a copy, calls may wait for them. Those of torch do not where they ask for one thread."""
+    if sys.platform != "linux" or processors() < 2:
+        return False
+    loaded = any(package in sys.modules for package in _THREADED)
+    return not loaded or len(os.listdir("/proc/self/task")) <= processors()  # those of BLAS, which begins anew
+
+
+@dataclass(slots=True, eq=False)
+class Shared(Generic[R]):
+    """Parts of which each is taken by one of two processes. `taken`: a byte for each, in memory that both see; `stay`:
+    those that the copy does not take."""
+
+    count: int
+    runner: Runner[R]
+    stay: Collection[int] = ()
+    taken: mmap.mmap = field(init=False)
+    lock: Any = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.taken, self.lock = mmap.mmap(-1, self.count), multiprocessing.get_context("fork").Lock()
+
+    def run(self, order: Sequence[int]) -> dict[int, R]:
+        """The results of the parts that nobody has taken, in this order, by their numbers."""
+        mine: list[int] = []
+
+        def numbers() -> Iterator[int]:
+            while (number := self.take(order)) is not None:
+                mine.append(number)
+                yield number
+
+        results = list(self.runner(numbers()))
+        return dict(zip(mine, results, strict=True))
+
+    def take(self, order: Sequence[int]) -> int | None:
+        """The first part that nobody has taken; None where there is none."""
+        with self.lock:
+            number = next((number for number in order if not self.taken[number]), None)
+            if number is not None:
+                self.taken[number] = 1
+        return number
+
+
+def run_share(work: Shared[R]) -> dict[int, R]:
+    """In the copy: the results of its parts, which it takes from the end."""
+    signal.signal(signal.SIGTERM, _ended)
+    return work.run([number for number in reversed(range(work.count)) if number not in work.stay])
+
+
+def _ended(number: int, frame: object) -> NoReturn:
+    raise SystemExit  # through every `with`

@@ -1,6 +1,6 @@
 """The watched runs of a kernel under check: on small sizes first, so that what is found is at the smallest.
 
-Who writes which cell in the kernels of an op that are written by hand, on a small call.
+Beside them who writes which cell on a small call, and on a GPU what compute-sanitizer reports of the same kernels.
 """
 
 from __future__ import annotations
@@ -28,26 +28,19 @@ from noyau.verify.findings import Finding
 
 if TYPE_CHECKING:
     from noyau.jobs.check.attempts import Attempt, Sizes
+import json
+import sys
+import tempfile
+from pathlib import Path
+
+from noyau.sanitizer.compute_sanitizer.driver import ENVIRONMENT, WISH
+from noyau.sanitizer.compute_sanitizer.programs import compiled, written
+from noyau.sanitizer.compute_sanitizer.tool import TOOLS, ToolReport, merge_witnesses, missing, run_tools
+from noyau.sanitizer.records import Site
+from noyau.verify.findings import KernelCheck, OpCheck
+from noyau.workers.array_files import write_arrays
 
 _APART = "Triton compiles here; TRITON_INTERPRET=1 in the environment has it interpret, which a map needs"
-
-
-def maps_of(op: Op[..., Any]) -> list[AccessMap]:
-    """A map of a call of each kernel; of one that cannot be watched, or that is watched in another process, why."""
-    maps: list[AccessMap] = []
-    for kernel in op.kernels.values():
-        own: list[AccessMap] = []
-        try:
-            instance, arrays, size = usual_case(op)
-            watch(KernelCase(kernel, instance, arrays, {}, size), own)
-        except NoyauError as error:
-            own = [AccessMap(kernel.called, "", "", {}, (), (str(error),))]
-        if not own and LANGUAGES[kernel.language].on_gpu:
-            own = [AccessMap(kernel.called, "", "", {}, (), (_APART,))]
-        maps += own
-    return maps
-
-
 Array = np.ndarray
 Inputs = Callable[["Attempt", "Sizes"], Sequence[Array] | None]
 Watch = Callable[["Attempt", Sequence[Array], str], WatchedRun]  # a run on arrays, of sizes in words
@@ -66,6 +59,7 @@ EXPLAINED = frozenset(
         FindingKind.UNWRITTEN,
     }
 )
+
 CRASHING = frozenset(  # what may end a run
     {
         FindingKind.OUT_OF_BOUNDS,
@@ -74,6 +68,22 @@ CRASHING = frozenset(  # what may end a run
         FindingKind.DIVERGENT_BARRIER,
     }
 )
+
+
+def maps_of(op: Op[..., Any]) -> list[AccessMap]:
+    """A map of a call of each kernel; of one that cannot be watched, or that is watched in another process, why."""
+    maps: list[AccessMap] = []
+    for kernel in op.kernels.values():
+        own: list[AccessMap] = []
+        try:
+            instance, arrays, size = usual_case(op)
+            watch(KernelCase(kernel, instance, arrays, {}, size), own)
+        except NoyauError as error:
+            own = [AccessMap(kernel.called, "", "", {}, (), (str(error),))]
+        if not own and LANGUAGES[kernel.language].on_gpu:
+            own = [AccessMap(kernel.called, "", "", {}, (), (_APART,))]
+        maps += own
+    return maps
 
 
 @dataclass(slots=True)
@@ -145,7 +155,7 @@ def watch_attempts(run: Watch | str, attempts: Sequence[Attempt], inputs: Inputs
             short = [attempt for attempt in left if costs.expected_s(attempt.sizes) <= budget_s]
             if not short or spent_s() > began_s + budget_s or time.monotonic() > end_s:
                 long = (attempt for attempt in left if costs.expected_s(attempt.sizes) > budget_s)
-                if any(_given(attempt, inputs) is not None for attempt in long):
+                if any(_few_arrays(attempt, inputs) is not None for attempt in long):
                     runs.notes["costly"] = f"not at larger sizes, where a run would take more than {budget_s:g} s"
                 any(_is_watched(run, attempt, inputs, runs, costs) for attempt in reversed(short))
                 break
@@ -162,7 +172,7 @@ def spent_s() -> float:
 
 def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRuns, costs: Costs) -> bool:
     """Whether a run is to be had; what it shows is seen."""
-    arrays = _given(attempt, inputs)
+    arrays = _few_arrays(attempt, inputs)
     if arrays is None:
         return False
     size, began_s = ", ".join(f"{printable(name)} = {value}" for name, value in attempt.sizes.items()), process_s()
@@ -184,7 +194,7 @@ def _is_watched(run: Watch, attempt: Attempt, inputs: Inputs, runs: SanitizedRun
     return True
 
 
-def _given(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
+def _few_arrays(attempt: Attempt, inputs: Inputs) -> Sequence[Array] | None:
     """The arrays of an attempt, where there are such and they are few cells."""
     arrays = inputs(attempt, attempt.sizes)
     return None if arrays is None or sum(array.size for array in arrays) > CELLS else arrays
@@ -216,3 +226,65 @@ def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[F
     crashed = any(each.kind is FindingKind.CRASH for each in others)
     seen_first = [each for each in runs.findings.values() if not (crashed and each.kind is FindingKind.UNWRITTEN)]
     return [*seen_first, *others]
+
+
+def second_opinion(op: Op[..., Any], checked: OpCheck, target: str, tools: Sequence[str] = TOOLS) -> OpCheck:
+    """A check with what compute-sanitizer reports of the same kernels beside what noyau has seen; why it was not asked
+    stands in the note."""
+    if not any(LANGUAGES[each.language].on_gpu for each in checked.kernels):
+        return checked
+    why = missing()
+    if why:
+        return replace(checked, note="; ".join(filter(None, [checked.note, why])))
+    kernels = tuple(_looked_at(op, each, target, tools) for each in checked.kernels)
+    return replace(checked, kernels=kernels)
+
+
+def _looked_at(op: Op[..., Any], check: KernelCheck, target: str, tools: Sequence[str]) -> KernelCheck:
+    kernel = op.kernels.get(check.name)
+    if kernel is None or not LANGUAGES[kernel.language].on_gpu:
+        return check
+    try:
+        findings, size = _findings(op, kernel, target, tools)
+    except NoyauError as error:
+        return replace(check, notes=(*check.notes, f"compute-sanitizer: {error}"))
+    note = f"compute-sanitizer: {', '.join(tools)} on {size}"
+    return replace(check, findings=merge_witnesses(check.findings, findings), seen=(*check.seen, note))
+
+
+def _findings(op: Op[..., Any], kernel: UserKernel, target: str, tools: Sequence[str]) -> tuple[list[Finding], str]:
+    instance, arrays, size = usual_case(op)
+    with tempfile.TemporaryDirectory(prefix="noyau-") as name:
+        folder = Path(name)
+        if LANGUAGES[kernel.language].is_text:
+            program, array_file = written(kernel, instance, arrays, {}, folder)
+            reports = run_tools([str(compiled(program, kernel)), str(array_file)], tools=tools)
+        else:
+            reports = run_tools(*_process(op, kernel, arrays, target, folder), tools=tools)
+    findings = [_of(each, op.name, kernel, size) for each in reports]
+    return [each for each in findings if each is not None], size
+
+
+def _process(
+    op: Op[..., Any], kernel: UserKernel, arrays: Sequence[np.ndarray], target: str, folder: Path
+) -> tuple[list[str], dict[str, str]]:
+    """The command that launches a kernel of Python, and its environment."""
+    array_file = write_arrays({str(number): np.asarray(array) for number, array in enumerate(arrays)}, folder)
+    wish = {"target": target.partition("::")[0], "op": op.name, "kernel": kernel.name, "given": array_file}
+    return [sys.executable, "-m", "noyau.sanitizer.compute_sanitizer.driver"], {**ENVIRONMENT, WISH: json.dumps(wish)}
+
+
+def _of(report: ToolReport, op: str, kernel: UserKernel, size: str) -> Finding | None:
+    """A report as a finding, unless a mark on its line allows it."""
+    report = replace(report, site=_in_text(report.site, kernel), other=_in_text(report.other, kernel))
+    if report.is_allowed:
+        return None
+    return report.finding(op, kernel.name, kernel.language, kernel.place, size)
+
+
+def _in_text(site: Site | None, kernel: UserKernel) -> Site | None:
+    """A line as noyau has it, where a text is in no file: nvcc takes its name for one of this folder."""
+    if site is None or Path(kernel.place).is_file() or Path(site.file).name != kernel.place:
+        return site
+    lines = kernel.text.splitlines()
+    return Site(kernel.place, site.line, lines[site.line - 1].strip() if site.line <= len(lines) else "")

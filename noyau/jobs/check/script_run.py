@@ -33,6 +33,8 @@ from noyau.timing.conditions import briefly
 from noyau.verify.findings import Finding, KernelCheck, finding_from_json
 
 _COMPILES = "Triton was imported before and compiles: its launches are not watched; set TRITON_INTERPRET=1 and restart"
+TIME_S = 600.0  # after which a script is ended
+NOTEBOOK = ".ipynb"
 
 
 @contextmanager
@@ -81,10 +83,6 @@ def _interprets(session: ScriptSession) -> bool:
         session.notes.append(_COMPILES)
         return False
     return True
-
-
-TIME_S = 600.0  # after which a script is ended
-NOTEBOOK = ".ipynb"
 
 
 def check_script(

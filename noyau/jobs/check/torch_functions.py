@@ -19,7 +19,7 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError, NoyauError, SignatureError, UnsupportedError
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.ir.graph import Graph
-from noyau.jobs.check.gradient_cases import (
+from noyau.jobs.check.gradients import (
     NEAR,
     GradientCase,
     GradientSubject,
@@ -28,17 +28,17 @@ from noyau.jobs.check.gradient_cases import (
     finding_of,
     first_wrong,
 )
-from noyau.jobs.check.torch_references import Array, TorchReference, difference, reference_graphs
+from noyau.jobs.check.torch_references import Array, TorchReference, difference, reference_graphs, short
 from noyau.ops.op import Op
 from noyau.text import several
-from noyau.verify.certificate import Certificate, Failure
+from noyau.verify.certificate import Certificate, Failure, require_tolerance
 from noyau.verify.findings import Finding, KernelCheck, OpCheck
-from noyau.verify.tolerances import require_tolerance, trial
-from noyau.verify.values import Case, KernelFunction
+from noyau.verify.values import Case, KernelFunction, KernelTrial
 
 HALF_OF_32 = 1e-3  # instead of NEAR, where the op is signed as float32
 NAME = "gradient in torch"
 Lay = Callable[[torch.Tensor], torch.Tensor]
+LANGUAGE = "torch"
 
 
 def packed(tensor: torch.Tensor) -> torch.Tensor:
@@ -136,20 +136,12 @@ def _by_gradcheck(op: Op[..., Any], subject: GradientSubject, case: GradientCase
         yield Finding(op.name, NAME, "torch", FindingKind.GRADIENT, place, describe_case(subject, case), message)
 
 
-LANGUAGE = "torch"
-
-
 def expanded(tensor: torch.Tensor) -> torch.Tensor:
     """The first cells along the first axis, everywhere along it."""
     return tensor[:1].expand(tensor.shape) if tensor.ndim and len(tensor) else tensor
 
 
-LAYOUTS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
-    "packed": packed,
-    "transposed": transposed,
-    "strided": spread,
-    "expanded": expanded,
-}
+LAYOUTS: dict[str, Lay] = {**GRADIENT_LAYOUTS, "expanded": expanded}
 
 
 def check_function(
@@ -251,11 +243,11 @@ class _Function:
         outcomes, findings, shapes = [], dict[str, Finding](), dict[str, None]()
         for number, (layout, run) in enumerate(runs.items()):
             case = Case(f"{layout} tensors", tuple(_equal(a) if layout == "expanded" else a for a in arrays))
-            judge = trial(graph, run, self.tolerance)
+            judge = KernelTrial(graph, run, is_check=True, tolerance=self.tolerance)
             with np.errstate(all="ignore"):
                 outcome = judge.outcome(case, number)
             outcomes.append(outcome)
-            shapes[judge.given(case)] = None
+            shapes[judge.inputs_text(case)] = None
             if outcome.broken:
                 failure = outcome.failures[0]
                 finding = self.finding(name, failure)
@@ -298,7 +290,7 @@ class _Function:
         try:
             gradients = torch.autograd.grad(graded, leaves, weights, allow_unused=True)
         except (RuntimeError, TypeError, ValueError, IndexError) as fault:
-            message = f"raised {type(fault).__name__} in its backward: {_short(fault)}"
+            message = f"raised {type(fault).__name__} in its backward: {short(fault).partition(': ')[2]}"
             raise CheckError(message, FindingKind.CRASH) from fault
         pairs = zip(gradients, leaves, strict=True)
         return [array_of(torch.zeros_like(leaf) if each is None else each).copy() for each, leaf in pairs]
@@ -315,13 +307,12 @@ class _Function:
         return arguments
 
     def results(self, arguments: Sequence[Any]) -> list[torch.Tensor]:
-        """The results of a call, as tensors. CheckError for what it raises, for anything else, or a change of an
-        argument."""
+        """The results of a call, as tensors. CheckError for what it raises, for others, or a changed argument."""
         before = [each.detach().clone() if isinstance(each, torch.Tensor) else None for each in arguments]
         try:
             result = self.function(*arguments)
         except Exception as fault:
-            raise CheckError(f"raised {type(fault).__name__}: {_short(fault)}", FindingKind.CRASH) from fault
+            raise CheckError(f"raised {short(fault)}", FindingKind.CRASH) from fault
         results = list(result) if isinstance(result, tuple | list) else [result]
         if not all(isinstance(each, torch.Tensor) for each in results):
             raise CheckError(f"returned {[type(each).__name__ for each in results]}, and not tensors")
@@ -329,10 +320,6 @@ class _Function:
             if old is not None and not torch.equal(each.detach().nan_to_num(), old.nan_to_num()):
                 raise CheckError(f"changed its input {at}", FindingKind.MUTATED_INPUT)
         return results
-
-
-def _short(fault: Exception) -> str:
-    return " ".join(str(fault).split())[:200]
 
 
 def _equal(array: Array) -> Array:

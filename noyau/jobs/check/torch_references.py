@@ -16,11 +16,12 @@ from noyau.errors import InputError, UnsupportedError
 from noyau.frontends.numpy.trace import follow
 from noyau.hosts.torch.tensors import array_of, from_torch, tensor_of
 from noyau.ir.dims import shape_of
-from noyau.ir.graph import Graph, Input, Node, Opaque, Part
-from noyau.ir.graph_interpreter import evaluate
+from noyau.ir.graph import Graph, Input, Node
+from noyau.jobs.check.gradients import central_difference
+from noyau.kernels.reference import opaque_graph
+from noyau.signatures.types import Value
 
 Array = np.ndarray
-STEP = 1e-5  # of differences
 Run = Callable[[Sequence[Array]], list[Array]]  # arrays of any float width to results of that width
 
 
@@ -81,12 +82,14 @@ def reference_graphs(reference: Callable[..., Any], args: Sequence[Any], functio
     with np.errstate(all="ignore"):
         run, is_torch = _runner(reference, args, places, arrays, function_name)
         results = run(arrays)
-    graph = _opaque(inputs, results, function_name, lambda *arrays_of_call: tuple(run(arrays_of_call)))
+    names = [node.output for node in inputs]
+    ends = [_end(f"out{at}" if len(results) > 1 else "out", array, names) for at, array in enumerate(results)]
+    graph = opaque_graph(inputs, ends, function_name, lambda *arrays_of_call: tuple(run(arrays_of_call)))
     if is_torch:
         gradient = _torch_gradient(reference, args, places, inputs, graph, function_name)
         return TorchReference(inputs, graph, gradient, "", places)
     try:
-        traced = follow(_bound(reference, args, places), inputs, None, {}).graph
+        traced = follow(_of_tensors(reference, args, places), inputs, None, {}).graph
         traced = _with_inputs(traced, inputs)
         derived = derive(traced, [node.output for node in inputs if node.dtype.is_float]).gradient
     except UnsupportedError as error:
@@ -136,13 +139,14 @@ def _runner(
         try:
             on_tensors(arrays)
         except Exception as other:
-            problem = f"with arrays it ends with {_short(fault)}; with tensors with {_short(other)}"
+            problem = f"with arrays it ends with {short(fault)}; with tensors with {short(other)}"
             raise InputError(f"{name}: its reference does not take these arguments: {problem}") from other
         return on_tensors, True
     return on_arrays, False
 
 
-def _short(fault: Exception) -> str:
+def short(fault: Exception) -> str:
+    """An error in a line."""
     return f"{type(fault).__name__}: {' '.join(str(fault).split())[:200]}"
 
 
@@ -156,27 +160,12 @@ def _arrays(result: Any, name: str) -> list[Array]:
     return arrays
 
 
-def _opaque(
-    inputs: Sequence[Node], results: Sequence[Array], name: str, evaluate: Callable[..., tuple[Array, ...]]
-) -> Graph:
-    """A graph of one value that evaluates as it is told."""
-    names = tuple(node.output for node in inputs)
-    ends = [_end(f"out{at}" if len(results) > 1 else "out", array, names) for at, array in enumerate(results)]
-    kind = Opaque(name, evaluate)
-    if len(ends) == 1:
-        node = Node(ends[0].output, kind, names, ends[0].dtype, ends[0].shape)
-        return Graph((*inputs, node), (node.output,))
-    whole = Node(f"{name}: all results", kind, names, DType.OTHER, ())
-    parts = [Node(end.output, Part(at), (whole.output,), end.dtype, end.shape) for at, end in enumerate(ends)]
-    return Graph((*inputs, whole, *parts), tuple(end.output for end in ends))
-
-
-def _end(name: str, array: Array, names: Sequence[str]) -> Node:
+def _end(name: str, array: Array, names: Sequence[str]) -> Value:
     while name in names:
         name += "_"
     dtype = from_numpy(array.dtype)
     assert dtype is not None
-    return Node(name, Input(), (), dtype, shape_of(array.shape))
+    return Value(name, dtype, shape_of(array.shape))
 
 
 def _above(graph: Graph) -> list[Node]:
@@ -200,40 +189,24 @@ def _torch_gradient(
         tensors = [tensor_of(np.array(each)) for each in values[: len(inputs)]]
         for at in floats:
             tensors[at].requires_grad_()
-        graph_of_gradient = reference(*_filled(args, places, tensors))
-        results = list(graph_of_gradient) if isinstance(graph_of_gradient, tuple | list) else [graph_of_gradient]
+        returned = reference(*_filled(args, places, tensors))
+        results = list(returned) if isinstance(returned, tuple | list) else [returned]
         weights = [tensor_of(np.array(each)) for each in values[len(inputs) :]]
         leaves = [tensors[at] for at in floats]
         gradients = torch.autograd.grad([results[at] for at in graded], leaves, weights, allow_unused=True)
         pairs = zip(gradients, leaves, strict=True)
         return tuple(array_of(torch.zeros_like(leaf) if each is None else each) for each, leaf in pairs)
 
-    ends = [_like(inputs[at]) for at in floats]
-    graph_of_gradient = _opaque((*inputs, *_above(graph)), ends, function_name, evaluate)
-    return _named(graph_of_gradient, [gradient_name(inputs[at].output) for at in floats])
+    wanted = [inputs[at] for at in floats]
+    ends = [Value(gradient_name(node.output), node.dtype, node.shape) for node in wanted]
+    return opaque_graph((*inputs, *_above(graph)), ends, function_name, evaluate)
 
 
-def _like(node: Node) -> Array:
-    return np.zeros(_shape(node), node.dtype.numpy)
-
-
-def _named(graph: Graph, names: Sequence[str]) -> Graph:
-    """The graph with its outputs called so."""
-    new = dict(zip(graph.outputs, names, strict=True))
-    nodes = tuple(
-        Node(new.get(node.output, node.output), node.kind, node.inputs, node.dtype, node.shape) for node in graph.nodes
-    )
-    return Graph(nodes, tuple(names))
-
-
-def _bound(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
+def _of_tensors(reference: Callable[..., Any], args: Sequence[Any], places: Sequence[int]) -> Callable[..., Any]:
     """The reference as a function of the tensors alone."""
 
     def bound(*arrays: Any) -> Any:
-        arguments = list(args)
-        for at, each in zip(places, arrays, strict=True):
-            arguments[at] = each
-        return reference(*arguments)
+        return reference(*_filled(args, places, arrays))
 
     bound.__name__ = getattr(reference, "__name__", "reference")
     return bound
@@ -249,15 +222,8 @@ def _with_inputs(graph: Graph, inputs: Sequence[Node]) -> Graph:
 def difference(right: TorchReference, arrays: Sequence[Array], at: int, cell: tuple[int, ...]) -> float:
     """The derivative by one cell of a float input, by central differences in float64. `arrays`: of the inputs, then
     the gradients of the results; `at`: which of the float inputs."""
-    count, name = len(right.inputs), right.wanted[at]
+    count = len(right.inputs)
     inputs = dict(zip((node.output for node in right.inputs), arrays[:count], strict=True))
-    graded = [right.graph.outputs[place] for place in right.graded_places]
-    ends = []
-    for step in (STEP, -STEP):
-        moved = np.array(inputs[name], np.float64)
-        moved[cell] += step
-        with np.errstate(all="ignore"):
-            out = evaluate(right.graph, {**inputs, name: moved}, wide=True)
-        pairs = zip(graded, arrays[count:], strict=True)
-        ends.append(float(sum(np.sum(out[each] * weights.astype(np.float64)) for each, weights in pairs)))
-    return (ends[0] - ends[1]) / (2 * STEP)
+    graded = (right.graph.outputs[place] for place in right.graded_places)
+    above = dict(zip(graded, arrays[count:], strict=True))
+    return central_difference(right.graph, inputs, above, right.wanted[at], cell)

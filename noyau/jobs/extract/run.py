@@ -26,7 +26,7 @@ from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators,
 from noyau.hosts.onnxruntime.subgraph import Between, Path, path_between
 from noyau.ir.graph import Graph
 from noyau.jobs.extract.starter_kernel import Start, outputs_of, start_of
-from noyau.signatures.parser import parse
+from noyau.signatures.types import parse
 from noyau.text import printable
 from noyau.version import __version__
 

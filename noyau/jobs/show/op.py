@@ -15,10 +15,10 @@ from noyau.ir.graph import Node
 from noyau.ir.loops import Role
 from noyau.jobs.report.text import hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of_program
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import GeneratedProgram, Specialization, generate
 from noyau.kernels.programs.program import KernelStep, LibraryStep, Step
-from noyau.signatures.inputs import usual_sizes
+from noyau.kernels.reference import Description
+from noyau.signatures.instances import usual_sizes
 from noyau.signatures.types import Instance
 from noyau.text import printable
 

@@ -1,16 +1,20 @@
-"""The roles of the parameters of a C function: found by name or by position, or refused by its name."""
+"""The parameters of a C function: their roles, found by name or by position, or refused by name; and functions of a
+text that are on no op, `FILE.c::FUNCTION`."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+from noyau.codegen.language import BY_SUFFIX
 from noyau.dtypes import DType
-from noyau.errors import SignatureError
-from noyau.kernels.c.prototypes import Parameter, Prototype
-from noyau.kernels.user_kernel import Target, Usage
+from noyau.errors import InputError, SignatureError
+from noyau.kernels.c.syntax import Parameter, Prototype, plain_name, prototype_of, syntax
+from noyau.kernels.user_kernel import Target, Usage, UserKernel
 from noyau.signatures.types import Element, Family, Instance, Term
 
 STATUS = ("int", "int32_t")
@@ -37,7 +41,9 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> 
     signature, and the constants. `int64_t begin` and `int64_t end`, wherever they stand, are the range that a call is
     for, unless the op has these names; `args=` leaves them out."""
     in_pieces = _in_pieces(prototype, usage, target, label)
-    whole, prototype = prototype, _without_range(prototype) if in_pieces else prototype
+    whole = prototype
+    if in_pieces:
+        prototype = replace(whole, parameters=tuple(each for each in whole.parameters if each.name not in RANGE))
     returned = _returned(prototype, usage, target, label)
     if returned is not None and in_pieces:
         raise SignatureError(f"{label} is called for pieces of its work, and returns {returned}: write it by a pointer")
@@ -47,11 +53,11 @@ def roles_of(prototype: Prototype, usage: Usage, target: Target, label: str) -> 
     ends = [*(term.name for term in target.inputs), *written]
     constants = dict.fromkeys((*target.constants, *usage.constants))
     expected = [*ends, *(name for name in _sizes(target) if name not in ends), *target.constants]
-    given = [parameter.name for parameter in prototype.parameters]
-    if set(given) <= {*expected, *constants}:
-        names = _by_name(given, ends, label)
+    parameters = [parameter.name for parameter in prototype.parameters]
+    if set(parameters) <= {*expected, *constants}:
+        names = _by_name(parameters, ends, label)
     else:
-        names = _by_position(given, expected, label)
+        names = _by_position(parameters, expected, label)
     for parameter, name in zip(prototype.parameters, names, strict=True):
         _check(parameter, name, target, usage, label)
     if in_pieces:
@@ -73,50 +79,46 @@ def misfit(prototype: Prototype, names: Sequence[str], instance: Instance, label
 def _in_pieces(prototype: Prototype, usage: Usage, target: Target, label: str) -> bool:
     """Whether the function takes a range. SignatureError where it takes half of one, or one that is no int64_t."""
     known = {*target.names, *usage.constants}
-    found = [each for each in prototype.parameters if each.name in RANGE and each.name not in known]
-    if known & {*RANGE} or not found:
+    ends = [each for each in prototype.parameters if each.name in RANGE and each.name not in known]
+    if known & {*RANGE} or not ends:
         if usage.launch is not None:
             message = (
                 f"{prototype.entry} takes no int64_t begin and end, and is called once: take both, or leave it out"
             )
             raise SignatureError(f"launch= of {label} says how far pieces go, and {message}")
         return False
-    if sorted(each.name for each in found) != sorted(RANGE):
-        message = " and ".join(each.name for each in found)
+    if sorted(each.name for each in ends) != sorted(RANGE):
+        message = " and ".join(each.name for each in ends)
         raise SignatureError(
             f"{label} takes {message} alone; one that is called for pieces takes begin and end, once each"
         )
-    for each in found:
+    for each in ends:
         if each.is_pointer or each.dtypes != (DType.I64,):
             raise SignatureError(f"{label}: the parameter {str(each)!r} is a place in a range: int64_t {each.name}")
     return True
-
-
-def _without_range(prototype: Prototype) -> Prototype:
-    return replace(prototype, parameters=tuple(each for each in prototype.parameters if each.name not in RANGE))
 
 
 def _sizes(target: Target) -> tuple[str, ...]:
     return target.signature.sizes if target.signature else ()
 
 
-def _by_name(given: Sequence[str], ends: Sequence[str], label: str) -> list[str]:
-    missing = next((name for name in ends if name not in given), None)
+def _by_name(names: Sequence[str], ends: Sequence[str], label: str) -> list[str]:
+    missing = next((name for name in ends if name not in names), None)
     if missing is not None:
         raise SignatureError(f"{label}: no parameter is named {missing}; say with args= what it is called with")
-    twice = next((name for name in given if list(given).count(name) > 1), None)
+    twice = next((name for name in names if list(names).count(name) > 1), None)
     if twice is not None:
         raise SignatureError(f"{label}: two parameters are named {twice}")
-    return list(given)
+    return list(names)
 
 
-def _by_position(given: Sequence[str], expected: Sequence[str], label: str) -> list[str]:
-    if len(given) != len(expected):
-        message = f"{label} has {len(given)} parameters ({', '.join(given)})"
-        strange = next(name for name in given if name not in expected)
+def _by_position(names: Sequence[str], expected: Sequence[str], label: str) -> list[str]:
+    if len(names) != len(expected):
+        message = f"{label} has {len(names)} parameters ({', '.join(names)})"
+        strange = next(name for name in names if name not in expected)
         wanted = f"{len(expected)} are expected by position ({', '.join(expected)})"
         raise SignatureError(f"{message}; {strange} is no name of the op, and {wanted}; rename them, or say args=")
-    for name, stands_for in zip(given, expected, strict=True):
+    for name, stands_for in zip(names, expected, strict=True):
         if name != stands_for and name in expected:
             message = f"the parameter {name} stands where {stands_for} is expected by position"
             raise SignatureError(
@@ -206,3 +208,55 @@ def narrow_limit(parameter: Parameter) -> int | None:
     """The largest size that an integer parameter holds, where not every int64 does."""
     whole = [_range(dtype)[1] for dtype in parameter.dtypes if dtype.kind in ("int", "uint") and dtype.bytes < 8]
     return min(whole, default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class TextFunction:
+    """A function of a text; `entry`: its name, with template arguments where it has any."""
+
+    path: Path
+    entry: str
+    text: str
+
+    @property
+    def language(self) -> str:
+        return BY_SUFFIX[self.path.suffix].name
+
+    @property
+    def name(self) -> str:
+        return plain_name(self.entry)
+
+    def prototype(self) -> Prototype:
+        """The parameters and the result of a function. SignatureError where its text defines no such function."""
+        return prototype_of(self.text, self.name, str(self.path), self.language)
+
+    @property
+    def line(self) -> int:
+        """The line that it is defined on; 1 where it is not."""
+        functions = syntax(self.text, self.language).functions
+        return next((each.line for each in functions if each.name == self.name), 1)
+
+
+def is_named(target: Any) -> bool:
+    """Whether something is the name of such a function."""
+    return isinstance(target, str) and "::" in target and Path(target.partition("::")[0]).suffix in BY_SUFFIX
+
+
+def text_function(target: str) -> TextFunction:
+    """The function of that name. InputError where there is no such file."""
+    file, _, entry = target.partition("::")
+    try:
+        text = Path(file).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise InputError(f"{file} cannot be read: {error.strerror}; give FILE.c::FUNCTION") from None
+    return TextFunction(Path(file), entry, text)
+
+
+def parameters(function: TextFunction) -> tuple[str, ...]:
+    """The names of what it takes. SignatureError where its text defines no such function."""
+    return tuple(each.name for each in function.prototype().parameters)
+
+
+def prototype(kernel: UserKernel) -> Prototype:
+    """The parameters of a kernel in C, C++ or CUDA C++."""
+    return kernel.prototype or prototype_of(kernel.text, plain_name(kernel.entry), kernel.called, kernel.language)

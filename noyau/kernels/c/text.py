@@ -24,10 +24,17 @@ from noyau.ir import loops
 from noyau.ir.dims import Dim, maximum, product, strides_of
 from noyau.ir.loops import Axis, Guard, Kernel, Launch, Let, Load, Loop, Role
 from noyau.ir.sizes import Size, plan, size_of
-from noyau.kernels.buffers import Buffer, DeviceProperties, ask
 from noyau.kernels.c.parameters import RANGE, Roles, misfit, narrow_limit, roles_of
-from noyau.kernels.c.prototypes import Parameter, Prototype
-from noyau.kernels.user_kernel import Number, UserKernel, check_init, number_text
+from noyau.kernels.c.syntax import Parameter, Prototype
+from noyau.kernels.user_kernel import (
+    Buffer,
+    DeviceProperties,
+    Number,
+    UserKernel,
+    ask,
+    initial_values,
+    number_text,
+)
 from noyau.signatures.types import Instance, Value
 
 _PREFIX = "own_"  # of sizes and buffers, so that no macro of the author is meant
@@ -64,12 +71,7 @@ class NativeCall:
     @property
     def init(self) -> Mapping[str, Any]:
         """The initial values of outputs."""
-        wished = self.kernel.usage.init
-        if not callable(wished):
-            return wished
-        made = ask(wished, self.offers(), f"init= of {self.kernel.called}")
-        check_init(made, self.kernel.target, self.kernel.called)
-        return dict(made)
+        return initial_values(self.kernel, self.offers)
 
     def offers(self) -> dict[str, Any]:
         """The names that functions of the kernel may ask for, where sizes are names."""
@@ -142,7 +144,7 @@ def _renamed(dim: Dim) -> Dim:
 def _arguments(call: NativeCall) -> list[CallArgument]:
     """The argument of each parameter."""
     if call.roles.names is None:
-        return _asked(call)
+        return _arguments_by_author(call)
     fault = misfit(call.prototype, call.roles.names, call.instance, call.kernel.called)
     if fault:
         raise SignatureError(fault)
@@ -157,18 +159,18 @@ def _arguments(call: NativeCall) -> list[CallArgument]:
     return list(map(argument, call.roles.names))
 
 
-def _asked(call: NativeCall) -> list[CallArgument]:
+def _arguments_by_author(call: NativeCall) -> list[CallArgument]:
     """Call `args=` with names for sizes; it gives Buffers, and arithmetic on extents and strides."""
     entry, where = call.prototype.entry, f"args= of {call.kernel.called}"
     places = RANGE if call.roles.in_pieces else ()
     parameters = [each for each in call.prototype.parameters if each.name not in places]
-    given = _followed(call.kernel.usage.args, call, where)
-    if not isinstance(given, tuple) or len(given) != len(parameters):
-        count = f"{len(given)} arguments" if isinstance(given, tuple) else f"a {type(given).__name__}"
+    values = _followed(call.kernel.usage.args, call, where)
+    if not isinstance(values, tuple) or len(values) != len(parameters):
+        count = f"{len(values)} arguments" if isinstance(values, tuple) else f"a {type(values).__name__}"
         beside = " beside begin and end" if places else ""
         raise SignatureError(f"{where} gives {count}, and {entry} takes {len(parameters)}{beside}")
-    made = iter([_argument(each, call, parameter, where) for each, parameter in zip(given, parameters, strict=True)])
-    return [CallArgument(place=each.name) if each.name in places else next(made) for each in call.prototype.parameters]
+    rest = iter([_argument(each, call, parameter, where) for each, parameter in zip(values, parameters, strict=True)])
+    return [CallArgument(place=each.name) if each.name in places else next(rest) for each in call.prototype.parameters]
 
 
 def _followed(function: Callable[..., Any] | None, call: NativeCall, where: str) -> Any:
@@ -193,38 +195,38 @@ def _extent(call: NativeCall) -> Dim:
         return first.shape[0]
     if isinstance(launch, str):
         return dict(call.instance.sizes)[launch]
-    given = _followed(launch, call, where) if callable(launch) else launch
-    match given:
+    extent = _followed(launch, call, where) if callable(launch) else launch
+    match extent:
         case Size():
-            return maximum(given.dim, 0)
-        case int() if not isinstance(given, bool) and given >= 0:
-            return Dim.of(given)
+            return maximum(extent.dim, 0)
+        case int() if not isinstance(extent, bool) and extent >= 0:
+            return Dim.of(extent)
         case _:
             message = "give the name of a size, or a function that gives a number or arithmetic over sizes"
-            raise SignatureError(f"{where} gives {given!r} for how far begin and end go; {message}")
+            raise SignatureError(f"{where} gives {extent!r} for how far begin and end go; {message}")
 
 
-def _argument(given: Any, call: NativeCall, parameter: Parameter, where: str) -> CallArgument:
-    match given:
+def _argument(value: Any, call: NativeCall, parameter: Parameter, where: str) -> CallArgument:
+    match value:
         case Buffer():
-            made = CallArgument(value=call.passed_values[given.name])
+            argument = CallArgument(value=call.passed_values[value.name])
         case Size():
-            made = CallArgument(number=given.dim)
+            argument = CallArgument(number=value.dim)
         case bool() | int() | float():
-            made = CallArgument(number=given)
+            argument = CallArgument(number=value)
         case _:
             raise SignatureError(
-                f"{where} gives a {type(given).__name__} for {parameter!s}; it may give arrays and numbers"
+                f"{where} gives a {type(value).__name__} for {parameter!s}; it may give arrays and numbers"
             )
-    is_array = made.value is not None and (not made.value.scalar or made.value in call.instance.outputs)
+    is_array = argument.value is not None and (not argument.value.scalar or argument.value in call.instance.outputs)
     if is_array != parameter.is_pointer:
         what = "no array, and it is a pointer" if parameter.is_pointer else "an array, and it is no pointer"
         raise SignatureError(f"{where} gives {parameter!s} {what}")
     one = Prototype(call.prototype.entry, "void", (parameter,))
-    fault = misfit(one, [made.value.name], call.instance, where) if made.value else ""
+    fault = misfit(one, [argument.value.name], call.instance, where) if argument.value else ""
     if fault:
         raise SignatureError(fault)
-    return made
+    return argument
 
 
 class _Wrapper:
@@ -274,10 +276,10 @@ class _Wrapper:
         if not self.call.roles.in_pieces:
             parts = [lambda: [line for part in (*each, self.called) for line in part()]]
         launches = [self.launch(number, part) for number, part in enumerate(parts)]
-        made = interface(self.kernel, self.scopes, self.expressions)
+        table = interface(self.kernel, self.scopes, self.expressions)
         functions = [integer_function(*key) for key in sorted(self.expressions.integers)]
         new = [each for each in functions if each not in self.call.kernel.text]  # a generated text has some
-        return "\n\n".join([*new, *launches, made])
+        return "\n\n".join([*new, *launches, table])
 
     def launch(self, number: int, part: Callable[[], list[str]]) -> str:
         self.scopes.used.clear()

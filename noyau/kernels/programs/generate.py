@@ -1,4 +1,4 @@
-"""Kernels made of an op's reference: traced, cut into a program, printed in a language.
+"""Kernels made of an op's reference: traced, cut into a program, printed in a language, built, and called on arrays.
 
 The key of a call: what kernels are made for, so that calls alike in it run the same one.
 """
@@ -6,12 +6,13 @@ The key of a call: what kernels are made for, so that calls alike in it run the 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
+from pathlib import Path
 from threading import Lock
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, assert_never
 
 import numpy as np
 
@@ -23,18 +24,24 @@ from noyau.compiler.schedules.gpu.rows_and_columns import joined
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.frontends.numpy.trace import follow, holds
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View, constant
-from noyau.ir.loops import Kernel, conditions_of, runs
+from noyau.ir.loops import Kernel, Role, conditions_of, runs
 from noyau.ir.monoids import MONOIDS
-from noyau.kernels.description import Description
-from noyau.kernels.programs.program import LibraryStep, Program, program, schedule_kernel
-from noyau.kernels.reference import Reference
+from noyau.kernels.programs import libraries
+from noyau.kernels.programs.program import KernelStep, LibraryStep, Program, Step, program, schedule_kernel
+from noyau.kernels.reference import Description, Reference
 from noyau.signatures.binding import Bound
-from noyau.signatures.inputs import usual_sizes
-from noyau.signatures.instances import sizing_integers
+from noyau.signatures.instances import sizing_integers, usual_sizes
 from noyau.signatures.types import Instance, Signature, Value
+from noyau.toolchain.c import compiler as c_compiler
+from noyau.toolchain.c.library import Native
+from noyau.toolchain.guard_zones import Empty, Order
 
 CPU = "cpu"
 NONE: Mapping[str, Any] = MappingProxyType({})
+Key = tuple[Any, ...]  # what `key_of` gives
+T = TypeVar("T")
+Array = np.ndarray
+Call: TypeAlias = "Callable[[BuiltKernel, Sequence[Array]], list[Array]]"
 
 
 def languages_on(device: str) -> tuple[str, ...]:
@@ -117,27 +124,44 @@ def generate(
         raise UnsupportedError(f"{description.name}: {language} has no float8 here yet; cast outside of the op")
     layouts = [specialization.layout(at) for at in range(len(specialization.instance.inputs))]
     try:
-        made = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
+        kernels = program_in(laid_out(graph, layouts), _called(description.name, language), layouts, language, options)
     except UnsupportedError as error:
         raise UnsupportedError(str(error), partial(holds, specialised, graph.demands)) from error
-    text = print_program(made, language, f"{description.name}: {specialization.instance}")
-    return GeneratedProgram(description.name, language, specialization, graph, specialised, made, text)
+    text = print_program(kernels, language, f"{description.name}: {specialization.instance}")
+    return GeneratedProgram(description.name, language, specialization, graph, specialised, kernels, text)
 
 
 def _called(name: str, language: str) -> str:
     """The name of an op's kernel: that of the op, unless a text of the language has another use for that."""
-    made = identifier(name)
-    return f"v_{made}" if made in GENERATIONS[language].reserved else made
+    name_in_text = identifier(name)
+    return f"v_{name_in_text}" if name_in_text in GENERATIONS[language].reserved else name_in_text
 
 
 def generate_usual(description: Description, instance: Instance, language: str) -> GeneratedProgram:
-    """As `generate`, for the constants at their defaults; of a reference that asks a size for its number, for usual
-    sizes."""
+    """As `generate`, for default constants; of a reference that asks a size for its number, for usual sizes."""
     specialization = Specialization(instance, description.reference.constants)
     try:
         return generate(description, specialization, language)
     except UnsupportedError:
         return generate(description, replace(specialization, sizes=usual_sizes(instance, {})), language)
+
+
+def generate_from_graph(
+    graph: Graph,
+    label: str,
+    layouts: Sequence[Layout],
+    language: str,
+    device: str = CPU,
+    sizes: Mapping[str, int] = NONE,
+) -> GeneratedProgram:
+    """The kernels of a graph in a language, for inputs that lie so on a device and a call of these sizes.
+    UnsupportedError for what has none."""
+    values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
+    results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
+    request = Specialization(Instance(values, results, ()), layouts=tuple(layouts), sizes=sizes, device=device)
+    kernels = program_in(laid_out(graph, layouts), identifier(label), layouts, language)
+    text = print_program(kernels, language, f"{label}: {request.instance}")
+    return GeneratedProgram(label, language, request, graph, {}, kernels, text)
 
 
 def program_in(
@@ -149,18 +173,18 @@ def program_in(
     if not LANGUAGES[language].on_gpu:
         return program(memory, name, strided, scheduling)
     try:
-        made = program(memory, name, strided, scheduling, joining=joined)
-        print_program(made, language, "")
-        return made
+        whole = program(memory, name, strided, scheduling, joining=joined)
+        print_program(whole, language, "")
+        return whole
     except UnsupportedError:
-        spelt = partial(_spelt, language)
-        made = program(memory, name, strided, scheduling, spelt=spelt, joining=joined)
-        if not all(_is_torch_s(step.graph) for step in made.steps if isinstance(step, LibraryStep)):
+        text_of = partial(_kernel_text, language)
+        whole = program(memory, name, strided, scheduling, text_of=text_of, joining=joined)
+        if not all(_is_torch_s(step.graph) for step in whole.steps if isinstance(step, LibraryStep)):
             raise
-        return made
+        return whole
 
 
-def _spelt(language: str, kernel: Kernel) -> str:
+def _kernel_text(language: str, kernel: Kernel) -> str:
     generation = GENERATIONS[language]
     return generation.printer([schedule_kernel(kernel, generation.schedule)])
 
@@ -181,8 +205,7 @@ def print_program(program: Program, language: str, comment: str) -> str:
 
 
 def trace_reference(reference: Reference, specialization: Specialization) -> Graph:
-    """The graph of a reference, with every input of the instance, in order. UnsupportedError with the line of what
-    cannot be traced."""
+    """The graph of a reference, with every input in order. UnsupportedError with the line that cannot be traced."""
     return trace_with_sizes(reference, specialization)[0]
 
 
@@ -190,13 +213,13 @@ def lazy_graph(reference: Reference, specialization: Specialization) -> Callable
     """The graph of a reference, traced when it is first asked for; None where it cannot be."""
 
     @cache
-    def spelt() -> Graph | None:
+    def traced() -> Graph | None:
         try:
             return trace_reference(reference, specialization)
         except NoyauError:
             return None
 
-    return spelt
+    return traced
 
 
 def trace_with_sizes(reference: Reference, specialization: Specialization) -> tuple[Graph, Mapping[str, int]]:
@@ -207,11 +230,11 @@ def trace_with_sizes(reference: Reference, specialization: Specialization) -> tu
     instance = specialization.instance
     inputs = [_input(value, specialization.integers) for value in instance.inputs]
     results = [Node(v.name, Input(), (), v.dtype, v.shape) for v in instance.outputs]
-    found = follow(reference.function, inputs, results, specialization.constants, specialization.sizes or None)
-    nodes = {node.output: node for node in found.inputs}
-    given = [nodes.get(v.name, Node(v.name, Input(), (), v.dtype, v.shape)) for v in instance.inputs]
-    made = [node for node in found.graph.nodes if not isinstance(node.kind, Input)]
-    return replace(found.graph, nodes=(*given, *made)), found.specialised
+    trace = follow(reference.function, inputs, results, specialization.constants, specialization.sizes or None)
+    nodes = {node.output: node for node in trace.inputs}
+    arguments = [nodes.get(v.name, Node(v.name, Input(), (), v.dtype, v.shape)) for v in instance.inputs]
+    computed = [node for node in trace.graph.nodes if not isinstance(node.kind, Input)]
+    return replace(trace.graph, nodes=(*arguments, *computed)), trace.specialised
 
 
 def _input(value: Value, integers: Mapping[str, int]) -> Node:
@@ -221,15 +244,10 @@ def _input(value: Value, integers: Mapping[str, int]) -> Node:
     return Node(value.name, Input(), (), value.dtype, value.shape)
 
 
-Key = tuple[Any, ...]  # what `key_of` gives
-T = TypeVar("T")
-
-
 def specialization_of(
     signature: Signature, bound: Bound, constants: Mapping[str, Any], device: str = CPU
 ) -> Specialization:
-    """The specialization for the arguments of a call, which lie on `device`. Arrays that no kernel reads where they lie
-    count as packed."""
+    """The specialization of a call on `device`. Arrays that no kernel reads where they lie count as packed."""
     names = sizing_integers(signature)
     pairs = zip(bound.instance.inputs, bound.arrays, strict=True)
     integers = {value.name: int(array) for value, array in pairs if value.name in names}
@@ -282,12 +300,116 @@ class Once:
     def __init__(self) -> None:
         self._locks: dict[tuple[int, Hashable], Lock] = {}
 
-    def made(self, key: Hashable, known: Callable[[], T | None], make: Callable[[], T]) -> T:
+    def value(self, key: Hashable, known: Callable[[], T | None], make: Callable[[], T]) -> T:
         """The known value of a key, or one that is made now, which makes it known."""
-        found = known()
-        if found is None:
+        value = known()
+        if value is None:
             with self._locks.setdefault((os.getpid(), key), Lock()):
-                found = known()
-                if found is None:
-                    found = make()
-        return found
+                value = known()
+                if value is None:
+                    value = make()
+        return value
+
+
+class BuiltKernel(Protocol):
+    """A kernel that was built: called plainly, and between guard zones."""
+
+    def __call__(
+        self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
+    ) -> list[Array]: ...
+
+    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class BuiltProgram:
+    """A generated program and its kernels, one for each KernelStep, in order. `library`: of those in C."""
+
+    generated: GeneratedProgram
+    kernels: tuple[BuiltKernel, ...]
+    library: Path | None = None
+
+    def __call__(self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1) -> list[Array]:
+        """The results for arrays in the order of a call, that lie as they are wanted to."""
+        if self.generated.program.single is not None:
+            return self.kernels[0](*self.in_memory(arrays), out=out, threads=threads)
+        results = self.run(arrays, lambda kernel, inputs: kernel(*inputs, threads=threads))
+        return results if out is None else _written(results, out)
+
+    def call_guarded(self, *arrays: Array, pieces: int = 1, order: Order = range) -> list[Array]:
+        """As a call, each kernel between guard zones."""
+        return self.run(arrays, lambda kernel, inputs: kernel.call_guarded(*inputs, pieces=pieces, order=order))
+
+    def in_memory(self, arrays: Sequence[Array]) -> list[Array]:
+        """The arrays as kernels take them."""
+        specialization = self.generated.wanted
+        return [specialization.layout(at).in_memory(np.asarray(array)) for at, array in enumerate(arrays)]
+
+    def run(self, arrays: Sequence[Array], call: Call) -> list[Array]:
+        """Every step in order."""
+        graph = self.generated.program.graph
+        values = dict(zip((node.output for node in graph.inputs), self.in_memory(arrays), strict=True))
+        sizes = graph.bind([array.shape for array in values.values()])
+        values |= {node.output: node.kind.value for node in graph.nodes if isinstance(node.kind, Constant)}
+        kernels = iter(self.kernels)
+        for step in self.generated.program.steps:
+            inputs = [values[node.output] for node in step.graph.inputs]
+            values |= zip(step.graph.outputs, _results(step, inputs, sizes, kernels, call), strict=True)
+        return [values[name] for name in graph.outputs]
+
+
+def build(generated: GeneratedProgram, *, runs: bool = True) -> BuiltProgram:
+    """The kernels of a program, from the cache or built. BuildError as the compiler says. Without `runs` one in
+    language numba, which is then not compiled, can only be watched."""
+    if not generated.program.kernels:
+        return BuiltProgram(generated, ())
+    return BUILDERS[generated.language](generated, runs)
+
+
+def _in_c(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
+    library = c_compiler.compile_library([generated.text])
+    return BuiltProgram(generated, tuple(_native(library, kernel) for kernel in generated.program.kernels), library)
+
+
+def _in_numba(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
+    from noyau.toolchain.numba.kernel import NumbaKernel
+
+    kernels = generated.program.kernels
+    return BuiltProgram(generated, tuple(NumbaKernel(generated.text, kernel, runs=runs) for kernel in kernels))
+
+
+def _in_triton(generated: GeneratedProgram, runs: bool) -> BuiltProgram:
+    from noyau.hosts.torch.cuda.array_kernels import DeviceKernel
+
+    text, device = generated.text, generated.wanted.device
+    return BuiltProgram(generated, tuple(DeviceKernel(text, kernel, device) for kernel in generated.program.kernels))
+
+
+# The toolchain of each language that is generated.
+BUILDERS: Mapping[str, Callable[[GeneratedProgram, bool], BuiltProgram]] = {
+    "c": _in_c,
+    "numba": _in_numba,
+    "triton": _in_triton,
+}
+
+
+def _native(library: Path, kernel: Kernel) -> Native:
+    return Native(library, f"{kernel.name}_kernel", [buffer.layout for buffer in kernel.of(Role.INPUT)])
+
+
+def _results(
+    step: Step, arrays: Sequence[Array], sizes: Mapping[str, int], kernels: Iterator[BuiltKernel], call: Call
+) -> list[Array]:
+    match step:
+        case KernelStep():
+            return call(next(kernels), arrays)
+        case LibraryStep(graph):
+            return [libraries.call(graph, arrays, sizes)]
+        case _:
+            assert_never(step)
+
+
+def _written(results: Sequence[Array], out: Sequence[Array]) -> list[Array]:
+    for result, target in zip(results, out, strict=True):
+        target[...] = result
+    return list(out)

@@ -32,8 +32,8 @@ def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
     steps = [(node.output, node.inputs, _step(graph, node)) for node in graph.nodes if not isinstance(node.kind, Input)]
     result = graph.outputs[0]
 
-    def run(given: Sequence[Array], sizes: Sizes) -> Array:
-        values = dict(zip(names, given, strict=True))
+    def run(arrays: Sequence[Array], sizes: Sizes) -> Array:
+        values = dict(zip(names, arrays, strict=True))
         for name, operands, step in steps:
             values[name] = step([values[each] for each in operands], sizes)
         return values[result]
@@ -44,8 +44,8 @@ def prepare(graph: Graph) -> Callable[[Sequence[Array], Sizes], Array]:
 def _step(graph: Graph, node: Node) -> Step:
     match node.kind:
         case Contract(equation):
-            kept, compute = node.dtype.numpy, node.dtype.compute.numpy
-            return lambda operands, sizes: contract(equation, operands, compute).astype(kept, copy=False)
+            storage, compute = node.dtype.numpy, node.dtype.compute.numpy
+            return lambda operands, sizes: contract(equation, operands, compute).astype(storage, copy=False)
         case View(index) if (axes := turned(index, node.shape, graph[node.inputs[0]].shape)) is not None:
             return lambda operands, sizes: operands[0].transpose(axes)
         case View(index):
@@ -57,8 +57,8 @@ def _step(graph: Graph, node: Node) -> Step:
 
 
 def _evaluated(node: Node, operands: Sequence[Array], sizes: Sizes) -> Array:
-    made: Array = Evaluator(False, sizes).value(node, operands, {})
-    return made
+    value: Array = Evaluator(False, sizes).value(node, operands, {})
+    return value
 
 
 def turned(index: Sequence[Dim], shape: Shape, source: Shape) -> tuple[int, ...] | None:
@@ -127,8 +127,7 @@ class Product:
     turned: tuple[int, ...] | None
 
     def matrices(self, at: int, array: Any, permute: Permute) -> tuple[Any, tuple[int, ...], tuple[int, ...]]:
-        """An operand, of NumPy or torch, as a stack of matrices; its extents before the columns, and those of the
-        columns."""
+        """An operand, of NumPy or torch, as a stack of matrices; its extents before the columns, and theirs."""
         if self.alone[at]:
             array = array.sum(self.alone[at], dtype=array.dtype)
         order, middle = self.orders[at], self.batch + self.sides[at][0]
@@ -138,11 +137,11 @@ class Product:
             array = array.reshape(*before[: self.batch], math.prod(before[self.batch :]), math.prod(after))
         return array, before, after
 
-    def result(self, made: Any, shape: tuple[int, ...], permute: Permute) -> Any:
+    def result(self, product: Any, shape: tuple[int, ...], permute: Permute) -> Any:
         """A product of matrices as the equation has it; `shape`: rows of the first, then columns of the second."""
         if self.sides != ((1, 1), (1, 1)):
-            made = made.reshape(shape)
-        return made if self.turned is None else permute(made, self.turned)
+            product = product.reshape(shape)
+        return product if self.turned is None else permute(product, self.turned)
 
 
 @lru_cache(maxsize=256)
@@ -174,8 +173,8 @@ def contract(equation: str, operands: Sequence[Array], dtype: np.dtype) -> Array
     how = product(equation)
     left, right = (how.matrices(at, np.asarray(each, dtype), np.transpose) for at, each in enumerate(operands))
     pair = [array if is_blas_s(array) else np.ascontiguousarray(array) for array in (left[0], right[0])]
-    made: Array = how.result(np.matmul(*pair), left[1] + right[2], np.transpose)
-    return made
+    result: Array = how.result(np.matmul(*pair), left[1] + right[2], np.transpose)
+    return result
 
 
 def is_blas_s(array: Array) -> bool:

@@ -30,36 +30,36 @@ Joining: TypeAlias = Callable[[Kernel, Kernel, Collection[str]], Kernel | None]
 def join(parts: Sequence[Lowered], tidy: Graph, joining: Joining) -> list[Lowered]:
     """The kernels of a graph, each two of them as one that `joining` makes one of, told what others need of the first.
     Two stay apart where one of them waits for what a third makes of the other."""
-    left = list(parts)
+    rest = list(parts)
     for one in parts:
         for other in parts:
-            if one in left and other in left and one is not other and not _is_between(one, other, tidy):
-                made = joining(one[0], other[0], _wanted(one, other, left, tidy))
-                if made is not None:
-                    left[left.index(one)] = made, _graph_of(made, tidy)
-                    left.remove(other)
-    return left
+            if one in rest and other in rest and one is not other and not _is_between(one, other, tidy):
+                merged = joining(one[0], other[0], _wanted(one, other, rest, tidy))
+                if merged is not None:
+                    rest[rest.index(one)] = merged, _graph_of(merged, tidy)
+                    rest.remove(other)
+    return rest
 
 
 def _is_between(one: Lowered, other: Lowered, tidy: Graph) -> bool:
     """Whether something stands between two kernels, or the second comes first."""
-    needed, given = ({node.output for node in part[1].inputs} for part in (other, one))
-    made = set(one[1].outputs)
-    return bool((needed - made) & downstream(tidy, made)) or bool(given & downstream(tidy, other[1].outputs))
+    needs, inputs = ({node.output for node in part[1].inputs} for part in (other, one))
+    outputs = set(one[1].outputs)
+    return bool((needs - outputs) & downstream(tidy, outputs)) or bool(inputs & downstream(tidy, other[1].outputs))
 
 
 def _wanted(one: Lowered, other: Lowered, parts: Sequence[Lowered], tidy: Graph) -> set[str]:
     """The values of the first that others than the second need."""
     read = {node.output for part in parts if part is not other for node in part[1].inputs}
-    made = {node.output for part in parts for node in part[1].nodes if not isinstance(node.kind, Input)}
-    library = {name for node in tidy.nodes if node.output not in made for name in node.inputs}
+    computed = {node.output for part in parts for node in part[1].nodes if not isinstance(node.kind, Input)}
+    library = {name for node in tidy.nodes if node.output not in computed for name in node.inputs}
     return {*tidy.outputs, *read, *library} & set(one[1].outputs)
 
 
 def _graph_of(kernel: Kernel, tidy: Graph) -> Graph:
     """The graph of a kernel, its inputs and outputs in the kernel's order."""
-    given = [replace(tidy[b.source], kind=Input(), inputs=()) for b in kernel.of(Role.INPUT)]
-    outputs, names = tuple(b.source for b in kernel.of(Role.OUTPUT)), {node.output for node in given}
+    inputs = [replace(tidy[b.source], kind=Input(), inputs=()) for b in kernel.of(Role.INPUT)]
+    outputs, names = tuple(b.source for b in kernel.of(Role.OUTPUT)), {node.output for node in inputs}
     rest: dict[str, Node] = {}
 
     def enter(name: str) -> None:
@@ -70,13 +70,12 @@ def _graph_of(kernel: Kernel, tidy: Graph) -> Graph:
 
     for name in outputs:
         enter(name)
-    return Graph((*given, *rest.values()), outputs)
+    return Graph((*inputs, *rest.values()), outputs)
 
 
 @dataclass(frozen=True, slots=True)
 class KernelStep:
-    """A kernel, scheduled; it reads and makes the inputs and outputs of its graph, in that order. `lowered`: the same
-    before its schedule."""
+    """A scheduled kernel and, in its order, the graph that it computes; `lowered`: the same before its schedule."""
 
     kernel: Kernel
     graph: Graph
@@ -123,30 +122,30 @@ def program(
     strided: Mapping[str, str] | None = None,
     options: Schedule = USUAL,
     *,
-    spelt: Spelt | None = None,
+    text_of: Spelt | None = None,
     joining: Joining | None = None,
 ) -> Program:
     """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
-    `spelt`: as `partition` takes it. `joining`: of which two kernels one is made.
+    `text_of`: as `partition` takes its `spelt`. `joining`: of which two kernels one is made.
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
     tidy = check(own_sizes(repeat_cheap(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))))
-    found = partition(_as_model(tidy), alone_too=True, spelt=spelt)
-    groups = [group for group in found.groups if not _is_seen_by_library(group, tidy, found.groups)]
+    groups_and_cuts = partition(_as_model(tidy), alone_too=True, spelt=text_of)
+    groups = [group for group in groups_and_cuts.groups if not _is_seen_by_library(group, tidy, groups_and_cuts.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
         alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)
         return Program(tidy, (KernelStep(schedule_kernel(alone[0], options), alone[1], alone[0]),))
     lowered = [_lowered(group, tidy, f"{name}_{number}", strided or {}) for number, group in enumerate(groups)]
-    places = [node.output for node in _made(tidy)]
-    reasons = {places[cut.producer]: cut.reason for cut in found.cuts if cut.consumer is None}
-    cuts = [(places[c.producer], places[c.consumer], c.reason) for c in found.cuts if c.consumer is not None]
+    places = [node.output for node in _computed(tidy)]
+    reasons = {places[cut.producer]: cut.reason for cut in groups_and_cuts.cuts if cut.consumer is None}
+    cuts = [(places[c.producer], places[c.consumer], c.reason) for c in groups_and_cuts.cuts if c.consumer is not None]
     library = _library_steps(tidy, groups, reasons)
-    told = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
+    reasons_of_pairs = tuple(dict.fromkeys((f"{one}, {other}", reason) for one, other, reason in cuts))
     steps = [
         replace(step, kernel=schedule_kernel(step.kernel, options)) if isinstance(step, KernelStep) else step
         for step in _arranged(lowered, library, tidy, joining)
     ]
-    return Program(tidy, tuple(steps), told)
+    return Program(tidy, tuple(steps), reasons_of_pairs)
 
 
 def _arranged(lowered: Sequence[Lowered], library: Sequence[Step], tidy: Graph, joining: Joining | None) -> list[Step]:
@@ -181,12 +180,12 @@ def _live(graph: Graph) -> Graph:
 
 def _as_model(graph: Graph) -> Model:
     """The graph as the partition takes it: each node an operator of its own."""
-    made = _made(graph)
-    places = [ModelOperator(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(made)]
-    return Model(graph, places, {node.output: at for at, node in enumerate(made)}, frozenset(), {})
+    nodes = _computed(graph)
+    places = [ModelOperator(at, _called(node), node.inputs, (node.output,)) for at, node in enumerate(nodes)]
+    return Model(graph, places, {node.output: at for at, node in enumerate(nodes)}, frozenset(), {})
 
 
-def _made(graph: Graph) -> list[Node]:
+def _computed(graph: Graph) -> list[Node]:
     """The values that are computed."""
     return [node for node in graph.nodes if not isinstance(node.kind, Input | Constant)]
 
@@ -205,8 +204,8 @@ def _lowered(group: Group, tidy: Graph, name: str, strided: Mapping[str, str], *
     graph = _ordered(graph, tidy, every_input=whole)
     if whole:
         graph = replace(graph, outputs=tidy.outputs, demands=tidy.demands)
-    given = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
-    return lower(graph, name, given), graph
+    layouts = {node.output: strided[node.output] for node in graph.inputs if node.output in strided}
+    return lower(graph, name, layouts), graph
 
 
 def _with_constants(graph: Graph, tidy: Graph) -> Graph:
@@ -234,8 +233,8 @@ def _ordered(graph: Graph, tidy: Graph, *, every_input: bool) -> Graph:
 
 def _is_whole(group: Group, tidy: Graph) -> bool:
     """Whether a group reads nothing but what a call gives, and makes all that it returns."""
-    given = all(isinstance(tidy[n.output].kind, Input) or _is_number(tidy, n.output) for n in group.graph.inputs)
-    return given and set(tidy.outputs) <= set(group.outputs)
+    reads_inputs = all(isinstance(tidy[n.output].kind, Input) or _is_number(tidy, n.output) for n in group.graph.inputs)
+    return reads_inputs and set(tidy.outputs) <= set(group.outputs)
 
 
 def _is_seen_by_library(group: Group, tidy: Graph, groups: Sequence[Group]) -> bool:
@@ -243,18 +242,18 @@ def _is_seen_by_library(group: Group, tidy: Graph, groups: Sequence[Group]) -> b
     if not all(isinstance(node.kind, Input | Constant) or _is_strided_view(node) for node in group.graph.nodes):
         return False
     read = {node.output for other in groups for node in other.graph.inputs}
-    made = {name for other in groups for name in other.outputs}
-    own = all(_is_fresh(tidy, name, made) for name in group.outputs if name in tidy.outputs)
+    outputs = {name for other in groups for name in other.outputs}
+    own = all(_is_fresh(tidy, name, outputs) for name in group.outputs if name in tidy.outputs)
     return own and not read.intersection(group.outputs)
 
 
-def _is_fresh(tidy: Graph, name: str, made: Collection[str]) -> bool:
+def _is_fresh(tidy: Graph, name: str, outputs: Collection[str]) -> bool:
     """Whether a value shows what a library makes for it alone."""
     while isinstance(tidy[name].kind, View):
         name = tidy[name].inputs[0]
         if sum(node.inputs.count(name) for node in tidy.nodes) + tidy.outputs.count(name) > 1:
             return False
-    return name not in made and not isinstance(tidy[name].kind, Input | Constant)
+    return name not in outputs and not isinstance(tidy[name].kind, Input | Constant)
 
 
 def _is_strided_view(node: Node) -> bool:
@@ -268,16 +267,16 @@ def _is_strided_view(node: Node) -> bool:
 
 def _library_steps(tidy: Graph, groups: Iterable[Group], reasons: Mapping[str, str]) -> list[Step]:
     """A step for each value that is needed and that no kernel makes; views go along with what reads them."""
-    made = {name for group in groups for name in group.outputs}
-    wanted = [*tidy.outputs, *(node.output for group in groups for node in group.graph.inputs)]
+    outputs = {name for group in groups for name in group.outputs}
+    names = [*tidy.outputs, *(node.output for group in groups for node in group.graph.inputs)]
     steps: dict[str, Step] = {}
-    while wanted:
-        name = wanted.pop()
-        if name in made or name in steps or isinstance(tidy[name].kind, Input | Constant):
+    while names:
+        name = names.pop()
+        if name in outputs or name in steps or isinstance(tidy[name].kind, Input | Constant):
             continue
-        graph = _with_views(tidy, name, made)
+        graph = _with_views(tidy, name, outputs)
         steps[name] = LibraryStep(graph, _left(tidy[name], reasons))
-        wanted += [node.output for node in graph.inputs]
+        names += [node.output for node in graph.inputs]
     return list(steps.values())
 
 
@@ -288,18 +287,18 @@ def _left(node: Node, reasons: Mapping[str, str]) -> str:
     return reasons.get(node.output, f"{_called(node)} is left to NumPy")
 
 
-def _with_views(tidy: Graph, name: str, made: Collection[str]) -> Graph:
+def _with_views(tidy: Graph, name: str, outputs: Collection[str]) -> Graph:
     """The graph of one value, with the views and constants that it reads, of what others make."""
     nodes: dict[str, Node] = {}
 
-    def enter(wanted: str, *, inside: bool) -> None:
-        node = tidy[wanted]
-        is_view = isinstance(node.kind, View) and wanted not in made
+    def enter(value: str, *, inside: bool) -> None:
+        node = tidy[value]
+        is_view = isinstance(node.kind, View) and value not in outputs
         if not inside and not is_view and not isinstance(node.kind, Constant):
             node = replace(node, kind=Input(), inputs=())
         for operand in node.inputs:
             enter(operand, inside=inside and is_view)
-        nodes.setdefault(wanted, node)
+        nodes.setdefault(value, node)
 
     enter(name, inside=True)
     return drop_unused(Graph(tuple(nodes.values()), (name,)))
@@ -307,13 +306,13 @@ def _with_views(tidy: Graph, name: str, made: Collection[str]) -> Graph:
 
 def _in_order(parts: Sequence[Step], tidy: Graph) -> list[Step]:
     """Each step after those that make what it reads."""
-    known = {node.output for node in tidy.nodes if isinstance(node.kind, Input | Constant)}
-    left, ordered = list(parts), list[Step]()
-    while left:
-        ready = next((s for s in left if {node.output for node in s.graph.inputs} <= known), None)
+    names = {node.output for node in tidy.nodes if isinstance(node.kind, Input | Constant)}
+    rest, ordered = list(parts), list[Step]()
+    while rest:
+        ready = next((s for s in rest if {node.output for node in s.graph.inputs} <= names), None)
         if ready is None:
             raise UnsupportedError("its kernels need each other's results")
-        left.remove(ready)
+        rest.remove(ready)
         ordered.append(ready)
-        known |= set(ready.graph.outputs)
+        names |= set(ready.graph.outputs)
     return ordered

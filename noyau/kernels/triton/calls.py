@@ -1,5 +1,9 @@
 """A hand-written kernel in Triton on tensors: launched on the current stream of their device, or where Triton
-interprets, on tensors of the CPU."""
+interprets, on tensors of the CPU.
+
+Arrays of NumPy, as a check has them between guard zones, are launched on too: in Triton's interpreter on the very
+memory, on a GPU on a copy of all of it, the zones as well, that is copied back.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +16,11 @@ from typing import Any
 import numpy as np
 
 from noyau.compiler.lowering.input_layouts import packed_strides
+from noyau.dtypes import DType
 from noyau.errors import CheckError, MissingExtraError, NoyauError, SignatureError, UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.torch.cuda.errors import require_free, require_grid
-from noyau.kernels.buffers import GPU, Buffer, DeviceProperties, ask, parameters_of
+from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.reference import bind_sizes
 from noyau.kernels.triton.parameters import (
     asks_strides,
@@ -26,7 +31,17 @@ from noyau.kernels.triton.parameters import (
     options_of,
     without_tuner,
 )
-from noyau.kernels.user_kernel import UserKernel, check_init, python_function
+from noyau.kernels.user_kernel import (
+    GPU,
+    Buffer,
+    DeviceProperties,
+    UserKernel,
+    arguments_by_author,
+    ask,
+    initial_values,
+    parameters_of,
+    python_function,
+)
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Value
 
@@ -38,6 +53,7 @@ except ImportError as error:
 
 MOST_PLANS = 256
 _AXES = 3  # of a grid
+Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +87,7 @@ class TritonKernel:
     ) -> None:
         self.kernel, self.instance, self.constants = kernel, instance, constants
         assert kernel.function is not None
-        self.taken = bind_parameters(kernel.function, kernel.usage, kernel.target, kernel.called)
+        self.binding = bind_parameters(kernel.function, kernel.usage, kernel.target, kernel.called)
         self.function: Any = kernel.function
         self.chosen: dict[str, Any] = {}
         if config is not None and configs_of(kernel.function):
@@ -82,11 +98,11 @@ class TritonKernel:
         self.asked = {name for each in said if callable(each) for name in parameters_of(each, kernel.called)}
         self.require_constants()
 
-    def __call__(self, *given: Any) -> list[torch.Tensor]:
+    def __call__(self, *arguments: Any) -> list[torch.Tensor]:
         """Its results, in new tensors; inputs that it updates are copied before. UnsupportedError where tensors lie
         where it cannot run."""
-        device = self.device_of(given)
-        inputs = self.laid(given)
+        device = self.device_of(arguments)
+        inputs = self.laid(arguments)
         plan = self.plan(inputs, device)
         with guard(device):
             outputs = [
@@ -118,14 +134,14 @@ class TritonKernel:
 
     def launch(self, plan: LaunchPlan, arrays: Sequence[Any]) -> None:
         """CheckError where Triton refuses the kernel."""
-        given = [arrays[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
+        arguments = [arrays[each.number] if isinstance(each, ArrayArgument) else each for each in plan.arguments]
         grid: Any = plan.grid
         if grid is None:
             grid = self.grid_by(plan.offers)
         elif 0 in grid:
             return
         try:
-            self.function[grid](*given, **plan.named)
+            self.function[grid](*arguments, **plan.named)
         except (NoyauError, torch.OutOfMemoryError):
             raise
         except Exception as fault:
@@ -138,23 +154,23 @@ class TritonKernel:
 
     def plan(self, arguments: Sequence[Any], device: torch.device) -> LaunchPlan:
         """The plan of a call with these shapes, made once."""
-        key = (device, *map(_told, arguments), *self.asked_numbers(arguments).items())
-        found = self.plans.get(key)
-        if found is None:
+        key = (device, *map(_key, arguments), *self.asked_numbers(arguments).items())
+        plan = self.plans.get(key)
+        if plan is None:
             require_free(self.kernel.called)
-            found = self.planned(arguments, device)
-            self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: found}
-        return found
+            plan = self.planned(arguments, device)
+            self.plans = {**(self.plans if len(self.plans) < MOST_PLANS else {}), key: plan}
+        return plan
 
-    def planned(self, given: Sequence[Any], device: torch.device) -> LaunchPlan:
-        sizes = bind_sizes(self.instance, [_shaped(each) for each in given])
+    def planned(self, arguments: Sequence[Any], device: torch.device) -> LaunchPlan:
+        sizes = bind_sizes(self.instance, [_shaped(each) for each in arguments])
         shapes = shapes_of(self.instance.outputs, sizes)
         numbers = {name: int(dim.evaluate(sizes)) for name, dim in self.instance.sizes}
-        numbers |= _integers(self.instance, given) | self.asked_numbers(given)
-        buffers = self.buffers(given, shapes, device_properties(device))
+        numbers |= _integers(self.instance, arguments) | self.asked_numbers(arguments)
+        buffers = self.buffers(arguments, shapes, device_properties(device))
         constants = {**self.kernel.numbers(self.constants), **self.chosen}
         offers = {**buffers, **numbers, **constants, "device": device_properties(device)}
-        named = {name: constants[name] for name in self.taken.named} | self.chosen | options_of(self.kernel.usage)
+        named = {name: constants[name] for name in self.binding.named} | self.chosen | options_of(self.kernel.usage)
         is_tuned = bool(set(meta_names(self.kernel.function)) - self.chosen.keys())
         grid = None if is_tuned else as_grid(self.asked_grid(offers), self.kernel.called)
         arguments = self.arguments(offers)
@@ -169,31 +185,28 @@ class TritonKernel:
         self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: DeviceProperties
     ) -> dict[str, Buffer]:
         """The inputs and the outputs as the author's functions see them."""
-        found = {}
+        views = {}
         for value, each in zip(self.instance.inputs, arguments, strict=True):
             shape, strides = (tuple(each.shape), tuple(each.stride())) if isinstance(each, torch.Tensor) else ((), ())
-            found[value.name] = Buffer(value.name, shape, strides, value.dtype.numpy, device)
+            views[value.name] = Buffer(value.name, shape, strides, value.dtype.numpy, device)
         for value, shape in zip(self.instance.outputs, shapes, strict=True):
-            found[value.name] = Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
-        return found
+            views[value.name] = Buffer(value.name, shape, packed_strides(shape), value.dtype.numpy, device)
+        return views
 
     def arguments(self, offers: Mapping[str, Any]) -> tuple[Any, ...]:
         """The arguments by position: numbers, and places of arrays."""
         names = [value.name for value in (*self.instance.inputs, *self.instance.outputs)]
-        where = f"args= of {self.kernel.called}"
         if self.kernel.usage.args is None:
-            given: Any = tuple(offers[source] for _, source in self.taken.given)
+            values = tuple(offers[source] for _, source in self.binding.sources)
         else:
-            given = ask(self.kernel.usage.args, offers, where)
-        if not isinstance(given, tuple):
-            raise SignatureError(f"{where} gives a {type(given).__name__}; it gives a tuple of all arguments")
-        return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, Buffer) else each for each in given)
+            values = arguments_by_author(self.kernel, offers)
+        return tuple(ArrayArgument(names.index(each.name)) if isinstance(each, Buffer) else each for each in values)
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
         """The arguments by name: without `args=` its parameters may stand in any order."""
         parameters = list(python_parameters(self.kernel.function))
         if self.kernel.usage.args is None:
-            order = [name for name, _ in self.taken.given]
+            order = [name for name, _ in self.binding.sources]
             if order != parameters[: len(order)]:
                 raise SignatureError(
                     f"{self.kernel.called} takes constants before arrays; say with args= what it is called with"
@@ -202,11 +215,8 @@ class TritonKernel:
 
     def init(self, offers: Mapping[str, Any]) -> dict[int, Any]:
         """The initial values of outputs, by their number."""
-        said = self.kernel.usage.init
-        if callable(said):
-            said = ask(said, offers, f"init= of {self.kernel.called}")
-            check_init(said, self.kernel.target, self.kernel.called)
-        return {at: said[v.name] for at, v in enumerate(self.instance.outputs) if v.name in said}
+        init = initial_values(self.kernel, lambda: offers)
+        return {at: init[v.name] for at, v in enumerate(self.instance.outputs) if v.name in init}
 
     def grid_by(self, offers: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], tuple[int, ...]]:
         """The grid for what a tuner or heuristics chose."""
@@ -228,23 +238,23 @@ class TritonKernel:
     def require_constants(self) -> None:
         """SignatureError for a constant of the op that is not at its default and that it does not take."""
         usage = self.kernel.usage
-        asked = usage.args.__code__.co_varnames if usage.args is not None and hasattr(usage.args, "__code__") else ()
+        names = usage.args.__code__.co_varnames if usage.args is not None and hasattr(usage.args, "__code__") else ()
         called = self.kernel.called
         for name, value in self.kernel.target.constants.items():
-            if self.constants.get(name, value) != value and name not in self.taken.named and name not in asked:
+            if self.constants.get(name, value) != value and name not in self.binding.named and name not in names:
                 raise SignatureError(f"{called} does not take the constant {name}, which is not its default")
 
     def device_of(self, arguments: Sequence[Any]) -> torch.device:
         """The device of the tensors. UnsupportedError where it cannot run there."""
-        found: torch.device = next(
+        device: torch.device = next(
             (each.device for each in arguments if isinstance(each, torch.Tensor)), torch.device("cpu")
         )
-        if found.type == "cpu" and not is_interpreted(self.kernel.function):
+        if device.type == "cpu" and not is_interpreted(self.kernel.function):
             raise UnsupportedError(
                 f"{self.kernel.called} is in triton, and its tensors lie on the CPU; move them to a GPU, or set "
                 "TRITON_INTERPRET=1 before triton is imported"
             )
-        return found
+        return device
 
     def laid(self, arguments: Sequence[Any]) -> list[Any]:
         """The inputs as it takes them: packed, unless what its author says asks for strides."""
@@ -253,13 +263,13 @@ class TritonKernel:
         return [_number(v, each) if v.scalar else each if strided else each.contiguous() for v, each in values]
 
 
-def as_grid(given: Any, label: str) -> tuple[int, ...]:
+def as_grid(launch: Any, label: str) -> tuple[int, ...]:
     """Programs along each axis. SignatureError for what is none, DeviceError for more than CUDA takes."""
-    grid = given if isinstance(given, tuple | list) else (given,)
+    grid = launch if isinstance(launch, tuple | list) else (launch,)
     whole = all(isinstance(each, int | np.integer) and not isinstance(each, bool) and each >= 0 for each in grid)
     if not whole or not 1 <= len(grid) <= _AXES:
         raise SignatureError(
-            f"launch= of {label} gives {given!r}; in triton it gives programs along one to three axes: (n // 128,)"
+            f"launch= of {label} gives {launch!r}; in triton it gives programs along one to three axes: (n // 128,)"
         )
     require_grid(label, grid)
     return tuple(int(each) for each in grid)
@@ -267,8 +277,8 @@ def as_grid(given: Any, label: str) -> tuple[int, ...]:
 
 def settings_of(config: Any) -> dict[str, Any]:
     """The settings that a configuration of a tuner gives."""
-    found = dict(config.all_kwargs()) if hasattr(config, "all_kwargs") else dict(config.kwargs)
-    return {name: value for name, value in found.items() if value is not None}
+    settings = dict(config.all_kwargs()) if hasattr(config, "all_kwargs") else dict(config.kwargs)
+    return {name: value for name, value in settings.items() if value is not None}
 
 
 def python_parameters(function: Any) -> Sequence[str]:
@@ -291,15 +301,15 @@ def device_properties(device: torch.device) -> DeviceProperties:
     """A device as `launch=` sees it; where Triton interprets, the GPU that is assumed."""
     if device.type != "cuda":
         return GPU
-    told = torch.cuda.get_device_properties(device)
+    properties = torch.cuda.get_device_properties(device)
     return DeviceProperties(
         str(device),
-        told.multi_processor_count,
-        told.name,
-        int(getattr(told, "L2_cache_size", 0)),
-        int(getattr(told, "shared_memory_per_block_optin", 0)),
-        told.total_memory,
-        (told.major, told.minor),
+        properties.multi_processor_count,
+        properties.name,
+        int(getattr(properties, "L2_cache_size", 0)),
+        int(getattr(properties, "shared_memory_per_block_optin", 0)),
+        properties.total_memory,
+        (properties.major, properties.minor),
     )
 
 
@@ -312,7 +322,7 @@ def where() -> str:
     return device_text(torch.cuda.current_device())
 
 
-def _told(each: Any) -> Any:
+def _key(each: Any) -> Any:
     """The key of an argument: where a number is a size, its value."""
     if isinstance(each, torch.Tensor):
         return each.shape, each.stride(), each.dtype
@@ -334,3 +344,107 @@ def _number(value: Value, each: Any) -> Any:
     """A run-time scalar as a number of Python."""
     number = each.item() if hasattr(each, "item") else each
     return float(number) if value.dtype.is_float else bool(number) if value.dtype.value == "bool" else int(number)
+
+
+try:
+    import torch
+    import triton
+except ImportError as error:
+    raise MissingExtraError("triton, or torch, is not installed; run: pip install 'noyau[triton]'") from error
+
+
+def variables() -> dict[str, str]:
+    """The environment variables that a process needs to run kernels here."""
+    return {} if torch.cuda.is_available() else {"TRITON_INTERPRET": "1"}
+
+
+def note() -> str:
+    """The place where kernels run, as a report says it."""
+    if torch.cuda.is_available():
+        return f"on {torch.cuda.get_device_name()}"
+    return "in Triton's interpreter, which does not calculate in bfloat16"
+
+
+def interprets_here() -> bool:
+    """Whether Triton interprets in this process."""
+    return bool(triton.knobs.runtime.interpret)
+
+
+def open_kernel(kernel: UserKernel, instance: Instance, constants: Mapping[str, Any]) -> TritonKernel:
+    """The kernel for an instance. SignatureError where it does not take it; where there is no GPU, UnsupportedError for
+    what Triton's interpreter does not calculate in: it takes bfloat16 for integers."""
+    if not torch.cuda.is_available() and any(value.dtype is DType.BF16 for value in instance.inputs):
+        message = "Triton's interpreter takes bfloat16 for integers: a check of that needs a GPU"
+        terms = kernel.target.signature.inputs if kernel.target.signature else ()
+        if any(term.element is DType.BF16 for term in terms):
+            raise UnsupportedError(message)
+        raise SignatureError(f"{kernel.called}: {message}")
+    return TritonKernel(kernel, instance, constants)
+
+
+def launch_on_arrays(
+    kernel: UserKernel,
+    instance: Instance,
+    constants: Mapping[str, Any],
+    arrays: Sequence[Array],
+    outputs: Sequence[Array],
+) -> None:
+    """One launch on arrays that are prepared. A tuner's configurations take turns by the sizes: each is tried, and two
+    runs on the same inputs have the same one."""
+    cells = sum(extent for array in (*arrays, *outputs) for extent in array.shape)
+    config = cells if configs_of(kernel.function) else None
+    launcher = TritonKernel(kernel, instance, constants, config)
+    scalars = [value.scalar for value in instance.inputs]
+    if is_interpreted(kernel.function):
+        arguments = [a.item() if s else _shared(a) for a, s in zip(arrays, scalars, strict=True)]
+        launcher.into(arguments, [_shared(each) for each in outputs])
+        return
+    copies = [None if s else DeviceCopy(a) for a, s in zip(arrays, scalars, strict=True)]
+    results = [DeviceCopy(each) for each in outputs]
+    arguments = [a.item() if c is None else c.tensor for a, c in zip(arrays, copies, strict=True)]
+    launcher.into(arguments, [each.tensor for each in results])
+    torch.cuda.synchronize()
+    for each in (*copies, *results):
+        if each is not None:
+            each.back()
+
+
+class DeviceCopy:
+    """An array on the GPU, with all of the memory that it is a view of."""
+
+    def __init__(self, array: Array) -> None:
+        self.host = _whole(array)
+        self.memory = torch.from_numpy(self.host.copy()).cuda()
+        start = array.__array_interface__["data"][0] - self.host.__array_interface__["data"][0]
+        like = tensor_of(np.empty(1, array.dtype))
+        size = like.element_size()
+        first = start % size  # cells are aligned where the memory may not be
+        cells = self.memory[first : first + (len(self.host) - first) // size * size].view(like.dtype)
+        strides = [step // size for step in array.strides]
+        self.tensor = cells.as_strided(array.shape, strides, start // size)
+
+    def back(self) -> None:
+        """Copy the memory to the host, as far as that may be written."""
+        if self.host.flags.writeable:
+            self.host[...] = self.memory.cpu().numpy()
+
+
+def _whole(array: Array) -> Array:
+    """The memory that an array is a view of, as bytes."""
+    owner = array
+    while isinstance(owner.base, np.ndarray):
+        owner = owner.base
+    return owner.reshape(-1).view(np.uint8)
+
+
+def _shared(array: Array) -> torch.Tensor:
+    """A tensor on the memory of an array, with its strides."""
+    if array.flags.writeable:
+        return tensor_of(array)
+    return tensor_of(array) if array.flags.c_contiguous else _expanded(array)
+
+
+def _expanded(array: Array) -> torch.Tensor:
+    """A tensor of an array that may not be written, with its strides, on a copy of what it sees."""
+    once = array[tuple(slice(0, 1) if step == 0 else slice(None) for step in array.strides)]
+    return tensor_of(np.array(once)).expand(array.shape)

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from noyau.errors import SignatureError
-from noyau.kernels.buffers import parameters_of
-from noyau.kernels.user_kernel import Target, Usage, UserKernel, python_function
+from noyau.kernels.user_kernel import Target, Usage, UserKernel, parameters_of, python_function
 
 # What a launch takes beside the kernel's own parameters.
 OPTIONS = (
@@ -30,10 +29,10 @@ OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ParameterBinding:
-    """The parameters of a kernel, in order. `given`: those that get an input, an output or a size, and its name, by
+    """The parameters of a kernel, in order. `sources`: those that get an input, an output or a size, and its name, by
     position or by name; `named`: those that get a constant, by name."""
 
-    given: tuple[tuple[str, str], ...]
+    sources: tuple[tuple[str, str], ...]
     named: tuple[str, ...]
 
 
@@ -47,19 +46,19 @@ def layers(function: Any) -> Iterator[Any]:
 
 def meta_names(function: Any) -> tuple[str, ...]:
     """The parameters that a tuner's configurations or heuristics give."""
-    found: dict[str, None] = {}
+    names: dict[str, None] = {}
     for layer in layers(function):
         for config in getattr(layer, "configs", None) or ():
-            found |= dict.fromkeys(getattr(config, "kwargs", {}))
+            names |= dict.fromkeys(getattr(config, "kwargs", {}))
         values = getattr(layer, "values", None)
-        found |= dict.fromkeys(values if isinstance(values, dict) else ())
-    return tuple(found)
+        names |= dict.fromkeys(values if isinstance(values, dict) else ())
+    return tuple(names)
 
 
 def configs_of(function: Any) -> Sequence[Any]:
     """The configurations of a tuner, none where there is no tuner."""
-    found = [layer.configs for layer in layers(function) if getattr(layer, "configs", None)]
-    return list(found[0]) if found else []
+    configs = [layer.configs for layer in layers(function) if getattr(layer, "configs", None)]
+    return list(configs[0]) if configs else []
 
 
 def without_tuner(function: Any) -> Any:
@@ -69,9 +68,9 @@ def without_tuner(function: Any) -> Any:
     inner = getattr(function, "fn", None)
     if inner is None or not configs_of(inner):
         return function
-    made = copy.copy(function)
-    made.fn = without_tuner(inner)
-    return made
+    bare = copy.copy(function)
+    bare.fn = without_tuner(inner)
+    return bare
 
 
 def bind_parameters(function: Callable[..., Any], usage: Usage, target: Target, label: str) -> ParameterBinding:

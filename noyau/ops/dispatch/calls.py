@@ -14,9 +14,8 @@ import numpy as np
 from noyau.hosts.numpy.c_library import library
 from noyau.hosts.numpy.dlpack import as_array, leading, return_like, speaks
 from noyau.hosts.numpy.fast_calls import MISS, in_caller_form, write
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import constants_key, fit_layouts, specialization_of
-from noyau.kernels.reference import as_signed, runs_as_written
+from noyau.kernels.reference import Description, as_signed, runs_as_written
 from noyau.ops.dispatch.choice import Selection, Selector
 from noyau.ops.dispatch.explanation import Explanation, explained
 from noyau.ops.dispatch.fast_entries import Entry, entry, run

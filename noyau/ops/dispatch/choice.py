@@ -17,17 +17,18 @@ from typing import TypeAlias
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.c_library import AGAIN_S
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import (
+    BuiltProgram,
     GeneratedProgram,
     Key,
     Once,
     Specialization,
+    build,
     generate,
     key_of,
     trace_reference,
 )
-from noyau.kernels.programs.run import BuiltProgram, build
+from noyau.kernels.reference import Description
 from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.smoke_certificate import smoke
@@ -100,7 +101,7 @@ class Selector:
     def choose(self, specialization: Specialization) -> Selection:
         """Choose what runs for a key, and where the reference asked for sizes, for these."""
         key = key_of(specialization)
-        return self.once.made(key, lambda: self.known(key, specialization), lambda: self.anew(key, specialization))
+        return self.once.value(key, lambda: self.known(key, specialization), lambda: self.anew(key, specialization))
 
     def anew(self, key: Key, specialization: Specialization) -> Selection:
         """The choice for a key, which is known from now on, unless it is forgotten while it is made."""

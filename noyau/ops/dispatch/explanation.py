@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import Specialization, key_of
+from noyau.kernels.reference import Description
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import REFERENCE, Selection, Selector
 from noyau.text import Printed

@@ -20,12 +20,10 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, in_caller_form, r
 from noyau.hosts.numpy.memory import empty
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Constant, Contract, Graph, Input, Node
-from noyau.kernels.call import FunctionKernel, call_kernel
-from noyau.kernels.callers import library_of
+from noyau.kernels.call import FunctionKernel, call_kernel, library_of
 from noyau.kernels.programs import libraries
-from noyau.kernels.programs.generate import Specialization
+from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram, Specialization
 from noyau.kernels.programs.program import KernelStep, LibraryStep
-from noyau.kernels.programs.run import BuiltKernel, BuiltProgram
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.signatures.binding import TAKES

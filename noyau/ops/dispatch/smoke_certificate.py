@@ -15,12 +15,10 @@ import numpy as np
 from noyau.codegen.language import LANGUAGES
 from noyau.compiler.lowering.input_layouts import lie
 from noyau.ir.graph import Graph
-from noyau.kernels.description import Description
-from noyau.kernels.programs.generate import GeneratedProgram, Specialization
-from noyau.kernels.programs.run import BuiltProgram
-from noyau.kernels.reference import graph_of
+from noyau.kernels.programs.generate import BuiltProgram, GeneratedProgram, Specialization
+from noyau.kernels.reference import Description, graph_of
 from noyau.signatures.binding import bind
-from noyau.signatures.inputs import Maker, draw_inputs, in_dtypes, sizes_of
+from noyau.signatures.instances import Maker, draw_inputs, in_dtypes, sizes_of
 from noyau.verify.adversarial import (
     NORMAL,
     CaseMaker,

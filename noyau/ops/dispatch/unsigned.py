@@ -14,9 +14,8 @@ from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.numpy.trace import Trace, trace_shapes
 from noyau.hosts.numpy.fast_calls import MISS, write
 from noyau.ir.sizes import Demand
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import Once, constants_key
-from noyau.kernels.reference import runs_as_written
+from noyau.kernels.reference import Description, runs_as_written
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch.calls import Calls, as_given, new_token, warn
 from noyau.ops.dispatch.explanation import Explanation, explained_without_signature
@@ -105,7 +104,7 @@ class UnsignedCalls:
         """The calls of the signature that these arguments have. UnsupportedError where there is none."""
         arrays = self.arrays(args)
         key = (tuple(map(_kind, arrays.values())), constants_key(constants))
-        return self.once.made(key, lambda: self.known(key, arrays), lambda: self.anew(key, arrays, constants)).calls
+        return self.once.value(key, lambda: self.known(key, arrays), lambda: self.anew(key, arrays, constants)).calls
 
     def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
         """Those of a signature that is found now, which is known from now on. UnsupportedError where there is none."""

@@ -9,10 +9,9 @@ from itertools import pairwise
 from typing import Any
 
 from noyau.errors import BuildError, NoyauError
-from noyau.kernels.closure_fingerprint import source_of
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import CPU, GeneratedProgram, Specialization, generate, key_of
-from noyau.kernels.trust import ineligible
+from noyau.kernels.reference import Description
+from noyau.kernels.trust import ineligible, source_of
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.cache import digest

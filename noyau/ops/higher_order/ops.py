@@ -17,8 +17,8 @@ import numpy as np
 from noyau import functions
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError, UnsupportedError
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import GeneratedProgram
+from noyau.kernels.reference import Description
 from noyau.ops.higher_order.reduction_match import ReductionPlan, way_of
 from noyau.ops.higher_order.scalar_trace import Scalar, graph_over, inputs_of, name_of, over_arrays, require_traceable
 from noyau.ops.op import Op, op

@@ -32,7 +32,6 @@ from noyau.hosts.torch.tensors import (
     tensor_of,
 )
 from noyau.ir.graph import Graph
-from noyau.kernels.closure_fingerprint import fingerprint
 from noyau.kernels.programs.generate import (
     CPU,
     Specialization,
@@ -42,6 +41,7 @@ from noyau.kernels.programs.generate import (
     trace_with_sizes,
 )
 from noyau.kernels.reference import graph_of, runs_as_written
+from noyau.kernels.trust import fingerprint
 from noyau.ops.dispatch.calls import DOORS, Calls
 from noyau.ops.dispatch.choice import Selection
 from noyau.ops.dispatch.explanation import Explanation, explained

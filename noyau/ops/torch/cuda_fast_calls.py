@@ -12,7 +12,7 @@ from noyau.errors import InputError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.tensors import array_like, array_of
-from noyau.kernels.programs.run import BuiltProgram
+from noyau.kernels.programs.generate import BuiltProgram
 from noyau.ops.torch.program_runner import host
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)

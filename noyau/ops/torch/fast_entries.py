@@ -14,9 +14,8 @@ from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
 from noyau.hosts.torch.fast_calls import TensorDoor, is_plain, through_arrays
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.kernels.callers import caller_of, library_of
-from noyau.kernels.programs.generate import CPU
-from noyau.kernels.programs.run import BuiltProgram
+from noyau.kernels.call import caller_of, library_of
+from noyau.kernels.programs.generate import CPU, BuiltProgram
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch import fast_entries
 from noyau.ops.dispatch.choice import USUAL, Choice, Selection

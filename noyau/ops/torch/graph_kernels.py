@@ -17,29 +17,27 @@ import numpy as np
 import torch
 
 from noyau.compiler.autodiff.reverse import gradient_name
-from noyau.compiler.lowering.input_layouts import Layout, laid_out, layout_of, lie
-from noyau.compiler.lowering.names import identifier
+from noyau.compiler.lowering.input_layouts import Layout, layout_of, lie
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_array
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
-from noyau.kernels.description import Description
 from noyau.kernels.programs.generate import (
     CPU,
+    BuiltProgram,
     GeneratedProgram,
     Specialization,
+    build,
+    generate_from_graph,
     languages_on,
-    print_program,
-    program_in,
 )
-from noyau.kernels.programs.run import BuiltProgram, build
+from noyau.kernels.reference import Description
 from noyau.ops.dispatch.smoke_certificate import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
 from noyau.ops.dispatch.winners import machine_of
 from noyau.ops.torch.fake_kernels import results_of_graph
 from noyau.ops.torch.fast_entries import Entry, through_program
 from noyau.ops.torch.program_runner import host
-from noyau.signatures.types import Instance, Value
 from noyau.toolchain import cache
 from noyau.toolchain.cache import digest, today
 from noyau.verify.adversarial import NORMAL, CaseMaker, fits, usual_sizes
@@ -170,33 +168,12 @@ class GraphKernels:
         languages = languages_on(device)
         for language in languages:
             try:
-                return build(generated_of(self.graph, self.called, layouts, language, device, sizes))
+                return build(generate_from_graph(self.graph, self.called, layouts, language, device, sizes))
             except (UnsupportedError, BuildError, MissingExtraError) as error:
                 faults.append(error)
         message = "; ".join(f"{language}: {error}" for language, error in zip(languages, faults, strict=True))
         kind = UnsupportedError if isinstance(faults[0], UnsupportedError) else BuildError
         raise kind(f"{self.called} cannot be built ({message})") from faults[0]
-
-
-def generated_of(
-    graph: Graph, label: str, layouts: tuple[Layout, ...], language: str, device: str, sizes: Sizes
-) -> GeneratedProgram:
-    """The kernels of a graph in a language, for inputs that lie so on a device and a call of these sizes.
-    UnsupportedError for what has none."""
-    values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
-    results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
-    specialization = Specialization(Instance(values, results, ()), layouts=layouts, sizes=sizes, device=device)
-    memory = laid_out(graph, layouts)
-    made = program_in(memory, identifier(label), layouts, language)
-    return GeneratedProgram(
-        label,
-        language,
-        specialization,
-        graph,
-        {},
-        made,
-        print_program(made, language, f"{label}: {specialization.instance}"),
-    )
 
 
 def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:

@@ -22,9 +22,9 @@ from noyau.ir.dims import Dim
 from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.loops import Kernel, Role
+from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
 from noyau.kernels.programs.libraries import product, slope_of
 from noyau.kernels.programs.program import KernelStep
-from noyau.kernels.programs.run import BuiltKernel, BuiltProgram
 from noyau.ops.dispatch.choice import USUAL
 from noyau.ops.dispatch.fast_entries import solver
 

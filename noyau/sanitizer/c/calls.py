@@ -12,13 +12,11 @@ from noyau.codegen.c.tables import TYPES
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
-from noyau.kernels.buffers import CPU, GPU, Buffer, ask
-from noyau.kernels.c.functions import prototype
-from noyau.kernels.c.parameters import RANGE, Roles, roles_of
+from noyau.kernels.c.parameters import RANGE, Roles, prototype, roles_of
 from noyau.kernels.c.syntax import plain_name, syntax
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import bind_sizes
-from noyau.kernels.user_kernel import UserKernel, number_text
+from noyau.kernels.user_kernel import CPU, GPU, Buffer, UserKernel, ask, number_text
 from noyau.sanitizer.c.build import OWN
 from noyau.sanitizer.c.run import ArrayArgument, LaunchConfig
 from noyau.sanitizer.lint.launches import Three, three

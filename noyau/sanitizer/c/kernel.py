@@ -15,10 +15,8 @@ from noyau.codegen.c.tables import TYPES
 from noyau.codegen.language import LANGUAGES
 from noyau.dtypes import from_numpy
 from noyau.errors import FindingKind, SignatureError
-from noyau.kernels.c.functions import TextFunction, prototype
-from noyau.kernels.c.parameters import roles_of
-from noyau.kernels.c.prototypes import Parameter, Prototype
-from noyau.kernels.c.syntax import blanked
+from noyau.kernels.c.parameters import TextFunction, prototype, roles_of
+from noyau.kernels.c.syntax import Parameter, Prototype, blanked
 from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.access_map import AccessMap
 from noyau.sanitizer.c.build import InstrumentedProgram, Source, build_program, rewrite

@@ -8,10 +8,9 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import MissingExtraError
-from noyau.kernels.buffers import GPU, ask
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.reference import empty_outputs
-from noyau.kernels.user_kernel import UserKernel, python_function
+from noyau.kernels.user_kernel import GPU, UserKernel, ask, python_function
 from noyau.signatures.types import Instance
 
 try:

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import BuildError, FindingKind, NoyauError, UnsupportedError
-from noyau.kernels.c.functions import prototype
+from noyau.kernels.c.parameters import prototype
 from noyau.kernels.user_kernel import UserKernel, number_text
 from noyau.sanitizer.c.calls import EntryCall, call_of, is_grid
 from noyau.sanitizer.c.run import ArrayArgument

@@ -16,12 +16,10 @@ import numpy as np
 
 from noyau.codegen.language import LANGUAGES, Grid, Language
 from noyau.errors import FindingKind, NoyauError, UnsupportedError
-from noyau.kernels.buffers import GPU, Buffer, ask
-from noyau.kernels.c.functions import prototype
-from noyau.kernels.c.parameters import roles_of
+from noyau.kernels.c.parameters import prototype, roles_of
 from noyau.kernels.c.syntax import plain_name
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.user_kernel import UserKernel, python_function
+from noyau.kernels.user_kernel import GPU, Buffer, UserKernel, ask, python_function
 from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
 from noyau.sanitizer.lint.c_text import statements
 from noyau.sanitizer.lint.diagnostics import Diagnostic

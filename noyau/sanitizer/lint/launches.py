@@ -12,7 +12,7 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
-from noyau.kernels.buffers import GPU
+from noyau.kernels.user_kernel import GPU
 
 WARP, BLOCKS_MOST = 32, 32  # threads of a warp; blocks that a multiprocessor holds
 FEWEST_CELLS, WORK_CELLS = 16, 1 << 18  # from which a launch is judged by its cells, and by the machine

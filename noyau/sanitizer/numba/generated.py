@@ -13,7 +13,7 @@ from numba.core.registry import CPUDispatcher
 
 from noyau.codegen.numba.tables import KINDS
 from noyau.ir.loops import SIDE
-from noyau.kernels.programs.run import BuiltProgram
+from noyau.kernels.programs.generate import BuiltProgram
 from noyau.sanitizer.compiled_numbers import MATH
 from noyau.sanitizer.numba.kernel import MOST, Watching
 from noyau.sanitizer.recording_array import Recorder

@@ -13,9 +13,8 @@ import numpy as np
 from numba.cuda.simulator.cudadrv.devicearray import FakeCUDAArray
 
 from noyau.errors import DeviceError, FindingKind, NoyauError, RaisedError, SignatureError
-from noyau.kernels.buffers import GPU, ask
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.user_kernel import python_function
+from noyau.kernels.user_kernel import GPU, ask, python_function
 from noyau.sanitizer.access_map import AccessMap, TracingShadow
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in

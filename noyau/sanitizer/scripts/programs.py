@@ -13,8 +13,8 @@ from time import monotonic
 
 from noyau.codegen.language import BY_SUFFIX, LANGUAGES
 from noyau.errors import BuildError, CheckError, FindingKind, InputError, UnsupportedError
-from noyau.kernels.buffers import GPU
 from noyau.kernels.c.syntax import blanked, syntax
+from noyau.kernels.user_kernel import GPU
 from noyau.sanitizer.c.build import OWN, InstrumentedProgram, Source, build_program, rewrite
 from noyau.sanitizer.c.debug_info import LineTable
 from noyau.sanitizer.c.findings import ReportContext, findings_of_runs, maps_of, site_of, source_of

@@ -15,7 +15,7 @@ from noyau.dtypes import DType
 from noyau.errors import CheckError, DeviceError, NoyauError, RaisedError, SignatureError, UnsupportedError
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.kernels.call import FunctionKernel
-from noyau.kernels.isolated_library import pack
+from noyau.kernels.certificates import pack
 from noyau.kernels.triton.calls import TritonKernel, is_interpreted
 from noyau.kernels.triton.parameters import configs_of
 from noyau.kernels.user_kernel import UserKernel, choose_constants, python_function

@@ -16,7 +16,7 @@ from noyau.frontends.numpy.trace import trace
 from noyau.hosts.numpy.fast_calls import Argument, Door
 from noyau.ir.graph import Input, Node
 from noyau.signatures.instances import instance_of
-from noyau.signatures.parser import parse
+from noyau.signatures.types import parse
 from noyau.toolchain.c import compiler as c_compiler
 
 

@@ -14,7 +14,7 @@ from noyau.errors import CheckError, InputError, OutputError
 from noyau.hosts.numpy import c_library as numpy_c_library
 from noyau.hosts.numpy.c_library import Loader
 from noyau.hosts.numpy.fast_calls import MISS, Argument
-from noyau.kernels.programs.run import build
+from noyau.kernels.programs.generate import build
 from noyau.ops import torch_entry
 
 torch = pytest.importorskip("torch")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from noyau.jobs.bench.inputs import as_arguments, draw_by, usual_numbers, vary
-from noyau.signatures.parser import parse
+from noyau.signatures.types import parse
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from noyau.jobs.bench.work import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.reference import reference_of
 from noyau.signatures.instances import instance_of
-from noyau.signatures.parser import parse
+from noyau.signatures.types import parse
 
 
 def work(text, function, dtypes, ranks, sizes) -> Workload:

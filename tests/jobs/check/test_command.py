@@ -106,7 +106,7 @@ def test_the_time_of_a_file_is_that_of_the_processes_that_take_part(ops, monkeyp
 
     monkeypatch.setattr("noyau.jobs.check.run.check_together", together)
     monkeypatch.setattr("noyau.jobs.check.run.parts_of", lambda op: 1)
-    monkeypatch.setattr("noyau.jobs.check.forked_copy.is_of_use", lambda: is_of_use)
+    monkeypatch.setattr("noyau.jobs.check.run.is_of_use", lambda: is_of_use)
     assert main(["check", f"{ops}::double"]) == 0
     assert given == [budget_s]
 

@@ -5,10 +5,9 @@ import pytest
 
 from noyau.dtypes import DType
 from noyau.errors import FindingKind
-from noyau.jobs.check.diagnosis import Smallest, diagnose, is_slight
-from noyau.jobs.check.runs import Unlike
+from noyau.jobs.check.diagnosis import Smallest, Unlike, diagnose, is_slight
 from noyau.verify.certificate import Failure
-from noyau.verify.spreads import spread
+from noyau.verify.floats import spread
 from tests.kernels.written import op_of
 
 F32 = op_of("f32[n] -> f32[n]").instance([DType.F32], [1])
@@ -60,16 +59,16 @@ def test_what_differs_by_chance_is_not_stride_blind():
 
 def test_a_tail():
     made = diagnosis(at_cell(), n=1, at=lambda sizes: at_cell() if sizes["n"] % 8 else None)
-    assert made.told == ("wrong tail: only where n is no multiple of 8",)
+    assert made.notes == ("wrong tail: only where n is no multiple of 8",)
 
 
 def test_an_error_that_grows():
     made = diagnosis(at_cell(1.00001), n=1000)
-    assert (made.kind, made.told) == (
+    assert (made.kind, made.notes) == (
         "precision",
         ("the error grows with n: at 250 it is within what is allowed",),
     )
-    assert diagnosis(at_cell(1.00001), n=1000, at=lambda sizes: at_cell(1.00001)).told == ()
+    assert diagnosis(at_cell(1.00001), n=1000, at=lambda sizes: at_cell(1.00001)).notes == ()
 
 
 @pytest.mark.parametrize(
@@ -82,7 +81,7 @@ def test_an_error_that_grows():
 )
 def test_a_sum_that_stays(instance, got, told):
     made = diagnosis(at_cell(got, 1.5 * got), instance=instance)
-    assert (made.kind, made.told) == ("precision", (told,))
+    assert (made.kind, made.notes) == ("precision", (told,))
 
 
 def test_half_of_the_digits():

@@ -9,7 +9,7 @@ import pytest
 import noyau
 from noyau.errors import CheckError, SignatureError
 from noyau.jobs.check import gradients
-from noyau.jobs.check.gradients import check_gradients
+from noyau.jobs.check.run import check_gradients
 
 
 def logsumexp(x):

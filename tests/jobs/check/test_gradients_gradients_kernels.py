@@ -64,7 +64,7 @@ def test_what_has_no_kernel_is_told(monkeypatch):
     def refused(*_):
         raise gradients.UnsupportedError("no spelling")
 
-    monkeypatch.setattr(gradients, "generate_kernels", refused)
+    monkeypatch.setattr(gradients, "generate_from_graph", refused)
     assert checked(op_of()).skipped == "no spelling"
 
 

@@ -8,7 +8,7 @@ import pytest
 
 import noyau
 from noyau.jobs.check import gradients
-from noyau.jobs.check.gradients import check_gradients
+from noyau.jobs.check.run import check_gradients
 from noyau.verify.findings import KernelCheck
 from tests.defects import module_of
 

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch")
 import noyau  # noqa: E402
 from noyau.dtypes import DType  # noqa: E402
 from noyau.jobs.check import torch_functions  # noqa: E402
-from noyau.jobs.check.gradient_cases import cases_of  # noqa: E402
+from noyau.jobs.check.gradients import cases_of  # noqa: E402
 from noyau.jobs.check.torch_functions import GRADIENT_LAYOUTS, check_tensors  # noqa: E402
 
 

@@ -11,7 +11,7 @@ import pytest
 import noyau
 from noyau.jobs.extract.run import extract
 from noyau.jobs.extract.starter_kernel import Start, start_of
-from noyau.kernels.callers import library_of
+from noyau.kernels.call import library_of
 from noyau.ops.op_files import load_op
 from noyau.signatures.binding import bind
 from noyau.toolchain.c.library import Native

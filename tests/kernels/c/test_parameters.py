@@ -4,10 +4,10 @@ import pytest
 
 from noyau.errors import SignatureError
 from noyau.kernels.c.parameters import misfit, narrow_limit, roles_of
-from noyau.kernels.c.prototypes import prototype_of
+from noyau.kernels.c.syntax import prototype_of
 from noyau.kernels.user_kernel import Target, Usage
-from noyau.signatures.inputs import usual_instance
-from noyau.signatures.parser import parse
+from noyau.signatures.instances import usual_instance
+from noyau.signatures.types import parse
 
 SIGNATURE = parse("f32[rows, n], f32[n], f32 -> f32[rows, n]", ["x", "w", "by"])
 

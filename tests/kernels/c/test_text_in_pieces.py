@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import SignatureError
-from noyau.kernels.callers import library_of
+from noyau.kernels.call import library_of
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.signatures.binding import bind

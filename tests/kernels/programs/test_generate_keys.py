@@ -90,7 +90,7 @@ def test_what_is_made_once_a_key_is_made_by_one_thread():
 
     def call(key):
         begun.wait()
-        return once.made(key, lambda: found.get(key), make(key))
+        return once.value(key, lambda: found.get(key), make(key))
 
     with ThreadPoolExecutor(4) as threads:
         assert list(threads.map(call, "aabb")) == ["a found", "a found", "b found", "b found"]
@@ -106,5 +106,5 @@ def test_what_fails_is_made_again():
 
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
-            once.made("a", lambda: None, fails)
+            once.value("a", lambda: None, fails)
     assert len(made) == 2

@@ -7,9 +7,8 @@ pytest.importorskip("triton")
 
 import noyau  # noqa: E402
 from noyau.errors import DeviceError, SignatureError, UnsupportedError  # noqa: E402
-from noyau.kernels.buffers import GPU  # noqa: E402
 from noyau.kernels.triton.calls import TritonKernel, as_grid, device_properties, is_interpreted, where  # noqa: E402
-from noyau.kernels.user_kernel import choose_constants  # noqa: E402
+from noyau.kernels.user_kernel import GPU, choose_constants  # noqa: E402
 from noyau.signatures.binding import bind  # noqa: E402
 from tests.kernels import triton_ops  # noqa: E402
 

@@ -50,7 +50,7 @@ def test_its_language_and_its_function_are_told_by_its_type():
 
 def test_parameters_by_name_and_constants():
     found = taken(add_blocks, constants={"BLOCK": [32, 64]})
-    assert found.given == (("x", "x"), ("y", "y"), ("out", "out"), ("n", "n"))
+    assert found.sources == (("x", "x"), ("y", "y"), ("out", "out"), ("n", "n"))
     assert found.named == ("BLOCK",)
 
 
@@ -60,12 +60,12 @@ def by_place(a_ptr, b_ptr, c_ptr, n, eps, BLOCK):
 
 def test_parameters_by_position_are_inputs_then_outputs():
     found = taken(by_place, constants={"BLOCK": 32})
-    assert found.given == (("a_ptr", "x"), ("b_ptr", "y"), ("c_ptr", "out"), ("n", "n"))
+    assert found.sources == (("a_ptr", "x"), ("b_ptr", "y"), ("c_ptr", "out"), ("n", "n"))
     assert found.named == ("eps", "BLOCK")
 
 
 def test_args_say_all_of_it():
-    assert taken(by_place, constants={"BLOCK": 32}, args=lambda x, y, out, n: (x, y, out, n, 0.0)).given == ()
+    assert taken(by_place, constants={"BLOCK": 32}, args=lambda x, y, out, n: (x, y, out, n, 0.0)).sources == ()
 
 
 def test_what_a_tuner_and_heuristics_give_is_not_asked_for():

@@ -7,8 +7,7 @@ import noyau
 from noyau.compiler.lowering.input_layouts import Layout, Order
 from noyau.errors import InputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS
-from noyau.kernels.programs.generate import generate, specialization_of
-from noyau.kernels.programs.run import build
+from noyau.kernels.programs.generate import build, generate, specialization_of
 from noyau.ops.dispatch.choice import Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of, entry, into, run
 from noyau.signatures.binding import bind

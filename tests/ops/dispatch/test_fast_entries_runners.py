@@ -9,7 +9,7 @@ from noyau.errors import InputError
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.ir.sizes import Demand
-from noyau.kernels.programs.run import build
+from noyau.kernels.programs.generate import build
 from noyau.ops.dispatch.fast_entries import ProgramRunner, solver
 from tests.ops.dispatch.ops import generated, linear_op, numbers
 

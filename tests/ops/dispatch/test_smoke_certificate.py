@@ -10,7 +10,7 @@ import pytest
 import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order, lie
 from noyau.compiler.schedules.gpu import rows as gpu_rows
-from noyau.kernels.programs.run import build
+from noyau.kernels.programs.generate import build
 from noyau.ops.dispatch.smoke_certificate import maker_inputs, maker_inputs_at, maker_sizes, smoke
 from tests.ops.dispatch.ops import generated, linear_op, numbers, scale_op, softmax_op
 

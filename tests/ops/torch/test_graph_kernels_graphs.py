@@ -94,7 +94,7 @@ CALLS += [{"batch_0": 4, size: columns} for size in ("n", "classes") for columns
 
 def generated_in(language, graph, sizes):
     device = CPU if language == "c" else "cuda:0"
-    return graph_kernels.generated_of(graph, "f", (PACKED,) * len(graph.inputs), language, device, sizes)
+    return graph_kernels.generate_from_graph(graph, "f", (PACKED,) * len(graph.inputs), language, device, sizes)
 
 
 @pytest.mark.parametrize("language", ["c", *generated_on(gpu=True)])

@@ -9,8 +9,7 @@ import noyau
 from noyau.compiler.lowering.input_layouts import INNER, STRIDED, Layout, Order
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.kernels.programs.generate import Specialization, generate
-from noyau.kernels.programs.run import build
+from noyau.kernels.programs.generate import Specialization, build, generate
 
 torch = pytest.importorskip("torch")
 

@@ -16,7 +16,7 @@ from noyau.sanitizer.c.kernel import watch_together
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase
 from noyau.signatures.binding import bind
-from noyau.signatures.parser import parse
+from noyau.signatures.types import parse
 
 _LANGUAGES = {".c": "c", ".cpp": "cpp", ".cu": "cuda"}
 

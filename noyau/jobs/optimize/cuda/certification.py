@@ -24,7 +24,7 @@ from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.cuda.certificate import DeviceTrial
 from noyau.jobs.optimize.pipeline import Say
 from noyau.jobs.optimize.torch.certification import CertifiedKernels
-from noyau.kernels.result_cache import (
+from noyau.kernels.certificates import (
     certificate_key,
     keep_certificate,
     recall_certificate,

@@ -38,7 +38,7 @@ from noyau.jobs.optimize.torch.bench import Budget
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.jobs.optimize.torch.host import rounds_of, swaps_of
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
-from noyau.kernels.result_cache import timing_key
+from noyau.kernels.certificates import timing_key
 from noyau.timing.comparison import Comparison
 
 log = logging.getLogger("noyau")

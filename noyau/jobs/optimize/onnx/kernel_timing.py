@@ -25,7 +25,7 @@ from noyau.hosts.onnxruntime.submodel import extract
 from noyau.ir.graph import names_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import BindingTiming
-from noyau.kernels.result_cache import keep_late, keep_timing, recall_late, recall_timing, timing_key
+from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.bandwidth import floor_s, mistake
 from noyau.timing.comparison import DECIDED, NARROW, Comparison
 from noyau.timing.conditions import last_level_bytes

@@ -30,9 +30,9 @@ from noyau.jobs.extract.run import wires_of
 from noyau.jobs.extract.subgraph_match import Occurrence, places_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases
-from noyau.kernels.c.prototypes import functions_of
+from noyau.kernels.c.syntax import functions_of
 from noyau.kernels.c.text import c_source
-from noyau.kernels.isolated_library import IsolatedLibrary
+from noyau.kernels.certificates import IsolatedLibrary
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op

@@ -22,7 +22,7 @@ from noyau.hosts.onnxruntime.source_model import foreign_operators
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import BindingTiming, decisive, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
-from noyau.kernels.result_cache import timing_key
+from noyau.kernels.certificates import timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
 from noyau.toolchain import cache
 from noyau.toolchain.c import compiler as c_compiler

@@ -22,7 +22,7 @@ from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.torch.candidates import ends_of, input_names, open_kernel
-from noyau.kernels.result_cache import keep_timing, recall_timing, timing_key
+from noyau.kernels.certificates import keep_timing, recall_timing, timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
 from noyau.toolchain.cache import today
 from noyau.verify.inputs import make_inputs

@@ -17,7 +17,7 @@ from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
 from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
 from noyau.hosts.torch.cuda.array_kernels import DeviceKernel, OutputRoom  # noqa: E402
 from noyau.hosts.torch.cuda.launch import CallRecord, Launcher, ReplayPlan, TextTorch, record_call  # noqa: E402
-from noyau.kernels.programs.run import build  # noqa: E402
+from noyau.kernels.programs.generate import build  # noqa: E402
 from noyau.ops.torch.cuda_fast_calls import DeviceDoor  # noqa: E402
 from noyau.ops.torch.program_runner import host  # noqa: E402
 from tests.hosts.torch import kinds  # noqa: E402

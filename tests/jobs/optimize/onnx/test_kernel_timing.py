@@ -17,7 +17,7 @@ from noyau.jobs.optimize.decision import BindingTiming
 from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, stamps
 from noyau.jobs.optimize.pipeline import decide_on, time_at
-from noyau.kernels import result_cache
+from noyau.kernels import certificates
 from noyau.timing import bandwidth
 from noyau.timing.comparison import Comparison, Verdict
 from noyau.toolchain import cache
@@ -64,7 +64,7 @@ def test_what_an_earlier_run_found_is_taken_and_told(cold, scene, bench, clear, 
     first = timing_of(scene[1][0], bench(cold=cold))
     monkeypatch.setattr(OnnxBench, "processes", None)  # nothing is timed any more
     again = timing_of(scene[1][0], bench(cold=cold))
-    assert (again.hot, again.timed_on, again.recalled) == (first.hot, result_cache.today(), True)
+    assert (again.hot, again.timed_on, again.recalled) == (first.hot, certificates.today(), True)
     assert (again.cold == first.cold) and (again.cold is not None) is cold
 
 
@@ -135,9 +135,9 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
     if change == "date":
         monkeypatch.setattr(cache, "today", lambda: "2100-01-01")
     if change in ("machine", "version"):
-        here = result_cache.this_machine()
+        here = certificates.this_machine()
         other = {"cpu": "another"} if change == "machine" else {"versions": {**here.versions, "onnxruntime": "9"}}
-        monkeypatch.setattr(result_cache, "this_machine", lambda: dataclasses.replace(here, **other))
+        monkeypatch.setattr(certificates, "this_machine", lambda: dataclasses.replace(here, **other))
     measured = []
     whole = OnnxBench._measured
     monkeypatch.setattr(OnnxBench, "_measured", lambda self, *given: measured.append(given[1]) or whole(self, *given))

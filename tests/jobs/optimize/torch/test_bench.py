@@ -10,7 +10,7 @@ from noyau.jobs.optimize.pipeline import decide_on, time_at  # noqa: E402
 from noyau.jobs.optimize.torch import bench as torch_bench  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
 from noyau.jobs.optimize.torch.bench import Budget, TorchBench, kernel_of  # noqa: E402
-from noyau.kernels.result_cache import CachedTiming  # noqa: E402
+from noyau.kernels.certificates import CachedTiming  # noqa: E402
 from noyau.timing.comparison import Comparison  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402

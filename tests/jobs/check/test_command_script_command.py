@@ -1,0 +1,144 @@
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+
+import pytest
+
+from noyau.errors import InputError
+from noyau.jobs.check.command import is_script, launch_of
+from noyau.jobs.cli import main
+from noyau.sanitizer.scripts.record import ScriptCheck
+
+
+@pytest.mark.parametrize(
+    ("text", "script"),
+    [
+        ("import numpy as np\n", True),
+        ("import noyau\n\n@noyau.op\ndef f(x):\n    return x\n", False),
+        ("from noyau import op\n\n@op\ndef f(x):\n    return x\n", False),
+        ("import noyau\nnoyau.optimize('m.onnx')\n", True),
+        ("import noyau\nadd = noyau.zip(lambda a, b: a + b)\n", False),
+        ("def broken(:\n", False),
+    ],
+)
+def test_a_script_makes_no_op(tmp_path, text, script):
+    path = tmp_path / "file.py"
+    path.write_text(text, encoding="utf-8")
+    assert is_script(str(path)) is script
+
+
+def test_models_and_missing_files_are_no_scripts(tmp_path):
+    assert not is_script(str(tmp_path / "nothing.py"))
+    assert not is_script("model.onnx")
+    assert is_script("book.ipynb")
+
+
+@pytest.mark.parametrize(
+    ("text", "launch"),
+    [("8,64", ((8,), (64,))), ("4x4,16x16", ((4, 4), (16, 16))), ("1x2x3,4", ((1, 2, 3), (4,)))],
+)
+def test_a_launch_in_words(text, launch):
+    assert launch_of(text) == launch
+
+
+@pytest.mark.parametrize("text", ["8", "8,", "8,64,1", "a,b", "1x1x1x1,2"])
+def test_what_is_no_launch(text):
+    message = f"--launch {text} is no GRID,BLOCK; give two numbers (8,64), or up to three each (4x4,16x16)"
+    with pytest.raises(InputError, match=f"^{re.escape(message)}$"):
+        launch_of(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [("0,0", "starts no thread"), ("1,0", "starts no thread"), ("1,64x64", "has 4096 threads in a block")],
+)
+def test_a_launch_that_no_gpu_takes(tmp_path, capsys, text, told):
+    path = tmp_path / "script.py"
+    path.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(path), "--launch", text]) == 2
+    line = f"noyau: --launch {text} {told}; each number is at least 1, and a block has 1024 at most\n"
+    assert capsys.readouterr().err == line
+
+
+def test_the_command_prints_and_writes(tmp_path, capsys):
+    path, record = tmp_path / "script.py", tmp_path / "found.json"
+    path.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(path), "--json", str(record)]) == 0
+    assert "no parallel loop of Numba was run in it, and no kernel was launched" in capsys.readouterr().out
+    held = json.loads(record.read_text(encoding="utf-8"))
+    assert (held["ok"], held["findings"], held["checked"]) == (True, [], [])
+
+
+@pytest.mark.parametrize("option", [["--dim", "n=3"], ["--gradient"], ["--tolerance", "1"], ["--sizes", "n=3"]])
+def test_what_is_of_ops_is_not_of_scripts(tmp_path, capsys, option):
+    path = tmp_path / "script.py"
+    path.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(path), *option]) == 2
+    assert f"is a script, and {option[0]} is not of scripts" in capsys.readouterr().err
+
+
+def test_what_is_of_scripts_is_not_of_ops(tmp_path, capsys):
+    path = tmp_path / "ops.py"
+    path.write_text("import noyau\n\n@noyau.op('f32[n] -> f32[n]')\ndef f(x):\n    return x\n", encoding="utf-8")
+    assert main(["check", str(path), "--launch", "1,1"]) == 2
+    assert "is no script: it takes no launch" in capsys.readouterr().err
+
+
+MAPPED = """
+    import numpy as np
+    from numba import cuda, njit, prange
+
+    @cuda.jit
+    def shift(x, out):
+        i = cuda.grid(1)
+        if i < out.size:
+            out[i] = x[i]
+
+    @njit(parallel=True)
+    def rows(a):
+        for i in prange(a.shape[0]):
+            a[i, :] = i
+
+    large = np.zeros(9000)
+    shift[18, 512](large, large.copy())
+    if len(__import__("sys").argv) == 1:
+        shift[2, 40](large, np.zeros(70))
+        rows(np.zeros((2, 3)))
+"""
+
+
+def test_a_map_as_text_and_drawn(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text(textwrap.dedent(MAPPED), encoding="utf-8")
+    place = tmp_path / "map.svg"
+    assert main(["check", str(script), "--map", str(place)]) == 0
+    printed = capsys.readouterr().out
+    assert "shift[2, 40]: who writes out[70]\n  out[0..31]   block 0, warp 0: threads 0..31\n" in printed
+    assert "  out[40..69]  block 1, warp 0: threads 0..29\n" in printed
+    assert "rows(): who writes a[2, 3]\n  a[0, 0..2]  iteration 0\n  a[1, 0..2]  iteration 1\n" in printed
+    assert place.read_text(encoding="utf-8").startswith("<svg ")
+    assert main(["check", str(script), "large", "--map", "-"]) == 0
+    told = "shift[18, 512]: out has 9000 cells, and a map draws 4096; run it on smaller arrays"
+    assert told in capsys.readouterr().out
+    assert main(["check", str(script), "large", "--map", str(place)]) == 2
+    assert capsys.readouterr().err == f"noyau: there is nothing to draw of {script}: {told}\n"
+
+
+def test_what_is_wrong_counts_for_more_than_a_map_that_cannot_be(tmp_path, capsys, monkeypatch):
+    script, ended = tmp_path / "script.py", ScriptCheck("script.py", (), "it ended with status 3")
+    script.write_text("x = 1\n", encoding="utf-8")
+    monkeypatch.setattr("noyau.jobs.check.script_run.check_script", lambda *_, **__: ended)
+    assert main(["check", str(script), "--map", str(tmp_path / "map.svg")]) == 1
+    printed = capsys.readouterr()
+    assert "script.py: it ended with status 3\n" in printed.out
+    assert f"noyau: there is nothing to draw of {script}: no kernel wrote to an array\n" in printed.err
+
+
+def test_maps_that_cannot_be(tmp_path, capsys):
+    script = tmp_path / "script.py"
+    script.write_text("x = 1\n", encoding="utf-8")
+    assert main(["check", str(script), "--map", "map.png"]) == 2
+    told = "--map map.png draws SVG: give a name that ends in .svg, or - for the text alone"
+    assert told in capsys.readouterr().err
