@@ -40,7 +40,8 @@ REASONS = {
     "r": "cannot be: the compiler refuses it.",
     "s": "found: `relaxed_ticket` in `tests/sanitizer/triton/test_run_bare_call_tutorials.py`.",
     "t": "locks are atomics of one's own there (`locked_sum` in "
-    "`tests/sanitizer/triton/test_run_bare_call_tutorials.py` is right); what a lock does not order is a race as any other.",
+    "`tests/sanitizer/triton/test_run_bare_call_tutorials.py` is right); "
+    "what a lock does not order is a race as any other.",
 }
 
 
