@@ -43,7 +43,7 @@ from noyau.ir.loops import (
 )
 from noyau.ir.monoids import MONOIDS
 from noyau.ir.operators import OPERATORS, dtype_of
-from noyau.ir.walk import dims_in, every_expression, every_statement, loops_of, tiles_of
+from noyau.ir.walk import all_dims, dims_in, every_expression, every_statement, loops_of, tiles_of, touched
 
 
 def check(kernel: Kernel) -> Kernel:
@@ -319,7 +319,7 @@ class Translator:
 
     def own_memories(self, body: tuple[Statement, ...]) -> None:
         """Memory of a thread that lies outside a THREADS loop: each thread has its own, unset at first."""
-        own = _memories_in(body)
+        own = touched(body)
         for name, (text, memory, _) in list(self.memories.items()):
             if name in own and isinstance(memory, Alloc):
                 self.memories[name] = self.let(f"{text}.unset()"), memory, len(self.loops)
@@ -439,13 +439,6 @@ class Translator:
         return f"(({left}) {'//' if atom.kind == 'floordiv' else '%'} ({right}))"
 
 
-def _memories_in(statements: Iterable[Statement]) -> frozenset[str]:
-    """Every buffer and memory that statements touch."""
-    pending = tuple(statements)
-    stored = [name for s in every_statement(pending) if isinstance(s, Store) for name in s.buffers]
-    return frozenset([*stored, *(expr.buffer for expr in every_expression(pending) if isinstance(expr, Load))])
-
-
 def _tuple(parts: Iterable[str]) -> str:
     return "(" + "".join(f"{part}, " for part in parts) + ")"
 
@@ -455,11 +448,5 @@ def _sizes(kernel: Kernel) -> frozenset[str]:
     dims = [dim for buffer in kernel.buffers for dim in buffer.shape]
     for launch in kernel.launches:
         dims += [] if launch.when is None else dims_in((Let("", launch.when),))
-        dims += [tile.size for tile in launch.tiles]
-        dims += dims_in(launch.body)
-        for statement in every_statement(launch.body):
-            dims += [statement.extent] if isinstance(statement, Loop | Require) else []
-            dims += statement.shape if isinstance(statement, Alloc) else ()
-        for expr in every_expression(launch.body):
-            dims += [extent for _, extent in expr.loops] if isinstance(expr, Fold) else []
+        dims += [*(tile.size for tile in launch.tiles), *all_dims(launch.body)]
     return frozenset(name for dim in dims for name in dim.names if not name.startswith("#"))

@@ -4,7 +4,7 @@ for: their meaning, and the text of languages that have no word for them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from operator import is_
 from typing import assert_never
@@ -112,19 +112,17 @@ def _in_folds(expr: Expr) -> Iterator[Statement]:
         yield from _in_folds(operand)
 
 
-def tiles_of(statements: Iterable[Statement]) -> list[Tile]:
+def tiles_of(statements: Sequence[Statement]) -> list[Tile]:
     """The tiles that loops and folds are over, and those that indices are aligned to, each once."""
-    kept = tuple(statements)
-    found: list[Tile | None] = [s.tile for s in every_statement(kept) if isinstance(s, Loop)]
-    for expr in every_expression(kept):
-        found += [expr.tile] if isinstance(expr, Fold) else [expr.alignment] if isinstance(expr, Index) else []
-    return list(dict.fromkeys(tile for tile in found if tile is not None))
+    tiles: list[Tile | None] = [s.tile for s in every_statement(statements) if isinstance(s, Loop)]
+    for expr in every_expression(statements):
+        tiles += [expr.tile] if isinstance(expr, Fold) else [expr.alignment] if isinstance(expr, Index) else []
+    return list(dict.fromkeys(tile for tile in tiles if tile is not None))
 
 
-def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:
+def dims_in(statements: Sequence[Statement]) -> Iterator[Dim]:
     """Every index that statements use."""
-    pending = list(statements)
-    for statement in every_statement(pending):
+    for statement in every_statement(statements):
         match statement:
             case Store(_, index, _, _) | Prefetch(_, index):
                 yield from index
@@ -132,7 +130,7 @@ def dims_in(statements: Iterable[Statement]) -> Iterator[Dim]:
                 yield at
             case _:
                 pass
-    for expr in every_expression(pending):
+    for expr in every_expression(statements):
         match expr:
             case Load(_, index, _, _, _):
                 yield from index
@@ -267,3 +265,42 @@ def merge_of(merge: MergeLanes, lane: DimLike, half: DimLike) -> Store:
     upper = (Dim.of(lane) + half,)
     values = tuple(Load(name, upper, dtype) for name, dtype in zip(merge.buffers, merge.dtypes, strict=True))
     return Store(merge.buffers, (Dim.of(lane),), values, merge.monoid)
+
+
+def substitute_in(fold: Fold, values: dict[str, DimLike]) -> Fold:
+    """The fold with index names replaced by Dims."""
+    return fold_of(substitute((Let("", fold),), values)[0])
+
+
+def is_fold(statement: Statement) -> bool:
+    return isinstance(statement, Let) and isinstance(statement.value, Fold)
+
+
+def fold_of(statement: Statement) -> Fold:
+    """The fold that a Let gives a name."""
+    assert isinstance(statement, Let) and isinstance(statement.value, Fold)
+    return statement.value
+
+
+def folds_in(statements: Iterable[Statement]) -> list[Fold]:
+    """Every fold, also those in others."""
+    return [expr for expr in every_expression(statements) if isinstance(expr, Fold)]
+
+
+def loads_of(statements: Iterable[Statement]) -> list[Load]:
+    return [expr for expr in every_expression(statements) if isinstance(expr, Load)]
+
+
+def touched(statements: Sequence[Statement]) -> frozenset[str]:
+    """The buffers and the memory that statements load from or store in."""
+    stored = [name for s in every_statement(statements) if isinstance(s, Store) for name in s.buffers]
+    return frozenset([*stored, *(load.buffer for load in loads_of(statements))])
+
+
+def all_dims(statements: Sequence[Statement]) -> list[Dim]:
+    """Every index, and every extent, that statements name."""
+    extents = [s.extent for s in every_statement(statements) if isinstance(s, Loop | Require)]
+    shapes = [dim for s in every_statement(statements) if isinstance(s, Alloc) for dim in s.shape]
+    folds = folds_in(statements)
+    loops = [n for fold in folds for _, n in fold.loops] + [fold.at for fold in folds if fold.at is not None]
+    return [*dims_in(statements), *extents, *shapes, *loops]

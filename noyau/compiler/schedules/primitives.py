@@ -8,28 +8,44 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.ir.dims import Dim, DimOp, Shape, maximum, strides_of
+from noyau.ir.dims import Dim, DimOp, Shape, maximum, product, strides_of
 from noyau.ir.loops import (
     Alloc,
     Axis,
+    Buffer,
+    Call,
     Expr,
     Fold,
     If,
     Index,
     Kernel,
+    Launch,
     Let,
     Load,
     Loop,
-    Require,
-    Space,
+    Role,
     Statement,
     Store,
     Var,
 )
-from noyau.ir.walk import dims_in, every_expression, every_statement, expressions, rewrite, substitute
+from noyau.ir.operators import OPERATORS
+from noyau.ir.walk import (
+    all_dims,
+    every_expression,
+    every_statement,
+    fold_of,
+    folds_in,
+    is_fold,
+    loads_of,
+    rewrite,
+    substitute,
+    touched,
+)
 
 Statements = tuple[Statement, ...]
+DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
 
 
 def most_of(value: Expr) -> int:
@@ -87,18 +103,13 @@ def with_bodies(kernel: Kernel, change: Callable[[Statements], Statements]) -> K
 
 def coalesce(statements: Statements) -> Statements:
     """Loops that stand alone in each other, as one, where no index then needs a division."""
-    made: list[Statement] = []
-    for statement in statements:
-        if isinstance(statement, Loop):
-            statement = replace(statement, body=coalesce(statement.body))
-            statement = _joined(statement)
-        made.append(statement)
-    return rewrite(made, _coalesce_fold)
+    one = (_joined(replace(s, body=coalesce(s.body))) if isinstance(s, Loop) else s for s in statements)
+    return rewrite(one, _coalesce_fold)
 
 
 def _joined(outer: Loop) -> Loop:
     match outer.body:
-        case (Loop(var, extent, axis, body),) if axis is outer.axis and not _uses(extent, outer.var):
+        case (Loop(var, extent, axis, body),) if axis is outer.axis and outer.var not in extent.names:
             changed = _in_one(outer.var, var, extent, body)
             return outer if changed is None else Loop(var, outer.extent * extent, axis, changed)
         case _:
@@ -108,9 +119,9 @@ def _joined(outer: Loop) -> Loop:
 def _in_one(outer: str, inner: str, extent: Dim, body: Statements) -> Statements | None:
     """The body over one variable, named as the inner one, that counts through both; or None."""
     counter = Dim.of("#both")
-    made = substitute(body, {outer: counter // extent, inner: counter % extent})
-    clean = not any(divides(dim, "#both") for dim in all_dims(made))
-    return substitute(made, {"#both": inner}) if clean else None
+    both = substitute(body, {outer: counter // extent, inner: counter % extent})
+    clean = not any(divides(dim, "#both") for dim in all_dims(both))
+    return substitute(both, {"#both": inner}) if clean else None
 
 
 def _coalesce_fold(expr: Expr) -> Expr:
@@ -121,31 +132,18 @@ def _coalesce_fold(expr: Expr) -> Expr:
     while at >= 0:
         (outer, count), (inner, extent) = loops[at], loops[at + 1]
         whole = (*body, Let("#value", expr.value))
-        made = _in_one(outer, inner, extent, whole)
-        if made is not None and isinstance(last := made[-1], Let):
-            body, expr = made[:-1], replace(expr, value=last.value)
+        one = _in_one(outer, inner, extent, whole)
+        if one is not None and isinstance(last := one[-1], Let):
+            body, expr = one[:-1], replace(expr, value=last.value)
             loops[at : at + 2] = [(inner, count * extent)]
         at -= 1
     return replace(expr, loops=tuple(loops), body=body)
 
 
-def _uses(dim: Dim, variable: str) -> bool:
-    return variable in dim.names
-
-
-def all_dims(statements: Statements) -> list[Dim]:
-    """Every index, and every extent, that statements name."""
-    extents = [s.extent for s in every_statement(statements) if isinstance(s, Loop | Require)]
-    shapes = [dim for s in every_statement(statements) if isinstance(s, Alloc) for dim in s.shape]
-    folds = [expr for expr in every_expression(statements) if isinstance(expr, Fold)]
-    loops = [n for fold in folds for _, n in fold.loops] + [fold.at for fold in folds if fold.at is not None]
-    return [*dims_in(statements), *extents, *shapes, *loops]
-
-
 def divides(dim: Dim, variable: str) -> bool:
     """Whether a division or modulo of the variable is left in an index."""
     atoms = [atom for monomial, _ in dim.terms for atom in monomial]
-    return any(isinstance(atom, DimOp) and _uses(Dim((((atom,), 1),)), variable) for atom in atoms)
+    return any(isinstance(atom, DimOp) and variable in Dim((((atom,), 1),)).names for atom in atoms)
 
 
 def sink(statements: Statements) -> Statements:
@@ -173,9 +171,9 @@ def bind(statements: Statements, count: int) -> Statements:
             return statements
 
 
-def lone_loops(statements: Statements) -> int:
-    """The number of loops that stand alone in each other, from the outside in."""
-    return len(chain(statements)[0])
+def bind_all(statements: Statements) -> Statements:
+    """All the loops that stand alone in each other bound to THREADS."""
+    return bind(statements, len(chain(statements)[0]))
 
 
 def chain(statements: Statements) -> tuple[list[Loop], Statements]:
@@ -209,14 +207,13 @@ def reorder(statements: Statements, order: Sequence[str]) -> Statements:
 
 def widen(statements: Statements) -> Statements:
     """Every innermost loop bound to LANES, but those that carry a state from one round to the next."""
-    made: list[Statement] = []
-    for statement in statements:
-        if isinstance(statement, Loop):
-            inner = any(isinstance(s, Loop) or _folds(s) for s in every_statement(statement.body))
-            serial = inner or statement.axis is not Axis.SERIAL or carries(statement)
-            statement = replace(statement, axis=statement.axis if serial else Axis.LANES, body=widen(statement.body))
-        made.append(statement)
-    return tuple(made)
+    return tuple(_widened(s) if isinstance(s, Loop) else s for s in statements)
+
+
+def _widened(loop: Loop) -> Loop:
+    inner = folds_in(loop.body) or any(isinstance(s, Loop) for s in every_statement(loop.body))
+    serial = inner or loop.axis is not Axis.SERIAL or carries(loop)
+    return replace(loop, axis=loop.axis if serial else Axis.LANES, body=widen(loop.body))
 
 
 def carries(loop: Loop) -> bool:
@@ -227,15 +224,6 @@ def carries(loop: Loop) -> bool:
         loop.var not in {name for dim in store.index for name in dim.names} and not own.issuperset(store.buffers)
         for store in stores
     )
-
-
-def _folds(statement: Statement) -> bool:
-    return any(isinstance(expr, Fold) for expr in expressions(statement))
-
-
-def loads_of(body: Statements) -> list[Load]:
-    found: list[Expr] = [expr for expr in every_expression(body) if isinstance(expr, Load)]
-    return [load for load in found if isinstance(load, Load)]
 
 
 def stride_of(access: Load | Store, variable: str) -> Dim:
@@ -269,63 +257,141 @@ def keep(statements: Statements, values: frozenset[str], name: str) -> Statement
 
     The statements are those of one row; `values` are names of values of the graph. Nothing changes where a value is
     not found in both at the same index."""
-    at = max((k for k, s in enumerate(statements) if isinstance(s, Let) and isinstance(s.value, Fold)), default=None)
-    if at is None:
-        return statements
-    let = statements[at]
-    assert isinstance(let, Let) and isinstance(let.value, Fold)
-    fold = let.value
-    if len(fold.loops) != 1:
+    at = max((k for k, s in enumerate(statements) if is_fold(s)), default=None)
+    let = None if at is None else statements[at]
+    if at is None or not isinstance(let, Let) or len((fold := fold_of(let)).loops) != 1:
         return statements
     for inner in fold.body:
         if isinstance(inner, Let) and inner.origin and inner.origin[0] in values:
             after = tuple(_reload(s, inner, fold.loops[0], name) for s in statements[at + 1 :])
             if after != statements[at + 1 :]:
-                kept = Store((name,), (Dim.of(fold.loops[0][0]),), (Var(inner.name, inner.value.dtype),))
+                store = Store((name,), (Dim.of(fold.loops[0][0]),), (Var(inner.name, inner.value.dtype),))
                 where = fold.body.index(inner) + 1
-                body = (*fold.body[:where], kept, *fold.body[where:])
+                body = (*fold.body[:where], store, *fold.body[where:])
                 return (*statements[:at], replace(let, value=replace(fold, body=body)), *after)
     return statements
 
 
-def _reload(statement: Statement, kept: Let, loop: tuple[str, Dim], name: str) -> Statement:
-    """A loop after the fold in which the kept value, at the loop's own index, is loaded."""
-    if not isinstance(statement, Loop) or statement.extent != loop[1] or kept.origin is None:
+def _reload(statement: Statement, let: Let, loop: tuple[str, Dim], name: str) -> Statement:
+    """A loop after the fold in which the value of a Let of the fold, at the loop's own index, is loaded."""
+    if not isinstance(statement, Loop) or statement.extent != loop[1] or let.origin is None:
         return statement
-    wanted = (kept.origin[0], tuple(dim.replace({loop[0]: statement.var}) for dim in kept.origin[1]))
-    body: list[Statement] = []
-    for inner in statement.body:
-        if isinstance(inner, Let) and inner.origin == wanted:
-            inner = replace(inner, value=Load(name, (Dim.of(statement.var),), kept.value.dtype))
-        body.append(inner)
+    origin = (let.origin[0], tuple(dim.replace({loop[0]: statement.var}) for dim in let.origin[1]))
+    load = Load(name, (Dim.of(statement.var),), let.value.dtype)
+    body = (replace(s, value=load) if isinstance(s, Let) and s.origin == origin else s for s in statement.body)
     return replace(statement, body=drop_unused(tuple(body)))
 
 
 def drop_unused(statements: Statements) -> Statements:
     """The statements of a block without the Lets, and the memory, that nothing in it reads."""
-    made: list[Statement] = []
+    rest: list[Statement] = []
     for statement in reversed(statements):
         match statement:
             case Let(name) if name.startswith("#"):
-                used = name in {name for dim in all_dims(tuple(made)) for name in dim.names}
+                used = any(name in dim.names for dim in all_dims(rest))
             case Let(name):
-                used = any(isinstance(expr, Var) and expr.name == name for expr in every_expression(made))
+                used = any(isinstance(expr, Var) and expr.name == name for expr in every_expression(rest))
             case Alloc(name):
-                used = name in touched(made)
+                used = name in touched(rest)
             case _:
                 used = True
         if used:
-            made.insert(0, statement)
-    return tuple(made)
+            rest.insert(0, statement)
+    return tuple(rest)
 
 
-def touched(statements: Iterable[Statement]) -> frozenset[str]:
-    """The buffers and the memory that statements load from or store in."""
-    kept = tuple(statements)
-    stored = [name for s in every_statement(kept) if isinstance(s, Store) for name in s.buffers]
-    return frozenset([*stored, *(expr.buffer for expr in every_expression(kept) if isinstance(expr, Load))])
+def change_each(body: Iterable[Statement], change: Callable[[Statement], Statements | None]) -> Statements:
+    """The statements of a block, and of the loops and conditions in it, each as what `change` makes of it; as it is
+    where that is None."""
+    result: list[Statement] = []
+    for statement in body:
+        if (changed := change(statement)) is not None:
+            result += changed
+        elif isinstance(statement, Loop | If):
+            result.append(replace(statement, body=change_each(statement.body, change)))
+        else:
+            result.append(statement)
+    return tuple(result)
 
 
-def memory(name: str, expr: Expr, extent: Dim) -> Alloc:
-    """Memory of one thread for a row."""
-    return Alloc(name, expr.dtype, (extent,), Space.THREAD)
+def tiled(loop: Loop, size: int, outer: str, inner: str, count: str) -> tuple[Loop, Statements, Loop]:
+    """The loop over tiles of at most `size`, the Let that calls the length of a tile `count` where it is not known now,
+    and the loop over a tile."""
+    tiles = split(loop, size, outer, inner)
+    (tile,) = tiles.body
+    assert isinstance(tile, Loop)
+    return tiles, *counted(tile, count)
+
+
+def either(condition: Expr, this: Statements, other: Statements) -> Statements:
+    """The one where a condition holds, and else the other."""
+    return If(condition, this), If(Call("logical_not", (condition,), DType.BOOL), other)
+
+
+def is_dear(body: Iterable[Statement]) -> bool:
+    """Whether statements have a function that takes longer than a cell takes to memory."""
+    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
+    return any(OPERATORS[call.function].flops >= DEAR for call in calls)
+
+
+def apart(body: Statements) -> list[Statements]:
+    """A block for each loop of a block, and one for what is stored beside them, with the Lets before it: loops side by
+    side can then all use threads. The block itself where anything else stands in it."""
+    blocks: list[Statements] = [(s,) for s in body if isinstance(s, Loop)]
+    stores = tuple(s for s in body if isinstance(s, Store) and s.merge is None)
+    lets = tuple(s for s in body if is_light(s))
+    inner = [s for block in blocks for s in every_statement(block)]
+    used = {name for s in inner if isinstance(s, Store) for name in s.buffers} | {
+        load.buffer for load in loads_of(body)
+    }
+    if len(blocks) + len(stores) + len(lets) != len(body) or any(used & set(store.buffers) for store in stores):
+        return [body]
+    blocks += [stores] if stores else []
+    return [body] if len(blocks) < 2 else [drop_unused((*lets, *block)) for block in blocks]
+
+
+def is_light(statement: Statement) -> bool:
+    """Whether it may stand in several launches."""
+    return isinstance(statement, Let) and not isinstance(statement.value, Fold)
+
+
+def each(kernel: Kernel, bodies: Sequence[Statements], strategy: Callable[[Kernel], Kernel]) -> Kernel:
+    """Blocks as launches, one after the other, each by the strategy that it takes as a kernel of its own."""
+    launches: list[Launch] = []
+    for body in bodies:
+        kernel = strategy(replace(kernel, launches=(Launch(body),)))
+        launches += kernel.launches
+    return replace(kernel, launches=tuple(launches))
+
+
+def is_small(statement: Statement, most: int) -> bool:
+    """Whether a loop or a fold surely runs `most` times or less; any other statement is small."""
+    match statement:
+        case Loop(_, extent, _, body):
+            count = extent.constant
+            inner = [s for s in body if isinstance(s, Loop)]
+            return count is not None and all(is_small(s, most // max(count, 1)) for s in inner) and count <= most
+        case Let(_, Fold(_, loops)):
+            count = product(extent for _, extent in loops).constant
+            return count is not None and count <= most
+        case _:
+            return True
+
+
+def around_fold(kernel: Kernel, body: Statements, let: Let) -> tuple[Kernel, Statements, Statements, Statements]:
+    """The statements of a block before a fold and after it, and those left to be scheduled: where what follows is more
+    than a few scalars, the fold's result goes to scratch of the kernel, and the rest finds it there."""
+    at, rest = body.index(let), tuple[Statement, ...]()
+    before = tuple(s for s in body[:at] if not isinstance(s, Loop | Store))
+    after = (*(s for s in body[:at] if isinstance(s, Loop | Store)), *body[at + 1 :])
+    if not all(isinstance(s, Store) or is_light(s) for s in after):
+        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
+        kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
+        rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
+        after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
+    return kernel, before, after, rest
+
+
+def variables_of(access: Load | Store) -> set[str]:
+    """The variables of loops, and the indices that are looked up, that an access moves with."""
+    return {name for dim in access.index for name in dim.names if name.startswith("#")}

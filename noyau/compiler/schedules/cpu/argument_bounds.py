@@ -44,7 +44,7 @@ def note_signs(kernel: Kernel) -> Kernel:
 
 
 def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
-    made: list[Statement] = []
+    notes: list[Statement] = []
     for statement in body:
         match statement:
             case Let(_, Fold() as fold):
@@ -63,8 +63,8 @@ def _noted(body: Iterable[Statement], scope: _Scope) -> Statements:
                 pass
         if isinstance(statement, Let):
             scope = scope.with_let(statement)
-        made.append(statement)
-    return tuple(made)
+        notes.append(statement)
+    return tuple(notes)
 
 
 def _assuming(call: Call, assumption: Assumption, holds: bool) -> Call:
@@ -142,18 +142,18 @@ def _kept(body: Iterable[Statement], own: frozenset[str] | None) -> Statements:
             case _:
                 return expr
 
-    made: list[Statement] = []
+    result: list[Statement] = []
     lengths: dict[str, int] = {}
     for statement in body:
         match statement:
             case Loop(extent=extent):
                 inside = frozenset(s.name for s in every_statement(statement.body) if isinstance(s, Let))
                 long = lengths.get(str(extent), extent.constant or 0) >= LONG
-                made.append(replace(statement, body=_kept(statement.body, inside if long else None)))
+                result.append(replace(statement, body=_kept(statement.body, inside if long else None)))
             case If():
-                made.append(replace(statement, body=_kept(statement.body, own)))
+                result.append(replace(statement, body=_kept(statement.body, own)))
             case _:
-                made += rewrite((statement,), change)
+                result += rewrite((statement,), change)
         if isinstance(statement, Let):
             lengths[statement.name] = most_of(statement.value)
-    return tuple(made)
+    return tuple(result)

@@ -19,8 +19,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
-from noyau.compiler.schedules.primitives import Statements, counted, loads_of, most_of, split, stride_of, with_bodies
+from noyau.compiler.schedules.primitives import (
+    Statements,
+    change_each,
+    either,
+    is_dear,
+    most_of,
+    stride_of,
+    tiled,
+    with_bodies,
+)
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.loops import (
@@ -30,7 +40,6 @@ from noyau.ir.loops import (
     Buffer,
     Call,
     Const,
-    If,
     Index,
     Kernel,
     Let,
@@ -44,13 +53,11 @@ from noyau.ir.loops import (
     StreamStore,
     Var,
 )
-from noyau.ir.operators import OPERATORS
 from noyau.ir.ranges import highest
-from noyau.ir.walk import every_expression, every_statement, substitute
+from noyau.ir.walk import every_statement, loads_of, substitute
 
 UNROLLED = 16  # cells of a strip that gcc 12 unrolls whole; beside a hint it then makes no vectors of them
 AT_ONCE = 64  # lines that are fetched one after the other: those of a block of a fold
-DEAR = 8  # flops of a function of which a core does not do as many as memory brings cells
 
 
 def fetch_ahead(kernel: Kernel) -> Kernel:
@@ -78,7 +85,7 @@ class _Next:
 
     def at(self, loop: Loop, strip: Loop) -> frozenset[str]:
         """The inputs whose next strip is fetched with a strip."""
-        if computes(strip.body):
+        if is_dear(strip.body):
             return frozenset(self.inputs)
         return frozenset(name for name, variable in self.folds.items() if variable == loop.var)
 
@@ -90,7 +97,7 @@ def _last_folds(body: Statements, inputs: Mapping[str, Buffer]) -> dict[str, str
     for loop in (s for s in every_statement(body) if isinstance(s, Loop)):
         strip = _strip_of(loop)
         for load in () if strip is None else _loads(strip.body, inputs):
-            if strip is not None and computes(strip.body):
+            if strip is not None and is_dear(strip.body):
                 computed.add(load.buffer)
             elif strip is not None and stride_of(load, loop.var) == Dim.of(_lanes(loop, strip)):
                 read.setdefault(load.buffer, []).append(loop.var)
@@ -99,34 +106,26 @@ def _last_folds(body: Statements, inputs: Mapping[str, Buffer]) -> dict[str, str
 
 def threads_of(body: Statements) -> tuple[list[str], Statements]:
     """The variables of the loops on threads from the outside in, and what stands in the innermost of them."""
-    found: list[str] = []
+    variables: list[str] = []
     while body and isinstance(last := body[-1], Loop) and last.axis is Axis.THREADS:
-        found.append(last.var)
+        variables.append(last.var)
         body = last.body
-    return found, body
-
-
-def computes(body: Statements) -> bool:
-    """Whether statements have a function that takes longer than a cell takes to memory."""
-    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
-    return any(OPERATORS[call.function].flops >= DEAR for call in calls)
+    return variables, body
 
 
 def _with_strips(body: Iterable[Statement], ahead: _Next, around: frozenset[str]) -> Statements:
     """`around`: the variables of the loops that the statements stand in."""
-    made: list[Statement] = []
-    for statement in body:
+
+    def change(statement: Statement) -> Statements | None:
         match statement:
             case Loop(var=var) if (strip := _strip_of(statement)) is not None:
-                lines = tuple(_strips(statement, strip, ahead, around | {var}))
-                made += _fetching(statement, strip, lines)
+                return _fetching(statement, strip, tuple(_strips(statement, strip, ahead, around | {var})))
             case Loop(var=var):
-                made.append(replace(statement, body=_with_strips(statement.body, ahead, around | {var})))
-            case If():
-                made.append(replace(statement, body=_with_strips(statement.body, ahead, around)))
+                return (replace(statement, body=_with_strips(statement.body, ahead, around | {var})),)
             case _:
-                made.append(statement)
-    return tuple(made)
+                return None
+
+    return change_each(body, change)
 
 
 def _strip_of(loop: Loop) -> Loop | None:
@@ -145,7 +144,7 @@ def _lanes(loop: Loop, strip: Loop) -> int:
 
 def _fetching(loop: Loop, strip: Loop, lines: Sequence[Prefetch]) -> Statements:
     """A loop over strips that fetches lines: with each strip, or those of all strips before the first."""
-    if not lines or computes(strip.body) or _lanes(loop, strip) > UNROLLED:
+    if not lines or is_dear(strip.body) or _lanes(loop, strip) > UNROLLED:
         return (replace(loop, body=(*lines, *loop.body)),)
     rounds = highest(loop.extent, {})
     most = None if rounds is None else rounds.constant
@@ -158,28 +157,20 @@ def _fetching(loop: Loop, strip: Loop, lines: Sequence[Prefetch]) -> Statements:
 def _strips(loop: Loop, strip: Loop, ahead: _Next, around: frozenset[str]) -> Iterable[Prefetch]:
     """The lines that a strip of known length reads, of inputs of which each row is another one, in the next row; not
     what loops within the strip read, which are many rows."""
-    wanted, thread, seen = ahead.at(loop, strip), ahead.thread, set[str]()
-    cells = _lanes(loop, strip)
+    inputs, thread, cells = set(ahead.at(loop, strip)), ahead.thread, _lanes(loop, strip)
     for load in _loads(strip.body, ahead.inputs):
-        moves, line = (
-            any(thread in dim.names for dim in load.index),
-            LINE_BYTES // ahead.inputs[load.buffer].dtype.bytes,
-        )
+        moves = any(thread in dim.names for dim in load.index)
+        line = LINE_BYTES // ahead.inputs[load.buffer].dtype.bytes
         start = replaced(load.index, {strip.var: 0, thread: Dim.of(thread) + 1})
         known = all(name in around for dim in start for name in dim.names if name.startswith("#"))
-        beside = stride_of(load, strip.var) == Dim.of(1) and load.buffer in wanted - seen
+        beside = stride_of(load, strip.var) == Dim.of(1) and load.buffer in inputs
         if cells and beside and moves and known:
-            seen.add(load.buffer)
+            inputs.remove(load.buffer)
             yield Prefetch(load.buffer, start, -(-cells // line))
 
 
 def replaced(index: Shape, values: Mapping[str, DimLike]) -> Shape:
     return tuple(dim.replace(values) for dim in index)
-
-
-def further(index: Shape, cells: DimLike) -> Shape:
-    """The index of the cell that lies so many cells further in memory, in a row whose cells lie side by side."""
-    return (*index[:-1], index[-1] + cells)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,17 +191,17 @@ def next_rows(body: Statements, inputs: Mapping[str, Buffer]) -> tuple[NextRow, 
         return ()
     fetched = {s.buffer for s in every_statement(inner) if isinstance(s, Prefetch)}
     loops: dict[str, DimLike] = {s.var: 0 for s in every_statement(inner) if isinstance(s, Loop)}
-    found: dict[str, NextRow] = {}
+    rows: dict[str, NextRow] = {}
     for load in _loads(inner, inputs) if threads else ():
         buffer, start = inputs[load.buffer], replaced(load.index, loops)
         following = replaced(start, {threads[-1]: Dim.of(threads[-1]) + 1})
-        first = load.buffer not in found or _terms(following) < _terms(found[load.buffer].start)
+        first = load.buffer not in rows or _terms(following) < _terms(rows[load.buffer].start)
         names = frozenset[str]().union(*(dim.names for dim in start))
         known = all(name in threads for name in names if name.startswith("#"))
         if first and known and threads[-1] in names and load.buffer not in fetched:
             length = following[-1] - start[-1] if buffer.strides is None else buffer.shape[-1]
-            found[load.buffer] = NextRow(buffer, following, length)
-    return tuple(found.values())
+            rows[load.buffer] = NextRow(buffer, following, length)
+    return tuple(rows.values())
 
 
 def _terms(index: Shape) -> int:
@@ -224,13 +215,13 @@ def _loads(body: Statements, inputs: Mapping[str, Buffer]) -> Iterable[Load]:
 
 def fetch(rows: Iterable[NextRow], loop: Loop, begin: Dim, cells: int) -> tuple[Statement, ...]:
     """`cells` cells of the next rows, from `begin` on, line by line; of those rows that are as long as `loop` runs."""
-    made: list[Statement] = []
+    fetching: list[Statement] = []
     for row in rows:
         if row.length == loop.extent:
             line, var = LINE_BYTES // row.buffer.dtype.bytes, f"{loop.var}p"
-            at = further(row.start, begin + Dim.of(var) * line)
-            made.append(Loop(var, Dim.of(cells // line), Axis.SERIAL, (Prefetch(row.buffer.name, at),)))
-    return tuple(made)
+            at = (*row.start[:-1], row.start[-1] + begin + Dim.of(var) * line)  # cells of a row lie side by side
+            fetching.append(Loop(var, Dim.of(cells // line), Axis.SERIAL, (Prefetch(row.buffer.name, at),)))
+    return tuple(fetching)
 
 
 TILE = 256  # cells: few, so that memory takes them while the next ones are computed; enough for whole lines among them
@@ -247,22 +238,22 @@ def write_around(kernel: Kernel, least_bytes: int) -> Kernel:
     for launch in kernel.launches:
         own = {s.name: s.dtype for s in every_statement(launch.body) if isinstance(s, Alloc)}
         change = _Around(outputs, least_bytes, next_rows(launch.body, inputs), _lengths(launch.body), own)
-        launches.append(replace(launch, body=_block(launch.body, change)))
+        launches.append(replace(launch, body=change_each(launch.body, partial(_around, change=change))))
     return replace(kernel, launches=tuple(launches))
 
 
 def in_whole_tiles(kernel: Kernel) -> Kernel:
     """Launches whose items would be single cells, in tiles of cells: a compiler rounds otherwise in the rest of a loop
     than in its vectors, so a cell must be in the same place of its loop however the work is cut."""
-    return replace(kernel, launches=tuple(replace(each, body=_in_tiles(each.body)) for each in kernel.launches))
+    return with_bodies(kernel, _in_tiles)
 
 
 def _in_tiles(body: Statements) -> Statements:
     *before, last = body
-    if not isinstance(last, Loop) or last.axis is not Axis.THREADS:
-        return body
-    straight = all(isinstance(s, Let | Store) for s in last.body)
-    return (*before, _tiled(last)) if straight else body
+    if isinstance(last, Loop) and last.axis is Axis.THREADS and all(isinstance(s, Let | Store) for s in last.body):
+        tiles, length, tile = _tiled(last)
+        return (*before, replace(tiles, body=(*length, tile)))
+    return body
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,34 +269,28 @@ class _Around:
 
 
 def _lengths(body: Statements) -> dict[str, int]:
-    """The lengths of tiles, min(a number, what is left), by name: that number. A name that is given twice, in scopes of
+    """The lengths of tiles, min(a number, what is left), by name: that number. A name that stands twice, in scopes of
     their own, is left out where the numbers differ."""
-    found: dict[str, set[int]] = {}
+    numbers: dict[str, set[int]] = {}
     for let in every_statement(body):
         if isinstance(let, Let):
-            found.setdefault(let.name, set()).add(most_of(let.value))
-    return {name: max(most) for name, most in found.items() if len(most) == 1 and LEAST_CELLS <= max(most) <= TILE}
+            numbers.setdefault(let.name, set()).add(most_of(let.value))
+    return {name: max(most) for name, most in numbers.items() if len(most) == 1 and LEAST_CELLS <= max(most) <= TILE}
 
 
-def _block(body: Iterable[Statement], change: _Around) -> Statements:
-    made: list[Statement] = []
-    for statement in body:
-        match statement:
-            case Loop() if (size := _bytes(statement, change)) is not None:
-                known = size.constant
-                small = known is not None and known < change.least_bytes
-                made += (statement,) if small else _loop(statement, size, change)
-            case Loop() | If():
-                made.append(replace(statement, body=_block(statement.body, change)))
-            case _:
-                made.append(statement)
-    return tuple(made)
+def _around(statement: Statement, change: _Around) -> Statements | None:
+    """A loop in tiles that go around the caches, where it stores large runs of cells; None of what does not."""
+    size = _bytes(statement, change) if isinstance(statement, Loop) else None
+    if size is None or not isinstance(statement, Loop):
+        return None
+    known = size.constant
+    return (statement,) if known is not None and known < change.least_bytes else _loop(statement, size, change)
 
 
 def _bytes(loop: Loop, change: _Around) -> Dim | None:
     """The size of the first output that a loop stores, if it stores runs of neighbouring cells of outputs and does
     nothing else."""
-    if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or computes(loop.body):
+    if loop.axis is Axis.SERIAL or not all(isinstance(s, Let | Store) for s in loop.body) or is_dear(loop.body):
         return None
     stores, known = _stores(loop), _most(loop, change)
     read = {load.buffer for load in loads_of(loop.body)}
@@ -337,36 +322,28 @@ def _stores(loop: Loop) -> list[Store]:
 def _loop(loop: Loop, size: Dim, change: _Around) -> Statements:
     """The loop, and the same in tiles that go around the caches, of which the kernel takes one by the size."""
     if loop.axis is Axis.LANES and (_most(loop, change) or TILE + 1) <= TILE:
-        return _either(size, change.least_bytes, (loop,), _staged(loop, change))
-    tiles = _tiled(loop)
-    if loop.axis is Axis.THREADS:
-        *before, tile = tiles.body
-        assert isinstance(tile, Loop)
-        return (replace(tiles, body=(*before, *_either(size, change.least_bytes, (tile,), _staged(tile, change)))),)
-    *before, tile = tiles.body
-    assert isinstance(tile, Loop)
-    ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
+        return _by_size(size, change.least_bytes, (loop,), _staged(loop, change))
+    tiles, length, tile = _tiled(loop)
     staged = _staged(tile, change)
+    if loop.axis is Axis.THREADS:
+        return (replace(tiles, body=(*length, *_by_size(size, change.least_bytes, (tile,), staged))),)
+    ahead = fetch(change.rows, loop, Dim.of(tiles.var) * TILE, TILE)
     memory = tuple(s for s in staged if isinstance(s, Alloc))
-    large = replace(tiles, body=(*before, *memory, *ahead, *staged[len(memory) :]))
-    return _either(size, change.least_bytes, (loop,), (large,))
+    large = replace(tiles, body=(*length, *memory, *ahead, *staged[len(memory) :]))
+    return _by_size(size, change.least_bytes, (loop,), (large,))
 
 
-def _tiled(loop: Loop) -> Loop:
-    """The loop in tiles of TILE cells, each a loop in lanes."""
-    tiles = split(loop, TILE, f"{loop.var}w", loop.var)
-    (tile,) = tiles.body
-    assert isinstance(tile, Loop)
-    before, tile = counted(tile, f"{loop.var}_count")
+def _tiled(loop: Loop) -> tuple[Loop, Statements, Loop]:
+    """The loop over tiles of TILE cells, the Let of their length, and the loop over one, in lanes."""
+    tiles, length, tile = tiled(loop, TILE, f"{loop.var}w", loop.var, f"{loop.var}_count")
     axis = Axis.THREADS if loop.axis is Axis.THREADS else Axis.SERIAL
-    return replace(tiles, axis=axis, body=(*before, replace(tile, axis=Axis.LANES)))
+    return replace(tiles, axis=axis), length, replace(tile, axis=Axis.LANES)
 
 
-def _either(size: Dim, least_bytes: int, small: Statements, large: Statements) -> Statements:
+def _by_size(size: Dim, least_bytes: int, small: Statements, large: Statements) -> Statements:
     if size.constant is not None:
         return large
-    is_large = Call("less_equal", (Const(least_bytes, DType.I64), Index(size)), DType.BOOL)
-    return (If(is_large, large), If(Call("logical_not", (is_large,), DType.BOOL), small))
+    return either(Call("less_equal", (Const(least_bytes, DType.I64), Index(size)), DType.BOOL), large, small)
 
 
 def _staged(tile: Loop, change: _Around) -> Statements:
@@ -378,7 +355,7 @@ def _staged(tile: Loop, change: _Around) -> Statements:
     own = {name: f"{name}.tile" for store in _stores(tile) for name in store.buffers}
     cells, cell = Dim.of(min(tile.extent.constant or TILE, TILE)), (Dim.of(tile.var),)
     memory = tuple(Alloc(own[name], outputs[name].dtype, (cells,), Space.REGISTER) for name in own)
-    body = tuple(_into(s, own, cell) if isinstance(s, Store) else s for s in tile.body)
+    body = tuple(replace(s, buffers=(own[s.buffers[0]],), index=cell) if isinstance(s, Store) else s for s in tile.body)
     loads = (Load(own[s.buffers[0]], cell, outputs[s.buffers[0]].dtype.compute) for s in _stores(tile))
     copies = (_streamed(tile, store, load) for store, load in zip(_stores(tile), loads, strict=True))
     return (*memory, replace(tile, body=body), *copies)
@@ -403,7 +380,3 @@ def _copies(tile: Loop, change: _Around) -> tuple[StreamStore, ...]:
             return ()
         copies.append(_streamed(tile, store, load))
     return tuple(copies)
-
-
-def _into(store: Store, own: Mapping[str, str], cell: Shape) -> Store:
-    return replace(store, buffers=(own[store.buffers[0]],), index=cell)

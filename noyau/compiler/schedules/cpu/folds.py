@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count as counter_from
 
-from noyau.compiler.schedules.cpu.cache_hints import computes
-from noyau.compiler.schedules.primitives import Statements, all_dims, minimum
+from noyau.compiler.schedules.primitives import Statements, change_each, is_dear, minimum
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, product
+from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
+    Buffer,
     Call,
     Const,
     Expr,
@@ -31,6 +31,7 @@ from noyau.ir.loops import (
     Loop,
     MergeLanes,
     Require,
+    Role,
     Space,
     Statement,
     Store,
@@ -38,7 +39,17 @@ from noyau.ir.loops import (
     Zero,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.walk import every_expression, every_statement, rewrite, rewrite_expression, substitute
+from noyau.ir.walk import (
+    all_dims,
+    every_expression,
+    every_statement,
+    fold_of,
+    is_fold,
+    rewrite,
+    rewrite_expression,
+    substitute,
+    substitute_in,
+)
 
 BLOCK = 512  # values that lanes take in before they join the total: each lane adds few, as NumPy's pairwise sum does
 LONG = 512  # values of a row from which more lanes than FEW take less time than their merge
@@ -55,11 +66,16 @@ class State:
     names: tuple[str, ...]
     dtypes: tuple[DType, ...]
 
-    def memory(self, cells: int) -> Statements:
-        return tuple(
-            Alloc(name, dtype, (Dim.of(cells),), Space.REGISTER)
-            for name, dtype in zip(self.names, self.dtypes, strict=True)
-        )
+    def memory(self, cells: DimLike, space: Space = Space.REGISTER) -> Statements:
+        return tuple(Alloc(n, d, (Dim.of(cells),), space) for n, d in zip(self.names, self.dtypes, strict=True))
+
+    def buffers(self, shape: Shape) -> tuple[Buffer, ...]:
+        """Scratch for a state in each of its cells."""
+        return tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(self.names, self.dtypes, strict=True))
+
+    def beside(self, suffix: str) -> State:
+        """Other states of the same kind."""
+        return replace(self, names=tuple(f"{name}.{suffix}" for name in self.names))
 
     def empty(self, at: Dim) -> Store:
         """The state of nothing, in a cell."""
@@ -71,8 +87,10 @@ class State:
 
     def store(self, at: Dim, values: Sequence[Expr], *, merge: bool) -> Store:
         """A state into a cell; or merged, after what is there."""
-        cast = tuple(_cast(value, dtype) for value, dtype in zip(values, self.dtypes, strict=True))
-        return Store(self.names, (at,), cast, self.monoid if merge else None)
+        return Store(self.names, (at,), self.cast(values), self.monoid if merge else None)
+
+    def cast(self, values: Sequence[Expr]) -> tuple[Expr, ...]:
+        return tuple(_cast(value, dtype) for value, dtype in zip(values, self.dtypes, strict=True))
 
     def result(self, at: Dim, dtype: DType) -> Expr:
         finished: Expr = MONOIDS[self.monoid].finish(Symbolic(), self.load(at))
@@ -96,17 +114,16 @@ def expand_folds(statements: Statements, lanes: int, *, wide: bool = True, rests
     have one lane stay in float32. Not `rests`: what is left of whole blocks goes through the loop that these go
     through, one text with the same result, and so does what is left of whole lanes; but not this where values are
     chosen or much is computed, which takes LLVM 1.2 to 1.8 times as long where it does not know how many there are."""
-    made: list[Statement] = []
-    for statement in statements:
+
+    def change(statement: Statement) -> Statements | None:
         match statement:
             case Let(name, Fold() as fold, origin):
                 loops, state = total_of(fold, name, lanes, wide=wide, rests=rests)
-                made += [*loops, Let(name, state.result(Dim.of(0), fold.dtype), origin)]
-            case Loop() | If():
-                made.append(replace(statement, body=expand_folds(statement.body, lanes, wide=wide, rests=rests)))
+                return (*loops, Let(name, state.result(Dim.of(0), fold.dtype), origin))
             case _:
-                made.append(statement)
-    return tuple(made)
+                return None
+
+    return change_each(statements, change)
 
 
 def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: bool = True) -> tuple[Statements, State]:
@@ -114,7 +131,7 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: boo
     `rests` are as in `expand_folds`."""
     lanes = lanes or (MANY if MONOIDS[fold.monoid].wants_lanes or _known(fold.loops[-1][1]) >= LONG else FEW)
     lanes = 1 if is_ordered(fold) else min(lanes, _known(fold.loops[-1][1]) or lanes)
-    apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or computes(fold.body)
+    apart = rests or _is_short(fold) or MONOIDS[fold.monoid].wants_lanes or is_dear(fold.body)
     if lanes == 1 or _is_short(fold):
         state = state_of(fold, name, wide=wide and lanes == 1)
         return lanes_of(fold, state, lanes, name, rests=apart), state
@@ -126,10 +143,10 @@ def total_of(fold: Fold, name: str, lanes: int, *, wide: bool = True, rests: boo
         return (*loops, total.store(zero, part.load(zero), merge=True))
 
     if rests:
-        whole = piece(_moved(fold, Dim.of(block) * step, Dim.of(step)))
+        whole = piece(moved(fold, Dim.of(block) * step, Dim.of(step)))
         loops: Statements = (Loop(block, extent // step, Axis.SERIAL, whole),)
         left = extent % step
-        loops += piece(_moved(fold, extent // step * step, left)) if left != zero else ()
+        loops += piece(moved(fold, extent // step * step, left)) if left != zero else ()
     else:
         blocks, length, placed = in_blocks(fold, BLOCK, block)
         loops = (Loop(block, blocks, Axis.SERIAL, (*length, *piece(placed))),)
@@ -160,7 +177,7 @@ def in_blocks(fold: Fold, size: int, variable: str) -> tuple[Dim, Statements, Fo
     begin = Dim.of(variable) * step
     length, known = f"{variable}_length", extent % step == Dim.of(0)
     before = () if known else (Let(length, Index(minimum(Dim.of(step), extent - begin))),)
-    return (extent + (step - 1)) // step, before, _moved(fold, begin, Dim.of(step) if known else Dim.of(length))
+    return (extent + (step - 1)) // step, before, moved(fold, begin, Dim.of(step) if known else Dim.of(length))
 
 
 def _step(fold: Fold, size: int) -> int:
@@ -169,12 +186,11 @@ def _step(fold: Fold, size: int) -> int:
     return size if len(fold.loops) == 1 else max(1, size // (inner.constant or 64))
 
 
-def _moved(fold: Fold, start: Dim, count: Dim) -> Fold:
+def moved(fold: Fold, start: Dim, count: Dim) -> Fold:
     """The fold over `count` rounds of its outermost loop, from `start` on."""
-    outer, placed = fold.loops[0][0], Let("", replace(fold, at=position(fold)))
-    (moved,) = substitute((placed,), {outer: Dim.of(outer) + start})
-    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    return replace(moved.value, loops=((outer, count), *moved.value.loops[1:]))
+    outer = fold.loops[0][0]
+    moved = substitute_in(replace(fold, at=position(fold)), {outer: Dim.of(outer) + start})
+    return replace(moved, loops=((outer, count), *moved.loops[1:]))
 
 
 def position(fold: Fold) -> Dim:
@@ -246,12 +262,12 @@ def halves(state: State, lanes: int, lane: str) -> Statements:
 
 def lets_of_folds(body: Statements) -> list[Let]:
     """The folds that stand directly in a block, each with its name."""
-    return [s for s in body if isinstance(s, Let) and isinstance(s.value, Fold)]
+    return [s for s in body if isinstance(s, Let) and is_fold(s)]
 
 
 def first_fold(body: Statements) -> Let:
     """The first fold that stands directly in a block and whose values may be taken in in blocks."""
-    return next(s for s in lets_of_folds(body) if isinstance(s.value, Fold) and not is_ordered(s.value))
+    return next(let for let in lets_of_folds(body) if not is_ordered(fold_of(let)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,31 +298,31 @@ def parted(body: Statements) -> Parted:
 
 def are_alike(body: Statements) -> bool:
     """Whether the folds of a block run over the same loops, and none waits for what another gives."""
-    found = parted(body)
-    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
+    parts = parted(body)
+    folds = list(map(fold_of, parts.lets))
     if len({tuple(extent for _, extent in fold.loops) for fold in folds}) != 1 or any(map(is_ordered, folds)):
         return False
-    late = {s.name for s in every_statement((*found.lets, *found.after)) if isinstance(s, Let)}
-    own = {let.name: {s.name for s in every_statement((let,)) if isinstance(s, Let)} for let in found.lets}
-    return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in found.lets)
+    late = {s.name for s in every_statement((*parts.lets, *parts.after)) if isinstance(s, Let)}
+    own = {let.name: {s.name for s in every_statement((let,)) if isinstance(s, Let)} for let in parts.lets}
+    return not any((late - own[let.name] | {let.name}) & names_in((let,)) for let in parts.lets)
 
 
 def levelled(body: Statements) -> Statements:
     """A block in which folds stand side by side that do not wait for each other. Nothing that it stores is read in it,
     so that stores, and loops, may wait; what an index has to obey stays before what is loaded there."""
-    made, pending = list[Statement](), list(body)
+    level, pending = list[Statement](), list(body)
     while lets_of_folds(tuple(pending)):
         waits, folds, later = set[str](), list[Statement](), list[Statement]()
         for statement in pending:
             if (isinstance(statement, Let) or asks(statement)) and not waits & names_in((statement,)):
-                (folds if lets_of_folds((statement,)) else made).append(statement)
+                (folds if is_fold(statement) else level).append(statement)
                 waits |= {s.name for s in folds[-1:] if isinstance(s, Let)}
             else:
                 later.append(statement)
                 waits |= {s.name for s in every_statement((statement,)) if isinstance(s, Let)}
-        made += folds
+        level += folds
         pending = later
-    return (*made, *pending)
+    return (*level, *pending)
 
 
 def asks(statement: Statement) -> bool:
@@ -319,23 +335,20 @@ def are_apart(lets: Iterable[Statement], other: Statement) -> bool:
     return not names_in((other,)) & {let.name for let in lets if isinstance(let, Let)}
 
 
-def names_in(statements: Iterable[Statement]) -> set[str]:
+def names_in(statements: Sequence[Statement]) -> set[str]:
     """The names of values, and of indices, that statements read."""
-    kept = tuple(statements)
-    values = {each.name for each in every_expression(kept) if isinstance(each, Var)}
-    return values.union(*(dim.names for dim in all_dims(kept)))
+    values = {each.name for each in every_expression(statements) if isinstance(each, Var)}
+    return values.union(*(dim.names for dim in all_dims(statements)))
 
 
 def expand_together(body: Statements) -> Statements:
     """A block whose folds are alike, each over one partial state, all in one pass."""
-    found = parted(body)
-    parts, results = [], []
-    for let in found.lets:
-        assert isinstance(let.value, Fold)
-        loops, state = total_of(let.value, let.name, 1, wide=False)
-        parts.append(loops)
+    parts, passes, results = parted(body), [], []
+    for let in parts.lets:
+        loops, state = total_of(fold_of(let), let.name, 1, wide=False)
+        passes.append(loops)
         results.append(Let(let.name, state.result(Dim.of(0), let.value.dtype), let.origin))
-    return (*found.before, *in_one_pass(parts), *results, *found.after)
+    return (*parts.before, *in_one_pass(passes), *results, *parts.after)
 
 
 def in_one_pass(parts: Sequence[Statements]) -> Statements:
@@ -360,23 +373,23 @@ def _joined(loops: Sequence[Loop]) -> Loop:
 
 def merged(bodies: Sequence[Statements]) -> Statements:
     """Blocks as one, in which each value stands once, and each name is of one value."""
-    made: list[Statement] = []
+    once: list[Statement] = []
     names: dict[Expr, str] = {}
     for body in bodies:
         waiting = list(body)
         while waiting:
             statement = waiting.pop(0)
             if not isinstance(statement, Let):
-                made.append(statement)
+                once.append(statement)
                 continue
             value = rewrite_expression(statement.value, _unnamed)
             name = names.get(value) or _fresh(statement.name, names.values())
             if value not in names:
-                made.append(replace(statement, name=name))
+                once.append(replace(statement, name=name))
                 names[value] = name
             if name != statement.name:
                 waiting = list(rewrite(waiting, partial(_named, old=statement.name, new=name)))
-    return tuple(made)
+    return tuple(once)
 
 
 def _unnamed(expr: Expr) -> Expr:
@@ -393,9 +406,8 @@ def _unnamed(expr: Expr) -> Expr:
     body = [replace(s, name=names[s.name], origin=None) if isinstance(s, Let) else s for s in expr.body]
     loops = tuple((names[name], extent) for name, extent in expr.loops)
     whole = Let("", replace(expr, body=tuple(body), loops=loops))
-    (made,) = substitute(rewrite((whole,), renamed), {name: Dim.of(new) for name, new in names.items()})
-    assert isinstance(made, Let)
-    return made.value
+    (other,) = rewrite((whole,), renamed)
+    return substitute_in(fold_of(other), {name: Dim.of(new) for name, new in names.items()})
 
 
 def _fresh(name: str, taken: Collection[str]) -> str:

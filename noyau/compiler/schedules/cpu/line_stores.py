@@ -11,13 +11,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 
-from noyau.compiler.schedules.primitives import Statements, with_bodies
-from noyau.dtypes import DType
+from noyau.compiler.schedules.primitives import Statements, either, with_bodies
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Axis, Call, If, InWholeLines, Kernel, Let, Loop, Space, Statement, Store, StreamStore
+from noyau.ir.loops import Alloc, Axis, If, InWholeLines, Kernel, Let, Loop, Space, Statement, Store, StreamStore
 from noyau.ir.walk import substitute
 
-CELLS = 32  # at a time: of 16 gcc 12 unrolls the loop whole, and vectorises no more what then chooses between values
+LINED = 32  # at a time: of 16 gcc 12 unrolls the loop whole, and vectorises no more what then chooses between values
 WORD_BYTES = 4  # or more: narrower cells are computed in pairs, or packed
 
 
@@ -43,7 +42,7 @@ class StagedTile:
         cells = all(isinstance(s, Let | Store) for s in self.tile.body)
         alike = {alloc.shape for alloc in self.memory}
         words = all(alloc.dtype.bytes >= WORD_BYTES for alloc in self.memory)
-        long = self.cells > CELLS and self.cells % CELLS == 0 and self.tile.extent.constant in (None, self.cells)
+        long = self.cells > LINED and self.cells % LINED == 0 and self.tile.extent.constant in (None, self.cells)
         whole = all(copy.extent == self.tile.extent and copy.start == Dim.of(0) for copy in self.copies)
         own = [alloc.name for alloc in self.memory] == [copy.memory for copy in self.copies]
         return cells and words and long and len(alike) == 1 and whole and own
@@ -52,21 +51,22 @@ class StagedTile:
 def in_lines(kernel: Kernel) -> Kernel:
     """The kernel with tiles of words that go around the caches written a few lines at a time, where they begin with
     one."""
-    return with_bodies(kernel, _block)
+    return with_bodies(kernel, _lined)
 
 
-def _block(body: Iterable[Statement]) -> Statements:
-    made: list[Statement] = []
-    left = tuple(body)
-    while left:
-        if (tile := staged_tile(left)) is not None:
-            made += _either(tile)
-            left = left[len(tile.statements) :]
+def _lined(body: Iterable[Statement]) -> Statements:
+    result: list[Statement] = []
+    rest = tuple(body)
+    while rest:
+        if (tile := staged_tile(rest)) is not None:
+            result += _whole_or_not(tile)
+            rest = rest[len(tile.statements) :]
             continue
-        statement, *_ = left
-        made.append(replace(statement, body=_block(statement.body)) if isinstance(statement, Loop | If) else statement)
-        left = left[1:]
-    return tuple(made)
+        statement, *_ = rest
+        inner = replace(statement, body=_lined(statement.body)) if isinstance(statement, Loop | If) else statement
+        result.append(inner)
+        rest = rest[1:]
+    return tuple(result)
 
 
 def staged_tile(statements: Sequence[Statement]) -> StagedTile | None:
@@ -83,16 +83,16 @@ def staged_tile(statements: Sequence[Statement]) -> StagedTile | None:
     return staged if staged.is_divisible() else None
 
 
-def _either(staged: StagedTile) -> Statements:
+def _whole_or_not(staged: StagedTile) -> Statements:
     """The tile in lines where it is whole and begins with a line wherever it is written; else as it is."""
     places = tuple((copy.buffer, copy.index) for copy in staged.copies)
     whole = InWholeLines(staged.tile.extent, staged.cells, places)
-    return If(whole, (_lines(staged),)), If(Call("logical_not", (whole,), DType.BOOL), staged.statements)
+    return either(whole, (_lines(staged),), staged.statements)
 
 
 def _lines(staged: StagedTile) -> Loop:
     """A whole tile as a loop over a few lines at a time."""
-    count, tile = Dim.of(CELLS), staged.tile
+    count, tile = Dim.of(LINED), staged.tile
     at = f"{tile.var}l"
     start = Dim.of(at) * count
     memory = tuple(replace(alloc, name=_lines_of(alloc.name), shape=(count,)) for alloc in staged.memory)
@@ -108,7 +108,7 @@ def _lines(staged: StagedTile) -> Loop:
         place = (*outer, last + start)
         copies.append(replace(copy, index=place, memory=_lines_of(copy.memory), extent=count, lines=True))
     inner: Statements = (*memory, replace(tile, extent=count, body=tuple(body)), *copies)
-    return Loop(at, Dim.of(staged.cells // CELLS), Axis.SERIAL, inner)
+    return Loop(at, Dim.of(staged.cells // LINED), Axis.SERIAL, inner)
 
 
 def _lines_of(name: str) -> str:

@@ -7,53 +7,38 @@ for a shift or a mask. So loops whose cells all are of bfloat16 do an even and a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from functools import partial
 
-from noyau.compiler.schedules.primitives import Statements, loads_of, stride_of, with_bodies
+from noyau.compiler.schedules.primitives import Statements, change_each, stride_of, with_bodies
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Alloc, Axis, Buffer, Expr, If, Kernel, Let, Load, Loop, Statement, Store, Var
-from noyau.ir.walk import every_statement, rewrite, substitute
+from noyau.ir.loops import Alloc, Axis, Expr, Kernel, Let, Load, Loop, Statement, Store, Var
+from noyau.ir.walk import every_statement, loads_of, rewrite, substitute
 
-LEAST = 16  # cells of a loop of known length that is worth it
-Memory = Mapping[str, DType]
+PAIRED = 16  # cells of a loop of known length that is worth it
 
 
 def in_pairs(kernel: Kernel) -> Kernel:
     """The loops in lanes over neighbouring cells of bfloat16, which load and store nothing else that differs from cell
     to cell, two cells a round."""
-    buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if _is_flat(buffer)}
+    buffers = {buffer.name: buffer.dtype for buffer in kernel.buffers if buffer.layout != "strided"}
 
-    def change(body: Statements) -> Statements:
-        own = {s.name: s.dtype for s in every_statement(body) if isinstance(s, Alloc)}
-        return _block(body, buffers | own)
+    def in_body(body: Statements) -> Statements:
+        memory = buffers | {s.name: s.dtype for s in every_statement(body) if isinstance(s, Alloc)}
 
-    return with_bodies(kernel, change)
+        def change(loop: Statement) -> Statements | None:
+            return _paired(loop) if isinstance(loop, Loop) and _is_of_halves(loop, memory) else None
 
+        return change_each(body, change)
 
-def _is_flat(buffer: Buffer) -> bool:
-    return buffer.layout != "strided"
-
-
-def _block(body: Iterable[Statement], memory: Memory) -> Statements:
-    made: list[Statement] = []
-    for statement in body:
-        match statement:
-            case Loop() if _is_of_halves(statement, memory):
-                made += _paired(statement)
-            case Loop() | If():
-                made.append(replace(statement, body=_block(statement.body, memory)))
-            case _:
-                made.append(statement)
-    return tuple(made)
+    return with_bodies(kernel, in_body)
 
 
-def _is_of_halves(loop: Loop, memory: Memory) -> bool:
+def _is_of_halves(loop: Loop, memory: Mapping[str, DType]) -> bool:
     """Whether a loop goes from cell to cell of bfloat16 alone, and nothing it does may be left out."""
     straight = all(isinstance(s, Let) or (isinstance(s, Store) and _is_plain(s)) for s in loop.body)
-    if loop.axis is not Axis.LANES or not straight or (loop.extent.constant or LEAST) < LEAST:
+    if loop.axis is not Axis.LANES or not straight or (loop.extent.constant or PAIRED) < PAIRED:
         return False
     accesses: list[Load | Store] = [*loads_of(loop.body), *(s for s in loop.body if isinstance(s, Store))]
     moving = [each for each in accesses if any(loop.var in dim.names for dim in each.index)]
@@ -66,7 +51,7 @@ def _is_plain(store: Store) -> bool:
     return kinds == [DType.F32] and store.merge is None
 
 
-def _is_half(access: Load | Store, variable: str, memory: Memory) -> bool:
+def _is_half(access: Load | Store, variable: str, memory: Mapping[str, DType]) -> bool:
     name = access.buffer if isinstance(access, Load) else access.buffers[0]
     masked = isinstance(access, Load) and access.where is not None
     return memory.get(name) is DType.BF16 and stride_of(access, variable) == Dim.of(1) and not masked
@@ -87,9 +72,8 @@ def _paired(loop: Loop) -> Statements:
 def _renamed(body: Statements) -> Statements:
     """The statements with names of their own for their Lets."""
     names = {s.name: f"{s.name}.odd" for s in body if isinstance(s, Let)}
-    renamed = rewrite(body, partial(_read_as, names))
-    return tuple(replace(s, name=names[s.name]) if isinstance(s, Let) else s for s in renamed)
 
+    def read(expr: Expr) -> Expr:
+        return replace(expr, name=names.get(expr.name, expr.name)) if isinstance(expr, Var) else expr
 
-def _read_as(names: Mapping[str, str], expr: Expr) -> Expr:
-    return replace(expr, name=names[expr.name]) if isinstance(expr, Var) and expr.name in names else expr
+    return tuple(replace(s, name=names[s.name]) if isinstance(s, Let) else s for s in rewrite(body, read))

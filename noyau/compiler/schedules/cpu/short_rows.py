@@ -9,22 +9,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from noyau.compiler.schedules.cpu.cache_hints import computes
 from noyau.compiler.schedules.cpu.folds import expand_folds
-from noyau.compiler.schedules.cpu.strategies import folds_of, keep_rows
+from noyau.compiler.schedules.cpu.strategies import keep_rows
 from noyau.compiler.schedules.cpu.tiles import side_by_side
 from noyau.compiler.schedules.primitives import (
     Statements,
-    all_dims,
     bind,
     chain,
     coalesce,
-    counted,
     divides,
-    loads_of,
+    is_dear,
     nested,
     sink,
-    split,
+    tiled,
+    variables_of,
 )
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, product
@@ -45,12 +43,12 @@ from noyau.ir.loops import (
     at_most,
     when,
 )
-from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
+from noyau.ir.walk import all_dims, every_statement, folds_in, loads_of, rewrite, substitute
 
 SIDE_BY_SIDE = 32  # rows, one in each lane
 BLOCK, REPEATED = 256, 16  # rows of an item of a map, and how many of them are one run of cells
 CELLS, DEAR_CELLS, MAP_CELLS = 15, 64, 63  # of a short row: where the ways cost the same, as measured
-CELL = "#cell_of_rows"
+CELL_OF_ROWS = "#cell_of_rows"
 
 
 def short_rows(kernel: Kernel, *, kept: bool = True) -> Launch | None:
@@ -60,7 +58,7 @@ def short_rows(kernel: Kernel, *, kept: bool = True) -> Launch | None:
     (launch,) = kernel.launches
     body = sink(coalesce(launch.body))
     loops, inner = chain(body)
-    folds = folds_of(body)
+    folds = folds_in(body)
     rows = loops if folds else loops[:-1]
     if not rows or any(isinstance(s, Loop) and has_loops(s) for s in inner):
         return None
@@ -78,9 +76,9 @@ def _is_dear(statement: Statement) -> bool:
     """Whether a pass over a row computes something that takes longer than its cell takes to memory."""
     match statement:
         case Let(_, Fold(body=body, value=value)):
-            return computes((*body, Let("", value)))
+            return is_dear((*body, Let("", value)))
         case Loop(body=body):
-            return computes(body)
+            return is_dear(body)
         case _:
             return False
 
@@ -100,20 +98,19 @@ def has_loops(loop: Loop) -> bool:
 
 def _lengths(inner: Statements) -> list[Dim]:
     """The cells of each pass over a row."""
-    folds = [expr for expr in every_expression(inner) if isinstance(expr, Fold)]
     loops = [s.extent for s in every_statement(inner) if isinstance(s, Loop)]
-    return [*loops, *(product(extent for _, extent in fold.loops) for fold in folds)]
+    return [*loops, *(product(extent for _, extent in fold.loops) for fold in folds_in(inner))]
 
 
 def _are_few(lengths: Sequence[Dim], rows: Dim, most: int) -> Expr | None:
     """Whether all passes have at most so many cells, and there are rows enough: None where that is sure, a bool where
     it depends on a size. UnsupportedError where it is surely not so, or depends on more."""
-    asked = list(dict.fromkeys(length for length in lengths if length.constant is None))
-    long = any((length.constant or 0) > most for length in lengths) or len(asked) > 1
+    sizes = list(dict.fromkeys(length for length in lengths if length.constant is None))
+    long = any((length.constant or 0) > most for length in lengths) or len(sizes) > 1
     count = SIDE_BY_SIDE if rows.constant is None else rows.constant  # known to be 0, too
-    if long or count < SIDE_BY_SIDE or any("#" in str(dim) for dim in (*asked, rows)):
+    if long or count < SIDE_BY_SIDE or any("#" in str(dim) for dim in (*sizes, rows)):
         raise UnsupportedError("its rows are long, or few, or of several lengths")
-    few = [at_most(dim, Dim.of(most)) for dim in asked]
+    few = [at_most(dim, Dim.of(most)) for dim in sizes]
     return when(all_of((*few, at_most(Dim.of(SIDE_BY_SIDE), rows)))) if few else None
 
 
@@ -130,14 +127,15 @@ def _one_run(rows: Sequence[Loop], cells: Loop) -> Statements | None:
     row, length = rows[-1], cells.extent
     loads = dict.fromkeys(load for load in loads_of(cells.body) if _is_alike(load, cells.var))
     names = {load: f"{load.buffer}.rows{at or ''}" for at, load in enumerate(loads)}
-    whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL) // length
+    whole = Dim.of(f"{row.var}t") * BLOCK + Dim.of(f"{row.var}r") * REPEATED + Dim.of(CELL_OF_ROWS) // length
 
     def repeated(expr: Expr) -> Expr:
-        known = isinstance(expr, Load) and expr in names
-        return Load(names[expr], (Dim.of(CELL),), expr.dtype) if known and isinstance(expr, Load) else expr
+        return (
+            Load(names[expr], (Dim.of(CELL_OF_ROWS),), expr.dtype) if isinstance(expr, Load) and expr in names else expr
+        )
 
-    body = substitute(rewrite(cells.body, repeated), {row.var: whole, cells.var: Dim.of(CELL) % length})
-    if any(divides(dim, CELL) for dim in all_dims(body)):
+    body = substitute(rewrite(cells.body, repeated), {row.var: whole, cells.var: Dim.of(CELL_OF_ROWS) % length})
+    if any(divides(dim, CELL_OF_ROWS) for dim in all_dims(body)):
         return None
     filled = [part for load, name in names.items() for part in _repeated(name, load, cells)]
     return _blocks(rows, length, body, filled)
@@ -145,7 +143,7 @@ def _one_run(rows: Sequence[Loop], cells: Loop) -> Statements | None:
 
 def _is_alike(load: Load, variable: str) -> bool:
     """Whether a load is the same one in each row."""
-    return load.where is None and {n for dim in load.index for n in dim.names if n.startswith("#")} == {variable}
+    return load.where is None and variables_of(load) == {variable}
 
 
 def _repeated(name: str, load: Load, cells: Loop) -> Statements:
@@ -159,14 +157,9 @@ def _repeated(name: str, load: Load, cells: Loop) -> Statements:
 
 def _blocks(rows: Sequence[Loop], length: Dim, body: Statements, filled: Sequence[Statement]) -> Statements:
     """Blocks of rows on threads, in each runs of rows, of which the cells are the lanes."""
-    outer = split(replace(rows[-1], body=()), BLOCK, f"{rows[-1].var}t", f"{rows[-1].var}b")
-    (block,) = outer.body
-    assert isinstance(block, Loop)
-    named, block = counted(block, f"{outer.var}_length")
-    runs = split(replace(block, body=()), REPEATED, f"{rows[-1].var}r", f"{rows[-1].var}c")
-    (run,) = runs.body
-    assert isinstance(run, Loop)
-    count, few = counted(run, f"{runs.var}_length")
-    cells = Loop(CELL, few.extent * length, Axis.LANES, body)
-    inner = (*named, *filled, replace(runs, axis=Axis.SERIAL, body=(*count, cells)))
+    row = rows[-1].var
+    outer, size, block = tiled(replace(rows[-1], body=()), BLOCK, f"{row}t", f"{row}b", f"{row}t_length")
+    runs, count, run = tiled(replace(block, body=()), REPEATED, f"{row}r", f"{row}c", f"{row}r_length")
+    cells = Loop(CELL_OF_ROWS, run.extent * length, Axis.LANES, body)
+    inner = (*size, *filled, replace(runs, axis=Axis.SERIAL, body=(*count, cells)))
     return bind(nested(rows[:-1], (replace(outer, body=inner),)), len(rows))

@@ -19,28 +19,44 @@ never depend on the number of threads, and no cell is met by two.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from noyau.compiler.schedules.cpu.folds import are_alike, asks, expand_folds, expand_together, first_fold, lets_of_folds
+from noyau.compiler.schedules.cpu.folds import (
+    Parted,
+    are_alike,
+    asks,
+    expand_folds,
+    expand_together,
+    first_fold,
+    in_blocks,
+    in_one_pass,
+    lets_of_folds,
+    parted,
+    state_of,
+    total_of,
+)
 from noyau.compiler.schedules.cpu.tiles import side_by_side
 from noyau.compiler.schedules.cpu.transposes import hoist
-from noyau.compiler.schedules.launches import in_two, is_light, is_small
 from noyau.compiler.schedules.primitives import (
+    DEAR,
     Statements,
+    around_fold,
     bind,
+    bind_all,
     chain,
+    change_each,
     coalesce,
     drop_unused,
+    is_light,
+    is_small,
     keep,
-    loads_of,
-    lone_loops,
-    memory,
     nested,
     reorder,
     sink,
     stride_of,
+    variables_of,
     widen,
     with_bodies,
 )
@@ -52,8 +68,6 @@ from noyau.ir.loops import (
     Buffer,
     Call,
     Expr,
-    Fold,
-    If,
     Kernel,
     Launch,
     Let,
@@ -61,13 +75,13 @@ from noyau.ir.loops import (
     Loop,
     Require,
     Role,
+    Space,
     Statement,
     Store,
-    Var,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_statement, expressions
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of
 
 ROWS = 256  # of a block: fixed, so that bits do not depend on threads
 
@@ -101,7 +115,7 @@ def _tiled(loop: Loop, body: Statements, width: int) -> Loop:
 
 
 def _launch(body: Statements) -> Launch:
-    return Launch(widen(bind(body, lone_loops(body))))
+    return Launch(widen(bind_all(body)))
 
 
 def map_(kernel: Kernel) -> Kernel:
@@ -125,53 +139,43 @@ def along_reads(body: Statements) -> Statements:
 
 def _descending(steps: dict[str, Dim]) -> list[str] | None:
     """The variables by their steps, each a multiple of the next; None where one is 0, or no multiple."""
-    found: list[str] = []
+    order: list[str] = []
     zero = Dim.of(0)
     for variable, step in steps.items():
-        at = next((k for k, other in enumerate(found) if step % steps[other] == zero), len(found))
-        found.insert(at, variable)
-    in_order = all(steps[a] % steps[b] == zero and steps[a] != steps[b] for a, b in pairwise(found))
-    return found if in_order and zero not in steps.values() else None
+        order.insert(next((k for k, other in enumerate(order) if step % steps[other] == zero), len(order)), variable)
+    descends = all(steps[a] % steps[b] == zero and steps[a] != steps[b] for a, b in pairwise(order))
+    return order if descends and zero not in steps.values() else None
 
 
 def threaded(body: Statements) -> Statements:
     """Lone loops on threads, but one for the lanes where there are several."""
-    chain = lone_loops(body)
-    straight = chain and not any(isinstance(s, Loop) for s in _innermost_loop(body, chain))
-    return widen(bind(body, chain - 1 if straight and chain > 1 else chain))
-
-
-def _innermost_loop(body: Statements, chain: int) -> Statements:
-    for _ in range(chain):
-        last = body[-1]
-        assert isinstance(last, Loop)
-        body = last.body
-    return body
-
-
-DEAR = 8  # flops from which keeping a value is cheaper than computing it again
+    loops, inner = chain(body)
+    straight = len(loops) > 1 and not any(isinstance(s, Loop) for s in inner)
+    return widen(bind(body, len(loops) - straight))
 
 
 def row(kernel: Kernel, *, lanes: int = 32, kept: bool = True, rests: bool = True) -> Kernel:
     """Outer loops on threads, folds over `lanes` partial states, other innermost loops in lanes. `rests` is as in
     `expand_folds`."""
-    kernel = with_bodies(kernel, lambda body: sink(coalesce(body)))
-    kernel = with_bodies(kernel, lambda body: bind(body, lone_loops(body)))
-    if kept:
-        kernel = with_bodies(kernel, keep_rows)
-    return with_bodies(kernel, lambda body: widen(expand_folds(body, lanes, rests=rests)))
+
+    def scheduled(body: Statements) -> Statements:
+        body = bind_all(sink(coalesce(body)))
+        return widen(expand_folds(keep_rows(body) if kept else body, lanes, rests=rests))
+
+    return with_bodies(kernel, scheduled)
 
 
 def keep_rows(body: Statements) -> Statements:
     """The statements of a row, or loops on threads over rows, with what is dear in memory of the thread."""
-    found = [fold for fold in folds_of(body) if len(fold.loops) == 1]
-    if not found:
+    folds = [fold for fold in folds_in(body) if len(fold.loops) == 1]
+    dear = [s for s in folds[-1].body if isinstance(s, Let) and _is_dear(s.value)] if folds else []
+    if not dear or any(name.startswith("#") for name in folds[-1].loops[0][1].names):
         return body
-    _, extent = found[-1].loops[0]
-    if any(name.startswith("#") for name in extent.names):
-        return body
-    dear = _dear(found[-1].body)
-    return _in_row(body, dear[-1], extent) if dear else body
+    return _in_row(body, dear[-1], folds[-1].loops[0][1])
+
+
+def _is_dear(value: Expr) -> bool:
+    return isinstance(value, Call) and OPERATORS[value.function].flops >= DEAR
 
 
 def _in_row(body: Statements, let: Let, extent: Dim) -> Statements:
@@ -182,22 +186,7 @@ def _in_row(body: Statements, let: Let, extent: Dim) -> Statements:
         case _:
             name = f"kept.{let.name}"
             changed = keep(body, frozenset({let.origin[0]} if let.origin else ()), name)
-            return body if changed == body else (memory(name, let.value, extent), *changed)
-
-
-def _dear(body: Iterable[Statement]) -> list[Let]:
-    """The Lets of a fold whose function costs much."""
-    return [s for s in body if isinstance(s, Let) and isinstance(s.value, Call) and _flops(s.value) >= DEAR]
-
-
-def _flops(call: Call) -> int:
-    return OPERATORS[call.function].flops
-
-
-def folds_of(body: Iterable[Statement]) -> list[Fold]:
-    """The folds in statements, in order."""
-    found: list[Expr] = [expr for s in every_statement(body) for expr in expressions(s) if isinstance(expr, Fold)]
-    return [fold for fold in found if isinstance(fold, Fold)]
+            return body if changed == body else (Alloc(name, let.value.dtype, (extent,), Space.THREAD), *changed)
 
 
 BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
@@ -206,13 +195,10 @@ BLOCK = 1 << 16  # values a block: fixed, so that bits do not depend on threads
 def rows_before(kernel: Kernel) -> tuple[Kernel, list[Statements]] | None:
     """The first fold at the root, whose values each take folds of their own, in two blocks: one that leaves the values
     in scratch, so that it is scheduled as rows are, and one that folds those. None where its values take none."""
-    (launch,) = kernel.launches
-    body = launch.body
-    at = body.index(first_fold(body))
-    let = body[at]
-    assert isinstance(let, Let) and isinstance(let.value, Fold)
-    fold = let.value
-    if not folds_of(fold.body):
+    body = kernel.launches[0].body
+    let = first_fold(body)
+    fold, at = fold_of(let), body.index(let)
+    if not folds_in(fold.body):
         return None
     shape = tuple(extent for _, extent in fold.loops)
     scratch = Buffer(f"{let.name}.values", fold.value.dtype, shape, Role.SCRATCH)
@@ -230,18 +216,8 @@ def full(kernel: Kernel, *, lanes: int = 32, block: int = BLOCK, rests: bool = T
     once where it is a few scalars; else it is given back, to be scheduled, and finds the result in scratch. `rests` is
     as in `expand_folds`."""
     kernel = with_bodies(kernel, coalesce)
-    (launch,) = kernel.launches
-    at = launch.body.index(first_fold(launch.body))
-    let = launch.body[at]
-    assert isinstance(let, Let) and isinstance(let.value, Fold)
-    before = tuple(s for s in launch.body[:at] if not isinstance(s, Loop | Store))
-    after = (*(s for s in launch.body[:at] if isinstance(s, Loop | Store)), *launch.body[at + 1 :])
-    rest: Statements = ()
-    if not all(isinstance(s, Store) or is_light(s) for s in after):
-        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
-        kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
-        rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
-        after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
+    let = first_fold(kernel.launches[0].body)
+    kernel, before, after, rest = around_fold(kernel, kernel.launches[0].body, let)
     two = in_two((*before, let, *after), (), block, lanes, rests=rests)
     first = replace(two.block, axis=Axis.THREADS, body=two.first)
     launches = tuple(Launch(widen(expand_folds(body, lanes, rests=rests))) for body in ((first,), two.second))
@@ -254,7 +230,7 @@ def scan(kernel: Kernel, *, lanes: int = 32, width: int = 16) -> Kernel:
 
     def scheduled(body: Statements) -> Statements:
         body = _tiled_scan(sink(coalesce(body)), width)
-        return widen(expand_folds(bind(body, lone_loops(body)), lanes))
+        return widen(expand_folds(bind_all(body), lanes))
 
     return with_bodies(kernel, scheduled)
 
@@ -272,11 +248,10 @@ def _tiled_scan(body: Statements, width: int) -> Statements:
 TILE = 1024  # cells of a row that one thread merges: some pages of a row of updates
 
 
-def merges(body: Iterable[Statement]) -> bool:
+def merges(body: Statements) -> bool:
     """Whether statements merge into cells, or store in cells that are looked up: then order matters."""
-    kept = tuple(body)
-    bound = {s.name for s in every_statement(kept) if isinstance(s, Let)}
-    return any(store.merge or _names(store) & bound for store in _stores(kept))
+    bound = {s.name for s in every_statement(body) if isinstance(s, Let)}
+    return any(store.merge or variables_of(store) & bound for store in _stores(body))
 
 
 def scatter(kernel: Kernel, *, lanes: int, tile: int = TILE) -> Kernel:
@@ -285,8 +260,8 @@ def scatter(kernel: Kernel, *, lanes: int, tile: int = TILE) -> Kernel:
     def scheduled(body: Statements) -> Statements:
         body = coalesce(body)
         apart = cells_apart(body)
-        made = expand_folds(_shared(written_out(body), apart, tile), lanes)
-        return widen(made) if apart else made
+        body = expand_folds(_shared(written_out(body), apart, tile), lanes)
+        return widen(body) if apart else body
 
     return with_bodies(kernel, scheduled)
 
@@ -315,28 +290,20 @@ def _last_loop(loop: Loop) -> Loop | None:
 def cells_apart(body: Statements) -> frozenset[str]:
     """The names of indices that no cell is met by two values of: those of which the offset of every Store is made as
     digits make a number. Empty where it is made otherwise."""
-    extents = _extents(body)
-    found = [_digits(store, extents) for store in _stores(body)]
-    return frozenset.intersection(*found) if found else frozenset()
+    loops = {s.var: s.extent for s in every_statement(body) if isinstance(s, Loop)}
+    looked_up = {str(s.index): s.extent for s in every_statement(body) if isinstance(s, Require)}
+    digits = [_digits(store, loops | looked_up) for store in _stores(body)]
+    return frozenset.intersection(*digits) if digits else frozenset()
 
 
 def _stores(body: Statements) -> list[Store]:
     """The stores in buffers, not those in memory that statements have for themselves."""
-    kept = list(every_statement(body))
-    own = {s.name for s in kept if isinstance(s, Alloc)}
-    return [s for s in kept if isinstance(s, Store) and not own.intersection(s.buffers)]
-
-
-def _extents(body: Statements) -> dict[str, Dim]:
-    """The extents of loops, and of indices that are looked up."""
-    kept = list(every_statement(body))
-    loops = {s.var: s.extent for s in kept if isinstance(s, Loop)}
-    looked_up = {str(s.index): s.extent for s in kept if isinstance(s, Require)}
-    return loops | looked_up
+    own = {s.name for s in every_statement(body) if isinstance(s, Alloc)}
+    return [s for s in every_statement(body) if isinstance(s, Store) and not own.intersection(s.buffers)]
 
 
 def _digits(store: Store, extents: Mapping[str, Dim]) -> frozenset[str]:
-    names = sorted(_names(store))
+    names = sorted(variables_of(store))
     if any(name not in extents for name in names):
         return frozenset()
     steps = {name: stride_of(store, name) for name in names}
@@ -356,21 +323,93 @@ def _divides_all(step: Dim, others: Mapping[str, Dim]) -> bool:
     return known and step != Dim.of(0) and all(other % step == Dim.of(0) for other in others.values())
 
 
-def _names(store: Store) -> set[str]:
-    return {name for dim in store.index for name in dim.names if name.startswith("#")}
-
-
 def written_out(statements: Statements) -> Statements:
     """Merges as what they are in one thread: a cell is loaded, and stored again."""
-    made: list[Statement] = []
-    for statement in statements:
+
+    def change(statement: Statement) -> Statements | None:
         match statement:
             case Store(buffers, index, values, str() as monoid):
                 old = tuple(Load(name, index, value.dtype) for name, value in zip(buffers, values, strict=True))
-                new = MONOIDS[monoid].merge(Symbolic(), old, values)
-                made.append(replace(statement, values=new, merge=None))
-            case Loop() | If():
-                made.append(replace(statement, body=written_out(statement.body)))
+                return (replace(statement, values=MONOIDS[monoid].merge(Symbolic(), old, values), merge=None),)
             case _:
-                made.append(statement)
-    return tuple(made)
+                return None
+
+    return change_each(statements, change)
+
+
+@dataclass(frozen=True, slots=True)
+class Two:
+    """A block of statements in two: `first` runs in the empty loop `block` and leaves a state of the fold in `scratch`
+    for each round; `second` merges them in order and goes on."""
+
+    block: Loop
+    first: Statements
+    second: Statements
+    scratch: tuple[Buffer, ...]
+
+
+def in_two(
+    body: Statements,
+    around: Sequence[Loop],
+    size: int,
+    lanes: int,
+    *,
+    wide: bool = True,
+    every: bool = False,
+    rests: bool = True,
+) -> Two:
+    """The first fold of a block, `around` which loops stand, in blocks of about `size` values; with `every`, all of
+    them, which are alike (`together.are_alike`), in one pass.
+
+    The cells of scratch lie in the order of the loops, the blocks outside the innermost one. `wide` and
+    `rests` are as in `expand_folds`."""
+    parts = parted(body) if every else _first(body)
+    variable = f"#block_of_{parts.lets[0].name}"
+    halves = [_half(let, around, size, lanes, variable, wide=wide, rests=rests) for let in parts.lets]
+    loops = in_one_pass([half.loops for half in halves])
+    first = (*parts.before, *halves[0].length, *loops, *(half.left for half in halves))
+    merged = in_one_pass([half.merge for half in halves])
+    second = (*parts.before, *merged, *(half.result for half in halves), *parts.after)
+    scratch = tuple(buffer for half in halves for buffer in half.scratch)
+    return Two(halves[0].block, drop_unused(first), drop_unused(second), scratch)
+
+
+def _first(body: Statements) -> Parted:
+    """A block at its first fold."""
+    let = first_fold(body)
+    at = body.index(let)
+    return Parted(body[:at], (let,), body[at + 1 :])
+
+
+@dataclass(frozen=True, slots=True)
+class _Half:
+    """One fold in two: `loops` over a block of `length`, what they leave in scratch, and the merge of that."""
+
+    block: Loop
+    length: Statements
+    loops: Statements
+    left: Statement
+    merge: Statements
+    result: Statement
+    scratch: tuple[Buffer, ...]
+
+
+def _half(let: Let, around: Sequence[Loop], size: int, lanes: int, variable: str, *, wide: bool, rests: bool) -> _Half:
+    blocks, length, fold = in_blocks(fold_of(let), size, variable)
+    block = Loop(variable, blocks, Axis.SERIAL, ())
+    loops, left = total_of(fold, let.name, lanes, wide=wide, rests=rests)
+    axes = [*around[:-1], block, *around[-1:]]
+    shape = tuple(loop.extent for loop in axes)
+    scratch = left.beside("of_block")
+    where = sum((Dim.of(loop.var) * step for loop, step in zip(axes, strides_of(shape), strict=True)), Dim.of(0))
+    total, zero = state_of(fold_of(let), let.name, wide=True), Dim.of(0)
+    merge = replace(block, body=(total.store(zero, scratch.load(where), merge=True),))
+    return _Half(
+        block,
+        length,
+        loops,
+        scratch.store(where, left.load(zero), merge=False),
+        (*total.memory(1), total.empty(zero), merge),
+        Let(let.name, total.result(zero, fold.dtype), let.origin),
+        scratch.buffers(shape),
+    )

@@ -8,15 +8,14 @@ from functools import partial
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.cache_hints import fetch_ahead, in_whole_tiles, write_around
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
-from noyau.compiler.schedules.cpu.index_splitting import cut_at_bounds
+from noyau.compiler.schedules.cpu.lanes import cut_at_bounds
 from noyau.compiler.schedules.cpu.line_stores import in_lines
-from noyau.compiler.schedules.cpu.nested_folds import folds_of_folds
 from noyau.compiler.schedules.cpu.packed_pairs import in_pairs
+from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds
 from noyau.compiler.schedules.cpu.short_rows import short_rows
 from noyau.compiler.schedules.cpu.strategies import (
     BLOCK,
     columns,
-    folds_of,
     full,
     map_,
     merges,
@@ -27,21 +26,21 @@ from noyau.compiler.schedules.cpu.strategies import (
 )
 from noyau.compiler.schedules.cpu.tiles import in_stages
 from noyau.compiler.schedules.cpu.transposes import transpose, turn
-from noyau.compiler.schedules.launches import apart, each, is_small
 from noyau.compiler.schedules.primitives import (
     Statements,
+    apart,
     carries,
     chain,
+    each,
     flatten,
-    loads_of,
+    is_small,
     nested,
     stride_of,
     with_bodies,
 )
-from noyau.dtypes import DType
 from noyau.ir.dims import Dim
-from noyau.ir.loops import Call, Expr, Fold, Kernel, Let, Loop, Role
-from noyau.ir.walk import every_statement, rewrite
+from noyau.ir.loops import Expr, Fold, Kernel, Loop, Role, opposite, when
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,20 +70,18 @@ USUAL = Options(stages=True, turned="any")
 def schedule(kernel: Kernel, options: Options = USUAL) -> Kernel:
     """The kernel, flat and with every loop bound, each launch by the strategy that fits it."""
     flat = nan_apart(note_signs(flatten(kernel)))
-    made = each(flat, [launch.body for launch in flat.launches], partial(_one, options=options))
-    made = fetch_ahead(made)
-    made = in_whole_tiles(write_around(made, options.around_bytes) if options.around_bytes else made)
-    made = cut_at_bounds(made)
-    made = in_pairs(made) if options.pairs else made
-    made = keep_shares(in_stages(made) if options.stages else made)
-    return in_lines(made) if options.lines else made
+    kernel = fetch_ahead(each(flat, [launch.body for launch in flat.launches], partial(_one, options=options)))
+    kernel = in_whole_tiles(write_around(kernel, options.around_bytes) if options.around_bytes else kernel)
+    kernel = cut_at_bounds(kernel)
+    kernel = in_pairs(kernel) if options.pairs else kernel
+    kernel = keep_shares(in_stages(kernel) if options.stages else kernel)
+    return in_lines(kernel) if options.lines else kernel
 
 
 def _one(kernel: Kernel, options: Options) -> Kernel:
     """A kernel of one launch, scheduled."""
     (launch,) = kernel.launches
     body, again = launch.body, partial(_one, options=options)
-    folds = folds_of(body)
     if merges(body):
         return scatter(kernel, lanes=options.lanes or MANY)
     if _is_full(body):
@@ -97,16 +94,16 @@ def _one(kernel: Kernel, options: Options) -> Kernel:
         return each(kernel, blocks, again)
     if any(isinstance(s, Loop) and carries(s) for s in every_statement(body)):
         return scan(kernel, lanes=options.lanes or MANY)
-    if not folds:
-        found = reads_along(body)
-        if found is None:
+    if not folds_in(body):
+        ways = reads_along(body)
+        if ways is None:
             return _or_short(kernel, map_(kernel), options)
         words = all(buffer.dtype.bytes == WORD_BYTES for buffer in kernel.of(Role.INPUT))
         worth = options.turned == "any" or (options.turned == "words" and words)
-        turned = turn(kernel, along=found[0], across=found[1]) if worth else None
-        return turned or transpose(kernel, along=found[0], across=found[1])
+        turned = turn(kernel, along=ways[0], across=ways[1]) if worth else None
+        return turned or transpose(kernel, along=ways[0], across=ways[1])
     pieces = _pieces(body)
-    if all(_is_columns(piece, folds_of(piece)) for piece in pieces):
+    if all(_is_columns(piece) for piece in pieces):
         return columns(kernel) if len(pieces) == 1 else each(kernel, pieces, again)
     return folds_of_folds(kernel) or _or_short(
         kernel, row(kernel, lanes=options.lanes, kept=options.kept, rests=options.rests), options
@@ -120,7 +117,7 @@ def _or_short(kernel: Kernel, scheduled: Kernel, options: Options) -> Kernel:
         return scheduled
     if short.when is None:
         return replace(kernel, launches=(short,))
-    is_long = Call("logical_not", (short.when,), DType.BOOL)
+    is_long = when(opposite(short.when))
     return replace(scheduled, launches=(*(replace(each, when=is_long) for each in scheduled.launches), short))
 
 
@@ -137,7 +134,7 @@ def nan_apart(kernel: Kernel) -> Kernel:
 
 def _is_full(body: Statements) -> bool:
     """A fold at the root, where one thread would take long for it, or for what follows; blocks of it can be merged."""
-    fold = any(isinstance(s, Let) and isinstance(s.value, Fold) and not is_ordered(s.value) for s in body)
+    fold = any(not is_ordered(fold_of(let)) for let in lets_of_folds(body))
     return fold and not all(is_small(s, BLOCK) for s in body)
 
 
@@ -147,12 +144,12 @@ def _pieces(body: Statements) -> list[Statements]:
     return [nested(loops, piece) for piece in apart(inner)]
 
 
-def _is_columns(body: Statements, folds: list[Fold]) -> bool:
+def _is_columns(body: Statements) -> bool:
     """The folds are in the innermost loop, alike, and their loads run along that loop, not along the folds."""
-    inner = body
+    inner, folds = body, folds_in(body)
     while inner and isinstance(inner[-1], Loop):
         variable, inner = inner[-1].var, inner[-1].body
-    if inner is body or not folds or [let.value for let in lets_of_folds(inner)] != folds or not are_alike(inner):
+    if inner is body or not folds or list(map(fold_of, lets_of_folds(inner))) != folds or not are_alike(inner):
         return False
     if any(isinstance(s, Loop) for s in every_statement(inner)):
         return False
@@ -167,11 +164,11 @@ def reads_along(body: Statements, outer: tuple[str, ...] = ()) -> tuple[str, str
     innermost one; or None."""
     for loop in (s for s in body if isinstance(s, Loop)):
         if any(isinstance(s, Loop) for s in loop.body):
-            found = reads_along(loop.body, (*outer, loop.var))
+            ways = reads_along(loop.body, (*outer, loop.var))
         else:
-            found = _along(loop, outer)
-        if found is not None:
-            return found
+            ways = _along(loop, outer)
+        if ways is not None:
+            return ways
     return None
 
 

@@ -10,20 +10,18 @@ Loops in tiles of which the cells run side by side, through all that the body of
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
-from noyau.compiler.schedules.cpu.cache_hints import DEAR
 from noyau.compiler.schedules.cpu.folds import filled
 from noyau.compiler.schedules.primitives import (
+    DEAR,
     Statements,
-    all_dims,
-    counted,
+    change_each,
     drop_unused,
-    loads_of,
     reindex,
-    split,
+    tiled,
     with_bodies,
 )
 from noyau.dtypes import DType
@@ -35,7 +33,6 @@ from noyau.ir.loops import (
     Call,
     Const,
     Expr,
-    If,
     Index,
     Kernel,
     Let,
@@ -47,7 +44,7 @@ from noyau.ir.loops import (
     Var,
 )
 from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_expression, every_statement, operands, rewrite, substitute
+from noyau.ir.walk import all_dims, every_expression, every_statement, loads_of, operands, rewrite, substitute
 
 TILE = 64  # cells: few, so that memory brings the next ones while these are computed, but several vectors
 DEEP = 5  # flops that wait for each other, from which a function that is dear has a stage of its own
@@ -56,20 +53,12 @@ DEEP = 5  # flops that wait for each other, from which a function that is dear h
 def in_stages(kernel: Kernel) -> Kernel:
     """The loops in lanes over many cells of which each takes long, in tiles that go through stages."""
     halves = {buffer.name for buffer in kernel.buffers if buffer.dtype is DType.BF16}  # those go in pairs
-    return with_bodies(kernel, lambda body: _block(body, halves))
 
+    def change(loop: Statement) -> Statements | None:
+        stages = stages_of(loop.body) if isinstance(loop, Loop) and _is_long(loop, halves) else []
+        return _in_tiles(loop, [len(stage) for stage in stages]) if isinstance(loop, Loop) and len(stages) > 1 else None
 
-def _block(body: Iterable[Statement], halves: set[str]) -> Statements:
-    made: list[Statement] = []
-    for statement in body:
-        match statement:
-            case Loop() if _is_long(statement, halves) and len(stages := stages_of(statement.body)) > 1:
-                made += _in_tiles(statement, [len(stage) for stage in stages])
-            case Loop() | If():
-                made.append(replace(statement, body=_block(statement.body, halves)))
-            case _:
-                made.append(statement)
-    return tuple(made)
+    return with_bodies(kernel, lambda body: change_each(body, change))
 
 
 def _is_long(loop: Loop, halves: set[str]) -> bool:
@@ -91,7 +80,7 @@ def stages_of(body: Statements) -> list[Statements]:
     dear = False
     for statement in body:
         wait = _depth(statement, depths)
-        if isinstance(statement, Let) and _is_dear(statement.value):
+        if isinstance(statement, Let) and _own_flops(statement.value) >= DEAR:
             if dear or wait >= DEEP:
                 stages.append([])
                 depths, wait = {}, 0
@@ -102,10 +91,6 @@ def stages_of(body: Statements) -> list[Statements]:
     return [tuple(stage) for stage in stages]
 
 
-def _is_dear(expr: Expr) -> bool:
-    return isinstance(expr, Call) and OPERATORS[expr.function].flops >= DEAR
-
-
 def _depth(statement: Statement, depths: Mapping[str, int]) -> int:
     """The flops that a statement waits for, in its stage."""
     names = [expr.name for expr in every_expression((statement,)) if isinstance(expr, Var)]
@@ -114,59 +99,57 @@ def _depth(statement: Statement, depths: Mapping[str, int]) -> int:
 
 def _flops(expr: Expr) -> int:
     """The flops of an expression that wait for each other."""
-    own = OPERATORS[expr.function].flops if isinstance(expr, Call) else 0
-    return own + max(map(_flops, operands(expr)), default=0)
+    return _own_flops(expr) + max(map(_flops, operands(expr)), default=0)
+
+
+def _own_flops(expr: Expr) -> int:
+    return OPERATORS[expr.function].flops if isinstance(expr, Call) else 0
 
 
 def _in_tiles(loop: Loop, lengths: Sequence[int]) -> Statements:
     """The loop in tiles, each of which goes through stages of so many statements."""
-    tiles = split(loop, TILE, f"{loop.var}g", loop.var)
-    (tile,) = tiles.body
-    assert isinstance(tile, Loop)
-    before, tile = counted(tile, f"{loop.var}g_count")
+    tiles, before, tile = tiled(loop, TILE, f"{loop.var}g", loop.var, f"{loop.var}g_count")
     stages: list[Statements] = []
     for length in lengths:
         at = sum(map(len, stages))
         stages.append(tile.body[at : at + length])
-    kept = _kept(stages)
-    memory = tuple(Alloc(f"{let.name}.stage", let.value.dtype, (Dim.of(TILE),), Space.REGISTER) for let in kept)
-    made = [
-        replace(tile, axis=Axis.LANES, body=_stage(stages[:number], stage, kept, Dim.of(tile.var)))
+    lets = _between(stages)
+    memory = tuple(Alloc(f"{let.name}.stage", let.value.dtype, (Dim.of(TILE),), Space.REGISTER) for let in lets)
+    loops = [
+        replace(tile, axis=Axis.LANES, body=_stage(stages[:number], stage, lets, Dim.of(tile.var)))
         for number, stage in enumerate(stages)
     ]
-    return (replace(tiles, axis=Axis.SERIAL, body=(*before, *memory, *made)),)
+    return (replace(tiles, axis=Axis.SERIAL, body=(*before, *memory, *loops)),)
 
 
-def _kept(stages: Sequence[Statements]) -> list[Let]:
+def _between(stages: Sequence[Statements]) -> list[Let]:
     """The values that a later stage reads; what is only loaded is loaded again."""
-    found: list[Let] = []
+    lets: list[Let] = []
     for number, stage in enumerate(stages):
         after = [statement for later in stages[number + 1 :] for statement in later]
         read = {expr.name for expr in every_expression(after) if isinstance(expr, Var)}
-        found += [s for s in stage if isinstance(s, Let) and s.name in read and not _is_loaded(s)]
-    return found
+        lets += [s for s in stage if isinstance(s, Let) and s.name in read and not _is_loaded(s)]
+    return lets
 
 
 def _is_loaded(statement: Statement) -> bool:
     return isinstance(statement, Let) and isinstance(statement.value, Load) and statement.value.where is None
 
 
-def _stage(before: Sequence[Statements], stage: Statements, kept: Sequence[Let], cell: Dim) -> Statements:
+def _stage(before: Sequence[Statements], stage: Statements, lets: Sequence[Let], cell: Dim) -> Statements:
     """The body of one stage: what it reads of those before it, its own statements, and what it leaves."""
-    given: list[Statement] = []
+    body: list[Statement] = []
     for statement in (statement for earlier in before for statement in earlier):
         if _is_loaded(statement):
-            given.append(statement)
-        elif isinstance(statement, Let) and statement in kept:
-            left = Load(f"{statement.name}.stage", (cell,), statement.value.dtype)
-            given.append(replace(statement, value=left))
-    own: list[Statement] = []
+            body.append(statement)
+        elif isinstance(statement, Let) and statement in lets:
+            body.append(replace(statement, value=Load(f"{statement.name}.stage", (cell,), statement.value.dtype)))
     for statement in stage:
-        own.append(statement)
-        if isinstance(statement, Let) and statement in kept:
+        body.append(statement)
+        if isinstance(statement, Let) and statement in lets:
             value = Var(statement.name, statement.value.dtype)
-            own.append(Store((f"{statement.name}.stage",), (cell,), (value,)))
-    return drop_unused((*given, *own))
+            body.append(Store((f"{statement.name}.stage",), (cell,), (value,)))
+    return drop_unused(tuple(body))
 
 
 CELL = "#cell"
@@ -179,10 +162,8 @@ def side_by_side(loop: Loop, width: int, around: frozenset[str] = frozenset()) -
 
     UnsupportedError where a loop of the body depends on the cell."""
     loop = replace(loop, body=_remembered(loop.body))
-    tiles = split(replace(loop, body=()), width, f"{loop.var}t", loop.var)
-    (cells,) = tiles.body
-    assert isinstance(cells, Loop)
-    length, cells = counted(cells, f"{tiles.var}_length")
+    variable = f"{loop.var}t"
+    tiles, length, cells = tiled(replace(loop, body=()), width, variable, loop.var, f"{variable}_length")
     inside = tuple(every_statement(loop.body))
     memory = around.union(s.name for s in inside if isinstance(s, Alloc))
     lets = frozenset(s.name for s in inside if isinstance(s, Let))
@@ -200,47 +181,47 @@ def _spread(
     outside: Statements,
 ) -> Statements:
     """The statements of a block, each for all cells before the next; `outside` are Lets that they may need."""
-    made: list[Statement] = []
+    spread: list[Statement] = []
     group: list[Statement] = []
     for statement in body:
         match statement:
             case Alloc(shape=(cells_of_one,)):
-                made.append(replace(statement, shape=(cells_of_one * width,)))
+                spread.append(replace(statement, shape=(cells_of_one * width,)))
             case Let(value=Index(dim)) if not dim.names & (lets | {cells.var}):
-                made.append(statement)
+                spread.append(statement)
             case Loop(_, extent, Axis.SERIAL, inner) if cells.var not in extent.names:
-                made += _group(cells, (*outside, *group), width, memory, lets)
+                spread += _group(cells, (*outside, *group), width, memory, lets)
                 outside, group = (*outside, *(s for s in group if _is_constant(s, memory))), []
-                made.append(replace(statement, body=_spread(inner, cells, width, memory, lets, outside)))
+                spread.append(replace(statement, body=_spread(inner, cells, width, memory, lets, outside)))
             case Loop() | Alloc():
                 raise UnsupportedError(f"the cells of {cells.var} cannot run side by side: each has loops of its own")
             case _:
                 group.append(statement)
-    return (*made, *_group(cells, (*outside, *group), width, memory, lets))
+    return (*spread, *_group(cells, (*outside, *group), width, memory, lets))
 
 
 def _remembered(body: Statements) -> Statements:
     """The statements of a block with the Lets that a loop after them needs, and that cannot be made again there, in
     memory of one cell."""
     memory = {s.name for s in every_statement(body) if isinstance(s, Alloc)}
-    made: list[Statement] = []
-    left, loose = list(body), set[str]()
-    while left:
-        statement, *left = left
+    result: list[Statement] = []
+    rest, loose = list(body), set[str]()
+    while rest:
+        statement, *rest = rest
         if isinstance(statement, Loop):
             statement = replace(statement, body=_remembered(statement.body))
         if isinstance(statement, Let) and not _is_constant(statement, memory, loose):
             loose.add(statement.name)
-            if _is_needed_apart(statement.name, left):
+            if _is_needed_apart(statement.name, rest):
                 if statement.name.startswith("#"):
                     raise UnsupportedError(f"an index that is computed, {statement.name[1:]}, is needed in two loops")
                 cell = Load(f"{statement.name}.cell", (Dim.of(0),), statement.value.dtype)
-                made.append(Alloc(cell.buffer, cell.dtype, (Dim.of(1),), Space.REGISTER))
+                result.append(Alloc(cell.buffer, cell.dtype, (Dim.of(1),), Space.REGISTER))
                 memory.add(cell.buffer)
-                left = list(rewrite(left, partial(_read_again, statement.name, cell)))
+                rest = list(rewrite(rest, partial(_read_again, statement.name, cell)))
                 statement = Store((cell.buffer,), cell.index, (statement.value,))
-        made.append(statement)
-    return tuple(made)
+        result.append(statement)
+    return tuple(result)
 
 
 def _read_again(name: str, cell: Load, expr: Expr) -> Expr:
@@ -266,19 +247,19 @@ def _is_constant(statement: Statement, memory: Collection[str], loose: Collectio
 def _group(cells: Loop, body: Statements, width: int, memory: frozenset[str], lets: frozenset[str]) -> Statements:
     """A loop over the cells of a tile, or nothing where nothing is left to do."""
     own = reindex(body, lambda name, index: (index[0] * width + Dim.of(CELL),) if name in memory else index)
-    kept = drop_unused(own)
-    bound = {s.name for s in every_statement(kept) if isinstance(s, Let)}
-    missing = [e.name for e in every_expression(kept) if isinstance(e, Var) and e.name in lets - bound]
+    own = drop_unused(own)
+    bound = {s.name for s in every_statement(own) if isinstance(s, Let)}
+    missing = [e.name for e in every_expression(own) if isinstance(e, Var) and e.name in lets - bound]
     if missing:
         raise UnsupportedError(f"the cells of {cells.var} cannot run side by side: {missing[0]} is needed in two loops")
-    if all(isinstance(s, Store) and memory.issuperset(s.buffers) and _is_known(s) for s in kept):
+    if all(isinstance(s, Store) and memory.issuperset(s.buffers) and _is_known(s) for s in own):
         cells = replace(cells, extent=Dim.of(width))  # a loop whose length is known
-        match kept:
+        match own:
             case (Store(index=(at,)) as store,) if at == Dim.of(CELL):
                 return (filled(cells.var, cells.extent, store),)
             case _:
                 pass
-    return (replace(cells, body=kept),) if kept else ()
+    return (replace(cells, body=own),) if own else ()
 
 
 def _is_known(store: Store) -> bool:

@@ -16,14 +16,13 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from noyau.compiler.schedules.launches import each
 from noyau.compiler.schedules.primitives import (
     Statements,
     bind,
     chain,
+    change_each,
     coalesce,
-    loads_of,
-    lone_loops,
+    each,
     minimum,
     nested,
     sink,
@@ -46,10 +45,11 @@ from noyau.ir.loops import (
     Loop,
     Prefetch,
     Space,
+    Statement,
     Store,
     TransposeTile,
 )
-from noyau.ir.walk import rewrite, substitute
+from noyau.ir.walk import every_statement, loads_of, rewrite, substitute
 
 
 def transpose(kernel: Kernel, *, along: str, across: str, tile: int = 16) -> Kernel:
@@ -76,15 +76,8 @@ def hoist(body: Statements, along: str, across: str, tile: int) -> Statements:
 
 def _extent(body: Statements, variable: str) -> Dim | None:
     """The extent of the loops over a variable, if it is the same for all."""
-    found = set()
-    waiting = list(body)
-    while waiting:
-        statement = waiting.pop()
-        if isinstance(statement, Loop):
-            waiting += statement.body
-            if statement.var == variable:
-                found.add(statement.extent)
-    return found.pop() if len(found) == 1 else None
+    extents = {s.extent for s in every_statement(body) if isinstance(s, Loop) and s.var == variable}
+    return extents.pop() if len(extents) == 1 else None
 
 
 def _stores_outside(body: Statements, variable: str) -> bool:
@@ -94,27 +87,21 @@ def _stores_outside(body: Statements, variable: str) -> bool:
 
 
 def _tiled(body: Statements, variable: str, tile: int) -> Statements:
-    made = []
-    for statement in body:
-        if isinstance(statement, Loop) and statement.var == variable:
-            start = Dim.of(f"{variable}t") * tile
-            cells = substitute(statement.body, {variable: start + Dim.of(variable)})
-            statement = replace(statement, extent=minimum(Dim.of(tile), statement.extent - start), body=cells)
-        elif isinstance(statement, Loop):
-            statement = replace(statement, body=_tiled(statement.body, variable, tile))
-        made.append(statement)
-    return tuple(made)
+    start = Dim.of(f"{variable}t") * tile
+
+    def change(loop: Statement) -> Statements | None:
+        if not isinstance(loop, Loop) or loop.var != variable:
+            return None
+        cells = substitute(loop.body, {variable: start + Dim.of(variable)})
+        return (replace(loop, extent=minimum(Dim.of(tile), loop.extent - start), body=cells),)
+
+    return change_each(body, change)
 
 
 def _until(body: Statements, variable: str) -> int:
     """The number of lone loops up to that over a variable, with it; all lone ones if it is not among them."""
-    count, inner = 0, body
-    while len(inner) == 1 and isinstance(inner[0], Loop):
-        count += 1
-        if inner[0].var == variable:
-            return count
-        inner = inner[0].body
-    return lone_loops(body)
+    variables = [loop.var for loop in chain(body)[0]]
+    return variables.index(variable) + 1 if variable in variables else len(variables)
 
 
 TILE = SIDE
@@ -200,7 +187,7 @@ def _tiles(
         loop.var: (Dim.of(tile.var) * TILE if tile in several else Dim.of(0)) + Dim.of(loop.var)
         for loop, tile in zip((right, down), tiles, strict=True)
     }
-    copies = [_placed_store(Store((own[load],), cell, (load,)), inside) for load in reads]
+    copies = substitute((Store((own[load],), cell, (load,)) for load in reads), inside)
     later, line = AHEAD * most[1] * TILE, max(DOWN_BYTES * TILE // tile_bytes, 1)
     read = nested(several, tuple(s for copy in copies for s in _turned(kernel, copy, right.var, down.var, later, line)))
     values = rewrite(substitute(body, start), again)
@@ -219,8 +206,9 @@ def _cut(loop: Loop, most: int) -> tuple[Loop, Loop, Loop]:
     return around, tile, cell
 
 
-def _turned(kernel: Kernel, copy: Store, right: str, down: str, later: int, line: int) -> Statements:
+def _turned(kernel: Kernel, copy: Statement, right: str, down: str, later: int, line: int) -> Statements:
     """A tile with its axes exchanged; before, the lines of so many cells that are read `later` cells on are fetched."""
+    assert isinstance(copy, Store)
     inner, outer = (Loop(variable, Dim.of(TILE), Axis.SERIAL, ()) for variable in (down, right))
     (load,) = loads_of((copy,))
     place = tuple(dim.replace({down: later}) for dim in load.index)
@@ -231,12 +219,6 @@ def _turned(kernel: Kernel, copy: Store, right: str, down: str, later: int, line
         return (ahead, *nested([outer, inner], (copy,)))
     to, start = (dim.replace({right: 0, down: 0}) for dim in (*copy.index, *load.index))
     return ahead, TransposeTile(copy.buffers[0], to, stride_of(copy, down), load.buffer, start, step, load.dtype)
-
-
-def _placed_store(store: Store, places: dict[str, DimLike]) -> Store:
-    (placed,) = substitute((store,), places)
-    assert isinstance(placed, Store)
-    return placed
 
 
 def _placed(load: Load, places: dict[str, DimLike]) -> Load:

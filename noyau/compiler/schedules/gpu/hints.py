@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from noyau.compiler.schedules.gpu.tiles import folds_in, is_dear
-from noyau.compiler.schedules.primitives import Statements
+from noyau.compiler.schedules.primitives import Statements, is_dear
 from noyau.dtypes import HALVES
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.loops import (
@@ -20,7 +19,6 @@ from noyau.ir.loops import (
     Kernel,
     Launch,
     Let,
-    Load,
     Loop,
     Reload,
     Role,
@@ -29,7 +27,7 @@ from noyau.ir.loops import (
     Tile,
 )
 from noyau.ir.operators import Fact, has
-from noyau.ir.walk import every_expression, every_statement, expressions, on_threads
+from noyau.ir.walk import every_expression, every_statement, expressions, folds_in, loads_of, on_threads
 
 FOLDED, WRITTEN = "#folded", "#written"  # the uses of a row in one tile
 
@@ -103,50 +101,46 @@ def _shares_inputs(kernel: Kernel, launch: Launch) -> bool:
     """Whether each cell of a map is computed on its own, and several programs read the same cells of an input: these
     are to stay in the cache, before what is written."""
     statements, names = list(every_statement(launch.body)), {loop.var for loop in on_threads(launch.body)[1]}
-    loads = [expr for expr in every_expression(launch.body) if isinstance(expr, Load)]
-    if any(isinstance(expr, Fold) for expr in every_expression(launch.body)) or not names:
+    loads = loads_of(launch.body)
+    if folds_in(launch.body) or not names:
         return False
     if any(isinstance(s, Alloc) or (isinstance(s, Loop) and s.axis is Axis.SERIAL) for s in statements):
         return False
-    made = {s.name: s.value.dim.names for s in statements if isinstance(s, Let) and isinstance(s.value, Index)}
-    read = [frozenset().union(*(made.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
+    lets = {s.name: s.value.dim.names for s in statements if isinstance(s, Let) and isinstance(s.value, Index)}
+    read = [frozenset().union(*(lets.get(n, {n}) for dim in load.index for n in dim.names)) for load in loads]
     inputs = {buffer.name for buffer in kernel.of(Role.INPUT)}
     pairs = zip(loads, read, strict=True)
-    return any(load.buffer in inputs and load.index and not names <= found for load, found in pairs)
+    return any(load.buffer in inputs and load.index and not names <= own for load, own in pairs)
 
 
 def _passes_over(body: Iterable[Statement]) -> dict[str, list[str]]:
     """The loops over tiles, one after the other, that load from each buffer."""
-    found: dict[str, list[str]] = {}
+    loops: dict[str, list[str]] = {}
     for statement in every_statement(body):
         if isinstance(statement, Loop) and statement.axis is Axis.SERIAL and statement.tile is None:
-            loaded = {expr.buffer for expr in every_expression(statement.body) if isinstance(expr, Load)}
-            for name in loaded:
-                found.setdefault(name, []).append(statement.var)
-    return found
+            for name in {load.buffer for load in loads_of(statement.body)}:
+                loops.setdefault(name, []).append(statement.var)
+    return loops
 
 
 def _loaded_again(kernel: Kernel, launch: Launch) -> Reload | None:
     """The inputs that a launch loads twice: where one fold, which computes little of a cell, reads what is then
     written with."""
-    body, folded, written = tuple(launch.body), list[tuple[Tile | None, Statements]](), list[Statement]()
+    body, folded, written = launch.body, list[tuple[Tile | None, Statements]](), list[Statement]()
     for tile in (s for s in every_statement(body) if isinstance(s, Loop) and s.axis is Axis.LANES):
         if tile.tile is not None and not _is_filled(tile) and (word := read_for(kernel, tile)) is not None:
             folded += [(tile.tile, tile.body)] if word == FOLDED else []
             written += tile.body if word == WRITTEN else ()
-    folded += [(fold.tile, fold.body) for fold in folds_in(*body)]
+    folded += [(fold.tile, fold.body) for fold in folds_in(body)]
     if _passes_over(body) or len(folded) != 1 or is_dear(folded[0][1]):
         return None
-    found = folded[0][0]
-    read, again = (
-        {(e.buffer, e.where is None) for e in every_expression(s) if isinstance(e, Load)}
-        for s in (folded[0][1], written)
-    )
+    tile_of_fold = folded[0][0]
+    read, again = ({(e.buffer, e.where is None) for e in loads_of(s)} for s in (folded[0][1], written))
     alike = {name for name, _ in read & again}  # what is read under a condition is not what was held without one
     cells = {buffer.name: buffer.dtype.bytes for buffer in kernel.of(Role.INPUT) if buffer.name in alike}
-    if found is None or not cells:
+    if tile_of_fold is None or not cells:
         return None
-    return Reload(frozenset(cells), found, max(cells.values()))
+    return Reload(frozenset(cells), tile_of_fold, max(cells.values()))
 
 
 def _is_filled(tile: Loop) -> bool:
@@ -161,7 +155,7 @@ def _is_filled(tile: Loop) -> bool:
 def read_for(kernel: Kernel, tile: Loop) -> str | None:
     """Whether the cells of a tile are folded, or written; None of a tile around others."""
     inside = list(every_statement(tile.body))
-    if any(isinstance(s, Loop) for s in inside) or folds_in(*tile.body):
+    if any(isinstance(s, Loop) for s in inside) or folds_in(tile.body):
         return None
     stored = {name for s in inside if isinstance(s, Store) for name in s.buffers}
     return WRITTEN if stored & {buffer.name for buffer in kernel.buffers} else FOLDED

@@ -11,13 +11,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from math import inf, nan
 
-from noyau.compiler.schedules.cpu.folds import State
-from noyau.compiler.schedules.gpu.tiles import ZERO, ceiling, folded
+from noyau.compiler.schedules.cpu.folds import State, lets_of_folds
+from noyau.compiler.schedules.gpu.tiles import ZERO, around_lanes, ceiling, folded
 from noyau.compiler.schedules.primitives import Statements, minimum
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import (
-    Alloc,
     Axis,
     Call,
     Const,
@@ -26,14 +25,13 @@ from noyau.ir.loops import (
     Index,
     Let,
     Loop,
-    Space,
     Statement,
     Tile,
     TilePolicy,
     Var,
 )
 from noyau.ir.monoids import Symbolic
-from noyau.ir.walk import substitute
+from noyau.ir.walk import fold_of, is_fold, substitute_in
 
 TILE = Tile("BLOCK", TilePolicy.FIXED, 16384, 16, 8, 1 << 17)  # each of its tiles waits for a reduction
 GROUP = Tile("GROUP", TilePolicy.FIXED, 8)  # cells of one thread, of which no other one has to know: 16 bytes
@@ -55,9 +53,7 @@ class Pair:
 
     @property
     def folds(self) -> tuple[Fold, Fold]:
-        one, other = self.first.value, self.second.value
-        assert isinstance(one, Fold) and isinstance(other, Fold)
-        return one, other
+        return fold_of(self.first), fold_of(self.second)
 
 
 def online(inner: Statements, lead: Dim = ZERO, group: Tile = GROUP, lanes: Tile | None = None) -> Statements:
@@ -66,19 +62,18 @@ def online(inner: Statements, lead: Dim = ZERO, group: Tile = GROUP, lanes: Tile
     if not pairs:
         return inner
     lanes = lanes or (WRITTEN if any(isinstance(s, Loop) for s in inner) else LANES)
-    made: list[Statement] = []
+    row: list[Statement] = []
     for statement in inner:
         if statement is pairs[0].first:
-            made += in_one_pass(pairs[0], lanes, group, lead)
+            row += _pair_in_one_pass(pairs[0], lanes, group, lead)
         elif statement is not pairs[0].second:
-            made.append(statement)
-    return online(tuple(made), lead, group, lanes)
+            row.append(statement)
+    return online(tuple(row), lead, group, lanes)
 
 
 def paired(one: Let, other: Let, scalars: Mapping[str, Expr]) -> Pair | None:
     """Two folds that are such a pair, or None."""
-    first, second = one.value, other.value
-    assert isinstance(first, Fold) and isinstance(second, Fold)
+    first, second = fold_of(one), fold_of(other)
     alike = len(first.loops) == len(second.loops) == 1 and first.loops[0][1] == second.loops[0][1]
     if not alike or second.monoid != "sum" or first.value.dtype is not F32:
         return None
@@ -109,39 +104,39 @@ def _unrounded(body: Statements, value: Expr) -> Expr:
 
 def _taken_off(name: str, scalars: Mapping[str, Expr], mean: bool) -> str | None:
     """The fold of which a value is the result, or the mean."""
-    found = scalars.get(name)
-    while isinstance(found, Var):
-        name, found = found.name, scalars.get(found.name)
+    value = scalars.get(name)
+    while isinstance(value, Var):
+        name, value = value.name, scalars.get(value.name)
     if not mean:
-        return name if found is None else None
-    match found:
+        return name if value is None else None
+    match value:
         case Call("divide", (Var(total), Var(count))) if isinstance(counted := scalars.get(count), Call):
             return total if counted.function == "cast" and isinstance(counted.operands[0], Index) else None
         case _:
             return None
 
 
-def _named(body: Statements, value: Expr) -> Let | None:
+def _let_of(body: Statements, value: Expr) -> Let | None:
     """The Let of a body that a value stands for, or None."""
     name = value.name if isinstance(value, Var) else None
     return next((s for s in body if isinstance(s, Let) and s.name == name), None)
 
 
 def _value(body: Statements, value: Expr) -> Expr:
-    found = _named(body, value)
-    return value if found is None else found.value
+    let = _let_of(body, value)
+    return value if let is None else let.value
 
 
 def _origin(fold: Fold, value: Expr, variable: str) -> tuple[str, tuple[Dim, ...]] | None:
     """The value of the graph, and its index with the fold's loop called `variable`, that a value holds."""
-    found = _named(fold.body, value)
-    if found is None or found.origin is None:
+    let = _let_of(fold.body, value)
+    if let is None or let.origin is None:
         return None
-    name, index = found.origin
+    name, index = let.origin
     return name, tuple(dim.replace({fold.loops[0][0]: variable}) for dim in index)
 
 
-def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -> Statements:
+def _pair_in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -> Statements:
     """Statements that leave the results of both folds under their names."""
     variable, extent = pair.folds[1].loops[0]
     number, lane = f"{variable}t", f"#lane_{pair.first.name}"
@@ -153,13 +148,11 @@ def in_one_pass(pair: Pair, side: Tile, group: Tile = GROUP, lead: Dim = ZERO) -
         return (*state.memory(1), state.empty(ZERO), passed, *results(pair, state))
     step = side.size * group.size
     tile, state, parts = of_tile(pair, group, Dim.of(number) * step + Dim.of(lane) * group.size, lead)
-    lanes = State(state.monoid, tuple(f"{name}.lanes" for name in state.names), state.dtypes)
+    lanes = state.beside("lanes")
     own = Loop(lane, side.size, Axis.LANES, (*tile, lanes.store(Dim.of(lane), parts, merge=True)), side)
     passed = Loop(number, ceiling(extent + lead, step), Axis.SERIAL, (own,))
-    memory = tuple(Alloc(n, d, (side.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
-    empty = Loop(lane, side.size, Axis.LANES, (lanes.empty(Dim.of(lane)),), side)
-    total = Loop(lane, side.size, Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),), side)
-    return (*memory, empty, passed, *state.memory(1), state.empty(ZERO), total, *results(pair, state))
+    before, after = around_lanes(state, lanes, lane, side)
+    return (*before, passed, *after, *results(pair, state))
 
 
 def of_tile(pair: Pair, tile: Tile, start: Dim, lead: Dim) -> tuple[Statements, State, tuple[Expr, ...]]:
@@ -167,9 +160,8 @@ def of_tile(pair: Pair, tile: Tile, start: Dim, lead: Dim) -> tuple[Statements, 
     first, second = pair.folds
     variable, extent = second.loops[0]
     here, taken = f"{pair.first.name}.here", f"{pair.second.name}.here"
-    (moved,) = substitute((Let(here, first),), {first.loops[0][0]: Dim.of(variable)})
-    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    own = folded(replace(moved.value, loops=second.loops), here, tile, start, lead)
+    moved = substitute_in(first, {first.loops[0][0]: Dim.of(variable)})
+    own = folded(replace(moved, loops=second.loops), here, tile, start, lead)
     count = minimum(tile.size, extent + lead - start) - maximum(ZERO, lead - start)
     off, state, parts = (_moments if pair.mean else _exponentials)(pair, here, maximum(ZERO, count))
     body = tuple(_with(s, pair.called, Var(off.name, F32)) for s in second.body)
@@ -185,8 +177,8 @@ def results(pair: Pair, state: State) -> Statements:
 
 def pairs_in(inner: Statements) -> list[Pair]:
     """The pairs of folds of a row."""
-    lets = [s for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
-    scalars = {s.name: s.value for s in inner if isinstance(s, Let) and not isinstance(s.value, Fold)}
+    lets = lets_of_folds(inner)
+    scalars = {s.name: s.value for s in inner if isinstance(s, Let) and not is_fold(s)}
     return [pair for one in lets for other in lets if (pair := paired(one, other, scalars)) is not None]
 
 

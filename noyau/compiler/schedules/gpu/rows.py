@@ -21,7 +21,6 @@ from noyau.compiler.schedules.cpu.folds import (
     are_alike,
     are_apart,
     expand_folds,
-    in_one_pass,
     levelled,
     merged,
     state_of,
@@ -31,6 +30,7 @@ from noyau.compiler.schedules.gpu.tiles import (
     NO_LEAD,
     ZERO,
     Choices,
+    FoldCells,
     Lead,
     Taken,
     all_at_most,
@@ -39,19 +39,17 @@ from noyau.compiler.schedules.gpu.tiles import (
     covered,
     cut,
     extents_of_tiles,
-    folds_in,
-    gathered_in,
     in_one_tile,
-    is_dear,
     is_innermost,
-    merged_in,
     offset_of,
     on_grid,
     peeled,
     renamed,
+    taken_in,
     taken_of,
+    together,
 )
-from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, loads_of
+from noyau.compiler.schedules.primitives import Statements, chain, drop_unused, is_dear, variables_of
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, product
 from noyau.ir.loops import (
@@ -69,7 +67,6 @@ from noyau.ir.loops import (
     Let,
     Load,
     Loop,
-    Role,
     Statement,
     Store,
     Tile,
@@ -78,7 +75,7 @@ from noyau.ir.loops import (
     at_most,
     opposite,
 )
-from noyau.ir.walk import every_expression, every_statement, substitute
+from noyau.ir.walk import every_statement, fold_of, folds_in, is_fold, loads_of, substitute
 
 LINE = 16  # bytes that a thread moves at once
 
@@ -119,15 +116,13 @@ def _rows(buffers: dict[str, Buffer], inner: Sequence[Statement]) -> Iterator[tu
     for statement in every_statement(inner):
         if isinstance(statement, Loop):
             yield from _along(buffers, statement.var, statement.body)
-    for expr in every_expression(inner):
-        if isinstance(expr, Fold):
-            yield from _along(buffers, expr.loops[-1][0], expr.body)
+    for fold in folds_in(inner):
+        yield from _along(buffers, fold.loops[-1][0], fold.body)
 
 
 def _along(buffers: dict[str, Buffer], variable: str, body: Statements) -> Iterator[tuple[Buffer, Dim]]:
-    loads = [expr for expr in every_expression(body) if isinstance(expr, Load)]
     stores = [s for s in every_statement(body) if isinstance(s, Store)]
-    places = [(load.buffer, load.index) for load in loads] + [(n, s.index) for s in stores for n in s.buffers]
+    places = [(load.buffer, load.index) for load in loads_of(body)] + [(n, s.index) for s in stores for n in s.buffers]
     for name, index in ((name, index) for name, index in places if name in buffers):
         offset = offset_of(buffers[name], index)
         base = offset.replace({variable: 0})
@@ -163,12 +158,12 @@ def rows(kernel: Kernel, body: Statements, *, share: bool = True) -> Kernel:
         kernel, (first, *later) = shared(kernel, loops, inner, lead)
         launches.append(choices.launch(first, few))
         launches += [replace(launches[0], body=body) for body in later]
-    fits = _fits(inner, most=_kept(inner, passed))
+    fits = in_one_tile(inner) and all_at_most(list(extents_of_tiles(inner)), _most_cells(inner, passed))
     if not choices.exhausted and fits is not False and _have_in_common(loops, inner):
         aligned = all_of((fits, lead.is_idle))
         launches.append(choices.launch(_two_around(loops, stored_last(inner)), aligned))
     if not choices.exhausted and fits is not False:
-        kept = whole(inner if folds_in(*inner) else stored_last(inner), lead)
+        kept = whole(inner if folds_in(inner) else stored_last(inner), lead)
         side = cut(replace(loops[-1], body=(*lead.lets, *kept)), _beside(inner), Axis.THREADS)
         launches.append(choices.launch(on_grid(loops[:-1], (side,)), fits))
     if not choices.exhausted and (held := all_of((_can_hold(inner, passed), lead.is_idle))) is not False:
@@ -183,7 +178,7 @@ def _tile(inner: Statements, passed: Statements) -> Tile:
     """The tile of a row that is read in tiles, one after the other."""
     if passed != inner:
         return TILE if any(pair.mean for pair in pairs_in(inner)) else LONG
-    once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(*inner)) and are_alike(inner)
+    once = not any(isinstance(s, Loop) for s in inner) and bool(folds_in(inner)) and are_alike(inner)
     if once or len(_held(inner)) > 1:
         return ONCE if once else SEVERAL
     return LONG
@@ -193,7 +188,7 @@ def _can_hold(inner: Statements, passed: Statements) -> Asked:
     """Whether rows are read in tiles of which a program holds the last one from pass to pass: long ones of one array,
     each of whose loops has cells, that do not stay nearby."""
     extents = set(extents_of_tiles(inner))
-    narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(*inner))
+    narrow = all(fold.value.dtype.bytes <= DType.F32.bytes for fold in folds_in(inner))
     if passed != inner or _tile(inner, passed) != LONG or not (_held(inner) and narrow and in_one_tile(inner)):
         return False
     if len(extents) != 1 or any(name.startswith("#") for extent in extents for name in extent.names):
@@ -203,7 +198,7 @@ def _can_hold(inner: Statements, passed: Statements) -> Asked:
     return all_of((opposite(all_at_most(extents, FEWEST - 1)), opposite(near)))
 
 
-def _kept(inner: Statements, passed: Statements) -> int:
+def _most_cells(inner: Statements, passed: Statements) -> int:
     """The most cells of a row that a program holds: fewer where none of them is written, and one pass is enough."""
     return min(KEPT, READ) if passed != inner and not any(isinstance(s, Loop) for s in inner) else KEPT
 
@@ -211,28 +206,23 @@ def _kept(inner: Statements, passed: Statements) -> int:
 def _group(kernel: Kernel, inner: Statements) -> Tile:
     """So many cells of what folds read as a thread moves at once."""
     buffers = {buffer.name: buffer.dtype.bytes for buffer in kernel.buffers}
-    read = [buffers[load.buffer] for fold in folds_in(*inner) for load in loads_of(fold.body) if load.buffer in buffers]
+    read = [buffers[load.buffer] for fold in folds_in(inner) for load in loads_of(fold.body) if load.buffer in buffers]
     return replace(GROUP, number=LINE // max([LINE // GROUP.number, *read]))
 
 
 def _held(inner: Statements) -> set[str]:
     """The arrays that folds read a row of."""
-    return {load.buffer for fold in folds_in(*inner) for load in loads_of(fold.body) if is_of_row(load, fold)}
+    return {load.buffer for fold in folds_in(inner) for load in loads_of(fold.body) if is_of_row(load, fold)}
 
 
 def is_of_row(load: Load, fold: Fold) -> bool:
     """Whether a load of a fold is of its row alone, and not of what all rows have in common."""
-    names = {name for dim in load.index for name in dim.names if name.startswith("#")}
-    return len(names - {variable for variable, _ in fold.loops}) > 0
-
-
-def _fits(inner: Statements, most: int) -> Asked:
-    return all_at_most(extents_of_tiles(inner), most) if in_one_tile(inner) else False
+    return bool(variables_of(load) - {variable for variable, _ in fold.loops})
 
 
 def _beside(inner: Statements) -> Tile:
     """The tile of rows that lie side by side."""
-    folds = folds_in(*inner)
+    folds = folds_in(inner)
     if not folds:
         return PIECES
     hard = len(folds) == 1 or len(_held(inner)) > 1 or any(is_dear(fold.body) for fold in folds)
@@ -254,23 +244,23 @@ def _two_around(loops: Sequence[Loop], inner: Statements) -> Statements:
 def stored_last(inner: Statements) -> Statements:
     """Neighbouring loops of one extent, as those over the halves of a row, as one, which stores at its end: loads wait
     for the stores before them, which might be to the same cells."""
-    made = list[Statement]()
+    result = list[Statement]()
     for statement in inner:
-        last = made[-1] if made else None
+        last = result[-1] if result else None
         if isinstance(last, Loop) and isinstance(statement, Loop) and last.extent == statement.extent:
             body = merged([last.body, substitute(statement.body, {statement.var: Dim.of(last.var)})])
             lets, stores = [s for s in body if isinstance(s, Let)], [s for s in body if isinstance(s, Store)]
             stored = {name for store in stores for name in store.buffers}
             if len(lets) + len(stores) == len(body) and not stored & {load.buffer for load in loads_of(body)}:
-                made[-1] = replace(last, body=(*lets, *stores))
+                result[-1] = replace(last, body=(*lets, *stores))
                 continue
-        made.append(statement)
-    return tuple(made)
+        result.append(statement)
+    return tuple(result)
 
 
 def _have_in_common(loops: Sequence[Loop], inner: Statements) -> bool:
     """Whether rows without folds read cells that those of other rounds of the loop around them read too."""
-    if len(loops) < 2 or folds_in(*inner):
+    if len(loops) < 2 or folds_in(inner):
         return False
     read = [{loop.var for loop in loops[-2:]} & {n for d in load.index for n in d.names} for load in loads_of(inner)]
     return {loops[-1].var} in read and any(loops[-2].var in names for names in read)
@@ -288,81 +278,73 @@ def side_by_side(body: Statements) -> Launch:
 
 def whole(inner: Statements, lead: Lead = NO_LEAD, tile: Tile = ROW) -> Statements:
     """The statements of a row with each loop, and each fold, as one tile."""
-    made = list[Statement]()
+    row = list[Statement]()
     for statement in inner:
         match statement:
             case Loop() if lead.let is not None:
-                made.append(cells_of(statement, ZERO, tile, lead.cells))
+                row.append(cells_of(statement, ZERO, tile, lead.cells))
             case Loop():
-                made.append(covered(statement, tile))
+                row.append(covered(statement, tile))
             case Let(name, Fold() as fold, origin) if lead.let is not None:
-                loops, state = gathered_in(fold, name, tile, lead=lead.cells, start=ZERO)
-                made += [*loops, Let(name, state.result(ZERO, fold.dtype), origin)]
+                taken, state = taken_of(fold, name, tile, lead=lead.cells, start=ZERO)
+                row += [*taken.statements, Let(name, state.result(ZERO, fold.dtype), origin)]
             case Let(value=Fold() as fold):
-                made.append(replace(statement, value=replace(fold, tile=tile)))
+                row.append(replace(statement, value=replace(fold, tile=tile)))
             case _:
-                made.append(statement)
-    return tuple(made)
+                row.append(statement)
+    return tuple(row)
 
 
 def streamed(inner: Statements, tile: Tile, lead: Lead = NO_LEAD, *, held: bool = False) -> Statements:
     """The statements of a row with each innermost loop, and each fold, in tiles one after the other: every second of
     them begins where the one before it ended, for that part of the row lies in the cache; `held`, without a lead: the
     last tile lies in registers."""
-    made, turned = list[Statement](), False
+    row, turned = list[Statement](), False
     waiting = list(inner if any(isinstance(s, Alloc) for s in inner) else levelled(inner))
     while waiting:
         statement = waiting.pop(0)
         match statement:
             case Loop() if statement.tile is not None:
-                made.append(statement)
+                row.append(statement)
             case Loop() if is_innermost(statement):
                 passed = cut(statement, tile, Axis.SERIAL, lead, turned=turned)
-                made += peeled(passed, statement.extent, tile) if held else [passed]
+                row += peeled(passed, statement.extent, tile) if held else [passed]
                 turned = not turned
             case Loop() | If():
-                made.append(replace(statement, body=streamed(statement.body, tile, lead, held=held)))
+                row.append(replace(statement, body=streamed(statement.body, tile, lead, held=held)))
                 turned = not turned
-            case Let(value=Fold() as fold) if not _is_tile(fold):
-                beside: list[Statement] = [statement]
-                while waiting and _is_beside(waiting[0], fold) and are_apart(beside, waiting[0]):
-                    beside.append(waiting.pop(0))
-                made += _passed(beside, tile, lead, turned=turned, held=held)
+            case Let(value=Fold() as fold) if fold.tile is None:
+                beside = [statement]
+                while waiting and (let := _beside_fold(waiting[0], fold)) and are_apart(beside, let):
+                    beside.append(let)
+                    waiting.pop(0)
+                row += _passed(beside, tile, lead, turned=turned, held=held)
                 turned = not turned
             case _:
-                made.append(statement)
-    return tuple(made)
+                row.append(statement)
+    return tuple(row)
 
 
-def _is_beside(statement: Statement, fold: Fold) -> bool:
-    """Whether a statement is a fold over the same row."""
+def _beside_fold(statement: Statement, fold: Fold) -> Let | None:
+    """The statement, if it is a fold over the same row."""
     match statement:
-        case Let(value=Fold(loops=loops)):
-            return len(loops) == len(fold.loops) == 1 and loops[0][1] == fold.loops[0][1]
+        case Let(value=Fold(loops=loops)) if len(loops) == len(fold.loops) == 1 and loops[0][1] == fold.loops[0][1]:
+            return statement
         case _:
-            return False
+            return None
 
 
-def _passed(lets: Sequence[Statement], tile: Tile, lead: Lead, *, turned: bool, held: bool) -> Statements:
+def _passed(lets: Sequence[Let], tile: Tile, lead: Lead, *, turned: bool, held: bool) -> Statements:
     """Folds over a row in one pass."""
-    taken, results = list[Taken](), list[Statement]()
-    first = lets[0]
+    passes, results = list[Taken](), list[Statement]()
     for let in lets:
-        assert isinstance(let, Let) and isinstance(let.value, Fold)
-        assert isinstance(first, Let) and isinstance(first.value, Fold)
-        fold = renamed(let.value, first.value) if len(lets) > 1 else let.value
+        fold = renamed(fold_of(let), fold_of(lets[0])) if len(lets) > 1 else fold_of(let)
         one, state = taken_of(fold, let.name, tile, lead=lead.cells, turned=turned)
-        taken.append(one)
-        results.append(Let(let.name, state.result(ZERO, let.value.dtype), let.origin))
-    passed = in_one_pass([(*one.before, one.passed) for one in taken])
-    *memory, loop = passed
-    if held and len(taken) == 1 and isinstance(loop, Loop):
-        passed = (*memory, *peeled(loop, fold.loops[0][1], tile))
-    return (*passed, *(s for one in taken for s in one.after), *results)
-
-
-def _is_tile(fold: Fold) -> bool:
-    return fold.tile is not None
+        passes.append(one)
+        results.append(Let(let.name, state.result(ZERO, fold.dtype), let.origin))
+    if held and len(passes) == 1 and isinstance(one.passed, Loop):
+        return (*one.before, *peeled(one.passed, fold.loops[0][1], tile), *one.after, *results)
+    return (*together(passes), *results)
 
 
 SHARE = Tile("SHARE", TilePolicy.OCCUPYING, 8192, warp_factor=2)
@@ -375,15 +357,11 @@ SHORT = 8192  # cells of a row that one program takes less time for than a launc
 def can_share(loops: Sequence[Loop], inner: Statements) -> Asked:
     """Whether rows are to be shared: long ones of which there are few, as sizes known now, or a bool of sizes, say."""
     extents = list(dict.fromkeys(extents_of_tiles(inner)))
-    if len(extents) != 1 or not in_one_tile(inner) or not any(_is_fold(s) for s in inner):
+    if len(extents) != 1 or not in_one_tile(inner) or not any(map(is_fold, inner)):
         return False
     few = all_at_most((product(loop.extent for loop in loops),), SHARED_ROWS)
     fits, short = all_at_most(extents, SHARE.number * MOST_PIECES), all_at_most(extents, SHORT)
     return all_of((few, fits, opposite(short)))
-
-
-def _is_fold(statement: Statement) -> bool:
-    return isinstance(statement, Let) and isinstance(statement.value, Fold)
 
 
 def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead) -> tuple[Kernel, list[Statements]]:
@@ -392,30 +370,30 @@ def shared(kernel: Kernel, loops: Sequence[Loop], inner: Statements, lead: Lead)
     extent, piece = next(extents_of_tiles(inner)), Dim.of("#piece")
     pieces = Loop("#piece", ceiling(extent + lead.most, SHARE.size), Axis.THREADS, ())
     pairs = {pair.first.name: pair for pair in pairs_in(inner)}
-    done = {pair.second.name for pair in pairs.values()}
+    seconds = {pair.second.name for pair in pairs.values()}
     written = any(isinstance(s, Loop) for s in inner)
-    known, launches, scratch = list[Statement](lead.lets), list[Statements](), list[Buffer]()
+    row, launches, scratch = list[Statement](lead.lets), list[Statements](), list[Buffer]()
     level = _Level()
-    for statement in (s for s in levelled(inner) if not (isinstance(s, Let) and s.name in done)):
-        if level.beside and not (_is_fold(statement) and are_apart(level.beside, statement)):
-            launches.append(on_grid([*loops, pieces], drop_unused((*known, *level.folded))))
-            known += level.merged
+    for statement in (s for s in levelled(inner) if not (isinstance(s, Let) and s.name in seconds)):
+        if level.beside and not (is_fold(statement) and are_apart(level.beside, statement)):
+            launches.append(on_grid([*loops, pieces], drop_unused((*row, *level.folded))))
+            row += level.merged
             level = _Level()
         match statement:
             case Loop():
-                known.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
+                row.append(cells_of(statement, piece * SHARE.size, SHARE, lead.cells))
             case Let(name, Fold()):
                 pair = pairs.get(name)
                 level.beside += [statement] if pair is None else [pair.first, pair.second]
-                tile, (left, *merge), made = _piece_of(statement, pair, [*loops, pieces], lead)
-                level.folded += [*tile, left]
+                tile, (store, *merge), buffers = _piece_of(statement, pair, [*loops, pieces], lead)
+                level.folded += [*tile, store]
                 level.merged += merge
-                scratch += made
+                scratch += buffers
             case Store() if written:
-                known.append(If(Call("equal", (Index(piece), Index(ZERO)), DType.BOOL), (statement,)))
+                row.append(If(Call("equal", (Index(piece), Index(ZERO)), DType.BOOL), (statement,)))
             case _:
-                known.append(statement)
-    launches.append(on_grid([*loops, pieces] if written else loops, drop_unused(tuple(known))))
+                row.append(statement)
+    launches.append(on_grid([*loops, pieces] if written else loops, drop_unused(tuple(row))))
     return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
 
 
@@ -436,26 +414,21 @@ def _piece_of(
     start = Dim.of(axes[-1].var) * SHARE.size
     if pair is not None:
         tile, state, parts = of_tile(pair, SHARE, start, lead.cells)
-        merge, left = _met(state, state, parts, axes)
-        return tile, (*merge, *results(pair, state)), left
-    assert isinstance(let.value, Fold)
-    tile, state = gathered_in(let.value, f"{let.name}.own", SHARE, lead=lead.cells, start=start)
-    total = state_of(let.value, let.name, wide=True)
-    merge, left = _met(state, total, state.load(ZERO), axes)
-    return tile, (*merge, Let(let.name, total.result(ZERO, let.value.dtype), let.origin)), left
+        merge, buffers = _met(state, state, parts, axes)
+        return tile, (*merge, *results(pair, state)), buffers
+    taken, state = taken_of(fold_of(let), f"{let.name}.own", SHARE, lead=lead.cells, start=start)
+    total = state_of(fold_of(let), let.name, wide=True)
+    merge, buffers = _met(state, total, state.load(ZERO), axes)
+    return taken.statements, (*merge, Let(let.name, total.result(ZERO, let.value.dtype), let.origin)), buffers
 
 
 def _met(own: State, total: State, parts: tuple[Expr, ...], axes: Sequence[Loop]) -> tuple[Statements, list[Buffer]]:
     """The state of a piece, left in scratch; what merges those of all pieces of the row after that."""
     *around, pieces = axes
     shape, other = tuple(axis.extent for axis in (pieces, *around)), f"#piece_{total.names[0]}"
-    left = State(own.monoid, tuple(f"{n}.of_piece" for n in total.names), own.dtypes)
+    scratch = replace(total.beside("of_piece"), dtypes=own.dtypes)
     row = sum((Dim.of(axis.var) * product(shape[at + 2 :]) for at, axis in enumerate(around)), ZERO)
-    casts = tuple(
-        value if value.dtype is dtype else Call("cast", (value,), dtype)
-        for value, dtype in zip(left.load(Dim.of(other) * product(shape[1:]) + row), total.dtypes, strict=True)
-    )
-    merge = merged_in(Loop(other, pieces.extent, Axis.SERIAL, ()), total, casts, total.names[0], MERGED, start=ZERO)
-    store = left.store(Dim.of(pieces.var) * product(shape[1:]) + row, parts, merge=False)
-    buffers = [Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(left.names, left.dtypes, strict=True)]
-    return (store, *merge), buffers
+    casts = total.cast(scratch.load(Dim.of(other) * product(shape[1:]) + row))
+    cells = FoldCells(((other, pieces.extent),), (), casts, start=ZERO)
+    store = scratch.store(Dim.of(pieces.var) * product(shape[1:]) + row, parts, merge=False)
+    return (store, *taken_in(cells, total, total.names[0], MERGED).statements), list(scratch.buffers(shape))

@@ -16,7 +16,7 @@ from functools import partial
 from noyau.compiler.schedules.cpu.folds import (
     State,
     are_alike,
-    in_one_pass,
+    lets_of_folds,
     merged,
     names_in,
     parted,
@@ -30,22 +30,19 @@ from noyau.compiler.schedules.gpu.tiles import (
     all_at_most,
     ceiling,
     cells_of,
-    chunks_of,
     covered,
     cut,
-    folds_in,
+    in_chunks,
     in_one_tile,
     is_innermost,
     merged_parts,
     on_grid,
-    renamed,
     taken_in,
+    together,
 )
-from noyau.compiler.schedules.gpu.tiles import partial as partial_of
 from noyau.compiler.schedules.primitives import Statements, chain, coalesce, drop_unused, minimum, nested, sink
 from noyau.ir.dims import Dim, maximum
 from noyau.ir.loops import (
-    Alloc,
     Asked,
     Axis,
     Buffer,
@@ -72,7 +69,7 @@ from noyau.ir.loops import (
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
 from noyau.ir.sizes import plan
-from noyau.ir.walk import every_expression, every_statement, rewrite, substitute
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite, substitute
 
 LEAST, MOST = 640, 8192  # cells of a row that a program keeps together with what is added to each column
 PROGRAMS = 132  # that rows are shared out to, as often as SIDE cells hold one: on a large GPU all of them run at once
@@ -113,18 +110,18 @@ def both_in(one: Statements, other: Statements) -> Both | None:
     if rows_ is None or columns is None:
         return None
     (around, of_row), (across, inner) = rows_, columns
-    found, cells = parted(inner), [s for s in of_row if isinstance(s, Loop)]
-    folds = tuple((let.name, let.value) for let in found.lets if isinstance(let.value, Fold))
+    parts, cells = parted(inner), [s for s in of_row if isinstance(s, Loop)]
+    folds = tuple((let.name, fold_of(let)) for let in parts.lets)
     extents = {fold.loops for _, fold in folds}
     if not cells or any(len(loops) != 1 or loops[0][1] != around.extent for loops in extents):
         return None
-    across_too = [fold.loops[-1][1] for fold in folds_in(*of_row)] + [cell.extent for cell in cells]
+    across_too = [fold.loops[-1][1] for fold in folds_in(of_row)] + [cell.extent for cell in cells]
     if any(extent != across.extent for extent in across_too) or not in_one_tile(of_row):
         return None
-    made = {name for cell in cells for s in every_statement((cell,)) if isinstance(s, Store) for name in s.buffers}
-    if made & {load.buffer for load in every_expression(inner) if isinstance(load, Load)}:
+    stored = {name for s in every_statement(cells) if isinstance(s, Store) for name in s.buffers}
+    if stored & {load.buffer for load in loads_of(inner)}:
         return None
-    both = Both(around, of_row, cells[-1], across, found.before, folds, found.after)
+    both = Both(around, of_row, cells[-1], across, parts.before, folds, parts.after)
     return both if _is_at_hand(both) else None
 
 
@@ -136,10 +133,9 @@ def _is_at_hand(both: Both) -> bool:
     stored = {name for store in stores for name in store.buffers}
     column = {both.across.var: Dim.of(both.cells.var)}
     bodies = [substitute(f.body, {f.loops[0][0]: Dim.of(both.around.var), **column}) for _, f in both.folds]
-    inside, beside = every_expression(s for body in bodies for s in body), (*both.before, *both.after)
-    taken = [load for load in inside if isinstance(load, Load) and load.buffer in stored]
-    strange = any(load.where is not None or (load.buffer, load.index) not in at_hand for load in taken)
-    return not strange and not any(isinstance(e, Load) and e.buffer in stored for e in every_expression(beside))
+    inside = [load for load in loads_of([s for body in bodies for s in body]) if load.buffer in stored]
+    strange = any(load.where is not None or (load.buffer, load.index) not in at_hand for load in inside)
+    return not strange and not any(load.buffer in stored for load in loads_of((*both.before, *both.after)))
 
 
 def _rows_in(body: Statements) -> tuple[Loop, Statements] | None:
@@ -159,15 +155,14 @@ def _rows_in(body: Statements) -> tuple[Loop, Statements] | None:
 def _columns_in(body: Statements) -> tuple[Loop, Statements] | None:
     """The loop along columns, and what is folded of one."""
     loops, inner = chain(sink(coalesce(body)))
-    direct = [s for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
-    plain = len(folds_in(*inner)) == len(direct) > 0 and not any(isinstance(s, Loop) for s in inner)
+    plain = len(folds_in(inner)) == len(lets_of_folds(inner)) > 0 and not any(isinstance(s, Loop) for s in inner)
     return (loops[0], inner) if len(loops) == 1 and plain and are_alike(inner) else None
 
 
 def rows_and_columns(kernel: Kernel, both: Both) -> Kernel:
     """The kernel of both nests: rows with their sums in one pass, where they fit; else folds along rows, then cells."""
     fits, launches = _fits(both.across.extent), list[Launch]()
-    if not folds_in(*both.of_row):
+    if not folds_in(both.of_row):
         fits = False
     if fits is not False:
         kernel, once = _in_one_pass(kernel, both)
@@ -178,9 +173,9 @@ def rows_and_columns(kernel: Kernel, both: Both) -> Kernel:
     return replace(kernel, launches=tuple(launches))
 
 
-def _only(launch: Launch, asked: Asked) -> Launch:
-    """A launch where it is asked for besides."""
-    return replace(launch, when=when(all_of((asked, launch.when or True))))
+def _only(launch: Launch, condition: Asked) -> Launch:
+    """A launch where a condition holds besides its own."""
+    return replace(launch, when=when(all_of((condition, launch.when or True))))
 
 
 def _fits(extent: Dim) -> Asked:
@@ -193,16 +188,16 @@ def _fits(extent: Dim) -> Asked:
 
 def _added(both: Both, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr]) -> list[Statements]:
     """For each fold of columns what one cell adds to it, in the words of the cells: values, and a Store that merges."""
-    taken = {s.name for s in every_statement((*both.of_row,)) if isinstance(s, Let)}
-    made = []
+    names = {s.name for s in every_statement(both.of_row) if isinstance(s, Let)}
+    added = []
     for (_, fold), state in zip(both.folds, both.states, strict=True):
         lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
         inner = (*both.before, *fold.body, state.store(Dim.of(both.cells.var), lifted, merge=True))
         row, column = Dim.of(both.around.var), Dim.of(both.cells.var)
         placed = substitute(inner, {fold.loops[0][0]: row, both.across.var: column})
-        own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, Let) and s.name in taken}
-        made.append(rewrite(_called(placed, own), partial(_known, forward=forward, names=own)))
-    return made
+        own = {s.name: f"{s.name}.of_cell" for s in inner if isinstance(s, Let) and s.name in names}
+        added.append(rewrite(_called(placed, own), partial(_known, forward=forward, names=own)))
+    return added
 
 
 def _called(statements: Statements, names: Mapping[str, str]) -> Statements:
@@ -222,16 +217,16 @@ def _known(expr: Expr, forward: Mapping[tuple[str, tuple[Dim, ...]], Expr], name
 
 def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
     """The values of a row, by the cells that they are loaded from or stored in."""
-    found: dict[tuple[str, tuple[Dim, ...]], Expr] = {}
+    values_at: dict[tuple[str, tuple[Dim, ...]], Expr] = {}
     for statement in statements:
         match statement:
             case Let(name, Load(buffer, index, dtype, None, _)):
-                found[buffer, index] = Var(name, dtype)
+                values_at[buffer, index] = Var(name, dtype)
             case Store(buffers, index, values, None):
-                found |= {(name, index): value for name, value in zip(buffers, values, strict=True)}
+                values_at |= {(name, index): value for name, value in zip(buffers, values, strict=True)}
             case _:
                 pass
-    return found
+    return values_at
 
 
 # One pass.
@@ -239,7 +234,7 @@ def _of_row(statements: Statements) -> dict[tuple[str, tuple[Dim, ...]], Expr]:
 
 def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     """Several rows a program, which keeps what they add to each column."""
-    kept = replace(KEPT, warps=KEPT.warps * len(both.folds))
+    tile = replace(KEPT, warps=KEPT.warps * len(both.folds))
     several = replace(BESIDE, number=BESIDE.number * len(both.folds))
     extent, count, lane = both.across.extent, both.around.extent, Dim.of(both.cells.var)
     programs = maximum(Dim.of(1), Dim.of(SIDE) // maximum(Dim.of(BESIDE.number), extent)) * PROGRAMS
@@ -247,36 +242,34 @@ def _in_one_pass(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     cells = replace(both.cells, body=merged([both.cells.body, *_added(both, _of_row(both.of_row))]))
     scratch = {buffer.name for buffer in kernel.of(Role.SCRATCH)}
     own = [s for s in both.of_row if not (isinstance(s, Store) and scratch.issuperset(s.buffers))]
-    of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=kept)
+    of_row = whole(tuple(cells if s is both.cells else s for s in own), tile=tile)
     beside = cells_of(replace(both.around, body=of_row), (part + Dim.of("#round") * programs) * several.size, several)
     turns = ceiling(count - part * several.size, programs * several.size)
     rounds = Loop("#round", turns, Axis.SERIAL, (replace(beside, axis=Axis.SERIAL),))
-    before, after, left = list[Statement](), list[Statement](), list[State]()
+    before, after, states = list[Statement](), list[Statement](), list[State]()
     for state in both.states:
-        before += [Alloc(n, d, (kept.size,), Space.THREAD) for n, d in zip(state.names, state.dtypes, strict=True)]
-        before.append(Loop(str(lane), kept.size, Axis.LANES, (state.empty(lane),), kept))
-        left.append(State(state.monoid, tuple(f"{n}.of_part" for n in state.names), state.dtypes))
-        store = left[-1].store(part * extent + lane, state.load(lane), merge=False)
-        after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), kept))
+        before += state.memory(tile.size, Space.THREAD)
+        before.append(Loop(str(lane), tile.size, Axis.LANES, (state.empty(lane),), tile))
+        states.append(state.beside("of_part"))
+        store = states[-1].store(part * extent + lane, state.load(lane), merge=False)
+        after.append(covered(Loop(str(lane), extent, Axis.LANES, (store,)), tile))
     first = Launch(on_grid([parts], (*before, rounds, *after)))
-    return _with_scratch(kernel, left, (parts.extent, extent)), [first, _merging(both, parts, left)]
+    return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
 
 def _with_scratch(kernel: Kernel, states: Sequence[State], shape: tuple[Dim, ...]) -> Kernel:
-    pairs = [pair for state in states for pair in zip(state.names, state.dtypes, strict=True)]
-    return replace(kernel, buffers=(*kernel.buffers, *(Buffer(n, d, shape, Role.SCRATCH) for n, d in pairs)))
+    return replace(kernel, buffers=(*kernel.buffers, *(each for state in states for each in state.buffers(shape))))
 
 
-def _merging(both: Both, parts: Loop, left: Sequence[State]) -> Launch:
+def _merging(both: Both, parts: Loop, states: Sequence[State]) -> Launch:
     """Merge the states of parts, and go on."""
     last = both.across
     cell = Dim.of(parts.var) * last.extent + Dim.of(last.var)
-    taken = [
+    passes = [
         merged_parts(fold, name, state.load(cell), parts, MERGED[1])
-        for (name, fold), state in zip(both.folds, left, strict=True)
+        for (name, fold), state in zip(both.folds, states, strict=True)
     ]
-    passed = in_one_pass([(*one.before, one.passed) for one in taken])
-    body = drop_unused((*both.before, *passed, *(s for one in taken for s in one.after), *both.after))
+    body = drop_unused((*both.before, *together(passes), *both.after))
     return Launch(on_grid([], (cut(replace(last, body=body), MERGED[0], Axis.THREADS),)))
 
 
@@ -285,20 +278,20 @@ def _merging(both: Both, parts: Loop, left: Sequence[State]) -> Launch:
 
 def _in_two_passes(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
     """Folds along rows, whose results are left in scratch; then tiles of columns, written and summed in one pass."""
-    found, row = parted(both.of_row), Dim.of(both.around.var)
+    parts, row = parted(both.of_row), Dim.of(both.around.var)
     loops = [s for s in both.of_row if isinstance(s, Loop)]
-    late = {s.name: s.value.dtype for s in (*found.lets, *found.after) if isinstance(s, Let)}
-    saved = {name: late[name] for name in sorted(names_in(loops) & late.keys())}
-    left = {name: Load(f"{name}.of_row", (row,), dtype) for name, dtype in saved.items()}
-    kernel = replace(kernel, buffers=(*kernel.buffers, *(_line(both, load) for load in left.values())))
-    stores = tuple(Store((load.buffer,), (row,), (Var(name, load.dtype),)) for name, load in left.items())
+    late = {s.name: s.value.dtype for s in (*parts.lets, *parts.after) if isinstance(s, Let)}
+    loads = {name: Load(f"{name}.of_row", (row,), late[name]) for name in sorted(names_in(loops) & late.keys())}
+    lines = (Buffer(load.buffer, load.dtype, (both.around.extent,), Role.SCRATCH) for load in loads.values())
+    kernel = replace(kernel, buffers=(*kernel.buffers, *lines))
+    stores = tuple(Store((load.buffer,), (row,), (Var(name, load.dtype),)) for name, load in loads.items())
     first = drop_unused((*(s for s in both.of_row if not isinstance(s, Loop)), *stores))
     launches = list[Launch]()
     if any(isinstance(s, Store) for s in first):
         kernel, launches = _statistics(kernel, both.around, first)
-    before = tuple(s for s in found.before if isinstance(s, Let))
-    bodies = [(*before, *(Let(name, load) for name, load in left.items()), *_renamed(loops, both))]
-    block = merged([*bodies, *_added(both, {})])
+    before = tuple(s for s in parts.before if isinstance(s, Let))
+    cells = merged([substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops])
+    block = merged([(*before, *(Let(name, load) for name, load in loads.items()), *cells), *_added(both, {})])
     few = all_at_most((both.around.extent,), DEEP)
     if few is not False:
         kernel, last = _cells(kernel, both, block, once=True)
@@ -311,47 +304,18 @@ def _in_two_passes(kernel: Kernel, both: Both) -> tuple[Kernel, list[Launch]]:
 
 def _statistics(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kernel, list[Launch]]:
     """Folds along rows, and what is stored of them. Of few long rows states of pieces, and then their merge."""
-    extent = [fold.loops[0][1] for fold in folds_in(*of_row)]
+    extent = [fold.loops[0][1] for fold in folds_in(of_row)]
     few = can_share([around], of_row) if extent and are_alike(of_row) else False
     launches = list[Launch]()
     if few is not False:
-        kernel, pieces = _in_pieces(kernel, around, of_row)
+        kernel, pieces = in_chunks(
+            kernel, of_row, [around], PIECE, PIECES, lambda chunks, body: on_grid([around, *chunks], body)
+        )
         launches += [replace(one, when=when(few)) for one in pieces]
     if few is not True:
-        made = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
-        launches += [_only(one, opposite(few)) for one in made.launches]
-        kernel = made
+        kernel = rows(replace(kernel, launches=()), (replace(around, body=of_row),), share=few is False)
+        launches += [_only(one, opposite(few)) for one in kernel.launches]
     return kernel, launches
-
-
-def _in_pieces(kernel: Kernel, around: Loop, of_row: Statements) -> tuple[Kernel, list[Launch]]:
-    found = parted(of_row)
-    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
-    chunks = chunks_of(folds[0], found.lets[0].name, PIECE)
-    parts = [
-        partial_of(renamed(fold, folds[0]), let.name, chunks, [around], PIECE, PIECES)
-        for let, fold in zip(found.lets, folds, strict=True)
-    ]
-    launches = []
-    for loops, taken, after in (
-        ([around, chunks], [part.first for part in parts], ()),
-        ([around], [part.second for part in parts], found.after),
-    ):
-        passed = in_one_pass([(*one.before, one.passed) for one in taken])
-        body = drop_unused((*found.before, *passed, *(s for one in taken for s in one.after), *after))
-        launches.append(Launch(on_grid(loops, body)))
-    scratch = tuple(buffer for part in parts for buffer in part.scratch)
-    return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
-
-
-def _renamed(loops: Sequence[Loop], both: Both) -> Statements:
-    """The cells of several loops in one."""
-    bodies = [substitute(loop.body, {loop.var: Dim.of(both.cells.var)}) for loop in loops]
-    return merged(bodies)
-
-
-def _line(both: Both, load: Load) -> Buffer:
-    return Buffer(load.buffer, load.dtype, (both.around.extent,), Role.SCRATCH)
 
 
 def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tuple[Kernel, list[Launch]]:
@@ -365,19 +329,20 @@ def _cells(kernel: Kernel, both: Both, block: Statements, *, once: bool) -> tupl
     values = {owns[s.buffers]: s.values for s in moved if isinstance(s, Store) and s.buffers in owns}
     body = tuple(s for s in moved if not (isinstance(s, Store) and s.buffers in owns))
     loops = ((both.around.var, minimum(Dim.of(DEEP), count - begin)),)
-    taken = [
-        taken_in(FoldCells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
-        for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
-    ]
-    inner = (*in_one_pass([(*one.before, one.passed) for one in taken]), *(s for one in taken for s in one.after))
-    left = [State(s.monoid, tuple(f"{n}.of_cells" for n in s.names), s.dtypes) for s in both.states]
+    inner = together(
+        [
+            taken_in(FoldCells(loops, body if k == 0 else (), values[k]), state, name, DOWN)
+            for k, ((name, _), state) in enumerate(zip(both.folds, both.states, strict=True))
+        ]
+    )
+    states = [state.beside("of_cells") for state in both.states]
     if once:
         return kernel, [_tiles(both, [], (*inner, *_finished(both)))]
     cell = Dim.of("#part") * extent + column
-    pairs = zip(left, both.states, strict=True)
+    pairs = zip(states, both.states, strict=True)
     stores = tuple(one.store(cell, state.load(ZERO), merge=False) for one, state in pairs)
     first = _tiles(both, [parts], (*inner, *stores))
-    return _with_scratch(kernel, left, (parts.extent, extent)), [first, _merging(both, parts, left)]
+    return _with_scratch(kernel, states, (parts.extent, extent)), [first, _merging(both, parts, states)]
 
 
 def _finished(both: Both) -> Statements:
@@ -392,22 +357,22 @@ def _tiles(both: Both, around: Sequence[Loop], inner: Statements) -> Launch:
     return Launch(on_grid(around, (cut(loop, ACROSS, Axis.THREADS),)))
 
 
-def joined(one: Kernel, other: Kernel, wanted: Collection[str]) -> Kernel | None:
+def joined(one: Kernel, other: Kernel, results: Collection[str]) -> Kernel | None:
     """A kernel that computes rows, and one that sums over them, as one of two launches; None where they are no such
-    pair. The results of the first that are not `wanted`, by their sources, become scratch."""
+    pair. The results of the first that are not among `results`, by their sources, become scratch."""
     if len(one.launches) != 1 or len(other.launches) != 1 or any(b.strides for b in (*one.buffers, *other.buffers)):
         return None
     names = {b.source: b.name for b in one.buffers}
-    taken = {*names.values(), *_values_in(one)}
-    calls = {b.name: names.get(b.source) or _fresh(b.name, taken) for b in other.buffers}
-    calls |= {name: _fresh(name, {*taken, *calls.values()}) for name in _values_in(other)}
+    own_names = {*names.values(), *_values_in(one)}
+    calls = {b.name: names.get(b.source) or _fresh(b.name, own_names) for b in other.buffers}
+    calls |= {name: _fresh(name, {*own_names, *calls.values()}) for name in _values_in(other)}
     own = [replace(b, name=calls[b.name]) for b in other.buffers if b.source not in names]
     outputs = [b for b in one.buffers if b.role is Role.OUTPUT]
     buffers = [
         *(b for b in (*one.buffers, *own) if b.role is Role.INPUT),
-        *(b for b in outputs if b.source in wanted),
+        *(b for b in outputs if b.source in results),
         *(b for b in own if b.role is Role.OUTPUT),
-        *(replace(b, role=Role.SCRATCH) for b in outputs if b.source not in wanted),
+        *(replace(b, role=Role.SCRATCH) for b in outputs if b.source not in results),
     ]
     body = _under(other.launches[0].body, calls)
     if both_in(one.launches[0].body, body) is None:

@@ -8,10 +8,11 @@ another one; so bits never depend on the device.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from math import inf
 
-from noyau.compiler.schedules.cpu.folds import are_alike, in_one_pass, parted
+from noyau.compiler.schedules.cpu.folds import are_alike, lets_of_folds
 from noyau.compiler.schedules.cpu.strategy_choice import reads_along
 from noyau.compiler.schedules.gpu.hints import with_hints
 from noyau.compiler.schedules.gpu.rows import SHORT, lead_of, rows, side_by_side
@@ -23,25 +24,26 @@ from noyau.compiler.schedules.gpu.tiles import (
     Lead,
     chunks_of,
     cut,
-    folds_in,
+    in_chunks,
     is_innermost,
     offset_of,
     on_grid,
     partial,
-    renamed,
     with_tiles,
 )
-from noyau.compiler.schedules.launches import apart, each, is_light
 from noyau.compiler.schedules.primitives import (
     Statements,
+    apart,
+    around_fold,
     carries,
     chain,
     coalesce,
     drop_unused,
+    each,
     flatten,
-    loads_of,
     sink,
     stride_of,
+    variables_of,
     with_bodies,
 )
 from noyau.errors import UnsupportedError
@@ -49,23 +51,19 @@ from noyau.ir.dims import Dim
 from noyau.ir.loops import (
     Alloc,
     Axis,
-    Buffer,
     Call,
     Const,
     Expr,
-    Fold,
     Kernel,
     Launch,
     Let,
-    Load,
     Loop,
     Role,
     Store,
     Tile,
     TilePolicy,
-    Var,
 )
-from noyau.ir.walk import every_statement, rewrite
+from noyau.ir.walk import every_statement, fold_of, folds_in, loads_of, rewrite
 
 # Few cells are those of few threads: what is dear is compiled once for each.
 FLAT = Tile("BLOCK", TilePolicy.LIMITED, 1024)
@@ -123,45 +121,26 @@ def full(kernel: Kernel, body: Statements) -> tuple[Kernel, Statements]:
     """The first fold at the root in two launches. What follows is done at once where it is a few scalars; else it is
     given back, to be scheduled, and finds the result in scratch."""
     body = coalesce(body)
-    at = next(k for k, s in enumerate(body) if isinstance(s, Let) and isinstance(s.value, Fold))
-    let = body[at]
-    assert isinstance(let, Let) and isinstance(let.value, Fold)
-    before = tuple(s for s in body[:at] if not isinstance(s, Loop | Store))
-    after = (*(s for s in body[:at] if isinstance(s, Loop | Store)), *body[at + 1 :])
-    rest: Statements = ()
-    if not all(isinstance(s, Store) or is_light(s) for s in after):
-        scratch, cell = Buffer(f"{let.name}.result", let.value.dtype, (Dim.of(1),), Role.SCRATCH), (Dim.of(0),)
-        kernel = replace(kernel, buffers=(*kernel.buffers, scratch))
-        rest = drop_unused((*before, replace(let, value=Load(scratch.name, cell, scratch.dtype)), *after))
-        after = (Store((scratch.name,), cell, (Var(let.name, scratch.dtype),)),)
-    step = CHUNK if len(let.value.loops) == 1 else 1
-    chunks = chunks_of(let.value, let.name, step)
-    made = partial(let.value, let.name, chunks, (), step, CHUNK_TILES)
-    one = Launch(on_grid([chunks], drop_unused((*before, *made.first.statements))))
-    other = Launch(drop_unused((*before, *made.second.statements, *after)))
-    return replace(kernel, buffers=(*kernel.buffers, *made.scratch), launches=(one, other)), rest
+    let = lets_of_folds(body)[0]
+    kernel, before, after, rest = around_fold(kernel, body, let)
+    fold = fold_of(let)
+    step = CHUNK if len(fold.loops) == 1 else 1
+    chunks = chunks_of(fold, let.name, step)
+    halves = partial(fold, let.name, chunks, (), step, CHUNK_TILES)
+    one = Launch(on_grid([chunks], drop_unused((*before, *halves.first.statements))))
+    other = Launch(drop_unused((*before, *halves.second.statements, *after)))
+    return replace(kernel, buffers=(*kernel.buffers, *halves.scratch), launches=(one, other)), rest
 
 
 def columns(kernel: Kernel, body: Statements) -> Kernel:
     """Folds over leading axes, all in one pass: tiles of neighbouring columns, chunks of rows."""
     loops, inner = chain(body)
-    found, last = parted(inner), loops[-1]
-    folds = [let.value for let in found.lets if isinstance(let.value, Fold)]
-    chunks = chunks_of(folds[0], found.lets[0].name, DEEP)
-    parts = [
-        partial(renamed(fold, folds[0]), let.name, chunks, loops, DEEP, DOWN)
-        for let, fold in zip(found.lets, folds, strict=True)
-    ]
-    scratch = tuple(buffer for part in parts for buffer in part.scratch)
-    launches = []
-    for around, taken, after in (
-        ([*loops[:-1], chunks], [part.first for part in parts], ()),
-        (loops[:-1], [part.second for part in parts], found.after),
-    ):
-        passed = in_one_pass([(*one.before, one.passed) for one in taken])
-        part = drop_unused((*found.before, *passed, *(s for one in taken for s in one.after), *after))
-        launches.append(Launch(on_grid(around, (cut(replace(last, body=part), ACROSS, Axis.THREADS),))))
-    return replace(kernel, buffers=(*kernel.buffers, *scratch), launches=tuple(launches))
+
+    def grid(chunks: Sequence[Loop], body: Statements) -> Statements:
+        return on_grid([*loops[:-1], *chunks], (cut(replace(loops[-1], body=body), ACROSS, Axis.THREADS),))
+
+    kernel, launches = in_chunks(kernel, inner, loops, DEEP, DOWN, grid)
+    return replace(kernel, launches=tuple(launches))
 
 
 def on_gpu(kernel: Kernel) -> Kernel:
@@ -172,9 +151,9 @@ def on_gpu(kernel: Kernel) -> Kernel:
     outputs = {buffer.name for buffer in kernel.buffers if buffer.role is not Role.SCRATCH}
     for launch in kernel.launches:
         statements = list(every_statement(launch.body))
-        found = {s.name for s in statements if isinstance(s, Let) and s.name.startswith("#")}
+        indices = {s.name for s in statements if isinstance(s, Let) and s.name.startswith("#")}
         for store in (s for s in statements if isinstance(s, Store) and outputs & set(s.buffers)):
-            if store.merge or any(dim.names & found for dim in store.index):
+            if store.merge or any(dim.names & indices for dim in store.index):
                 raise UnsupportedError(f"{kernel.name}: no strategy for GPUs scatters into {store.buffers[0]} yet")
     flat = with_bodies(flatten(kernel), lambda body: rewrite(body, _plain))
     both = both_in(*(launch.body for launch in flat.launches)) if len(flat.launches) == 2 else None
@@ -196,7 +175,7 @@ def _one(kernel: Kernel) -> Kernel:
     """A kernel of one launch, scheduled."""
     (launch,) = kernel.launches
     body = launch.body
-    if any(isinstance(s, Let) and isinstance(s.value, Fold) for s in body):
+    if lets_of_folds(body):
         if _is_one_row(body):
             return rows(kernel, (Loop("#row", Dim.of(1), Axis.SERIAL, sink(coalesce(body))),), share=False)
         done, rest = full(kernel, body)
@@ -213,10 +192,10 @@ def _one(kernel: Kernel) -> Kernel:
 
 def _is_one_row(body: Statements) -> bool:
     """Whether all that is folded and written fits into one program, as sizes known now say."""
-    found = [loop for fold in folds_in(*body) for loop in fold.loops]
-    found += [(s.var, s.extent) for s in every_statement(body) if isinstance(s, Loop)]
-    flat = all(len(fold.loops) == 1 for fold in folds_in(*body)) and len(chain(body)[0]) <= 1
-    return flat and all(extent.constant is not None and extent.constant <= SHORT for _, extent in found)
+    extents = [extent for fold in folds_in(body) for _, extent in fold.loops]
+    extents += [s.extent for s in every_statement(body) if isinstance(s, Loop)]
+    flat = all(len(fold.loops) == 1 for fold in folds_in(body)) and len(chain(body)[0]) <= 1
+    return flat and all(extent.constant is not None and extent.constant <= SHORT for extent in extents)
 
 
 def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statements) -> Kernel:
@@ -224,28 +203,23 @@ def _of_loops(kernel: Kernel, body: Statements, loops: list[Loop], inner: Statem
         return replace(kernel, launches=(side_by_side(body),))
     if _is_columns(loops, inner):
         return columns(kernel, body)
-    if folds_in(*inner) or any(isinstance(s, Loop) for s in inner):
+    if folds_in(inner) or any(isinstance(s, Loop) for s in inner):
         return rows(kernel, body)
     if not is_innermost(loops[-1]):
         return replace(kernel, launches=(side_by_side(body),))
-    found = reads_along(body)
-    launch = map_(kernel, body) if found is None else transpose(body, *found)
+    ways = reads_along(body)
+    launch = map_(kernel, body) if ways is None else transpose(body, *ways)
     return replace(kernel, launches=(launch,))
 
 
 def _is_columns(loops: list[Loop], inner: Statements) -> bool:
     """The folds stand in the innermost loop, alike, and what they load runs along that loop, not along them."""
-    direct = [s.value for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
-    folds = [fold for fold in direct if isinstance(fold, Fold)]
-    if not folds or len(folds_in(*inner)) != len(folds) or any(isinstance(s, Loop) for s in inner):
+    folds = list(map(fold_of, lets_of_folds(inner)))
+    if not folds or len(folds_in(inner)) != len(folds) or any(isinstance(s, Loop) for s in inner):
         return False
     if not are_alike(inner):
         return False
-    loads = [(fold, load) for fold in folds for load in loads_of(fold.body) if loops[-1].var in _names(load)]
+    loads = [(fold, load) for fold in folds for load in loads_of(fold.body) if loops[-1].var in variables_of(load)]
     along = [stride_of(load, loops[-1].var) for _, load in loads]
     across = [stride_of(load, fold.loops[-1][0]) for fold, load in loads]
     return along.count(Dim.of(1)) > across.count(Dim.of(1))
-
-
-def _names(load: Load) -> set[str]:
-    return {name for dim in load.index for name in dim.names}

@@ -6,15 +6,23 @@ stays a Fold. Whoever launches the kernel chooses the sizes of tiles, as their p
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
-from noyau.compiler.schedules.cpu.folds import State, expand_folds, position, state_of
-from noyau.compiler.schedules.primitives import Statements, all_dims, carries, minimum
+from noyau.compiler.schedules.cpu.folds import (
+    State,
+    expand_folds,
+    in_one_pass,
+    lets_of_folds,
+    moved,
+    parted,
+    position,
+    state_of,
+)
+from noyau.compiler.schedules.primitives import Statements, carries, drop_unused, minimum, nested
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, DimLike, Shape, product
 from noyau.ir.loops import (
-    Alloc,
     Asked,
     Axis,
     Buffer,
@@ -27,7 +35,6 @@ from noyau.ir.loops import (
     Launch,
     Let,
     Loop,
-    Role,
     Space,
     Statement,
     Tile,
@@ -38,12 +45,10 @@ from noyau.ir.loops import (
     when,
 )
 from noyau.ir.monoids import MONOIDS, Symbolic
-from noyau.ir.operators import OPERATORS
-from noyau.ir.walk import every_expression, every_statement, substitute, tiles_of
+from noyau.ir.walk import all_dims, every_statement, fold_of, folds_in, substitute, substitute_in, tiles_of
 
 ZERO, ONE = Dim.of(0), Dim.of(1)
 ORDER = list(TilePolicy)
-DEAR = 8  # flops of a function from which a cell takes longer to compute than to move
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +81,12 @@ NO_LEAD = Lead()
 def with_tiles(kernel: Kernel) -> Kernel:
     """The kernel with the tiles of each launch declared: those of its loops, and those of a launch before that left one
     state a tile in scratch."""
-    known, launches = dict[str, Tile](), list[Launch]()
+    tiles_so_far, launches = dict[str, Tile](), list[Launch]()
     for launch in kernel.launches:
         own = {str(tile.size): tile for tile in tiles_of(launch.body)}
-        known |= own
-        named = {name for dim in all_dims(launch.body) for name in dim.names & known.keys()}
-        tiles = sorted((known[name] for name in {*own, *named}), key=lambda tile: (ORDER.index(tile.policy), tile.name))
+        tiles_so_far |= own
+        names = {name for dim in all_dims(launch.body) for name in dim.names & tiles_so_far.keys()} | own.keys()
+        tiles = sorted((tiles_so_far[name] for name in names), key=lambda tile: (ORDER.index(tile.policy), tile.name))
         launches.append(replace(launch, tiles=tuple(tiles)))
     return replace(kernel, launches=tuple(launches))
 
@@ -136,64 +141,31 @@ def cells_of(loop: Loop, start: Dim, tile: Tile, lead: Dim = ZERO, lane: Dim | N
 
 def on_grid(loops: Sequence[Loop], body: Statements) -> Statements:
     """Loops around a body, one program each round."""
-    for loop in reversed(loops):
-        body = (replace(loop, axis=Axis.THREADS, body=body),)
-    return body
-
-
-def gathered_in(
-    fold: Fold,
-    name: str,
-    tile: Tile,
-    *,
-    wide: bool = False,
-    lead: Dim = ZERO,
-    start: Dim | None = None,
-    turned: bool = False,
-) -> tuple[Statements, State]:
-    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
-    each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
-    first."""
-    taken, state = taken_of(fold, name, tile, wide=wide, lead=lead, start=start, turned=turned)
-    return taken.statements, state
+    return nested([replace(loop, axis=Axis.THREADS) for loop in loops], body)
 
 
 def taken_of(
-    fold: Fold,
-    name: str,
-    tile: Tile,
-    *,
-    wide: bool = False,
-    lead: Dim = ZERO,
-    start: Dim | None = None,
-    turned: bool = False,
+    fold: Fold, name: str, tile: Tile, *, lead: Dim = ZERO, start: Dim | None = None, turned: bool = False
 ) -> tuple[Taken, State]:
-    """The same, and how."""
+    """The state of a fold over any number of values, which ends in cell 0: each cell of a tile takes in one value of
+    each round, and then the tile is reduced. With `start`, of the one tile that begins there; `turned`: the last tile
+    first."""
     lifted = MONOIDS[fold.monoid].lift(Symbolic(), fold.value, Index(position(fold)))
     cells = FoldCells(fold.loops, expand_folds(fold.body, 1, wide=False), lifted, lead, start, turned)
-    state = state_of(fold, name, wide=wide)
+    state = state_of(fold, name, wide=False)
     return taken_in(cells, state, name, tile), state
 
 
 def folded(fold: Fold, name: str, tile: Tile, start: Dim, lead: Dim) -> Statements:
     """Statements that leave a fold over the cells of one tile under its name."""
     if lead != ZERO:
-        loops, state = gathered_in(fold, name, tile, lead=lead, start=start)
-        return (*loops, Let(name, state.result(ZERO, fold.dtype)))
+        taken, state = taken_of(fold, name, tile, lead=lead, start=start)
+        return (*taken.statements, Let(name, state.result(ZERO, fold.dtype)))
     ((variable, extent),) = fold.loops
     lane = f"{variable}l"
     index = Let(variable, Index(start + Dim.of(lane)))
     loop = ((lane, extent - start),)
     return (Let(name, replace(fold, loops=loop, body=(index, *fold.body), at=Dim.of(variable), tile=tile)),)
-
-
-def merged_in(
-    around: Loop, state: State, values: tuple[Expr, ...], name: str, tile: Tile, start: Dim | None = None
-) -> Statements:
-    """States that lie along a loop, merged in tiles into cell 0 of `state`; with `start`, those of one tile."""
-    return taken_in(
-        FoldCells(((around.var, around.extent),), around.body, values, start=start), state, name, tile
-    ).statements
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +194,7 @@ class Taken:
 
 
 def taken_in(cells: FoldCells, state: State, name: str, tile: Tile) -> Taken:
-    lane, lanes = Dim.of(f"#lane_{name}"), State(state.monoid, tuple(f"{n}.lanes" for n in state.names), state.dtypes)
+    lane, lanes = Dim.of(f"#lane_{name}"), state.beside("lanes")
     variable, extent = cells.loops[-1]
     number, count = f"{variable}t", ceiling(extent + cells.lead, tile.size)
     before, at = _tile_of_round(number, count, cells.turned)
@@ -233,10 +205,21 @@ def taken_in(cells: FoldCells, state: State, name: str, tile: Tile) -> Taken:
         inner = Loop(number, count, Axis.SERIAL, (*before, inner))
     for outer, count in reversed(cells.loops[:-1]):
         inner = Loop(outer, count, Axis.SERIAL, (inner,))
-    memory = tuple(Alloc(n, d, (tile.size,), Space.THREAD) for n, d in zip(lanes.names, lanes.dtypes, strict=True))
-    empty = Loop(str(lane), tile.size, Axis.LANES, (lanes.empty(lane),), tile)
-    total = Loop(str(lane), tile.size, Axis.SERIAL, (state.store(ZERO, lanes.load(lane), merge=True),), tile)
-    return Taken((*memory, empty), inner, (*state.memory(1), state.empty(ZERO), total))
+    before, after = around_lanes(state, lanes, str(lane), tile)
+    return Taken(before, inner, after)
+
+
+def around_lanes(state: State, lanes: State, lane: str, tile: Tile) -> tuple[Statements, Statements]:
+    """The memory of the states of a tile's lanes, empty, and the statements that merge them into cell 0 of `state`."""
+    empty = Loop(lane, tile.size, Axis.LANES, (lanes.empty(Dim.of(lane)),), tile)
+    total = Loop(lane, tile.size, Axis.SERIAL, (state.store(ZERO, lanes.load(Dim.of(lane)), merge=True),), tile)
+    return (*lanes.memory(tile.size, Space.THREAD), empty), (*state.memory(1), state.empty(ZERO), total)
+
+
+def together(passes: Sequence[Taken]) -> Statements:
+    """Passes over the same tiles as one."""
+    loops = in_one_pass([(*one.before, one.passed) for one in passes])
+    return (*loops, *(s for one in passes for s in one.after))
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,31 +241,49 @@ def partial(
     fold: Fold, name: str, chunks: Loop, around: Sequence[Loop], chunk: int, tiles: tuple[Tile, Tile]
 ) -> Partial:
     """A fold over the chunks of such a loop. A sum of float32 is merged in float64."""
-    outer, extent = fold.loops[0]
     begin = Dim.of(chunks.var) * chunk
-    placed = replace(fold, at=position(fold), loops=((outer, minimum(Dim.of(chunk), extent - begin)), *fold.loops[1:]))
-    (moved,) = substitute((Let("", replace(placed, loops=fold.loops)),), {outer: Dim.of(outer) + begin})
-    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    lifted = MONOIDS[fold.monoid].lift(Symbolic(), moved.value.value, Index(position(moved.value)))
-    part = state_of(fold, name, wide=False)
-    whole = taken_in(
-        FoldCells(placed.loops, expand_folds(moved.value.body, 1, wide=False), lifted), part, name, tiles[0]
-    )
+    whole, part = taken_of(moved(fold, begin, minimum(Dim.of(chunk), fold.loops[0][1] - begin)), name, tiles[0])
     axes = [chunks, *around]
     shape = tuple(loop.extent for loop in axes)
     cell = sum((Dim.of(a.var) * product(shape[k + 1 :]) for k, a in enumerate(axes)), ZERO)
-    left = State(part.monoid, tuple(f"{n}.of_chunk" for n in part.names), part.dtypes)
-    first = replace(whole, after=(*whole.after, left.store(cell, part.load(ZERO), merge=False)))
-    second = merged_parts(fold, name, left.load(cell), chunks, tiles[1])
-    scratch = tuple(Buffer(n, d, shape, Role.SCRATCH) for n, d in zip(left.names, left.dtypes, strict=True))
-    return Partial(first, second, scratch)
+    scratch = part.beside("of_chunk")
+    first = replace(whole, after=(*whole.after, scratch.store(cell, part.load(ZERO), merge=False)))
+    second = merged_parts(fold, name, scratch.load(cell), chunks, tiles[1])
+    return Partial(first, second, scratch.buffers(shape))
+
+
+def in_chunks(
+    kernel: Kernel,
+    inner: Statements,
+    around: Sequence[Loop],
+    chunk: int,
+    tiles: tuple[Tile, Tile],
+    grid: Callable[[Sequence[Loop], Statements], Statements],
+) -> tuple[Kernel, list[Launch]]:
+    """The folds of a block, which are alike, in two launches: states of chunks, then their merge. `grid` places the
+    statements of a launch in the loops `around`, and in that over chunks."""
+    parts = parted(inner)
+    folds = list(map(fold_of, parts.lets))
+    chunks = chunks_of(folds[0], parts.lets[0].name, chunk)
+    halves = [
+        partial(renamed(fold, folds[0]), let.name, chunks, around, chunk, tiles)
+        for let, fold in zip(parts.lets, folds, strict=True)
+    ]
+    launches = []
+    for loops, passes, after in (
+        ([chunks], [half.first for half in halves], ()),
+        ([], [half.second for half in halves], parts.after),
+    ):
+        launches.append(Launch(grid(loops, drop_unused((*parts.before, *together(passes), *after)))))
+    scratch = tuple(buffer for half in halves for buffer in half.scratch)
+    return replace(kernel, buffers=(*kernel.buffers, *scratch)), launches
 
 
 def merged_parts(fold: Fold, name: str, parts: tuple[Expr, ...], chunks: Loop, tile: Tile) -> Taken:
     """Merge the states of chunks, which lie along a loop, into the result. A sum of float32 goes by float64."""
     total = state_of(fold, name, wide=True)
-    casts = tuple(v if v.dtype is d else Call("cast", (v,), d) for v, d in zip(parts, total.dtypes, strict=True))
-    merged = taken_in(FoldCells(((chunks.var, chunks.extent),), chunks.body, casts), total, name, tile)
+    cells = FoldCells(((chunks.var, chunks.extent),), chunks.body, total.cast(parts))
+    merged = taken_in(cells, total, name, tile)
     return replace(merged, after=(*merged.after, Let(name, total.result(ZERO, fold.dtype))))
 
 
@@ -296,17 +297,7 @@ def offset_of(buffer: Buffer, index: Shape) -> Dim:
 
 def is_innermost(loop: Loop) -> bool:
     """Whether its cells can be computed side by side: it has no loops, no folds and no state that it carries on."""
-    return not (carries(loop) or folds_in(*loop.body) or any(isinstance(s, Loop) for s in every_statement(loop.body)))
-
-
-def folds_in(*statements: Statement) -> list[Fold]:
-    return [expr for expr in every_expression(statements) if isinstance(expr, Fold)]
-
-
-def is_dear(body: Statements) -> bool:
-    """Whether what takes longer than to move a cell is computed."""
-    calls = [expr for expr in every_expression(body) if isinstance(expr, Call)]
-    return any(call.function in OPERATORS and OPERATORS[call.function].flops >= DEAR for call in calls)
+    return not (carries(loop) or folds_in(loop.body) or any(isinstance(s, Loop) for s in every_statement(loop.body)))
 
 
 def extents_of_tiles(body: Statements) -> Iterator[Dim]:
@@ -314,24 +305,22 @@ def extents_of_tiles(body: Statements) -> Iterator[Dim]:
     for statement in every_statement(body):
         if isinstance(statement, Loop) and is_innermost(statement):
             yield statement.extent
-    for fold in (expr for expr in every_expression(body) if isinstance(expr, Fold)):
-        yield fold.loops[-1][1]
+    yield from (fold.loops[-1][1] for fold in folds_in(body))
 
 
-def all_at_most(extents: Iterable[Dim], most: int) -> Asked:
+def all_at_most(extents: Collection[Dim], most: int) -> Asked:
     """Whether extents are at most a number: known now, or a bool of the sizes; False where one depends on a loop."""
-    wanted = list(extents)
-    depends = any(name.startswith("#") for extent in wanted for name in extent.names)
-    return not depends and all_of(at_most(extent, Dim.of(most)) for extent in wanted)
+    depends = any(name.startswith("#") for extent in extents for name in extent.names)
+    return not depends and all_of(at_most(extent, Dim.of(most)) for extent in extents)
 
 
 def in_one_tile(inner: Statements) -> bool:
     """Whether no loop stands around a tile: it would be computed again and again."""
     loops = [s for s in inner if isinstance(s, Loop)]
-    folds = [s.value for s in inner if isinstance(s, Let) and isinstance(s.value, Fold)]
-    nested = any(isinstance(s, If) for s in inner)
-    deep = any(folds_in(*fold.body) or any(isinstance(s, Loop | If) for s in fold.body) for fold in folds)
-    return not (nested or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)
+    folds = list(map(fold_of, lets_of_folds(inner)))
+    conditional = any(isinstance(s, If) for s in inner)
+    deep = any(folds_in(fold.body) or any(isinstance(s, Loop | If) for s in fold.body) for fold in folds)
+    return not (conditional or deep) and all(map(is_innermost, loops)) and all(len(fold.loops) == 1 for fold in folds)
 
 
 @dataclass(slots=True)
@@ -356,6 +345,5 @@ def renamed(fold: Fold, other: Fold) -> Fold:
     names: dict[str, DimLike] = {
         old: Dim.of(new) for (old, _), (new, _) in zip(fold.loops, other.loops, strict=True) if old != new
     }
-    (moved,) = substitute((Let("", replace(fold, loops=other.loops)),), names) if names else (Let("", fold),)
-    assert isinstance(moved, Let) and isinstance(moved.value, Fold)
-    return replace(moved.value, loops=other.loops)
+    moved_fold = substitute_in(replace(fold, loops=other.loops), names) if names else fold
+    return replace(moved_fold, loops=other.loops)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.index_splitting import LEAST
+from noyau.compiler.schedules.cpu.lanes import LEAST
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices, shape_of

@@ -9,46 +9,34 @@ length may be in each of its tiles.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import replace
 
-from noyau.compiler.schedules.primitives import Statements, drop_unused, minimum, with_bodies
+from noyau.compiler.schedules.primitives import Statements, change_each, drop_unused, minimum, with_bodies
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, maximum
-from noyau.ir.loops import Axis, Call, Const, Expr, If, Index, Kernel, Let, Load, Loop, Statement, Store, Var
+from noyau.ir.loops import Axis, Call, Const, Expr, Index, Kernel, Let, Load, Loop, Statement, Store, Var
 from noyau.ir.walk import every_expression, rewrite, substitute
 
 # Cells of a loop of known length that is worth it: rows of 16 and 32 cells take up to 1.9 and 1.3 times as long in two
 # loops, those of 64 cells 0.8 (where one branch is an exponential) to 1.07 times, those of 256 cells 0.65 to 0.92.
-LEAST = 64
+LONG = 64
 ONE = Dim.of(1)
 Change = tuple[Dim, bool]  # from which round of a loop on a condition is another one, and what it is before
 
 
 def cut_at_bounds(kernel: Kernel) -> Kernel:
     """Each loop in lanes whose cells do one of two things by their place, as two loops."""
-    return with_bodies(kernel, _block)
+    return with_bodies(kernel, lambda body: change_each(body, _cut))
 
 
-def _block(body: Iterable[Statement]) -> Statements:
-    made: list[Statement] = []
-    for statement in body:
-        match statement:
-            case Loop(axis=Axis.LANES):
-                made += _cut(statement)
-            case Loop() | If():
-                made.append(replace(statement, body=_block(statement.body)))
-            case _:
-                made.append(statement)
-    return tuple(made)
-
-
-def _cut(loop: Loop) -> Statements:
-    """The rounds before the one place where conditions change, and those from there on; the loop where there is none,
-    or more than one."""
+def _cut(loop: Statement) -> Statements | None:
+    """The rounds of a loop before the one place where conditions change, and those from there on; the loop where there
+    is none, or more than one."""
+    if not isinstance(loop, Loop) or loop.axis is not Axis.LANES:
+        return None
     changes = {change[0] for expr in every_expression(loop.body) if (change := _change(expr, loop.var))}
-    known = {s.name for s in loop.body if isinstance(s, Let)}
-    if len(changes) != 1 or not _is_worth(loop) or any(point.names & known for point in changes):
+    own = {s.name for s in loop.body if isinstance(s, Let)}
+    if len(changes) != 1 or not _is_worth(loop) or any(point.names & own for point in changes):
         return (loop,)
     (point,) = changes
     until = Dim.of(f"{loop.var}_until")
@@ -63,7 +51,7 @@ def _cut(loop: Loop) -> Statements:
 def _is_worth(loop: Loop) -> bool:
     """Whether a loop may be long, and does nothing but to compute values of cells and to store them."""
     straight = all(isinstance(s, Let) or (isinstance(s, Store) and not s.merge) for s in loop.body)
-    return straight and (loop.extent.constant or LEAST) >= LEAST
+    return straight and (loop.extent.constant or LONG) >= LONG
 
 
 def _change(expr: Expr, variable: str) -> Change | None:
@@ -87,20 +75,19 @@ def _change(expr: Expr, variable: str) -> Change | None:
 
 def _decided(loop: Loop, *, before: bool) -> Statements:
     """The body of a loop where the conditions are what they are before they change, or from there on."""
-    known: dict[str, Const] = {}
+    constants: dict[str, Const] = {}
 
     def simpler(expr: Expr) -> Expr:
         if (change := _change(expr, loop.var)) is not None:
             return Const(change[1] == before, DType.BOOL)
-        return _simpler(known.get(expr.name, expr) if isinstance(expr, Var) else expr)
+        return _simpler(constants.get(expr.name, expr) if isinstance(expr, Var) else expr)
 
-    made: list[Statement] = []
+    body: list[Statement] = []
     for statement in loop.body:
-        (done,) = rewrite((statement,), simpler)
-        made.append(done)
-        if isinstance(done, Let) and isinstance(done.value, Const) and done.value.dtype is DType.BOOL:
-            known[done.name] = done.value
-    return drop_unused(tuple(made))
+        body += rewrite((statement,), simpler)
+        if isinstance(let := body[-1], Let) and isinstance(let.value, Const) and let.value.dtype is DType.BOOL:
+            constants[let.name] = let.value
+    return drop_unused(tuple(body))
 
 
 def _simpler(expr: Expr) -> Expr:

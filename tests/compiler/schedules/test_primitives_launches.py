@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from noyau.compiler.schedules.cpu.folds import expand_folds
-from noyau.compiler.schedules.cpu.strategies import map_
-from noyau.compiler.schedules.launches import apart, each, in_two, is_light, is_small
-from noyau.compiler.schedules.primitives import chain, coalesce, nested, with_bodies
+from noyau.compiler.schedules.cpu.strategies import in_two, map_
+from noyau.compiler.schedules.primitives import apart, chain, coalesce, each, is_light, is_small, nested, with_bodies
 from noyau.ir.dims import Dim
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Axis, Fold, Launch, Let, Role, Var

@@ -7,7 +7,7 @@ in lanes, a tile of them before one is taken in. Which it is, the sizes tell as 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from noyau.compiler.schedules.cpu.folds import (
@@ -24,21 +24,18 @@ from noyau.compiler.schedules.cpu.folds import (
     state_of,
     taken,
 )
-from noyau.compiler.schedules.cpu.strategies import folds_of
 from noyau.compiler.schedules.cpu.tiles import CELL, side_by_side
 from noyau.compiler.schedules.primitives import (
     Statements,
-    all_dims,
     bind,
     chain,
     coalesce,
-    counted,
-    loads_of,
     nested,
     reindex,
     sink,
-    split,
     stride_of,
+    tiled,
+    variables_of,
 )
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimLike, product
@@ -46,8 +43,6 @@ from noyau.ir.loops import (
     Alloc,
     Asked,
     Axis,
-    Expr,
-    Fold,
     Kernel,
     Launch,
     Let,
@@ -62,7 +57,7 @@ from noyau.ir.loops import (
     opposite,
     when,
 )
-from noyau.ir.walk import rewrite, substitute
+from noyau.ir.walk import all_dims, fold_of, folds_in, is_fold, loads_of, rewrite, substitute
 
 SHORT = 64  # values of an inner fold that are added one by one in float32: NumPy has 16 to each of its partial sums
 TILE = 32  # rows, or values of an outer fold, side by side: gcc 12 unrolls loops over 16, and vectorises no more
@@ -73,8 +68,8 @@ def folds_of_folds(kernel: Kernel) -> Kernel | None:
     each way that its sizes may ask for. None where it is no such kernel."""
     (launch,) = kernel.launches
     rows, body = chain(sink(coalesce(launch.body)))
-    inner = [fold for let in lets_of_folds(body) for fold in _inside(let)]
-    if not rows or not inner or any(isinstance(s, Loop) for s in body) or any(map(is_ordered, folds_of(body))):
+    inner = [fold for let in lets_of_folds(body) for fold in folds_in(fold_of(let).body)]
+    if not rows or not inner or any(isinstance(s, Loop) for s in body) or any(map(is_ordered, folds_in(body))):
         return None
     try:
         short = all_of(_known_at_most(product(n for _, n in fold.loops), Dim.of(SHORT)) for fold in inner)
@@ -82,11 +77,11 @@ def folds_of_folds(kernel: Kernel) -> Kernel | None:
         parts = _passes(body)
         ways = [(all_of((short, many)), bind(_rows_beside(rows, parts), len(rows)))] if _lie_beside(parts, rows) else []
         few = opposite(many) if ways else True
-        for asked, along in ((all_of((short, few)), _values_beside), (opposite(short), _in_turn)):
-            ways.append((asked, bind(nested(rows, _over(parts, along)), len(rows))))
+        for condition, along in ((all_of((short, few)), _values_beside), (opposite(short), _in_turn)):
+            ways.append((condition, bind(nested(rows, _over(parts, along)), len(rows))))
     except UnsupportedError:
         return None
-    launches = [Launch(body, when(asked)) for asked, body in ways if asked is not False]
+    launches = [Launch(body, when(condition)) for condition, body in ways if condition is not False]
     return replace(kernel, launches=tuple(launches))
 
 
@@ -107,22 +102,21 @@ class _Pass:
 
 def _passes(body: Statements) -> list[Statement | _Pass]:
     """The statements of a block, with its folds in passes, as few as may be."""
-    made: list[Statement | _Pass] = []
+    parts: list[Statement | _Pass] = []
     waiting: list[Let] = []
     for statement in levelled(body):
-        is_fold = isinstance(statement, Let) and isinstance(statement.value, Fold)
-        if waiting and not (is_fold and are_alike((*waiting, statement))):
-            made.append(_pass(waiting))
+        if waiting and not (is_fold(statement) and are_alike((*waiting, statement))):
+            parts.append(_pass(waiting))
             waiting = []
-        if isinstance(statement, Let) and is_fold:
+        if isinstance(statement, Let) and is_fold(statement):
             waiting.append(statement)
         else:
-            made.append(statement)
-    return [*made, _pass(waiting)] if waiting else made
+            parts.append(statement)
+    return [*parts, _pass(waiting)] if waiting else parts
 
 
 def _pass(lets: Sequence[Let]) -> _Pass:
-    folds = [let.value for let in lets if isinstance(let.value, Fold)]
+    folds = list(map(fold_of, lets))
     loops = folds[0].loops
     states = tuple(state_of(fold, let.name, wide=True) for fold, let in zip(folds, lets, strict=True))
     steps = []
@@ -132,20 +126,15 @@ def _pass(lets: Sequence[Let]) -> _Pass:
     ends = zip(lets, states, folds, strict=True)
     results = (Let(let.name, state.result(Dim.of(0), fold.dtype), let.origin) for let, state, fold in ends)
     once = merged(steps)
-    values, stores = ([s for s in once if isinstance(s, Store) is stored] for stored in (False, True))
+    values, stores = ([s for s in once if isinstance(s, Store) is last] for last in (False, True))
     return _Pass(loops, (*values, *stores), states, tuple(results))
-
-
-def _inside(let: Let) -> list[Fold]:
-    """The folds within a fold."""
-    return folds_of(let.value.body) if isinstance(let.value, Fold) else []
 
 
 # Rows side by side.
 def _lie_beside(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> bool:
     """Whether what is read of a row for each value of an outer fold lies side by side for neighbouring rows."""
     return not any(
-        _names(load).intersection(name for name, _ in part.loops)
+        variables_of(load).intersection(name for name, _ in part.loops)
         and stride_of(load, rows[-1].var) not in (Dim.of(0), Dim.of(1))
         for part in parts
         if isinstance(part, _Pass)
@@ -155,33 +144,33 @@ def _lie_beside(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> boo
 
 def _rows_beside(rows: Sequence[Loop], parts: Sequence[Statement | _Pass]) -> Statements:
     """Each row in a lane."""
-    kept = _kept(parts, rows)
-    made = [statement for load, memory in kept.items() for statement in _filled(load, memory, parts)]
+    places = _places(parts, rows)
+    body = [statement for load, memory in places.items() for statement in _filled(load, memory, parts)]
     for part in parts:
         if isinstance(part, _Pass):
-            steps = expand_folds(rewrite(part.steps, lambda expr: _from_memory(expr, kept)), 1, wide=False)
-            made += (s for state in part.states for s in (*state.memory(1), state.empty(Dim.of(0))))
-            made += (*_around(part.loops, steps), *part.results)
+            steps = rewrite(part.steps, lambda expr: places.get(expr, expr) if isinstance(expr, Load) else expr)
+            body += (s for state in part.states for s in (*state.memory(1), state.empty(Dim.of(0))))
+            body += (*_around(part.loops, expand_folds(steps, 1, wide=False)), *part.results)
         else:
-            made.append(part)
-    return nested(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(made)), TILE),))
+            body.append(part)
+    return nested(rows[:-1], (side_by_side(replace(rows[-1], body=tuple(body)), TILE),))
 
 
-def _kept(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> dict[Load, Load]:
+def _places(parts: Sequence[Statement | _Pass], rows: Sequence[Loop]) -> dict[Load, Load]:
     """The loads of inner folds that depend on a row alone, each with its place in memory of the thread."""
-    around, extents, kept = {row.var for row in rows}, _extents(parts), dict[Load, Load]()
+    around, extents, places = {row.var for row in rows}, _extents(parts), dict[Load, Load]()
     for load in dict.fromkeys(load for part in parts if isinstance(part, _Pass) for load in loads_of(part.steps)):
-        own = tuple(_names(load) - around)
-        if rows[-1].var in _names(load) and load.where is None and len(own) == 1 and own[0] in extents:
-            kept[load] = Load(f"{load.buffer}.{len(kept)}", (Dim.of(own[0]),), load.dtype)
-    return kept
+        own = tuple(variables_of(load) - around)
+        if rows[-1].var in variables_of(load) and load.where is None and len(own) == 1 and own[0] in extents:
+            places[load] = Load(f"{load.buffer}.{len(places)}", (Dim.of(own[0]),), load.dtype)
+    return places
 
 
 def _extents(parts: Sequence[Statement | _Pass]) -> dict[str, Dim]:
     """The length of each loop of an inner fold, where sizes give it."""
-    folds = [fold for part in parts if isinstance(part, _Pass) for fold in folds_of(part.steps)]
-    found = {name: extent for fold in folds for name, extent in fold.loops}
-    return {name: extent for name, extent in found.items() if not any(n.startswith("#") for n in extent.names)}
+    folds = [fold for part in parts if isinstance(part, _Pass) for fold in folds_in(part.steps)]
+    loops = {name: extent for fold in folds for name, extent in fold.loops}
+    return {name: extent for name, extent in loops.items() if not any(n.startswith("#") for n in extent.names)}
 
 
 def _filled(load: Load, memory: Load, parts: Sequence[Statement | _Pass]) -> Statements:
@@ -193,25 +182,21 @@ def _filled(load: Load, memory: Load, parts: Sequence[Statement | _Pass]) -> Sta
     return Alloc(memory.buffer, memory.dtype, (extent,), Space.THREAD), fill
 
 
-def _from_memory(expr: Expr, kept: Mapping[Load, Load]) -> Expr:
-    return kept.get(expr, expr) if isinstance(expr, Load) else expr
-
-
 # The values of an outer fold side by side.
 def _over(parts: Sequence[Statement | _Pass], tiles: Callable[[_Pass], Loop]) -> Statements:
     """The statements of a row, with the values of each outer fold in tiles, each cell of which has a state."""
-    made: list[Statement] = []
+    body: list[Statement] = []
     for part in parts:
         if isinstance(part, _Pass):
             lane = f"{part.loops[-1][0]}l"
-            made += (s for state in part.states for s in state.memory(TILE))
-            made += (over(lane, TILE, state.empty(Dim.of(lane))) for state in part.states)
-            made += _around(part.loops[:-1], (tiles(part),))
-            made += (s for state in part.states for s in halves(state, TILE, lane))
-            made += part.results
+            body += (s for state in part.states for s in state.memory(TILE))
+            body += (over(lane, TILE, state.empty(Dim.of(lane))) for state in part.states)
+            body += _around(part.loops[:-1], (tiles(part),))
+            body += (s for state in part.states for s in halves(state, TILE, lane))
+            body += part.results
         else:
-            made.append(part)
-    return tuple(made)
+            body.append(part)
+    return tuple(body)
 
 
 def _values_beside(part: _Pass) -> Loop:
@@ -224,22 +209,19 @@ def _in_turn(part: _Pass) -> Loop:
     """The values of a tile one by one, each by folds in lanes; then they are taken in side by side."""
     (name, extent), last = part.loops[-1], max(map(part.steps.index, lets_of_folds(part.steps)))
     first, then = part.steps[: last + 1], part.steps[last + 1 :]
-    tiles = split(Loop(name, extent, Axis.SERIAL, ()), TILE, f"{name}t", name)
-    (cells,) = tiles.body
-    assert isinstance(cells, Loop)
-    length, cells = counted(cells, f"{tiles.var}_length")
-    kept = {let.name: Load(f"{let.name}.tile", (Dim.of(CELL),), let.value.dtype) for let in _needed(first, then)}
-    stored = (Store((to.buffer,), to.index, (Var(let, to.dtype),)) for let, to in kept.items())
-    memory = (Alloc(to.buffer, to.dtype, (Dim.of(TILE),), Space.REGISTER) for to in kept.values())
-    then = rewrite(then, lambda expr: kept.get(expr.name, expr) if isinstance(expr, Var) else expr)
+    tiles, length, cells = tiled(Loop(name, extent, Axis.SERIAL, ()), TILE, f"{name}t", name, f"{name}t_length")
+    places = {let.name: Load(f"{let.name}.tile", (Dim.of(CELL),), let.value.dtype) for let in _read_after(first, then)}
+    stores = (Store((to.buffer,), to.index, (Var(let, to.dtype),)) for let, to in places.items())
+    memory = (Alloc(to.buffer, to.dtype, (Dim.of(TILE),), Space.REGISTER) for to in places.values())
+    then = rewrite(then, lambda expr: places.get(expr.name, expr) if isinstance(expr, Var) else expr)
     then = reindex(then, lambda name, index: (Dim.of(CELL),) if name in part.memory else index)
-    values = replace(cells, body=(*expand_folds(first, 0), *stored))
+    values = replace(cells, body=(*expand_folds(first, 0), *stores))
     both = (*length, *memory, values, replace(cells, axis=Axis.LANES, body=then))
     index: dict[str, DimLike] = {name: Dim.of(tiles.var) * TILE + Dim.of(name), CELL: Dim.of(name)}
     return replace(tiles, body=substitute(both, index))
 
 
-def _needed(first: Statements, then: Statements) -> list[Let]:
+def _read_after(first: Statements, then: Statements) -> list[Let]:
     """The Lets of a block that are read after it."""
     if {s.name for s in first if isinstance(s, Let)} & {name for dim in all_dims(then) for name in dim.names}:
         raise UnsupportedError("an index that is computed is needed in two loops")
@@ -249,11 +231,6 @@ def _needed(first: Statements, then: Statements) -> list[Let]:
 # What both ways share.
 def _around(loops: Iterable[tuple[str, Dim]], body: Statements) -> Statements:
     return nested([Loop(name, extent, Axis.SERIAL, ()) for name, extent in loops], body)
-
-
-def _names(load: Load) -> set[str]:
-    """The variables of loops, and the indices that are looked up, that a load moves with."""
-    return {name for dim in load.index for name in dim.names if name.startswith("#")}
 
 
 def _known_at_most(left: Dim, right: Dim) -> Asked:
