@@ -16,7 +16,7 @@ from math import inf
 from typing import assert_never
 
 from noyau.compiler.partition.costs import cells
-from noyau.dtypes import DType
+from noyau.compiler.passes.normal_form import bound_sizes
 from noyau.ir.graph import (
     Constant,
     Contract,
@@ -37,7 +37,6 @@ from noyau.ir.graph import (
     downstream,
 )
 from noyau.ir.operators import OPERATORS
-from noyau.ir.sizes import plan
 
 READ = 1 / 16  # what reading an input or an output costs, beside writing, holding and reading another value
 EXPENSIVE = 100  # flops a cell, about what a core does while it writes and reads a float32
@@ -178,12 +177,11 @@ def with_sizes(backward: Graph, graph: Graph) -> Graph:
     """The graph with those inputs of `graph`, small ones first, whose shapes tell sizes that no other one does."""
     names = {name for node in backward.nodes for dim in dims_of(node) for name in dim.names if name[:1] != "#"}
     for node in sorted(graph.inputs, key=cells):
-        bound = _told(backward.inputs)
-        if names - bound and node.output not in backward.by_name and (_told((*backward.inputs, node)) - bound) & names:
+        bound = bound_sizes(backward.inputs)
+        if (
+            names - bound
+            and node.output not in backward.by_name
+            and (bound_sizes((*backward.inputs, node)) - bound) & names
+        ):
             backward = replace(backward, nodes=(node, *backward.nodes))
     return backward
-
-
-def _told(inputs: Iterable[Node]) -> set[str]:
-    """The sizes that the shapes of some inputs tell."""
-    return {each.size for each in plan([node.shape for node in inputs if node.dtype is not DType.OTHER])}

@@ -347,11 +347,11 @@ def guards(graph: Graph) -> tuple[Guard, ...]:
     """The guards of a graph, each once: what it demands of sizes that its inputs tell, and what its views need."""
     bound = {binding.size for binding in plan([node.shape for node in graph.inputs])}
     demanded = [demand for demand in graph.demands if demand.left.names | demand.right.names <= bound]
-    conditions = [guard for demand in demanded for guard in _asked(demand)]
+    conditions = [guard for demand in demanded for guard in _guards_of(demand)]
     return tuple(dict.fromkeys([*conditions, *(guard for node in graph.nodes for guard in _of(graph, node))]))
 
 
-def _asked(demand: Demand) -> Iterator[Guard]:
+def _guards_of(demand: Demand) -> Iterator[Guard]:
     always, left, right = Dim.of(1), demand.left, demand.right
     match demand.relation:
         case "at most":

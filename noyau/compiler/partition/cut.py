@@ -84,7 +84,7 @@ class Cut:
     reason: str
 
 
-Spelt: TypeAlias = Callable[[Kernel], object]
+Speller: TypeAlias = Callable[[Kernel], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +93,13 @@ class Partition:
     cuts: tuple[Cut, ...]
 
 
-def partition(model: Model, *, alone_too: bool = False, spelt: Spelt | None = None, reasons: bool = True) -> Partition:
+def partition(
+    model: Model, *, alone_too: bool = False, speller: Speller | None = None, reasons: bool = True
+) -> Partition:
     """The groups of a model, and the reasons of the cuts between them. `alone_too`: a single operator is a group where
-    it is a kernel, though there is nothing to fuse it with; `spelt`: raises UnsupportedError for a kernel that the
+    it is a kernel, though there is nothing to fuse it with; `speller`: raises UnsupportedError for a kernel that the
     language which is wanted has no schedule or spelling for; `reasons`: whether anybody reads why there are cuts."""
-    work = _Partitioning(model, DefUse(model), alone_too, spelt, reasons)
+    work = _Partitioning(model, DefUse(model), alone_too, speller, reasons)
     work.start()
     if alone_too:
         work.join_whole()
@@ -116,13 +118,13 @@ def group_of(model: Model, positions: Iterable[int], def_use: DefUse | None = No
 class _Partitioning:
     """`member` has the name of each operator's group, `sets` the operators of each group. `alone` says why an operator
     cannot be a kernel by itself; such a one may still join others, which know its sizes or make what it reads. `lonely`
-    are those that could be one and are not worth it. `found` and `made` are what is known of sets by what they are,
-    whichever layer they are in."""
+    are those that could be one and are not worth it. `reason_by_key` and `group_by_key` are what is known of
+    sets by what they are, whichever layer they are in."""
 
     model: Model
     def_use: DefUse
     alone_too: bool
-    spelt: Spelt | None = None
+    speller: Speller | None = None
     gives_reasons: bool = True
     member: dict[int, int] = field(default_factory=dict)
     sets: dict[int, Positions] = field(default_factory=dict)
@@ -130,8 +132,8 @@ class _Partitioning:
     lonely: dict[int, str] = field(default_factory=dict)
     judged: dict[Graph, str | None] = field(default_factory=dict)
     refused: dict[Positions, str] = field(default_factory=dict)
-    found: dict[Hashable, str | None] = field(default_factory=dict)
-    made: dict[Hashable, tuple[StructuralKey, Group]] = field(default_factory=dict)
+    reason_by_key: dict[Hashable, str | None] = field(default_factory=dict)
+    group_by_key: dict[Hashable, tuple[StructuralKey, Group]] = field(default_factory=dict)
     structural_keys: StructuralKeys = field(init=False)
 
     def __post_init__(self) -> None:
@@ -246,13 +248,13 @@ class _Partitioning:
         judges again, so that the words name this group's own values."""
         try:
             key = self.structural_keys.key_of(positions)
-            if key is not None and key.key in self.found and not (fresh and self.found[key.key]):
-                return self.found[key.key]
+            if key is not None and key.key in self.reason_by_key and not (fresh and self.reason_by_key[key.key]):
+                return self.reason_by_key[key.key]
             reason = self.judgement(positions, self.def_use.extract(positions), fresh=fresh)
         except UnsupportedError as error:
             return str(error)
         if key is not None:
-            self.found[key.key] = reason
+            self.reason_by_key[key.key] = reason
         return reason
 
     def judgement(self, positions: Positions, graph: Graph, *, fresh: bool) -> str | None:
@@ -268,8 +270,8 @@ class _Partitioning:
             if key not in self.judged or (fresh and self.judged[key]):
                 self.judged[key] = None
                 kernel = kernel_of_graph(normalise(graph))
-                if self.spelt is not None:
-                    self.spelt(kernel)
+                if self.speller is not None:
+                    self.speller(kernel)
         except UnsupportedError as error:
             self.judged[key] = str(error)
         return self.judged[key]
@@ -287,16 +289,16 @@ class _Partitioning:
                     if not self.alone_too and not worth(positions, group.graph):
                         self.lonely[min(positions)] = "a single operator: there is nothing to fuse it with"
                         continue
-                    self.made |= {key.key: (key, with_kernel(group))} if key else {}
+                    self.group_by_key |= {key.key: (key, with_kernel(group))} if key else {}
                 yield group
             except UnsupportedError as error:  # cellwise ones were joined without a look at their kernel
                 self.dissolve(positions, str(error))
 
     def like_another(self, positions: Positions, key: StructuralKey | None) -> Group | None:
         """The group of some operators, after one that is like it, or None."""
-        if key is None or key.key not in self.made:
+        if key is None or key.key not in self.group_by_key:
             return None
-        first, group = self.made[key.key]
+        first, group = self.group_by_key[key.key]
         return group.at(positions, dict(zip(first.names, key.names, strict=True)), self.model.graph)
 
     def group(self, positions: Positions) -> Group:

@@ -202,7 +202,7 @@ def drop_unneeded(graph: Graph) -> Graph:
 def require_bound_sizes(graph: Graph) -> Graph:
     """The graph itself; UnsupportedError where one of its operators demands something of a size that no input tells:
     the operator would look, and the kernel could not."""
-    bound = bound_sizes(graph)
+    bound = bound_sizes(graph.inputs)
     for demand in graph.demands:
         if not demand.left.names | demand.right.names <= bound:
             raise UnsupportedError(f"whether {demand} does not follow from the shapes of the inputs")
@@ -222,7 +222,7 @@ class _Operator:
     """Operator as a key: the number of its computation, the values it makes, and those it reads from others."""
 
     kind: int
-    made: tuple[str, ...]
+    values: tuple[str, ...]
     read: tuple[str, ...]
 
 
@@ -242,7 +242,7 @@ class StructuralKeys:
         operators = [self.operator(position) for position in sorted(positions)]
         numbers: dict[str, int] = {}
         for operator in operators:
-            for name in operator.made:
+            for name in operator.values:
                 numbers[name] = len(numbers)
         own, members, words = len(numbers), list[int](), list[Hashable]()
         for operator in operators:

@@ -127,7 +127,7 @@ def _changed(demands: Iterable[Demand], unit: Monomial, value: Dim) -> tuple[Dem
 def _one_of_two(graph: Graph, facts: Sequence[Demand]) -> Swap | None:
     """A size that must equal another one, or a number, and that other. Inputs bear both, so that their shapes will then
     be compared, or others have compared them: else they would be taken for equal and never looked at."""
-    bound = bound_sizes(graph) if graph.demands else frozenset[str]()
+    bound = bound_sizes(graph.inputs) if graph.demands else frozenset[str]()
     for demand in (*graph.demands, *facts):
         sizes = bound if demand in graph.demands else demand.left.names | demand.right.names
         for one, other in ((demand.left, demand.right), (demand.right, demand.left)):
@@ -137,19 +137,17 @@ def _one_of_two(graph: Graph, facts: Sequence[Demand]) -> Swap | None:
     return None
 
 
-def _typed(graph: Graph) -> list[Node]:
-    return [node for node in graph.inputs if node.dtype is not DType.OTHER]
-
-
-def bound_sizes(graph: Graph) -> frozenset[str]:
-    """The sizes that the shapes of the inputs tell."""
-    return frozenset(binding.size for binding in plan([node.shape for node in _typed(graph)]))
+def bound_sizes(inputs: Iterable[Node]) -> frozenset[str]:
+    """The sizes that the shapes of some inputs tell."""
+    shapes = [node.shape for node in inputs if node.dtype is not DType.OTHER]
+    return frozenset(binding.size for binding in plan(shapes))
 
 
 def _extent(graph: Graph, _: Sequence[Demand]) -> Swap | None:
     """The next product of sizes to be replaced, and what by: short formulas come first, for others may use them."""
-    bound = bound_sizes(graph)
-    extents = [dim for node in _typed(graph) for dim in node.shape if not dim.names <= bound]
+    bound = bound_sizes(graph.inputs)
+    typed = [node for node in graph.inputs if node.dtype is not DType.OTHER]
+    extents = [dim for node in typed for dim in node.shape if not dim.names <= bound]
     for dim in sorted(extents, key=lambda dim: (len(dim.terms), len(dim.terms[0][0]), str(dim))):
         equal = _single(dim) or next(_among(dim, bound), None)
         if equal is not None:

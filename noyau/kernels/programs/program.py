@@ -12,7 +12,7 @@ from typing import TypeAlias
 from noyau.codegen.language import Schedule
 from noyau.compiler.lowering.nest import lower
 from noyau.compiler.partition.costs import repeat_cheap
-from noyau.compiler.partition.cut import Group, Model, ModelOperator, Spelt, partition
+from noyau.compiler.partition.cut import Group, Model, ModelOperator, Speller, partition
 from noyau.compiler.passes.cleanup import compose_views, drop_unused, fold_constants, merge_equal
 from noyau.compiler.passes.normal_form import own_sizes
 from noyau.compiler.schedules.cpu.strategy_choice import USUAL, Options, schedule
@@ -122,7 +122,7 @@ def program(
     strided: Mapping[str, str] | None = None,
     options: Schedule = USUAL,
     *,
-    text_of: Spelt | None = None,
+    text_of: Speller | None = None,
     joining: Joining | None = None,
 ) -> Program:
     """The program of a graph, whose kernels are named after `name`; `strided` inputs are as `lower` takes them.
@@ -130,7 +130,7 @@ def program(
 
     UnsupportedError where a size of a kernel does not follow from what it reads."""
     tidy = check(own_sizes(repeat_cheap(_live(compose_views(_same_as_views(merge_equal(fold_constants(graph))))))))
-    groups_and_cuts = partition(_as_model(tidy), alone_too=True, spelt=text_of)
+    groups_and_cuts = partition(_as_model(tidy), alone_too=True, speller=text_of)
     groups = [group for group in groups_and_cuts.groups if not _is_seen_by_library(group, tidy, groups_and_cuts.groups)]
     if len(groups) == 1 and _is_whole(groups[0], tidy):
         alone = _lowered(groups[0], tidy, name, strided or {}, whole=True)

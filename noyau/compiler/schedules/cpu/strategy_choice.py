@@ -8,11 +8,8 @@ from functools import partial
 from noyau.compiler.schedules.cpu.argument_bounds import keep_shares, note_signs
 from noyau.compiler.schedules.cpu.cache_hints import fetch_ahead, in_whole_tiles, write_around
 from noyau.compiler.schedules.cpu.folds import MANY, are_alike, is_ordered, lets_of_folds
-from noyau.compiler.schedules.cpu.lanes import cut_at_bounds
-from noyau.compiler.schedules.cpu.line_stores import in_lines
-from noyau.compiler.schedules.cpu.packed_pairs import in_pairs
-from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds
-from noyau.compiler.schedules.cpu.short_rows import short_rows
+from noyau.compiler.schedules.cpu.lanes import cut_at_bounds, in_lines, in_pairs
+from noyau.compiler.schedules.cpu.rows_in_lanes import folds_of_folds, short_rows
 from noyau.compiler.schedules.cpu.strategies import (
     BLOCK,
     columns,

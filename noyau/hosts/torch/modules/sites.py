@@ -19,7 +19,7 @@ from noyau.compiler.partition.cut import (
     Model,
     ModelOperator,
     Partition,
-    Spelt,
+    Speller,
     group_of,
     partition,
     with_kernel,
@@ -89,10 +89,10 @@ def device_of(program: fx.Graph) -> torch.device:
     return next(gpus, CPU)
 
 
-def cut(source: TracedGraph, spelt: Spelt | None = None, *, reasons: bool = True) -> Partition:
+def cut(source: TracedGraph, spelt: Speller | None = None, *, reasons: bool = True) -> Partition:
     """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
     another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
-    result = partition(source.model, spelt=spelt, reasons=reasons)
+    result = partition(source.model, speller=spelt, reasons=reasons)
     groups, cuts, laying = list[Group](), list(result.cuts), _Laying(source, DefUse(source.model))
     for group in result.groups:
         positions = trimmed(source, frozenset(group.positions), laying.def_use)

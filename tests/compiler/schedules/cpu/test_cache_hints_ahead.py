@@ -4,8 +4,9 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.cache_hints import computes, fetch, fetch_ahead, next_rows, threads_of
+from noyau.compiler.schedules.cpu.cache_hints import fetch, fetch_ahead, next_rows, threads_of
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
+from noyau.compiler.schedules.primitives import is_dear
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, shape_of
 from noyau.ir.loop_verifier import check
@@ -151,7 +152,7 @@ def test_what_takes_longer_than_memory():
         (made,) = flat(g.graph()).launches[0].body
         return made.body[0]
 
-    assert [name for name in ("negative", "sqrt", "exp", "tanh") if computes(loop(name).body)] == ["exp", "tanh"]
+    assert [name for name in ("negative", "sqrt", "exp", "tanh") if is_dear(loop(name).body)] == ["exp", "tanh"]
 
 
 def test_rows_that_have_a_stride():

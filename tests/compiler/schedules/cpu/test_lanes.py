@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.lanes import LEAST
+from noyau.compiler.schedules.cpu.lanes import LONG
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim, indices, shape_of
@@ -101,7 +101,7 @@ def test_conditions_that_change_in_two_places_stay():
     assert_keeps(graph, made, *SIZES[:4])
 
 
-@pytest.mark.parametrize(("columns", "cut"), [(LEAST, True), (LEAST - 1, False)])
+@pytest.mark.parametrize(("columns", "cut"), [(LONG, True), (LONG - 1, False)])
 def test_short_loops_stay(columns, cut):
     g = Group()
     x, shape = g.input("x", F32, "rows", columns), ("rows", columns)

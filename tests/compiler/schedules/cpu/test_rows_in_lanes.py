@@ -3,8 +3,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.codegen.c import printer as c_printer
-from noyau.compiler.schedules.cpu.rows_in_lanes import SHORT, TILE, folds_of_folds
-from noyau.compiler.schedules.cpu.short_rows import has_loops
+from noyau.compiler.schedules.cpu.rows_in_lanes import SHORT, TILE, folds_of_folds, has_loops
 from noyau.compiler.schedules.cpu.strategy_choice import schedule
 from noyau.compiler.schedules.primitives import loads_of
 from noyau.dtypes import DType

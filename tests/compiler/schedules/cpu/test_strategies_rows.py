@@ -3,12 +3,12 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.schedules.cpu import folds
-from noyau.compiler.schedules.cpu.strategies import folds_of, row
+from noyau.compiler.schedules.cpu.strategies import row
 from noyau.dtypes import DType
 from noyau.ir.loop_interpreter import run
 from noyau.ir.loop_verifier import check
 from noyau.ir.loops import Alloc, Axis, Call, Load, Space
-from noyau.ir.walk import every_expression, every_statement
+from noyau.ir.walk import every_expression, every_statement, folds_in
 from tests.compiler.schedules.groups import (
     assert_keeps,
     flat,
@@ -89,5 +89,5 @@ def test_bits_depend_on_nothing_but_the_lanes():
 
 def test_the_folds_of_a_row_in_order():
     (launch,) = flat(log_softmax()).launches
-    assert [fold.monoid for fold in folds_of(launch.body)] == ["max_apart", "sum"]
-    assert [fold.dtype for fold in folds_of(launch.body)] == [F32, F32]
+    assert [fold.monoid for fold in folds_in(launch.body)] == ["max_apart", "sum"]
+    assert [fold.dtype for fold in folds_in(launch.body)] == [F32, F32]

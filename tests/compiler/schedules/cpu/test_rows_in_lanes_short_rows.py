@@ -5,7 +5,7 @@ import pytest
 
 from noyau.codegen.c import printer as c_printer
 from noyau.compiler.lowering.nest import lower
-from noyau.compiler.schedules.cpu.short_rows import BLOCK, CELLS, DEAR_CELLS, MAP_CELLS, SIDE_BY_SIDE, short_rows
+from noyau.compiler.schedules.cpu.rows_in_lanes import BLOCK, CELLS, DEAR_CELLS, MAP_CELLS, SIDE_BY_SIDE, short_rows
 from noyau.compiler.schedules.cpu.strategy_choice import Options, schedule
 from noyau.dtypes import DType
 from noyau.ir.dims import Dim
