@@ -53,8 +53,7 @@ class Dim:
     def __add__(self, other: DimLike) -> Dim:
         return _add(self, Dim.of(other))
 
-    def __radd__(self, other: DimLike) -> Dim:
-        return _add(self, Dim.of(other))
+    __radd__ = __add__
 
     def __neg__(self) -> Dim:
         return Dim(tuple((monomial, -factor) for monomial, factor in self.terms))
@@ -68,8 +67,7 @@ class Dim:
     def __mul__(self, other: DimLike) -> Dim:
         return _multiply(self, Dim.of(other))
 
-    def __rmul__(self, other: DimLike) -> Dim:
-        return _multiply(self, Dim.of(other))
+    __rmul__ = __mul__
 
     def __floordiv__(self, other: DimLike) -> Dim:
         return _divide(self, Dim.of(other))[0]
@@ -223,10 +221,7 @@ def _collect(factors: dict[Monomial, int]) -> Dim:
 def _add(left: Dim, right: Dim) -> Dim:
     if not left.terms or not right.terms:
         return left if left.terms else right
-    factors = dict(left.terms)
-    for monomial, factor in right.terms:
-        factors[monomial] = factors.get(monomial, 0) + factor
-    return _rejoin(_collect(factors))
+    return _rejoin(_raw_add(left, right))
 
 
 @lru_cache(maxsize=65536)
@@ -238,13 +233,11 @@ def _rejoin(dim: Dim) -> Dim:
     """Write c * (r // c) + r % c as r, wherever both are there."""
     factors = dict(dim.terms)
     for monomial, factor in dim.terms:
-        for atom in monomial:
+        for at, atom in enumerate(monomial):
             if isinstance(atom, DimOp) and atom.kind == "mod":
-                rest = _without(monomial, atom)
-                whole = Dim(((rest, factor),)) if rest else Dim.of(factor)
-                partner = _raw_multiply(
-                    whole, _raw_multiply(_atom(DimOp("floordiv", atom.left, atom.right)), atom.right)
-                )
+                whole = Dim(((monomial[:at] + monomial[at + 1 :], factor),))
+                quotient = _atom(DimOp("floordiv", atom.left, atom.right))
+                partner = _raw_multiply(whole, _raw_multiply(quotient, atom.right))
                 if all(factors.get(m) == f for m, f in partner.terms):
                     return dim - partner - Dim(((monomial, factor),)) + whole * atom.left
     return dim
@@ -258,11 +251,6 @@ def _raw_multiply(left: Dim, right: Dim) -> Dim:
             monomial = tuple(sorted(a + b, key=str))
             factors[monomial] = factors.get(monomial, 0) + x * y
     return _collect(factors)
-
-
-def _without(monomial: Monomial, atom: Atom) -> Monomial:
-    at = monomial.index(atom)
-    return monomial[:at] + monomial[at + 1 :]
 
 
 @lru_cache(maxsize=65536)

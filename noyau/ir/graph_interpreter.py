@@ -115,10 +115,6 @@ class Evaluator:
         """The NumPy dtype in which values of a dtype are kept."""
         return np.dtype(np.float64) if self.wide and dtype.is_float else dtype.numpy
 
-    def compute(self, dtype: DType) -> np.dtype:
-        """The NumPy dtype in which values of a dtype are computed."""
-        return self.dtype(dtype.compute)
-
     @np.errstate(all="ignore")
     def value(self, node: Node, operands: Sequence[Any], inputs: Arrays) -> Any:
         match node.kind:
@@ -129,7 +125,8 @@ class Evaluator:
             case Constant(value):
                 return value.astype(self.dtype(node.dtype), copy=False)
             case Iota(index):
-                return np.broadcast_to(self.index(index, node), self.shape(node)).astype(self.dtype(node.dtype))
+                cells = index.evaluate(self.axes(node.shape))
+                return np.broadcast_to(cells, self.shape(node)).astype(self.dtype(node.dtype))
             case Map("cast"):
                 return self.cast(operands[0], node)
             case Map(function):
@@ -169,9 +166,8 @@ class Evaluator:
             return value[where]
         except IndexError as fault:
             shapes = f"{list(value.shape)} as {list(self.shape(node))}"
-            raise InputError(
-                f"{node.inputs[0]} cannot be read by {node.output}: {shapes}: the inputs do not fit"
-            ) from fault
+            reading = f"{node.inputs[0]} cannot be read by {node.output}"
+            raise InputError(f"{reading}: {shapes}: the inputs do not fit") from fault
 
     def widened(self, value: Array) -> np.dtype:
         """float16 and bfloat16 compute in float32."""
@@ -187,9 +183,6 @@ class Evaluator:
             extent = int(dim.evaluate(self.sizes))
             scope[f"#{axis}"] = np.arange(extent).reshape([-1 if at == axis else 1 for at in range(rank)])
         return scope
-
-    def index(self, dim: Dim, node: Node) -> Any:
-        return dim.evaluate(self.axes(node.shape))
 
     def cast(self, value: Array, node: Node) -> Any:
         with np.errstate(all="ignore"):
@@ -269,7 +262,7 @@ class Evaluator:
         """The state of none of the rows of `flat`."""
         source = _source_dtype(flat)
         return tuple(
-            np.full(flat.shape[1:], value, self.compute(state))
+            np.full(flat.shape[1:], value, self.dtype(state.compute))
             for value, state in zip(monoid.init(source), monoid.states(source), strict=True)
         )
 

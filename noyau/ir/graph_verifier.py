@@ -79,9 +79,8 @@ def _fault(node: Node, inputs: tuple[Node, ...]) -> str | None:
             return None
         case Constant(value):
             fine = value.dtype == node.dtype.numpy and shape_of(value.shape) == node.shape
-            return (
-                None if fine else f"the array is {value.dtype}{list(value.shape)}, not {node.dtype.value}{node.shape}"
-            )
+            array = f"the array is {value.dtype}{list(value.shape)}"
+            return None if fine else f"{array}, not {node.dtype.value}{node.shape}"
         case Iota(index):
             return _index_fault((index,), node)
         case Map(function):
@@ -127,10 +126,9 @@ def _reduce_fault(monoid: str, axes: tuple[int, ...], node: Node, operand: Node)
         return f"{monoid} of {operand.dtype.value} does not give {node.dtype.value}"
     if len(set(axes)) < len(axes) or not set(axes) <= set(range(len(operand.shape))):
         return f"the axes {axes} are not those of a value of rank {len(operand.shape)}"
-    left = tuple(dim for axis, dim in enumerate(operand.shape) if axis not in axes)
-    return (
-        None if same_shape(left, node.shape) else f"what is left of {operand.shape} without {axes} is not {node.shape}"
-    )
+    rest = tuple(dim for axis, dim in enumerate(operand.shape) if axis not in axes)
+    fine = same_shape(rest, node.shape)
+    return None if fine else f"what is left of {operand.shape} without {axes} is not {node.shape}"
 
 
 def _index_fault(index: tuple[Dim, ...], node: Node) -> str | None:

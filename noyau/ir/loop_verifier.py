@@ -56,16 +56,13 @@ def check(kernel: Kernel) -> Kernel:
     if reason is None:
         Translator(kernel).text()
     reason = reason or _buffer_fault(kernel)
+    names = frozenset(buffer.name for buffer in kernel.buffers)
     for launch in kernel.launches:
-        reason = reason or _threads_fault(launch.body) or _names_fault(launch.body, _names(kernel))
+        reason = reason or _threads_fault(launch.body) or _names_fault(launch.body, names)
         reason = reason or next(filter(None, map(_store_fault, every_statement(launch.body))), None)
     if reason:
         raise GraphError(f"{kernel.name}: {reason}")
     return kernel
-
-
-def _names(kernel: Kernel) -> frozenset[str]:
-    return frozenset(buffer.name for buffer in kernel.buffers)
 
 
 def _buffer_fault(kernel: Kernel) -> str | None:

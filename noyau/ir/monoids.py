@@ -79,19 +79,15 @@ class Monoid:
 
 def lowest(dtype: DType) -> Any:
     """The least value of a dtype: -inf for floats that have it."""
-    if (dtype.is_float or dtype.is_float8) and dtype.has_infinity:
-        return -np.inf
-    if dtype.is_float8:
-        return float(ml_dtypes.finfo(dtype.numpy).min)
+    if dtype.is_float or dtype.is_float8:
+        return -np.inf if dtype.has_infinity else float(ml_dtypes.finfo(dtype.numpy).min)
     return False if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).min)
 
 
 def highest(dtype: DType) -> Any:
     """The greatest value of a dtype: inf for floats that have it."""
-    if (dtype.is_float or dtype.is_float8) and dtype.has_infinity:
-        return np.inf
-    if dtype.is_float8:
-        return float(ml_dtypes.finfo(dtype.numpy).max)
+    if dtype.is_float or dtype.is_float8:
+        return np.inf if dtype.has_infinity else float(ml_dtypes.finfo(dtype.numpy).max)
     return True if dtype is DType.BOOL else int(np.iinfo(dtype.numpy).max)
 
 
@@ -311,7 +307,7 @@ def _monoid(name: str, step: Graph, start: float) -> Monoid:
     def merge(algebra: Algebra, a: State, b: State) -> State:
         values = dict(zip(inputs, (a[0], b[0]), strict=True))
         for node in computed:
-            values[node.output] = _value(algebra, node, [values[x] for x in node.inputs], a[0], dtype)
+            values[node.output] = step_value(algebra, node, [values[x] for x in node.inputs], a[0], dtype)
         return (values[output],)
 
     return Monoid(
@@ -327,7 +323,7 @@ def _monoid(name: str, step: Graph, start: float) -> Monoid:
     )
 
 
-def _value(algebra: Algebra, node: Node, operands: list[Any], state: Any, dtype: DType) -> Any:
+def step_value(algebra: Algebra, node: Node, operands: list[Any], state: Any, dtype: DType) -> Any:
     """A value of the step; numbers in its own dtype are as wide as the state is."""
     match node.kind:
         case Constant(value):

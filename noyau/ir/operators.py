@@ -275,10 +275,6 @@ def _reciprocal(x: Array) -> Any:
     return np.divide(1, x).astype(x.dtype)
 
 
-def _sign(x: Array) -> Any:
-    return np.sign(x)
-
-
 def _smooth(
     name: str,
     meaning: str,
@@ -326,7 +322,7 @@ _TABLE = (
         (lambda x, y, g: -g,)),
     Operator("abs", "|x|", 1, NUMBER, "same", np.abs, Api("abs fabs", "abs", "Abs"), Fact.NEVER_NEGATIVE,
         (lambda x, y, g: g * x.call("sign"),), instead="identity"),
-    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", _sign, Api("sign", "sign", "Sign"), Fact.STEPS,
+    Operator("sign", "-1, 0 or 1", 1, NUMBER, "same", np.sign, Api("sign", "sign", "Sign"), Fact.STEPS,
         note="NaN stays NaN"),
     Operator("add", "a + b", 2, NUMBER, "same", np.add, Api("add", "add", "Add"),
         Fact.COMMUTATIVE | Fact.LINEAR | Fact.ROUNDS | Fact.KEEPS_SIGN, (lambda a, b, y, g: g, lambda a, b, y, g: g),

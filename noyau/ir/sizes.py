@@ -4,7 +4,8 @@ functions of a user that only calculate with them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -141,6 +142,21 @@ def _spell(shape: Shape) -> str:
     return "[" + ", ".join(map(str, shape)) + "]"
 
 
+Operation = Callable[[Any, Any], Any]
+
+
+def _operation(apply: Callable[[Dim, Dim], Dim]) -> tuple[Operation, Operation]:
+    """The methods of a Size that apply an operation of Dims, from the left and from the right."""
+
+    def forwards(size: Any, other: Any) -> Any:
+        return size.like(apply(size.dim, dim_of(other))) if is_whole(other) else NotImplemented
+
+    def backwards(size: Any, other: Any) -> Any:
+        return size.like(apply(dim_of(other), size.dim)) if is_whole(other) else NotImplemented
+
+    return forwards, backwards
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Size:
     """An integer of which only the Dim is known: it adds, subtracts, multiplies and divides downwards.
@@ -154,35 +170,11 @@ class Size:
         """Wrap a value that is calculated from this size."""
         return Size(dim)
 
-    def __add__(self, other: Any) -> Any:
-        return self.like(self.dim + dim_of(other)) if is_whole(other) else NotImplemented
-
-    def __sub__(self, other: Any) -> Any:
-        return self.like(self.dim - dim_of(other)) if is_whole(other) else NotImplemented
-
-    def __mul__(self, other: Any) -> Any:
-        return self.like(self.dim * dim_of(other)) if is_whole(other) else NotImplemented
-
-    def __floordiv__(self, other: Any) -> Any:
-        return self.like(self.dim // dim_of(other)) if is_whole(other) else NotImplemented
-
-    def __mod__(self, other: Any) -> Any:
-        return self.like(self.dim % dim_of(other)) if is_whole(other) else NotImplemented
-
-    def __radd__(self, other: Any) -> Any:
-        return self.like(dim_of(other) + self.dim) if is_whole(other) else NotImplemented
-
-    def __rsub__(self, other: Any) -> Any:
-        return self.like(dim_of(other) - self.dim) if is_whole(other) else NotImplemented
-
-    def __rmul__(self, other: Any) -> Any:
-        return self.like(dim_of(other) * self.dim) if is_whole(other) else NotImplemented
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return self.like(dim_of(other) // self.dim) if is_whole(other) else NotImplemented
-
-    def __rmod__(self, other: Any) -> Any:
-        return self.like(dim_of(other) % self.dim) if is_whole(other) else NotImplemented
+    __add__, __radd__ = _operation(operator.add)
+    __sub__, __rsub__ = _operation(operator.sub)
+    __mul__, __rmul__ = _operation(operator.mul)
+    __floordiv__, __rfloordiv__ = _operation(operator.floordiv)
+    __mod__, __rmod__ = _operation(operator.mod)
 
     def __neg__(self) -> Any:
         return self.like(-self.dim)

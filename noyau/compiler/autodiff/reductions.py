@@ -20,8 +20,8 @@ from noyau.compiler.autodiff.gradient_builder import GradientBuilder, map_back
 from noyau.compiler.autodiff.views import scatter_to_zeros
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, indices, product
-from noyau.ir.graph import Constant, Input, Lookup, Map, Node, Reduce, Scan, View
-from noyau.ir.monoids import MONOIDS, STEPS
+from noyau.ir.graph import Input, Lookup, Map, Node, Reduce, Scan, View
+from noyau.ir.monoids import MONOIDS, STEPS, step_value
 
 
 def fold_back(builder: GradientBuilder, kind: Reduce, operand: Node, gradient: Node) -> Node:
@@ -59,7 +59,8 @@ def _slopes(builder: GradientBuilder, monoid: str, state: Node, cells: Node) -> 
     values = {first: state, second: cells}
     for node in step.nodes:
         if not isinstance(node.kind, Input):
-            values[node.output] = _value(builder, node, [values[name] for name in node.inputs], state)
+            operands = [values[name] for name in node.inputs]
+            values[node.output] = step_value(builder, node, operands, state, step[step.outputs[0]].dtype)
     none = builder.like(0.0, state)
     slopes = {step.outputs[0]: builder.like(1.0, state)}
     for node in reversed(step.nodes):
@@ -74,21 +75,6 @@ def _slopes(builder: GradientBuilder, monoid: str, state: Node, cells: Node) -> 
             if slope is not None:
                 slopes[name] = builder.call("add", slopes[name], slope) if name in slopes else slope
     return slopes.get(first, none), slopes.get(second, none)
-
-
-def _value(builder: GradientBuilder, node: Node, operands: list[Node], state: Node) -> Node:
-    """A value of the step, for every cell."""
-    match node.kind:
-        case Constant(value):
-            return builder.full(value.item(), node.dtype, state.shape)
-        case Map("cast"):
-            return builder.cast(operands[0], node.dtype)
-        case Map("identity"):
-            return operands[0]
-        case Map(function):
-            return builder.call(function, *operands)
-        case _:
-            raise AssertionError(node)
 
 
 # What each cell x is given back by a reduction, and by a running result, in words: y is the result, g its gradient.

@@ -80,9 +80,7 @@ def _change(node: Node, changes: Sequence[Growth | None]) -> Growth | None:
     match node.kind:
         case Map(function):
             return _mapped(function, changes)
-        case View(index):
-            return _moved(node, changes[0], index)
-        case Gather(index):
+        case View(index=index) | Gather(index=index):
             return _moved(node, changes[0], index)
         case Reduce(monoid, axes):
             return _reduced(monoid, axes, changes[0])

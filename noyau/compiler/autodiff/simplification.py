@@ -17,9 +17,8 @@ from noyau.ir.graph import Graph, Map, Node, Reduce, View, downstream
 def simplify_gradient(graph: Graph, protected: Collection[str] = (), results: Collection[str] = ()) -> Graph:
     """Apply the passes in turn, until nothing changes. `protected`: the gradients among the inputs; `results`: the
     outputs of the graph that is derived."""
-    reading = partial(
-        read_results, protected=protected, results=results
-    )  # before results are dropped that nothing reads
+    # Results are read before those are dropped that nothing reads.
+    reading = partial(read_results, protected=protected, results=results)
     rounding, sharing = partial(drop_rounding, protected=results), partial(share_divisors, protected=protected)
     changes = (reading, drop_unused, compose_views, simplify_algebra, rounding, sharing)
     while True:
@@ -139,11 +138,7 @@ def _by_quotient(node: Node, rebuilder: Rebuilder, back: Collection[str]) -> Ite
     for this, other in (node.inputs, node.inputs[::-1]):
         quotient = rebuilder.nodes[this]
         if quotient.kind == Map("divide") and this in back and node.dtype.is_float:
-            for earlier in rebuilder.nodes.values():
-                if (
-                    earlier.kind == quotient.kind
-                    and earlier.inputs == (other, quotient.inputs[1])
-                    and other not in back
-                ):
+            for earlier in rebuilder.nodes.values() if other not in back else ():
+                if earlier.kind == quotient.kind and earlier.inputs == (other, quotient.inputs[1]):
                     return (replace(node, inputs=(quotient.inputs[0], earlier.output)),)
     return (node,)

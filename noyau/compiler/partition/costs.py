@@ -329,13 +329,11 @@ def _is_worth(graph: Graph, value: Node, steps: Sequence[Node]) -> bool:
     """Whether a value is read from the inputs at least as fast as it is written and read."""
     own = {step.output for step in steps}
     leaves = {name for step in steps for name in step.inputs} - own
-    read = sum(cells(graph[name]) * graph[name].dtype.bytes for name in leaves if not _is_known(graph[name]))
+    read = sum(
+        cells(graph[name]) * graph[name].dtype.bytes for name in leaves if not isinstance(graph[name].kind, Constant)
+    )
     flops = sum(cells(step) * OPERATORS[step.kind.function].flops for step in steps if isinstance(step.kind, Map))
     return read <= 2.1 * cells(value) * value.dtype.bytes and flops <= AGAIN * cells(value)
-
-
-def _is_known(node: Node) -> bool:
-    return isinstance(node.kind, Constant)
 
 
 def _fresh(stem: str, names: set[str]) -> str:
