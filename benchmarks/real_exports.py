@@ -25,8 +25,8 @@ import onnx
 from record import write as write_record
 
 from noyau.errors import NoyauError
-from noyau.hosts.onnxruntime.install import library, put_back
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
+from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.ir.graph_interpreter import evaluate
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize

@@ -27,9 +27,9 @@ from record import write as write_record
 
 from noyau.codegen import plan as codegen_plan
 from noyau.compiler.partition.costs import bytes_moved
-from noyau.hosts.onnxruntime.install import installable, library, put_back
 from noyau.hosts.onnxruntime.session_workers import Job, Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
+from noyau.hosts.onnxruntime.write_back import installable, library, put_back
 from noyau.ir.graph import Constant
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, compare

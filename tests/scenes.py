@@ -10,9 +10,9 @@ import pytest
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Planned
 from noyau.hosts.onnxruntime.inputs import Activations, ModelInputs, capture_twice, model_inputs
-from noyau.hosts.onnxruntime.install import library, put_back
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
+from noyau.hosts.onnxruntime.write_back import library, put_back
 from noyau.jobs.optimize.onnx.kernel_timing import OnnxBench
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import compared, twice, written

@@ -22,10 +22,8 @@ from noyau.errors import InputError, SignatureError, UnsupportedError
 from noyau.frontends.onnx import onnx
 from noyau.hosts.onnxruntime.custom_ops import cached_library, open_session
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN, FusedNode
-from noyau.hosts.onnxruntime.install import value_type
-from noyau.hosts.onnxruntime.model_files import save
-from noyau.hosts.onnxruntime.provenance import sign
-from noyau.hosts.onnxruntime.write_back import value_info, write_back
+from noyau.hosts.onnxruntime.model_files import save, sign
+from noyau.hosts.onnxruntime.write_back import value_info, value_type, write_back
 from noyau.ir.graph import Constant, Graph
 from noyau.kernels.c.text import c_source
 from noyau.kernels.certificates import CertificateTask, judge
@@ -110,12 +108,13 @@ def to_onnx(
     if not OLDEST <= opset <= onnx.defs.onnx_opset_version():
         message = f"opsets {OLDEST} to {onnx.defs.onnx_opset_version()} are written"
         raise UnsupportedError(f"{op.name} does not become a model of opset {opset}: {message}")
-    graph = _without_integers(trace_reference(description.reference, wanted), wanted)
+    traced = trace_reference(description.reference, wanted)
+    graph = replace(traced, nodes=tuple(node for node in traced.nodes if node.output not in wanted.integers))
     options = c_compiler.CompilerOptions(target=c_compiler.resolve_target(target), export=True)
     maker = _Maker(description, wanted, graph, options.target)
     kernels = maker.kernels(kernel)
-    made = _finished(maker.model(opset), kernels, options, description.file)
-    result = replace(made, name=op.name)
+    whole = _finished(maker.model(opset), kernels, options, description.file)
+    result = replace(whole, name=op.name)
     if path is not None:
         result.save(path)
     return result
@@ -132,9 +131,9 @@ def _wanted(
     signature, name = description.signature, description.name
     if signature is None:
         raise SignatureError(f"{name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
-    for what, given in {"dtypes": dtypes, "dims": dims, "axes": axes, "constants": constants}.items():
-        if not isinstance(given, Mapping):
-            raise SignatureError(f"{name}: {what}={given!r} names nothing; give a dict of names and values")
+    for what, names in {"dtypes": dtypes, "dims": dims, "axes": axes, "constants": constants}.items():
+        if not isinstance(names, Mapping):
+            raise SignatureError(f"{name}: {what}={names!r} names nothing; give a dict of names and values")
     own = dict(description.reference.constants)
     _require_known(constants, own, f"{name} has no constant")
     values = {**own, **constants}
@@ -166,17 +165,17 @@ def _instance(
 
 
 def _dtype(text: str, family: Family) -> DType:
-    found = ELEMENTS.get(text)
-    if not isinstance(found, DType) or found not in family.members:
+    dtype = ELEMENTS.get(text)
+    if not isinstance(dtype, DType) or dtype not in family.members:
         names = ", ".join(member.value for member in family.members)
         raise SignatureError(f"dtypes= has {text!r} for {family.value}, which is one of {names}")
-    return found
+    return dtype
 
 
-def _require_known(given: Mapping[str, Any], known: Mapping[str, Any] | Sequence[str], told: str) -> None:
-    unknown = next((name for name in given if name not in known), None)
+def _require_known(names: Mapping[str, Any], known: Mapping[str, Any] | Sequence[str], message: str) -> None:
+    unknown = next((name for name in names if name not in known), None)
     if unknown is not None:
-        raise SignatureError(f"{told} {unknown!r}; there are: {', '.join(known) or 'none'}")
+        raise SignatureError(f"{message} {unknown!r}; there are: {', '.join(known) or 'none'}")
 
 
 def _require_whole(numbers: Mapping[str, Any], name: str) -> None:
@@ -192,11 +191,6 @@ def _integers(signature: Signature, dims: Mapping[str, int], name: str) -> dict[
     if missing is not None:
         raise SignatureError(f"{name}: {missing} gives a size of a result; fix it: dims={{{missing!r}: 10}}")
     return {each: dims[each] for each in wanted}
-
-
-def _without_integers(graph: Graph, specialization: Specialization) -> Graph:
-    kept = [node for node in graph.nodes if node.output not in specialization.integers]
-    return replace(graph, nodes=tuple(kept))
 
 
 @dataclass
@@ -253,8 +247,8 @@ class _Maker:
         if reason:
             raise InputError(f"{kernel.called} does not go into a model: {reason}")
         plain = c_source(kernel, specialization.instance, "kernel", specialization.constants)
-        told = hashlib.sha256(f"{self.target}\n{plain}".encode()).hexdigest()
-        operator = f"{self.stem}_{told[:8]}"
+        text_digest = hashlib.sha256(f"{self.target}\n{plain}".encode()).hexdigest()
+        operator = f"{self.stem}_{text_digest[:8]}"
         positions = spell(self.graph, self.writer, self.called)
         inputs = [
             self.writer.constant(np.array(specialization.integers[v.name], v.dtype.numpy))
@@ -267,22 +261,22 @@ class _Maker:
 
     def generated(self) -> list[ModelKernel]:
         """The kernels of the reference: one kernel for all of it, or kernels and library calls in turn."""
-        made, found = program(self.graph, self.stem), list[ModelKernel]()
-        if made.single is not None:
-            step = made.steps[0]
+        whole, kernels = program(self.graph, self.stem), list[ModelKernel]()
+        if whole.single is not None:
+            step = whole.steps[0]
             positions = spell(self.graph, self.writer, self.called)
             return [self.kernel(step, positions, self.graph, "")] if isinstance(step, KernelStep) else []
-        for node in made.graph.nodes:
+        for node in whole.graph.nodes:
             if isinstance(node.kind, Constant):
                 self.called[node.output] = self.writer.constant(node.kind.value)
-        for number, step in enumerate(made.steps):
+        for number, step in enumerate(whole.steps):
             for name in step.graph.outputs:
                 self.called.setdefault(name, self.writer.fresh(identifier(name)))
-            measured = () if isinstance(step, KernelStep) else made.graph.inputs
+            measured = () if isinstance(step, KernelStep) else whole.graph.inputs
             positions = spell(step.graph, self.writer, self.called, measured)
             if isinstance(step, KernelStep):
-                found.append(self.kernel(step, positions, step.graph, f"_{number}"))
-        return found
+                kernels.append(self.kernel(step, positions, step.graph, f"_{number}"))
+        return kernels
 
     def kernel(self, step: KernelStep, positions: range, original: Graph, number: str) -> ModelKernel:
         operator = f"{self.stem}{number}_{digest(step.kernel, self.target)[:8]}"
@@ -311,10 +305,10 @@ def _finished(
         certificate.raise_if_bad()
     model = write_back(plain, [kernel.fused for kernel in kernels])
     sign(model, source, options.target, texts, library)
-    told = {certificate.name.partition("[")[0]: certificate.summary() for certificate in certificates}
+    summaries = {certificate.name.partition("[")[0]: certificate.summary() for certificate in certificates}
     for function in model.functions:
         if function.domain == DOMAIN:
-            function.doc_string = f"certificate: {told.get(function.name, 'written by hand; see noyau.check')}"
+            function.doc_string = f"certificate: {summaries.get(function.name, 'written by hand; see noyau.check')}"
     onnx.checker.check_model(model)
     return OnnxOp("", model, library, MappingProxyType(texts), certificates)
 

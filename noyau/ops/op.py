@@ -16,16 +16,14 @@ import numpy as np
 from noyau.codegen.language import GENERATIONS, LANGUAGES, Grid
 from noyau.dtypes import DType
 from noyau.errors import SignatureError
-from noyau.hosts.detection import are_tensors, is_traced, lies_on_gpu
-from noyau.hosts.numpy.dlpack import as_targets
+from noyau.hosts.numpy.dlpack import are_tensors, as_targets, is_traced, lies_on_gpu
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.kernels.attach import attach_function, attach_text, read_text
 from noyau.kernels.programs.generate import GeneratedProgram, generate_usual
 from noyau.kernels.reference import Description, reference_of, runs_as_written
 from noyau.kernels.user_kernel import EMPTY, Arguments, Init, Launch, UserKernel, language_of, parameters_of, usage_of
-from noyau.ops.dispatch.calls import ReferenceWarning
-from noyau.ops.dispatch.explanation import Explanation, as_written
-from noyau.ops.dispatch.unsigned import calls_of
+from noyau.ops.dispatch.calls import ReferenceWarning, calls_of
+from noyau.ops.dispatch.choice import Explanation, as_written
 from noyau.ops.torch_entry import OnTensors, traced
 from noyau.signatures.instances import (
     draw_inputs,
@@ -181,9 +179,9 @@ class Op(OnTensors, Generic[P, R]):
             return traced(self, args, kwargs)
         if not kwargs and not runs_as_written():
             for door in self.calls.plain:
-                made = door(args, None)
-                if made is not MISS:
-                    return made
+                results = door(args, None)
+                if results is not MISS:
+                    return results
         if are_tensors(args) or are_tensors(kwargs.values()):
             return self.on_tensors(args, kwargs)
         if any(map(lies_on_gpu, args)) or any(map(lies_on_gpu, kwargs.values())):
@@ -194,9 +192,9 @@ class Op(OnTensors, Generic[P, R]):
             self(*args, out=targets, **kwargs)
             return out
         if len(args) == len(reference.parameters) and kwargs.keys() <= reference.constants.keys():
-            made = self.calls.again(args, kwargs, out)
-            if made is not MISS:
-                return made
+            results = self.calls.again(args, kwargs, out)
+            if results is not MISS:
+                return results
         arguments, constants = self.arguments(args, kwargs)
         return self.calls.whole(arguments, constants, self.known(constants), out)
 
@@ -206,25 +204,24 @@ class Op(OnTensors, Generic[P, R]):
         SignatureError as a call."""
         arguments, constants = self.arguments(args, kwargs)
         if are_tensors(arguments):
-            found = self.explained_on_tensors(arguments, constants)
+            explanation = self.explained_on_tensors(arguments, constants)
         else:
-            found = self.calls.explain(arguments, constants, self.known(constants))
-        return as_written(found) if runs_as_written() else found
+            explanation = self.calls.explain(arguments, constants, self.known(constants))
+        return as_written(explanation) if runs_as_written() else explanation
 
     def arguments(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """The inputs in order, and the constants that are given. SignatureError where their number or their names do
-        not fit."""
+        """The inputs in order, and the constants of a call. SignatureError where their number or names do not fit."""
         reference = self.description.reference
         names, constants = reference.parameters, dict[str, Any]()
-        given = dict(zip(names, args, strict=False))
+        inputs_by_name = dict(zip(names, args, strict=False))
         for name, value in kwargs.items():
             if name in reference.constants:
                 constants[name] = value
-            elif name in names and name not in given:
-                given[name] = value
+            elif name in names and name not in inputs_by_name:
+                inputs_by_name[name] = value
             else:
                 raise SignatureError(f"{self.name}: there is no {name} to give; it takes {', '.join(names)}")
-        every = {**reference.defaults, **given}
+        every = {**reference.defaults, **inputs_by_name}
         if len(args) > len(names) or any(name not in every for name in names):
             count, inputs = len(args) + len(kwargs), "input" if len(names) == 1 else "inputs"
             message = f"{count} {'is' if count == 1 else 'are'} given"
@@ -360,11 +357,11 @@ def op(
     `sizes`: dims that no input binds; `inputs`: makes inputs where values are constrained, `(rng, n=500) -> arrays`;
     `name`: else that of the function. SignatureError where the text is wrong or does not fit the function."""
     if signature is None or isinstance(signature, str):
-        return lambda function: _made(function, signature, sizes, inputs, name)
-    return _made(signature, None, sizes, inputs, name)
+        return lambda function: _op_of(function, signature, sizes, inputs, name)
+    return _op_of(signature, None, sizes, inputs, name)
 
 
-def _made(
+def _op_of(
     function: Callable[..., Any], text: str | None, sizes: Mapping[str, int], inputs: Inputs | None, name: str | None
 ) -> Op[Any, Any]:
     reference = reference_of(function, None if text is None else functools.partial(parse, text))
@@ -373,9 +370,9 @@ def _made(
     file = Path(code.co_filename)
     if not isinstance(sizes, Mapping):
         raise SignatureError(f"sizes= of {title} is {sizes!r}; give each dim a number: sizes={{'bins': 10}}")
-    found = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
+    numbers = {each: _whole(size, f"{title}: sizes={each}") for each, size in sizes.items()}
     place = (file if file.exists() else None, code.co_firstlineno)
-    description = Description(title, reference, signature, MappingProxyType(found), inputs, *place)
+    description = Description(title, reference, signature, MappingProxyType(numbers), inputs, *place)
     if signature is not None:
         _require_bound(signature, description)
     if inputs is not None:
@@ -385,8 +382,8 @@ def _made(
 
 def _require_bound(signature: Signature, description: Description) -> None:
     """SignatureError where a dim has no number, or a size no dim."""
-    given = {*description.sizes, *description.reference.constants}
-    unbound = unbound_names(signature, given)
+    names = {*description.sizes, *description.reference.constants}
+    unbound = unbound_names(signature, names)
     if unbound:
         message = f"nothing gives the size {unbound[0]}"
         remedy = f"say sizes={{{unbound[0]!r}: ...}}, or let an integer parameter be named so"

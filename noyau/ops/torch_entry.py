@@ -1,5 +1,4 @@
-"""The entry of calls of ops on tensors of torch. torch is imported only once a tensor has come, for it is there
-then."""
+"""The entry of calls of ops on tensors of torch, which is imported only once a tensor has come."""
 
 from __future__ import annotations
 
@@ -7,22 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from noyau.errors import UnsupportedError
-from noyau.hosts.detection import lies_on_gpu
+from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.hosts.torch import require_torch
 
 if TYPE_CHECKING:
-    from noyau.ops.dispatch.calls import Calls
-    from noyau.ops.dispatch.explanation import Explanation
-    from noyau.ops.dispatch.unsigned import UnsignedCalls
+    from noyau.ops.dispatch.calls import Calls, UnsignedCalls
+    from noyau.ops.dispatch.choice import Explanation
     from noyau.ops.op import Op
 
 
 def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
     """The calls on tensors of an op, made when they are first asked for."""
     if calls.tensors is None:
-        from noyau.ops.torch import unsigned
+        from noyau.ops.torch import calls as torch_calls
 
-        return unsigned.tensor_calls(calls)
+        return torch_calls.tensor_calls(calls)
     return calls.tensors
 
 
@@ -36,18 +34,18 @@ def traced(op: Op[Any, Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> 
         from noyau.ops.torch.dynamo_skip import call_outside_graph
 
         return call_outside_graph(op, args, kwargs)
-    names, defaults = op.spelt(token)
+    names, defaults = op.parameters_of(token)
     every = {**dict(defaults), **kwargs}
-    given = list(args) + [every[name] for name in names[len(args) :] if name in every]
+    inputs = list(args) + [every[name] for name in names[len(args) :] if name in every]
     said = {name: value for name, value in kwargs.items() if name not in names and name != "out"}
-    tensors = tuple(isinstance(each, torch.Tensor) for each in given)
+    tensors = tuple(isinstance(each, torch.Tensor) for each in inputs)
     simple = {name: value for name, value in said.items() if type(value) in (bool, int, float, str)}
     baked = tuple((name, value) for name, value in said.items() if name not in simple)
     kinds = tuple((name, type(value)) for name, value in simple.items())
-    found, constants = op.registered(token, tensors, kinds, baked)
+    name, constants = op.registered(token, tensors, kinds, baked)
     values = {key: simple.get(name, default) for key, name, default in constants}
-    made = getattr(torch.ops.noyau, found)(*given, **values)
-    return made if kwargs.get("out") is None else _copied(made, kwargs["out"])
+    results = getattr(torch.ops.noyau, name)(*inputs, **values)
+    return results if kwargs.get("out") is None else _copied(results, kwargs["out"])
 
 
 class OnTensors:
@@ -70,12 +68,12 @@ class OnTensors:
         """The results for arrays on a GPU that are none of torch's, in the kind of the first of them. MissingExtraError
         without torch, by which they are computed."""
         arrays = require_torch(self.calls.description.name)
-        given = arrays.tensors_of([f"argument {at}" for at in range(len(args))], args)
+        tensors = arrays.tensors_of([f"argument {at}" for at in range(len(args))], args)
         named = dict(zip(kwargs, arrays.tensors_of(list(kwargs), list(kwargs.values())), strict=True))
-        made = self.on_tensors(tuple(given), named)
+        results = self.on_tensors(tuple(tensors), named)
         if kwargs.get("out") is not None:
             return kwargs["out"]
-        return arrays.return_like(made, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
+        return arrays.gpu_result_like(results, next(each for each in (*args, *kwargs.values()) if lies_on_gpu(each)))
 
     def explained_on_tensors(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
         """Explain what a call with tensors would run."""
@@ -97,13 +95,13 @@ class OnTensors:
 
         SignatureError where their number or their names do not fit."""
         del token
-        given = {**{name: kind() for name, kind in kinds}, **dict(baked)}
-        cast("Op[Any, Any]", self).arguments([None] * len(tensors), given)
+        values = {**{name: kind() for name, kind in kinds}, **dict(baked)}
+        cast("Op[Any, Any]", self).arguments([None] * len(tensors), values)
         calls = tensor_calls(self.calls)
-        found: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.named(tensors, calls.calls.all(given))
-        return found
+        name_and_constants: tuple[str, tuple[tuple[str, str, Any], ...]] = calls.named(tensors, calls.calls.all(values))
+        return name_and_constants
 
-    def spelt(self, token: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
+    def parameters_of(self, token: str) -> tuple[tuple[str, ...], tuple[tuple[str, Any], ...]]:
         """The names of the inputs, and what those are that need not be given."""
         del token
         reference = self.calls.description.reference
@@ -113,12 +111,12 @@ class OnTensors:
         del token
         return self.calls.description.signature is not None
 
-    for _looked_up in (registered, spelt, is_signed):
+    for _looked_up in (registered, parameters_of, is_signed):
         setattr(_looked_up, "_dynamo_marked_constant", True)  # noqa: B010  functions declare no attributes
 
 
-def _copied(made: Any, out: Any) -> Any:
-    results, targets = (each if isinstance(each, tuple) else (each,) for each in (made, out))
+def _copied(whole: Any, out: Any) -> Any:
+    results, targets = (each if isinstance(each, tuple) else (each,) for each in (whole, out))
     if len(results) != len(targets):
         raise UnsupportedError(f"out= has {len(targets)} results, and the op {len(results)}")
     for result, target in zip(results, targets, strict=True):

@@ -33,11 +33,11 @@ def derived_by(
     gradients; UnsupportedError, with its line, where it cannot be traced, or a gradient has another dtype or shape."""
     named = _parameters(function, graph, constants)
     arrays = {parameter: node for parameter, node in named.items() if node is not None}
-    given = {parameter: constants[parameter] for parameter, node in named.items() if node is None}
+    own_constants = {parameter: constants[parameter] for parameter, node in named.items() if node is None}
     inputs = [replace(node, output=parameter) for parameter, node in arrays.items()]
-    wanted = _wanted(function, graph, inputs, given, sizes)
+    wanted = _wanted(function, graph, inputs, own_constants, sizes)
     results = [_result(node, arrays) for node in wanted]
-    traced = follow(_gradients(function, list(arrays), []), inputs, results, given, sizes).graph
+    traced = follow(_gradients(function, list(arrays), []), inputs, results, own_constants, sizes).graph
     own = {parameter: node.output for parameter, node in arrays.items()}
     backward = _renamed(traced, graph, own)
     backward = with_sizes(_with_gradients(backward, graph), graph)
@@ -49,20 +49,20 @@ def derived_by(
 def _parameters(function: Callable[..., Any], graph: Graph, constants: Mapping[str, Any]) -> dict[str, Node | None]:
     """The role of each parameter: a value, as an input, or a constant (None)."""
     known = _known(graph)
-    found: dict[str, Node | None] = {}
+    roles: dict[str, Node | None] = {}
     for name, parameter in inspect.signature(function).parameters.items():
         if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
             raise SignatureError(
                 f"{_called(function)} takes {parameter}; its parameters are found by name: write them out"
             )
         if name in known:
-            found[name] = known[name]
+            roles[name] = known[name]
         elif name in constants:
-            found[name] = None
+            roles[name] = None
         elif parameter.default is parameter.empty:
             there = ", ".join([*known, *constants])
             raise SignatureError(f"{_called(function)} takes {name!r}, which is none of what it can have: {there}")
-    return found
+    return roles
 
 
 def _known(graph: Graph) -> dict[str, Node]:
@@ -73,10 +73,10 @@ def _known(graph: Graph) -> dict[str, Node]:
         nodes.setdefault(node.output, replace(node, kind=Input(), inputs=()))
     for node in ends:
         if node.dtype.is_float:
-            made = Node(gradient_name(node.output), Input(), (), node.dtype, node.shape)
-            nodes.setdefault(made.output, made)
+            gradient = Node(gradient_name(node.output), Input(), (), node.dtype, node.shape)
+            nodes.setdefault(gradient.output, gradient)
             if len(ends) == 1:
-                nodes.setdefault(ALONE, made)
+                nodes.setdefault(ALONE, gradient)
     return nodes
 
 
@@ -95,7 +95,7 @@ def _wanted(
         names = ", ".join(node.output for node in floats)
         message = f"returns {len(there)} gradients, and there are {len(floats)} float inputs: {names}"
         raise SignatureError(f"{_called(function)} {message}; None stands for none")
-    return [node for node, given in zip(floats, there, strict=True) if given]
+    return [node for node, is_there in zip(floats, there, strict=True) if is_there]
 
 
 def _gradients(function: Callable[..., Any], names: Sequence[str], there: list[bool]) -> Callable[..., Any]:
@@ -105,8 +105,8 @@ def _gradients(function: Callable[..., Any], names: Sequence[str], there: list[b
         returned = function(**dict(zip(names, arrays, strict=True)), **constants)
         parts = returned if isinstance(returned, tuple | list) else (returned,)
         there[:] = [part is not None for part in parts]
-        made = tuple(part for part in parts if part is not None)
-        return made[0] if len(made) == 1 else made
+        gradients = tuple(part for part in parts if part is not None)
+        return gradients[0] if len(gradients) == 1 else gradients
 
     called.__name__ = _called(function)
     return called
@@ -134,8 +134,8 @@ def _renamed(traced: Graph, graph: Graph, own: Mapping[str, str]) -> Graph:
         names.setdefault(node.output, name)
     nodes: dict[str, Node] = {}
     for node in traced.nodes:
-        made = replace(node, output=names[node.output], inputs=tuple(names[name] for name in node.inputs))
-        nodes.setdefault(made.output, made)  # `grad` and `grad_out` are one
+        new = replace(node, output=names[node.output], inputs=tuple(names[name] for name in node.inputs))
+        nodes.setdefault(new.output, new)  # `grad` and `grad_out` are one
     return replace(traced, nodes=tuple(nodes.values()))
 
 
@@ -153,7 +153,7 @@ def _with_gradients(backward: Graph, graph: Graph) -> Graph:
 def _whole(graph: Graph, backward: Graph) -> Graph:
     """The gradients from inputs and gradients alone: outputs that are read are computed again."""
     forward = [node for node in graph.nodes if not isinstance(node.kind, Input)]
-    made = {node.output for node in forward}
-    given = [node for node in backward.inputs if node.output not in made and node.output not in graph.by_name]
+    outputs = {node.output for node in forward}
+    others = [node for node in backward.inputs if node.output not in outputs and node.output not in graph.by_name]
     rest = [node for node in backward.nodes if not isinstance(node.kind, Input)]
-    return drop_unused(Graph((*graph.inputs, *given, *forward, *rest), backward.outputs, backward.demands))
+    return drop_unused(Graph((*graph.inputs, *others, *forward, *rest), backward.outputs, backward.demands))

@@ -14,8 +14,7 @@ from noyau.codegen.onnx.printer import spell
 from noyau.dtypes import DType
 from noyau.frontends.onnx import import_model
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.install import value_type
-from noyau.hosts.onnxruntime.write_back import value_info
+from noyau.hosts.onnxruntime.write_back import value_info, value_type
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Graph, Input, Kind, Node
 from noyau.ir.graph_interpreter import evaluate

@@ -14,7 +14,7 @@ from onnx.reference import ReferenceEvaluator
 import noyau
 from noyau.dtypes import DType
 from noyau.errors import CheckError, FindingKind, InputError, SignatureError, UnsupportedError
-from noyau.hosts.onnxruntime import custom_ops, provenance
+from noyau.hosts.onnxruntime import custom_ops, model_files
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.ops import onnx_models
 from noyau.ops.onnx_models import to_onnx
@@ -116,10 +116,10 @@ def test_a_file_and_its_library(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"softmax.onnx", "softmax.so"}
     model = onnx.load(tmp_path / "softmax.onnx")
     onnx.checker.check_model(model)
-    found = provenance.provenance_of(model)
-    assert (found.version, found.library_sha256) == (noyau.__version__, provenance.sha256_of(tmp_path / "softmax.so"))
-    assert found.source_sha256 == provenance.sha256_of(softmax.file)
-    assert provenance.library_state(tmp_path / "softmax.onnx", found) == "as written"
+    found = model_files.provenance_of(model)
+    assert (found.version, found.library_sha256) == (noyau.__version__, model_files.sha256_of(tmp_path / "softmax.so"))
+    assert found.source_sha256 == model_files.sha256_of(softmax.file)
+    assert model_files.library_state(tmp_path / "softmax.onnx", found) == "as written"
     assert model.functions[0].doc_string.startswith("certificate: right on ")
     assert model.functions[0].name in made.texts
     code = (

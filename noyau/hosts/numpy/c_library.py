@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from time import monotonic
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -98,8 +97,7 @@ class Loader:
 
 
 def open_texts(*paths: tuple[str, ...]) -> Library | None:
-    """The texts of these files of the package as one library of its own; None where it cannot be built, OutputError
-    where there is no room."""
+    """The texts of these files as one library; None where it cannot be built, OutputError where there is no room."""
     try:
         return _build(*paths)
     except (BuildError, OSError) as error:
@@ -164,17 +162,12 @@ def _payload(scalar: np.generic) -> bytes:
 
 def _new_array() -> int:
     """The address of NumPy's PyArray_NewFromDescr, or 0."""
-    capsule = getattr(_multiarray(), "_ARRAY_API", None)
+    core = getattr(np, "_core", None) or getattr(np, "core", None)  # the place differs between releases
+    capsule = getattr(getattr(core, "_multiarray_umath", None), "_ARRAY_API", None)
     if capsule is None:
         return 0
     table = _ADDRESS(capsule, None)
     return int(_POINTER.from_address(table + _NEW_FROM_DESCR * ctypes.sizeof(_POINTER)).value or 0)
-
-
-def _multiarray() -> ModuleType | None:
-    """NumPy's module of C, whose place differs between its releases."""
-    core = getattr(np, "_core", None) or getattr(np, "core", None)
-    return getattr(core, "_multiarray_umath", None)
 
 
 def threads(count: int | None = None) -> int:

@@ -3,9 +3,8 @@
 No such package is imported: an object says by DLPack (https://dmlc.github.io/dlpack), by `__array_interface__` or by
 Python's buffers where its cells lie, and the package of an argument is there already.
 
-What lies in a capsule of DLPack, read with ctypes: for dtypes that NumPy does not take out of one.
-
-The structures are those of dlpack.h 1.1, with and without a version.
+What lies in a capsule of DLPack, read with ctypes: for dtypes that NumPy does not take out of one. The structures are
+those of dlpack.h 1.1, with and without a version.
 """
 
 from __future__ import annotations
@@ -295,3 +294,27 @@ def _buffer(thing: Any) -> memoryview | None:
         return memoryview(thing)
     except TypeError:
         return None
+
+
+_ON_A_GPU = frozenset({2, 10, 13})  # kDLCUDA, kDLROCM, kDLCUDAManaged
+
+
+def are_tensors(arguments: Iterable[object]) -> bool:
+    """Whether a tensor of torch, or what stands for one, is among these."""
+    return any(hasattr(type(each), "__torch_function__") for each in arguments)
+
+
+def lies_on_gpu(thing: object) -> bool:
+    """Whether it is an array of another package that lies on a GPU."""
+    if hasattr(type(thing), "__torch_function__") or isinstance(thing, np.ndarray | np.generic | int | float | str):
+        return False
+    if hasattr(type(thing), "__cuda_array_interface__"):
+        return True
+    tell = getattr(thing, "__dlpack_device__", None)
+    return tell is not None and int(tell()[0]) in _ON_A_GPU
+
+
+def is_traced() -> bool:
+    """Whether torch.compile traces this very line."""
+    torch = sys.modules.get("torch")
+    return torch is not None and torch.compiler.is_dynamo_compiling()

@@ -202,8 +202,7 @@ def _argument(end: Argument, alive: list[Any]) -> ArgumentEnd:
 
 
 def write(label: str, value: Any, out: Any, arguments: Sequence[Any]) -> Any:
-    """Copy results to the arrays of `out`, and return it. InputError where one does not fit, or shares memory with an
-    argument or with another."""
+    """Copy results to the arrays of `out`, and return it. InputError where one does not fit, or shares memory."""
     results, targets = (each if isinstance(each, tuple) else (each,) for each in (value, out))
     if len(targets) != len(results):
         counts = f"has {len(results)} result{'' if len(results) == 1 else 's'}, and out= has {len(targets)}"
@@ -277,8 +276,7 @@ def read_argument(end: Argument, value: Any) -> np.ndarray | None:
 
 
 def cell_of_number(dtype: np.dtype, value: bool | int | float) -> np.ndarray | None:
-    """A Python number in a dtype, as NumPy takes it beside arrays of that dtype; None where it is out of range, or of
-    more than 64 bits."""
+    """A Python number in a dtype, as NumPy takes it beside arrays of it; None where it is out of range."""
     if (type(value) is bool) != (dtype.kind == "b") or (type(value) is float and dtype.kind in "iu"):
         return None
     limits = np.iinfo(dtype if dtype.kind in "iu" else np.int64)

@@ -160,8 +160,7 @@ def block_bytes(size_bytes: int) -> int:
 
 
 def _map(size_bytes: int) -> Block:
-    """Pages that no child shares; large ones where the block has room for them: a new 48 MB result costs 4 ms instead
-    of 16."""
+    """Pages that no child shares; large ones where there is room: a new 48 MB result costs 4 ms instead of 16."""
     own: dict[str, Any] = {} if sys.platform == "win32" else {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS}
     pages = mmap.mmap(-1, size_bytes, **own)
     if size_bytes >= _LARGE_PAGES_BYTES and hasattr(mmap, "MADV_HUGEPAGE"):

@@ -2,13 +2,15 @@
 
 The only file that imports onnxruntime.
 
-A model's bytes as a file beside links to its external data, for a runtime that looks for it nowhere else.
+A model's bytes as a file beside links to its external data, for a runtime that looks for it nowhere else; and sessions
+as callables that only run: inputs and outputs lie in memory that was bound beforehand.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import platform
 import re
@@ -16,7 +18,7 @@ import secrets
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,7 @@ from noyau.toolchain.c import compiler as c_compiler
 
 if TYPE_CHECKING:
     import onnxruntime
+
 
 _MARK = b"location"  # the key under which a tensor names its file
 
@@ -94,11 +97,6 @@ def shim_text(operators: Sequence[str], simulated_level: int | None = None) -> s
     )
 
 
-def cpu_needs_text() -> str:
-    """The C text that records what its compiler may use; compile it with the kernels' own options."""
-    return _text("hosts/onnxruntime/cpu_needs.c")
-
-
 def build_library(
     kernels: Mapping[str, str],
     output: Path,
@@ -121,7 +119,8 @@ def _objects(
     kernels: Mapping[str, str], options: c_compiler.CompilerOptions, simulated_level: int | None
 ) -> list[Path]:
     oldest = replace(options, target=c_compiler.level_of(platform.machine(), frozenset()), export=False)
-    objects = [c_compiler.compile_object(text, options) for text in (*kernels.values(), cpu_needs_text())]
+    needs = _text("hosts/onnxruntime/cpu_needs.c")  # it records what the compiler of the kernels may use
+    objects = [c_compiler.compile_object(text, options) for text in (*kernels.values(), needs)]
     return [*objects, c_compiler.compile_object(shim_text(tuple(kernels), simulated_level), oldest)]
 
 
@@ -155,13 +154,14 @@ def open_session(
             options.register_custom_ops_library(str(library.absolute()))
         except Exception as error:
             raise BuildError(f"onnxruntime does not load {str(library)!r}: {one_line(error)}") from error
-    with _with_data(model, folder, runtime.__version__) as given:
+    with _with_data(model, folder, runtime.__version__) as content:
         try:
             return runtime.InferenceSession(
-                given if isinstance(given, bytes) else str(given), options, providers=["CPUExecutionProvider"]
+                content if isinstance(content, bytes) else str(content), options, providers=["CPUExecutionProvider"]
             )
         except Exception as error:
-            raise ModelError(f"onnxruntime does not open {_title(model)}: {one_line(error)}") from error
+            title = "the model" if isinstance(model, bytes) else repr(str(model))
+            raise ModelError(f"onnxruntime does not open {title}: {one_line(error)}") from error
 
 
 def _with_data(model: Path | bytes, folder: Path | None, release: str) -> AbstractContextManager[Path | bytes]:
@@ -261,11 +261,105 @@ def _text(path: str) -> str:
     return files("noyau").joinpath(*path.split("/")).read_text(encoding="utf-8")
 
 
-def _title(model: Path | bytes) -> str:
-    return "the model" if isinstance(model, bytes) else repr(str(model))
-
-
 def one_line(error: Exception) -> str:
     """The message of onnxruntime as one line that is safe to print: names of the model are in it."""
     message = " ".join(str(error).split()) or type(error).__name__
     return "".join(letter if letter.isprintable() else "?" for letter in message)[:600]
+
+
+Arrays = Mapping[str, np.ndarray]
+
+_ALIGNMENT_BYTES = 64  # as onnxruntime's own memory
+_POISON = 0xA5
+
+
+@dataclass(frozen=True, slots=True)
+class BoundRun:
+    """A run of a session, as a callable. `outputs` is where it writes, by name: outputs of strings are not there."""
+
+    session: onnxruntime.InferenceSession
+    binding: Any
+    outputs: Arrays
+    held: tuple[Any, ...]  # what the binding points into
+
+    def __call__(self) -> None:
+        self.session.run_with_iobinding(self.binding)
+
+    def poison(self) -> None:
+        """Make the outputs no run's: a run has to write every cell again."""
+        for array in self.outputs.values():
+            array.reshape(-1).view(np.uint8)[:] = _POISON
+
+
+@dataclass(frozen=True, slots=True)
+class PlainRun:
+    """A run of a session that makes its ends anew each time, as a callable: for strings, and for what is no tensor."""
+
+    session: onnxruntime.InferenceSession
+    arrays: Arrays
+
+    def __call__(self) -> None:
+        self.session.run(None, dict(self.arrays))
+
+    @property
+    def outputs(self) -> Arrays:
+        """Nothing is kept."""
+        return {}
+
+
+def ends_run(session: onnxruntime.InferenceSession, arrays: Arrays) -> BoundRun | PlainRun:
+    """A bound run, or a plain one where an end cannot be bound. InputError where the session refuses the arrays."""
+    try:
+        return bound_run(session, arrays)
+    except UnsupportedError:
+        plain = PlainRun(session, arrays)
+    try:
+        plain()
+    except Exception as error:
+        raise InputError(f"onnxruntime does not run: {one_line(error)}") from error
+    return plain
+
+
+def bound_run(session: onnxruntime.InferenceSession, arrays: Arrays, like: Arrays | None = None) -> BoundRun:
+    """A callable that runs the session on copies of these arrays and allocates nothing for its ends.
+
+    Its outputs are shaped as those of `like`, what a run of the session gave; without it the session runs once, to show
+    that. The outputs are poisoned. InputError where it refuses the arrays, UnsupportedError where an input is strings
+    or an output is no tensor. For timing, open sessions with all optimizations, no spinning and a number of threads:
+    `open_session(model, library, threads=2)`."""
+    like = first_outputs(session, arrays) if like is None else like
+    binding, held = session.io_binding(), []
+    for name, array in arrays.items():
+        copy = _aligned(array.shape, array.dtype)
+        copy[...] = array
+        held.append(ort_value(copy))
+        binding.bind_ortvalue_input(name, held[-1])
+    outputs = {}
+    for name, array in like.items():
+        if array.dtype.hasobject:
+            binding.bind_output(name)
+            continue
+        outputs[name] = _aligned(array.shape, array.dtype)
+        held.append(ort_value(outputs[name]))
+        binding.bind_ortvalue_output(name, held[-1])
+    bound = BoundRun(session, binding, outputs, tuple(held))
+    bound.poison()
+    return bound
+
+
+def first_outputs(session: onnxruntime.InferenceSession, arrays: Arrays) -> Arrays:
+    """Outputs of the session for these arrays. Errors as those of `bound_run`."""
+    known = {value.name for value in (*session.get_inputs(), *session.get_overridable_initializers())}
+    for name, array in arrays.items():
+        if name not in known:
+            raise InputError(f"the model has no input {name!r}; it has {', '.join(map(repr, sorted(known)))}")
+        if array.dtype.hasobject or array.dtype.kind in "US":
+            raise UnsupportedError(f"the input {name!r} holds strings, which cannot be bound; run the session itself")
+    return run(session, arrays)
+
+
+def _aligned(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    size_bytes = math.prod(shape) * dtype.itemsize
+    block = np.empty(size_bytes + _ALIGNMENT_BYTES, np.uint8)
+    start = -block.ctypes.data % _ALIGNMENT_BYTES
+    return block[start : start + size_bytes].view(dtype).reshape(shape)

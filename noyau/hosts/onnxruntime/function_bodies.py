@@ -142,12 +142,12 @@ def body_of(fused: FusedNode, values: ModelValues) -> FunctionBody:
     for name in wanted:
         if name in names:
             continue
-        found = recompute(name, values, names)
-        if found is None:
+        origin = recompute(name, values, names)
+        if origin is None:
             extras.append(name)
             continue
-        positions.update(found[0])
-        constants.extend(constant for constant in found[1] if constant not in constants)
+        positions.update(origin[0])
+        constants.extend(constant for constant in origin[1] if constant not in constants)
     occupied = {*names, *values.producers, *values.constants}
     nodes = [_constant_node(values, name) for name in constants]
     nodes += [each for position in sorted(positions) for each in unfuse(values.nodes[position], values, occupied)]
@@ -208,8 +208,8 @@ def _spelling(body: FunctionBody) -> list[str]:
         operands = sorted(operands) if node.op_type in _COMMUTATIVE else operands
         attributes = sorted(_attribute(attribute) for attribute in node.attribute)
         text = repr((node.domain, node.op_type, operands, attributes)).encode()
-        made = hashlib.sha256(text).hexdigest()
-        names.update((name, f"{made} {number}") for number, name in enumerate(node.output))
+        node_digest = hashlib.sha256(text).hexdigest()
+        names.update((name, f"{node_digest} {number}") for number, name in enumerate(node.output))
     return [names[name] for name in body.outputs]
 
 
@@ -230,15 +230,15 @@ def _clear(attribute: onnx.AttributeProto) -> None:
 
 def clean() -> Callable[[str], str]:
     """A renaming to identifiers: the same name always becomes the same identifier, two names never one."""
-    given: dict[str, str] = {}
+    identifiers: dict[str, str] = {}
     occupied: set[str] = set()
 
     def renamed(name: str) -> str:
-        if name not in given:
+        if name not in identifiers:
             plain = re.sub(r"[^A-Za-z0-9]+", "_", name).strip("_")[-_LONGEST_NAME:].lstrip("_0123456789") or "value"
-            given[name] = unused(plain, occupied)
-            occupied.add(given[name])
-        return given[name]
+            identifiers[name] = unused(plain, occupied)
+            occupied.add(identifiers[name])
+        return identifiers[name]
 
     return renamed
 
@@ -332,12 +332,12 @@ def _import_domains(function: onnx.FunctionProto, model: onnx.ModelProto) -> Non
 def used_functions(nodes: Sequence[onnx.NodeProto], model: onnx.ModelProto) -> list[onnx.FunctionProto]:
     """The model's own functions that some nodes call, directly or through one another, in the model's order."""
     by_name = {(function.domain, function.name): function for function in model.functions}
-    pending, found = list(nodes), set[tuple[str, str]]()
+    pending, keys = list(nodes), set[tuple[str, str]]()
     while pending:
         node = pending.pop()
         pending.extend(each for graph in subgraphs(node) for each in graph.node)
         key = (node.domain, node.op_type)
-        if key in by_name and key not in found:
-            found.add(key)
+        if key in by_name and key not in keys:
+            keys.add(key)
             pending.extend(by_name[key].node)
-    return [function for key, function in by_name.items() if key in found]
+    return [function for key, function in by_name.items() if key in keys]

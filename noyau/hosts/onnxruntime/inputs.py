@@ -1,10 +1,13 @@
 """Inputs for a model: loaded, or made up so that they obey its graph; small ones to check with, others to time with.
 
 What flows through a model that runs: what its kernels read, to check and to time them with.
+
+The sizes at which a model is timed: those that are asked for, else each open size small, usual and large in turn.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,8 +22,8 @@ from noyau.compiler.lowering.nest import guards
 from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime.capture import ActivationCapture
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators
+from noyau.hosts.onnxruntime.submodel import ActivationCapture
 from noyau.ir.dims import Dim, Shape
 from noyau.ir.graph import Graph, names_of
 from noyau.text import printable
@@ -29,6 +32,7 @@ from noyau.verify.inputs import Inputs, load_inputs, make_inputs
 if TYPE_CHECKING:
     from noyau.frontends.onnx import ImportedModel
 
+
 USUAL = 128  # what a size is where nobody says
 SMALL = 64  # the most that a size is where kernels are checked on made-up inputs
 CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, where the fixed sizes leave room for that
@@ -36,12 +40,12 @@ CELLS = 1 << 20  # of the largest value of a kernel that is checked on them, whe
 
 @dataclass(frozen=True, slots=True)
 class ModelInputs:
-    """Inputs of a model: `small` to check its kernels, `asked` to time them. A user's arrays are both.
+    """Inputs of a model: `small` to check its kernels, `full` to time them. A user's arrays are both.
 
     `missing`: inputs of types that cannot be made up."""
 
     small: Inputs
-    asked: Inputs
+    full: Inputs
     made_up: bool
     missing: tuple[str, ...] = ()
 
@@ -132,11 +136,11 @@ class Activations:
 
     def sizes_of(self, graph: Graph) -> dict[str, int]:
         """The sizes of a graph, as far as they are known. InputError where an array has not the shape of its value."""
-        found, arrays = dict(self.sizes), self.of(graph)
+        sizes, arrays = dict(self.sizes), self.of(graph)
         if arrays is not None:
-            found |= graph.bind([array.shape for array in arrays])
+            sizes |= graph.bind([array.shape for array in arrays])
         names = names_of(graph)
-        return {name: size for name, size in found.items() if name in names}
+        return {name: size for name, size in sizes.items() if name in names}
 
 
 def capture_twice(
@@ -161,8 +165,7 @@ def capture_at(
     made_up: bool,
     capturing: ActivationCapture | None = None,
 ) -> Activations:
-    """Capture what kernels read in their first places, with other inputs. ModelError or InputError where it does not
-    run."""
+    """Capture what kernels read in their first places, with other inputs. Errors as of `capture_twice`."""
     first = [kernel.groups[0] for kernel in kernels]
     return _look(original, first, inputs, capturing or capture_of(original), made_up)
 
@@ -177,14 +180,14 @@ def _look_twice(
 ) -> tuple[Activations, Activations]:
     first = [kernel.groups[0] for kernel in kernels]
     ends = [group for kernel in kernels for group in end_places(kernel)]
-    if feeds.small.sizes != feeds.asked.sizes:
+    if feeds.small.sizes != feeds.full.sizes:
         try:
             small = _look(original, ends, feeds.small, capturing, feeds.made_up)
         except InputError:
             small = None
         if small is not None:
-            return small, _look(original, first, feeds.asked, capturing, feeds.made_up)
-    activations = _look(original, ends, feeds.asked, capturing, feeds.made_up)
+            return small, _look(original, first, feeds.full, capturing, feeds.made_up)
+    activations = _look(original, ends, feeds.full, capturing, feeds.made_up)
     return activations, activations
 
 
@@ -205,9 +208,6 @@ def _look(
     return Activations({**stored, **inputs.arrays, **captured}, inputs.sizes, made_up)
 
 
-if TYPE_CHECKING:
-    from noyau.frontends.onnx import ImportedModel
-
 Bound = tuple[Dim, Dim]  # the first is at most the second
 _MOST_MOVES = 64
 
@@ -215,20 +215,20 @@ _MOST_MOVES = 64
 def fit_sizes(sizes: Mapping[str, int], imported: ImportedModel, fixed: Collection[str] = ()) -> dict[str, int]:
     """The sizes, of which those that are not fixed are moved until no view of the model reads beyond what it views and
     extents that must be equal are, as far as that can be."""
-    found, bounds = (
+    result, bounds = (
         dict(sizes),
         [bound for bound in _bounds(imported) if bound[0].names | bound[1].names <= sizes.keys()],
     )
     for _ in range(_MOST_MOVES):
-        broken = next((bound for bound in bounds if _excess(bound, found) > 0), None)
+        broken = next((bound for bound in bounds if _excess(bound, result) > 0), None)
         if broken is None:
-            return found
-        move = next(_moves(broken, found, fixed), None)
+            return result
+        move = next(_moves(broken, result, fixed), None)
         if move is None:
             bounds.remove(broken)
         else:
-            found.update([move])
-    return found
+            result.update([move])
+    return result
 
 
 def _bounds(imported: ImportedModel) -> Iterator[Bound]:
@@ -249,8 +249,7 @@ def _excess(bound: Bound, sizes: Mapping[str, int]) -> int:
 
 
 def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> Iterator[tuple[str, int]]:
-    """Candidates for one size so that a bound holds, or nearly: a larger one before a smaller one, those that are large
-    first."""
+    """Candidates for one size so that a bound holds, or nearly: larger ones first, and those of large sizes first."""
     excess, names = _excess(bound, sizes), (bound[0] - bound[1]).names - set(fixed)
     for step in (1, -1):
         for name in sorted(names, key=lambda name: (-sizes[name], name)):
@@ -258,3 +257,92 @@ def _moves(bound: Bound, sizes: Mapping[str, int], fixed: Collection[str]) -> It
             moved = max(sizes[name] + step * -(-excess // max(gain, 1)), 1)
             if gain > 0 and moved != sizes[name]:
                 yield name, moved
+
+
+Sizes = Mapping[str, int]
+Dims = Mapping[str, int | Sequence[int]]
+
+SMALLEST, MANY, LARGE = 1, 128, 1024
+MOST_OPEN, MOST_ASKED = 6, 16
+MOST_BYTES = 1 << 30  # of the largest value: a model is not timed beyond it where nobody asked for that
+
+
+def bindings(imported: ImportedModel, dims: Dims) -> list[dict[str, int]]:
+    """Numbers for the sizes of a model, by the names that its graph has; all else is done with the first of them.
+
+    Where sizes are asked for, each of those with each; a size that is not asked for has its usual number. Where none
+    is: the usual ones, then all at 1, then each at 1024 while the others are 1, but for the leading one of an input,
+    which is 128 where there are others; a lone one at 128 as well; at most 6. Sizes move where they would not fit
+    together. InputError for a size that the model does not have, or for more than 16 bindings."""
+    combinations = [dict(zip(dims, values, strict=True)) for values in itertools.product(*map(_numbers, dims.values()))]
+    if not combinations:
+        raise InputError("a size is asked for, and no number of it: give one or more")
+    if len(combinations) > MOST_ASKED:
+        raise InputError(
+            f"{len(combinations)} bindings of sizes are asked for, and {MOST_ASKED} are the most: give fewer"
+        )
+    fixed = {name for name, original in _originals(imported) if original in dims}
+    results = [fit_sizes(sizes_for(imported, one), imported, fixed) for one in combinations]
+    if not dims:
+        results += [fit_sizes(sizes, imported) for sizes in vary(results[0], leading(imported))]
+    distinct = [sizes for place, sizes in enumerate(results) if sizes not in results[:place]]
+    return distinct[: MOST_ASKED if dims else MOST_OPEN]
+
+
+def first_of(dims: Dims) -> dict[str, int]:
+    """The first number that is asked for of each size."""
+    return {name: next(iter(_numbers(value)), 0) for name, value in dims.items()}
+
+
+def vary(usual: Sizes, lead: Collection[str]) -> Iterator[dict[str, int]]:
+    """All sizes at 1, then each large in turn, the leading ones last; a lone size at 128 too."""
+    small = dict.fromkeys(usual, SMALLEST)
+    yield small
+    for name in sorted(usual, key=lambda name: name in lead):
+        if len(usual) == 1:
+            yield {name: MANY}
+        yield {**small, name: MANY if name in lead and len(usual) > 1 else LARGE}
+
+
+def leading(imported: ImportedModel) -> set[str]:
+    """The sizes that an input of two axes or more begins with: how many of something there are."""
+    inputs = (node for node in imported.graph.inputs if node.output not in imported.initializers)
+    return {name for node in inputs if len(node.shape) > 1 for name in node.shape[0].names}
+
+
+def inputs_at(imported: ImportedModel, sizes: Sizes, missing: Iterable[str], seed: int) -> Inputs:
+    """Inputs that are made up for these sizes; `missing` are those that cannot be. InputError as `make_inputs`."""
+    names = {*imported.initializers, *missing}
+    return make_inputs(imported.graph, sizes, np.random.default_rng(seed), without=names)
+
+
+def largest_bytes(graph: Graph, sizes: Sizes) -> int:
+    """Bytes of the largest value of a graph, of those whose shapes the sizes tell."""
+    sizes_bytes = (
+        math.prod(max(int(dim.evaluate(sizes)), 0) for dim in node.shape) * node.dtype.bytes
+        for node in graph.nodes
+        if all(dim.names <= sizes.keys() for dim in node.shape)
+    )
+    return max(sizes_bytes, default=0)
+
+
+def model_names(imported: ImportedModel, sizes: Sizes) -> dict[str, int]:
+    """The sizes by the model's own names."""
+    return {imported.sizes.get(name, name): size for name, size in sizes.items()}
+
+
+def spell(sizes: Sizes) -> str:
+    """`batch=1, sequence=128`."""
+    return ", ".join(f"{printable(name)}={size}" for name, size in sizes.items())
+
+
+def _numbers(value: int | Sequence[int]) -> tuple[int, ...]:
+    return (value,) if isinstance(value, int) else tuple(value)
+
+
+def _originals(imported: ImportedModel) -> Iterator[tuple[str, str]]:
+    """Each size of the graph, and what the model calls it."""
+    for node in imported.graph.inputs:
+        for dim in node.shape:
+            for name in dim.names:
+                yield name, imported.sizes.get(name, name)

@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from noyau.errors import CheckError, UnsupportedError
-from noyau.hosts.onnxruntime.bound_sessions import BoundRun, bound_run, first_outputs
-from noyau.hosts.onnxruntime.custom_ops import open_session
+from noyau.hosts.onnxruntime.custom_ops import BoundRun, bound_run, first_outputs, open_session
 from noyau.timing.comparison import FEWEST_PAIRS, NARROW, Comparison, Enough, half, join_halves
 from noyau.timing.pairwise import cold_sets, hot_sets
 from noyau.timing.worker_side import WorkerSide
@@ -90,9 +89,9 @@ class Workers:
     def compare(self, before: Job, after: Job, *, budget_s: float, seed: int = 0) -> tuple[Comparison, list[Told]]:
         """`after` against `before`, each half of the time in each of the two processes, and what is told of the four
         sides: before, after, then swapped. CheckError where a run that was timed was wrong, crashed or hung."""
-        (found,) = self.compare_each(before, after, (), budget_s=budget_s, seed=seed)
-        assert not isinstance(found, float)
-        return found
+        (result,) = self.compare_each(before, after, (), budget_s=budget_s, seed=seed)
+        assert not isinstance(result, float)
+        return result
 
     def compare_each(
         self,
@@ -111,7 +110,7 @@ class Workers:
         threads = max(before.threads, after.threads) if min(before.threads, after.threads) else 0
         end_s = seconds() + limit_s
         halves: list[list[Comparison | float]] = []
-        told: list[list[Told]] = [[] for _ in (before, *others)]
+        facts: list[list[Told]] = [[] for _ in (before, *others)]
         for swapped in (False, True):
             pin(self.workers, 0)
             sides, comparison = self.sides(before, after, swapped), list[Comparison | float]()
@@ -125,11 +124,11 @@ class Workers:
                     comparison.append(_RUNS * sum(run_s))
                     continue
                 comparison.append(half(*sides, budget_s=budget_s, seed=seed, enough=enough, warmed_s=run_s))
-                told[number] += [side.tell() for side in sides]
+                facts[number] += [side.tell() for side in sides]
             halves.append(comparison)
         return [
             first if isinstance(first, float) or isinstance(second, float) else (join_halves(first, second), said)
-            for first, second, said in zip(*halves, told, strict=True)
+            for first, second, said in zip(*halves, facts, strict=True)
         ]
 
     def _fed(self, sides: tuple[WorkerSide, WorkerSide], feed: Feed | None) -> tuple[float, float]:
@@ -259,9 +258,9 @@ class ServedSession:
 
     def _look(self, run: Callable[[], None] | BoundRun) -> None:
         self.looks += 1
-        found = _outputs(run)
+        outputs = _outputs(run)
         for name, content in list(self.expected.items()):
-            if found[name] == content:
+            if outputs[name] == content:
                 continue
             if self.unsure and self._is_random(run, name):  # it cannot be compared
                 del self.expected[name]

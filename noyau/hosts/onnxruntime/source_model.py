@@ -13,7 +13,7 @@ from noyau.dtypes import from_onnx
 from noyau.frontends import onnx as frontend
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
-from noyau.hosts.onnxruntime.provenance import Provenance, provenance_of, take_apart
+from noyau.hosts.onnxruntime.model_files import Provenance, provenance_of, take_apart
 
 if TYPE_CHECKING:
     import onnx

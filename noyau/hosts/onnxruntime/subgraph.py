@@ -171,7 +171,7 @@ def path_between(original: SourceModel, between: Between) -> Path:
     ends = ends_of(between, names_of(original))
     ways = _Ways(original, ends)
     for name in ends.results:
-        if name in original.imported.initializers or not ways.reaches(name):
+        if name in original.imported.initializers or name not in ways.reached:
             sources = ", ".join(map(printable, ends.sources))
             raise InputError(f"no path leads from {sources} to {printable(name)}")
     positions = ways.positions()
@@ -237,9 +237,6 @@ class _Ways:
         counted = [name for name in node.inputs if name not in self.constants]
         return bool(counted) and self.counted.issuperset(counted)
 
-    def reaches(self, name: str) -> bool:
-        return name in self.reached
-
     def positions(self) -> frozenset[int]:
         """The operators on the ways from a source to a result, and those that count what these need."""
         places, arithmetic = self.original.imported.places, self.original.imported.arithmetic
@@ -273,13 +270,13 @@ class _Ways:
                 leaks.setdefault(name, reader.partition("~")[0] or reader)
         if not leaks:
             return
-        told = [
+        messages = [
             f"{printable(reader)} reads {printable(name)}, which {self._origin(name)}"
             for name, reader in list(leaks.items())[:LEAKS_SHOWN]
         ]
         more = f" (and {len(leaks) - LEAKS_SHOWN} more leak)" if len(leaks) > LEAKS_SHOWN else ""
         added = Ends((*self.ends.sources, *leaks), self.ends.results)
-        fault = f"{printable(str(self.ends))} encloses no graph: {'; '.join(told)}{more}"
+        fault = f"{printable(str(self.ends))} encloses no graph: {'; '.join(messages)}{more}"
         raise InputError(f"{fault}; with what leaks among its ends it is {printable(str(added))}")
 
     def _origin(self, name: str) -> str:

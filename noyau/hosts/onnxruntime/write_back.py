@@ -14,8 +14,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from noyau.codegen.plan import Plan, Planned, without
+from noyau.compiler.partition.cut import Group
 from noyau.dtypes import DType
 from noyau.errors import GraphError, ModelError
+from noyau.hosts.onnxruntime.custom_ops import cached_library
 from noyau.hosts.onnxruntime.function_bodies import (
     DOMAIN,
     FunctionBody,
@@ -31,9 +34,13 @@ from noyau.hosts.onnxruntime.function_bodies import (
     subgraphs,
     unused,
 )
+from noyau.ir.dims import Dim
+from noyau.ir.graph import Node
+from noyau.toolchain.c import compiler as c_compiler
 
 if TYPE_CHECKING:
     import onnx
+
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
 _FUNCTIONS_SINCE = 8  # the first IR version with model-local functions
@@ -130,18 +137,18 @@ def _replace_nodes(
     provided = {name for part in fused for name in part.outputs}
     names = {node.name for node in graph.node} | _value_names(graph)
     nodes = [(max(part.nodes), _fused_node(part, more, graph, names)) for part, more in zip(fused, extras, strict=True)]
-    made = len(nodes)
+    count = len(nodes)
     nodes += [
         (position, _without(node, provided, names) if position in covered else node)
         for position, node in enumerate(graph.node)
     ]
     always = _live(list(graph.node), {value.name for value in graph.output})
-    roots = {value.name for value in graph.output}.union(*(reads(node) for _, node in nodes[:made]))
+    roots = {value.name for value in graph.output}.union(*(reads(node) for _, node in nodes[:count]))
     dead = [position for position, alive in enumerate(always) if not alive and position not in covered]
     roots.update(name for position in dead for name in (*graph.node[position].output, *reads(graph.node[position])))
     alive = _live([node for _, node in nodes], roots)
-    kept = [entry for number, entry in enumerate(nodes) if number < made or alive[number] or not any(entry[1].output)]
-    _check_operators(kept, made)
+    kept = [entry for number, entry in enumerate(nodes) if number < count or alive[number] or not any(entry[1].output)]
+    _check_operators(kept, count)
     ordered = _in_order(kept)
     del result.graph.node[:]
     result.graph.node.extend(ordered)
@@ -282,3 +289,59 @@ def _value_names(graph: onnx.GraphProto) -> set[str]:
     names = {value.name for value in (*graph.input, *graph.output, *graph.value_info)}
     names.update(tensor.name for tensor in graph.initializer)
     return names.union(*(node.output for node in graph.node))
+
+
+def put_back(model: onnx.ModelProto, kernels: Iterable[Planned], folder: Path) -> onnx.ModelProto:
+    """The model with a node in each place of each kernel; `folder` is where its external data lies."""
+    kernels = list(kernels)
+    return write_back(redirect_shape_reads(model, kernels), fused_of(kernels), folder)
+
+
+def installable(plan: Plan, model: onnx.ModelProto, folder: Path) -> Plan:
+    """The plan without the places that cannot become nodes of the model, which are among the refused."""
+    places = [group for kernel in plan.kernels for group in kernel.groups]
+    reasons = refusals(redirect_shape_reads(model, plan.kernels), fused_of(plan.kernels), folder)
+    return without(plan, [(places[number], reason) for number, reason in sorted(reasons.items())])
+
+
+def fused_of(kernels: Iterable[Planned]) -> list[FusedNode]:
+    """A Fused for each place of each kernel."""
+    return [fused(kernel.operator, group) for kernel in kernels for group in kernel.groups]
+
+
+def fused(operator: str, group: Group) -> FusedNode:
+    types = tuple(value_type(group.graph[name]) for name in group.outputs)
+    return FusedNode(operator, group.positions, group.inputs, group.outputs, types)
+
+
+def value_type(node: Node) -> ValueType:
+    """The type of a value as a model writes it: extents that are neither numbers nor names are left open."""
+    return ValueType(node.dtype, tuple(_extent(dim) for dim in node.shape))
+
+
+def _extent(dim: Dim) -> int | str | None:
+    if dim.constant is not None:
+        return dim.constant
+    return str(dim) if str(dim) in dim.names else None
+
+
+def redirect_shape_reads(model: onnx.ModelProto, kernels: Iterable[Planned]) -> onnx.ModelProto:
+    """The model in which shape arithmetic reads no value that lives within a kernel, but one of the same shape."""
+    stand_ins: Mapping[str, str] = {
+        name: other for kernel in kernels for group in kernel.groups for name, other in group.stand_ins.items()
+    }
+    inside = {position for kernel in kernels for group in kernel.groups for position in group.positions}
+    if not stand_ins:
+        return model
+    changed = type(model)()
+    changed.CopyFrom(model)
+    for position, node in enumerate(changed.graph.node):
+        if position not in inside:
+            for k, name in enumerate(node.input):
+                node.input[k] = stand_ins.get(name, name)
+    return changed
+
+
+def library(kernels: Sequence[Planned], options: c_compiler.CompilerOptions) -> Path | None:
+    """The library of these kernels, in the disk cache; None for no kernels. BuildError where it cannot be built."""
+    return cached_library({kernel.operator: kernel.text for kernel in kernels}, options) if kernels else None

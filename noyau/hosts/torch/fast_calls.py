@@ -169,8 +169,7 @@ def _tensor(result: Any) -> torch.Tensor:
 
 
 def is_plain(tensor: Any) -> bool:
-    """Whether it is a tensor, of no subclass but Parameter, that is cells of the CPU's memory, of a dtype that noyau
-    has."""
+    """Whether it is a tensor or Parameter that is cells of the CPU's memory, of a dtype that noyau has."""
     if type(tensor) not in (torch.Tensor, torch.nn.Parameter):
         return False
     dense = tensor.device.type == "cpu" and tensor.layout is torch.strided

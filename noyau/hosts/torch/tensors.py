@@ -1,12 +1,13 @@
 """Tensors of a call: whether each is plain memory of the CPU, and a clear error where it cannot be.
 
-Arrays as tensors of torch, for peers that take those: the same memory, so that both see what is new in it.
-
-Tensors of the CPU as NumPy arrays of the same memory, and back.
+Arrays as tensors of torch and back, on the same memory, so that both see what is new in it: those of NumPy, and those
+of other packages on a GPU, by DLPack where a package speaks it (CuPy), whose exchange orders the streams of both sides,
+else by the CUDA array interface (Numba), version 3 of which names the stream that the array is written on.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from functools import cache
 from typing import Any
@@ -20,7 +21,7 @@ from torch.autograd import forward_ad
 from noyau.dtypes import DType
 from noyau.errors import MissingExtraError, SignatureError, UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.numpy.dlpack import return_like
+from noyau.hosts.numpy.dlpack import lies_on_gpu, return_like
 from noyau.signatures.types import Signature
 
 
@@ -57,12 +58,11 @@ def _torch(dtype: np.dtype) -> torch.dtype | None:
 
 
 def array_of(tensor: torch.Tensor) -> np.ndarray:
-    """The cells of a tensor on the CPU where they lie, without its gradient. TypeError for a dtype that NumPy cannot
-    hold."""
+    """The cells of a tensor on the CPU where they lie, without its gradient. TypeError where NumPy lacks the dtype."""
     plain = tensor.detach()
     own = _numpy(plain.dtype)
-    found: np.ndarray = plain.numpy() if own is None else plain.view(_BITS[plain.itemsize]).numpy().view(own)
-    return found
+    array: np.ndarray = plain.numpy() if own is None else plain.view(_BITS[plain.itemsize]).numpy().view(own)
+    return array
 
 
 def array_like(tensor: torch.Tensor) -> np.ndarray:
@@ -73,19 +73,13 @@ def array_like(tensor: torch.Tensor) -> np.ndarray:
     return as_strided(np.zeros((), dtype.numpy), tuple(tensor.shape), strides)
 
 
-def array_like_or_number(each: Any) -> Any:
-    """`shown` of a tensor; a number stays."""
-    return array_like(each) if isinstance(each, torch.Tensor) else each
-
-
 def layout_array(tensor: torch.Tensor) -> np.ndarray:
     """`array_of` on the CPU, `shown` elsewhere: what tells how a tensor lies."""
     return array_of(tensor) if tensor.device.type == "cpu" else array_like(tensor)
 
 
 def tensor_of(array: np.ndarray) -> torch.Tensor:
-    """An array as a tensor of the same memory, which lives as long as either is used. What may not be written, or has
-    negative strides, is copied."""
+    """An array as a tensor of the same memory; what may not be written, or has negative strides, is copied."""
     if not array.flags.writeable or min(array.strides, default=0) < 0:
         array = np.array(array)
     own = _torch(array.dtype)
@@ -131,8 +125,7 @@ def is_negated(arguments: Sequence[Any]) -> bool:
 
 
 def in_memory(each: Any) -> Any:
-    """An argument whose cells are as memory has them: in place of a view that negates them, or of zeros that have no
-    memory, a copy."""
+    """An argument whose cells are as memory has them: a copy of a view that negates, or of zeros without memory."""
     if not isinstance(each, torch.Tensor):
         return each
     return each.clone() if each._is_zerotensor() else each.resolve_neg()
@@ -194,16 +187,15 @@ def fault_of(name: str, tensor: torch.Tensor) -> str:
 
 
 def arrays_of(arguments: Sequence[Any]) -> list[Any]:
-    """The cells of tensors as arrays, copied where they lie on another device or are not in memory as they are; numbers
-    stay."""
+    """The cells of tensors as arrays, copied where they lie elsewhere or not as they are; numbers stay."""
     return [array_of(in_memory(each).cpu()) if isinstance(each, torch.Tensor) else each for each in arguments]
 
 
 def dtype_of(tensor: torch.Tensor) -> DType:
     """The DType of a tensor that was let in."""
-    found = from_torch(tensor.dtype)
-    assert found is not None
-    return found
+    dtype = from_torch(tensor.dtype)
+    assert dtype is not None
+    return dtype
 
 
 def promote(signature: Signature, arguments: Sequence[Any]) -> list[Any]:
@@ -227,3 +219,47 @@ def _is_float(each: Any) -> bool:
 
 def _short(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def tensors_of(names: Sequence[str], arguments: Sequence[Any]) -> list[Any]:
+    """The arguments, arrays on a GPU as tensors; everything else as it is. Nothing is copied."""
+    return [gpu_tensor(name, each) if lies_on_gpu(each) else each for name, each in zip(names, arguments, strict=True)]
+
+
+def gpu_tensor(name: str, array: Any) -> torch.Tensor:
+    """The cells of an array on a GPU where they lie, once what writes them on other streams is waited for.
+    UnsupportedError where torch has no such dtype or strides, or no GPU."""
+    try:
+        if hasattr(array, "__dlpack__"):
+            result: torch.Tensor = torch.from_dlpack(array)
+            return result
+        wait_for(array.__cuda_array_interface__.get("stream"))
+        return torch.as_tensor(array, device="cuda")
+    except Exception as error:
+        message = " ".join(str(error).split())[:300] or type(error).__name__
+        raise UnsupportedError(f"{name}, of {type(array).__name__}, cannot be taken as a tensor: {message}") from error
+
+
+def wait_for(stream: int | None) -> None:
+    """Let the current stream wait for another one: 1 and 2 are CUDA's default streams, None is none."""
+    if stream is not None:
+        torch.cuda.current_stream().wait_stream(torch.cuda.ExternalStream(stream))
+
+
+def gpu_result_like(result: Any, like: Any) -> Any:
+    """Results as arrays of the package of `like`, as tensors where it takes none, or no such dtype."""
+    if isinstance(result, tuple):
+        return tuple(gpu_result_like(each, like) for each in result)
+    top = type(like).__module__.partition(".")[0]
+    taken = getattr(sys.modules.get(top), "from_dlpack", None)
+    if top in ("numba", "numba_cuda"):
+        # It has no part in the streams of others: what is queued must be done where it looks.
+        if torch.cuda.current_stream() != torch.cuda.default_stream():
+            torch.cuda.current_stream().synchronize()
+        taken = getattr(sys.modules.get("numba.cuda"), "as_cuda_array", None)
+    if taken is None:
+        return result
+    try:
+        return taken(result)
+    except (TypeError, ValueError, RuntimeError, AttributeError, BufferError):
+        return result

@@ -123,7 +123,7 @@ class TuningRace:
 
 def _tune_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place: str, how: TuningRace) -> TuneRecord:
     """As `tune`, on a GPU. UnsupportedError while a CUDA graph is captured."""
-    from noyau.hosts.torch.cuda.errors import require_free
+    from noyau.hosts.torch.cuda.device import require_free
     from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
 
     require_free(op.name)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from noyau.errors import CheckError, InputError
-from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text
+from noyau.hosts.torch.cuda.clock import clock_of, conditions_of, device_text, measured_gpu
 from noyau.hosts.torch.cuda.comparison_sides import (
     TensorRotation,
     Tensors,
@@ -19,8 +19,7 @@ from noyau.hosts.torch.cuda.comparison_sides import (
     alike,
     result_tensors,
 )
-from noyau.hosts.torch.cuda.errors import require_free
-from noyau.hosts.torch.cuda.rates import measured_gpu
+from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.jobs.bench.candidates import CandidateCall
 from noyau.jobs.bench.inputs import draw_by, vary

@@ -19,10 +19,9 @@ from noyau.compiler.passes.normal_form import own_sizes
 from noyau.dtypes import DType
 from noyau.errors import InputError, OutputError, SignatureError, UnsupportedError
 from noyau.frontends import onnx as frontend
-from noyau.hosts.onnxruntime.capture import capture
-from noyau.hosts.onnxruntime.inputs import model_inputs
+from noyau.hosts.onnxruntime.inputs import capture_of, model_inputs
 from noyau.hosts.onnxruntime.model_files import save_files
-from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
+from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, Path, path_between
 from noyau.ir.graph import Graph
 from noyau.jobs.extract.starter_kernel import Start, outputs_of, start_of
@@ -176,14 +175,14 @@ def extract(
     tensors = original.imported.initializers
     stored = {name: original.imported.load_initializer(name) for name in wanted if name in tensors}
     visited = {
-        **capture(original.model, original.folder, feeds.asked.arrays, wanted, foreign_operators(original.model)),
+        **capture_of(original).capture(feeds.full.arrays, wanted),
         **stored,
     }
-    arrays = {**{name: feeds.asked.arrays[name] for name in wanted if name in feeds.asked.arrays}, **visited}
+    arrays = {**{name: feeds.full.arrays[name] for name in wanted if name in feeds.full.arrays}, **visited}
     missing = [name for name in wanted if name not in arrays]
     if missing:
         raise InputError(f"{printable(missing[0])} could not be captured: the model does not run so far")
-    return replace(found, arrays=arrays, notes=feeds.asked.notes)
+    return replace(found, arrays=arrays, notes=feeds.full.notes)
 
 
 def op_name(file: File) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from noyau.compiler.partition.costs import Traffic
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.inputs import spell
 from noyau.timing.comparison import Comparison, Verdict
 
 KEEPS = {

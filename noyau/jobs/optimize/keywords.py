@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, TypedDict
 
-from noyau.hosts.onnxruntime.size_bindings import Dims
+from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.subgraph import Between
 from noyau.ops.op import Op
 

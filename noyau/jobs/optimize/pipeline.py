@@ -10,7 +10,7 @@ from typing import Generic, TypeVar
 from noyau.codegen.plan import Plan
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, NoyauError
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import decide
 from noyau.jobs.optimize.host import Host, HostBench

@@ -17,9 +17,9 @@ from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.custom_ops import version
 from noyau.hosts.onnxruntime.function_bodies import subgraphs
 from noyau.hosts.onnxruntime.inputs import sizes_for
-from noyau.hosts.onnxruntime.install import installable
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of
+from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.profile.breakdown import ProfiledModel, break_down, by_operator, largest_values, removed
 from noyau.jobs.profile.onnx_overheads import Overhead, measure_overhead
 from noyau.jobs.profile.record import NodeMemory, NodeTime, Profile, ProfiledSize

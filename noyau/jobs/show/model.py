@@ -15,11 +15,10 @@ from noyau.codegen.plan import Plan, Planned, no_such, plan, spell
 from noyau.compiler.partition.cut import Cut, Partition
 from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.inputs import Activations
-from noyau.hosts.onnxruntime.install import installable
-from noyau.hosts.onnxruntime.model_files import library_path
-from noyau.hosts.onnxruntime.provenance import library_state
+from noyau.hosts.onnxruntime.model_files import library_path, library_state
 from noyau.hosts.onnxruntime.source_model import SourceModel, open_model
 from noyau.hosts.onnxruntime.subgraph import Between, cut_of
+from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
 from noyau.jobs.report.text import hanging, plain

@@ -1,26 +1,34 @@
-"""Calls of an op: through a door where a call like it came before, else the whole way."""
+"""Calls of an op: through a door where a call like it came before, else the whole way.
+
+Without a signature each kind of call gets one, from what its reference does with such arrays.
+"""
 
 from __future__ import annotations
 
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import count
 from math import inf
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from noyau.dtypes import DType, from_numpy
+from noyau.errors import InputError, SignatureError, UnsupportedError
+from noyau.frontends.numpy.trace import Trace, trace_shapes
 from noyau.hosts.numpy.c_library import library
 from noyau.hosts.numpy.dlpack import as_array, leading, return_like, speaks
 from noyau.hosts.numpy.fast_calls import MISS, in_caller_form, write
-from noyau.kernels.programs.generate import constants_key, fit_layouts, specialization_of
+from noyau.ir.sizes import Demand
+from noyau.kernels.programs.generate import Once, constants_key, fit_layouts, specialization_of
 from noyau.kernels.reference import Description, as_signed, runs_as_written
-from noyau.ops.dispatch.choice import Selection, Selector
-from noyau.ops.dispatch.explanation import Explanation, explained
+from noyau.kernels.user_kernel import UserKernel
+from noyau.ops.dispatch.choice import Explanation, Selection, Selector, explained, explained_without_signature
 from noyau.ops.dispatch.fast_entries import Entry, entry, run
-from noyau.signatures.binding import Bound, bind
-from noyau.signatures.types import Signature
+from noyau.signatures.binding import Bound, bind, kind_of
+from noyau.signatures.types import Signature, Term
 
 Array = np.ndarray
 Entries: TypeAlias = dict[int, tuple[Selection, Entry | None]]  # a door for each choice, by its id
@@ -56,9 +64,9 @@ class Calls:
         """The results by the way of an earlier call that gave these constants, or MISS."""
         if not runs_as_written():
             for door in self.others.get(constants_key(constants), ()) if constants else self.plain:
-                made = door(args, out)
-                if made is not MISS:
-                    return made
+                results = door(args, out)
+                if results is not MISS:
+                    return results
         return MISS
 
     def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
@@ -66,19 +74,23 @@ class Calls:
         package's. `constants` are those that are given. SignatureError where an argument does not fit, InputError where
         `out` does not."""
         like, names = leading(args), self.description.reference.parameters
-        given = tuple(as_given(each, name) for each, name in zip(args, names, strict=True))
-        made = self.again(given, constants, out)
-        if made is MISS:
-            made = self.anew(given, constants, sizes, out)
+        arguments = tuple(as_given(each, name) for each, name in zip(args, names, strict=True))
+        results = self.again(arguments, constants, out)
+        if results is MISS:
+            results = self.anew(arguments, constants, sizes, out)
         if like is None or out is not None:
-            return made
-        return tuple(return_like(each, like) for each in made) if isinstance(made, tuple) else return_like(made, like)
+            return results
+        return (
+            tuple(return_like(each, like) for each in results)
+            if isinstance(results, tuple)
+            else return_like(results, like)
+        )
 
     def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
         """Explain what a call with these would run."""
         names = self.description.reference.parameters
-        given = [as_given(each, name) for each, name in zip(args, names, strict=True)]
-        bound = bind(self.signature, given, sizes, self.description.name)
+        arguments = [as_given(each, name) for each, name in zip(args, names, strict=True)]
+        bound = bind(self.signature, arguments, sizes, self.description.name)
         chosen = self.choosing.choose(specialization_of(self.signature, bound, self.all(constants)))
         return explained(self.choosing, chosen, _largest(bound))
 
@@ -89,14 +101,14 @@ class Calls:
             return self.finished(self.written(bound, known), bound, out)
         wanted, kept = specialization_of(self.signature, bound, known), self.made
         chosen = self.choosing.choose(wanted)
-        made = self.through_door(chosen, kept, constants, tuple(arguments), out)
-        if made is not MISS:
-            return made
+        results = self.through_door(chosen, kept, constants, tuple(arguments), out)
+        if results is not MISS:
+            return results
         choice = chosen.at(_largest(bound))
-        if choice.made is None:
-            made = self.finished(self.written(bound, known), bound, out)
+        if choice.runner is None:
+            results = self.finished(self.written(bound, known), bound, out)
             self.warn(chosen)
-            return made
+            return results
         return self.finished(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)), bound, out)
 
     def all(self, constants: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -109,9 +121,9 @@ class Calls:
         """The results by a door that is kept from now on, or MISS. `kept`: the doors that there were when it was
         chosen; where they were forgotten meanwhile, so is this one."""
         door = self.door(chosen, kept)
-        made = MISS if door is None else door(arguments, out)
-        if made is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.made:
-            return made
+        results = MISS if door is None else door(arguments, out)
+        if results is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.made:
+            return results
         if constants:
             key = constants_key(constants)
             self.others[key] = _first(door, self.others.get(key, ()))
@@ -119,16 +131,16 @@ class Calls:
             self.plain = _first(door, self.plain)
         if kept is not self.made:  # between the question above and now
             self.others, self.plain = {}, ()
-        return made
+        return results
 
     def door(self, chosen: Selection, kept: Entries) -> Entry | None:
         """The door to what was chosen, the same one for all threads; kept unless there was no room for its C."""
-        found = kept.get(id(chosen))
-        if found is None:
-            found = chosen, entry(self.description.name, self.signature, chosen)
+        pair = kept.get(id(chosen))
+        if pair is None:
+            pair = chosen, entry(self.description.name, self.signature, chosen)
             if not library.awaits_room():
-                found = kept.setdefault(id(chosen), found)
-        return found[1]
+                pair = kept.setdefault(id(chosen), pair)
+        return pair[1]
 
     def written(self, bound: Bound, constants: Mapping[str, Any]) -> list[Array]:
         """The results of the reference as it is written."""
@@ -138,8 +150,8 @@ class Calls:
 
     def finished(self, results: Sequence[Array], bound: Bound, out: Any) -> Any:
         """Results as the reference returns them: one, or a tuple; scalars as NumPy's; written to `out` if given."""
-        made = in_caller_form(results, [value.scalar for value in bound.instance.outputs])
-        return made if out is None else write(self.description.name, made, out, bound.arrays)
+        whole = in_caller_form(results, [value.scalar for value in bound.instance.outputs])
+        return whole if out is None else write(self.description.name, whole, out, bound.arrays)
 
     def warn(self, chosen: Selection) -> None:
         """Once: that the reference runs, and why; unless it is the fastest."""
@@ -166,11 +178,11 @@ def _largest(bound: Bound) -> int:
     return max((array.size for array in bound.arrays), default=0)
 
 
-def as_given(given: Any, name: str) -> Any:
+def as_given(value: Any, name: str) -> Any:
     """An argument as NumPy has it; what speaks no protocol of arrays is left to the signature to refuse."""
-    if isinstance(given, np.ndarray | np.generic | bool | int | float) or not speaks(given):
-        return given
-    return as_array(given, name)
+    if isinstance(value, np.ndarray | np.generic | bool | int | float) or not speaks(value):
+        return value
+    return as_array(value, name)
 
 
 _NUMBERS = count()
@@ -179,3 +191,148 @@ _NUMBERS = count()
 def new_token(name: str) -> str:
     """A token that tells a description of an op from all others in this process."""
     return f"{name} {next(_NUMBERS)}"
+
+
+def calls_of(description: Description) -> Calls | UnsignedCalls:
+    """The calls of an op."""
+    return UnsignedCalls(description) if description.signature is None else Calls(description, description.signature)
+
+
+@dataclass(frozen=True, slots=True)
+class SignatureCalls:
+    """The calls of a signature that was traced, and what the trace takes for granted of the sizes."""
+
+    calls: Calls
+    assumed: tuple[Demand, ...]
+
+    def takes(self, arrays: Sequence[Array]) -> bool:
+        """Whether arrays fit the signature, and its trace holds for them."""
+        try:
+            sizes = bind(self.calls.signature, arrays, {}, self.calls.description.name).sizes
+        except (SignatureError, InputError):
+            return False
+        return all(demand.holds(sizes) for demand in self.assumed)
+
+
+class UnsignedCalls:
+    """The calls of an op without a signature. `kinds`: by dtypes, ranks, axes of one cell and constants."""
+
+    plain: tuple[Entry, ...] = ()
+    tensors: Any = None
+
+    def __init__(self, description: Description) -> None:
+        self.description, self.token = description, new_token(description.name)
+        self.unwarned = threading.Lock()  # whoever takes it warns
+        self.kinds: dict[Any, list[SignatureCalls]] = {}
+        self.once = Once()
+
+    def forget(self) -> None:
+        """Decide anew at the next call."""
+        for kind in self.kinds.values():
+            for each in kind:
+                each.calls.forget()
+
+    def again(self, args: tuple[Any, ...], constants: Mapping[str, Any], out: Any) -> Any:
+        """Nothing is known before the arrays are looked at."""
+        return MISS
+
+    def whole(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """By a kernel of the signature that arrays like these have; else by a trusted kernel that returns its results,
+        else by the reference, with one warning."""
+        if not runs_as_written():
+            try:
+                return self.through(args, constants, sizes, out)
+            except UnsupportedError as error:
+                results = self.trusted(args)
+                if results is not MISS:
+                    return results
+                self.warn(str(error))
+        results = self.description.reference.function(*args, **constants)
+        return results if out is None else write(self.description.name, results, out, args)
+
+    def explain(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int]) -> Explanation:
+        """Explain what a call with these would run."""
+        try:
+            return self.signed(args, constants).explain(args, constants, sizes)
+        except UnsupportedError as error:
+            return explained_without_signature(self.description, self.returning(), str(error))
+
+    def through(self, args: Sequence[Any], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any) -> Any:
+        """By the way of an earlier call like it, else the whole way."""
+        if all(type(each) is np.ndarray for each in args):
+            for signed in self.kinds.get((tuple(map(_kind, args)), constants_key(constants)), ()):
+                results = signed.calls.again(tuple(args), constants, out)
+                if results is not MISS:
+                    return results
+        return self.signed(args, constants).whole(args, constants, sizes, out)
+
+    def signed(self, args: Sequence[Any], constants: Mapping[str, Any]) -> Calls:
+        """The calls of the signature that these arguments have. UnsupportedError where there is none."""
+        arrays = self.arrays(args)
+        key = (tuple(map(_kind, arrays.values())), constants_key(constants))
+        return self.once.value(key, lambda: self.known(key, arrays), lambda: self.anew(key, arrays, constants)).calls
+
+    def anew(self, key: Any, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
+        """Those of a signature that is found now, which is known from now on. UnsupportedError where there is none."""
+        signed = self.signature_calls(arrays, constants)
+        self.kinds.setdefault(key, []).append(signed)
+        return signed
+
+    def known(self, key: Any, arrays: Mapping[str, Array]) -> SignatureCalls | None:
+        """Those of a signature that was found before and takes these arrays."""
+        values = list(arrays.values())
+        return next((each for each in self.kinds.get(key, ()) if each.takes(values)), None)
+
+    def signature_calls(self, arrays: Mapping[str, Array], constants: Mapping[str, Any]) -> SignatureCalls:
+        """Those of the signature that the reference has for these."""
+        description = self.description
+        known = {**description.reference.constants, **constants}
+        shapes = {name: (_dtype(name, array), array.shape) for name, array in arrays.items()}
+        trace = trace_shapes(description.reference.function, shapes, known)
+        signature = signature_of(trace)
+        return SignatureCalls(Calls(replace(description, signature=signature), signature), trace.assumed)
+
+    def arrays(self, args: Sequence[Any]) -> dict[str, Array]:
+        """The arguments by name. UnsupportedError for one that is no array: a number has no dtype of its own."""
+        result = {}
+        for name, each in zip(self.description.reference.parameters, args, strict=True):
+            array = as_given(each, name)
+            if not isinstance(array, np.ndarray | np.generic) or isinstance(array, np.ma.MaskedArray):
+                message = f"{name} is {kind_of(each)}, and without a signature it has no dtype"
+                raise UnsupportedError(f"{message}; sign it: @noyau.op('f32[n], f32 -> f32[n]')")
+            result[name] = np.asarray(array)
+        return result
+
+    def trusted(self, args: Sequence[Any]) -> Any:
+        """The results of a trusted kernel, or MISS."""
+        kernel = self.returning()
+        return MISS if kernel is None or kernel.function is None else kernel.function(*args)
+
+    def returning(self) -> UserKernel | None:
+        """The first kernel that is trusted and that Python calls."""
+        kernels = self.description.kernels
+        return next((kernel for kernel in kernels if kernel.usage.trust and kernel.function), None)
+
+    def warn(self, reason: str) -> None:
+        """Once: that the reference runs."""
+        if self.unwarned.acquire(blocking=False):
+            message = "without a signature it cannot be checked: give it one, or attach it with trust=True"
+            warn(self.description, [reason, *(f"{kernel.name}: {message}" for kernel in self.description.kernels)], 5)
+
+
+def signature_of(trace: Trace) -> Signature:
+    """The signature that a traced function has: results of rank 0 are scalars, as NumPy returns them."""
+    inputs = tuple(Term(node.output, node.dtype, node.shape) for node in trace.inputs)
+    outputs = tuple(Term(node.output, node.dtype, node.shape or None) for node in trace.results)
+    return Signature(inputs, outputs)
+
+
+def _kind(array: Array) -> tuple[Any, ...]:
+    return array.dtype, tuple(extent == 1 for extent in array.shape)
+
+
+def _dtype(name: str, array: Array) -> DType:
+    dtype = from_numpy(array.dtype)
+    if dtype is None or dtype is DType.OTHER:
+        raise UnsupportedError(f"{name} is of the dtype {array.dtype}, which noyau has not")
+    return dtype

@@ -1,5 +1,8 @@
 """Kernel selection for a key, with the reasons: the recorded winner, else a trusted one, else a generated one that
-passed its smoke certificate, else an attached one that was checked, else the reference."""
+passed its smoke certificate, else an attached one that was checked, else the reference.
+
+`op.explain(x)`: which kernel runs for these inputs, why, since when, what else may run, and what was rejected.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +10,12 @@ import contextlib
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from math import inf
 from threading import Timer
 from time import monotonic
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import BuildError, MissingExtraError, NoyauError, OutputError, UnsupportedError
@@ -33,6 +36,7 @@ from noyau.kernels.trust import ineligible
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.smoke_certificate import smoke
 from noyau.ops.dispatch.winners import Winner, bounds, recall_winners, smoke_key, text_digest, usual_text
+from noyau.text import Printed
 from noyau.timing.comparison import spell_s
 from noyau.toolchain import cache
 from noyau.toolchain.cache import today
@@ -52,14 +56,14 @@ class NoRoom(str):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One kernel for a key. `kernel`: a language, the name of an attached one, or "reference"; `made`: a generated
+    """One kernel for a key. `kernel`: a language, the name of an attached one, or "reference"; `runner`: a generated
     program, or an attached kernel, or None for the reference; `tiles`: sizes of tiles of a program on a GPU that differ
     from the usual ones."""
 
     kernel: str
     language: str
     reason: str
-    made: BuiltProgram | UserKernel | None
+    runner: BuiltProgram | UserKernel | None
     since: str = field(default_factory=today)
     tiles: Mapping[str, int] = field(default_factory=lambda: USUAL)
 
@@ -89,13 +93,13 @@ class Selection:
 @dataclass(slots=True)
 class Selector:
     """The choices of an op, made once a key, and what failed is not tried again. `programs`: in the order they were
-    made, each with what tells at which sizes it holds, and why there is none likewise; `asked`: for which sizes a
+    made, each with what tells at which sizes it holds, and why there is none likewise; `demands`: for which sizes a
     reference last asked."""
 
     description: Description
     chosen: dict[Key, list[Selection]] = field(default_factory=dict)
     programs: dict[tuple[Key, str], list[tuple[AtSizes, BuiltProgram | str]]] = field(default_factory=dict)
-    asked: dict[Key, tuple[str, ...]] = field(default_factory=dict)
+    demands: dict[Key, tuple[str, ...]] = field(default_factory=dict)
     once: Once = field(default_factory=Once)
 
     def choose(self, specialization: Specialization) -> Selection:
@@ -106,11 +110,11 @@ class Selector:
     def anew(self, key: Key, specialization: Specialization) -> Selection:
         """The choice for a key, which is known from now on, unless it is forgotten while it is made."""
         chosen = self.chosen
-        with aloud(self.description, lambda: self.asked.get(key, ())):
-            found = self.decided(specialization, key)
+        with aloud(self.description, lambda: self.demands.get(key, ())):
+            selection = self.decided(specialization, key)
         now = monotonic()
-        chosen[key] = [*(each for each in chosen.get(key, ()) if each.until > now), found]
-        return found
+        chosen[key] = [*(each for each in chosen.get(key, ()) if each.until > now), selection]
+        return selection
 
     def forget(self) -> None:
         """Decide anew, also what a thread is deciding now."""
@@ -127,7 +131,7 @@ class Selector:
 
     def holds(self, chosen: Selection, key: Key, specialization: Specialization) -> bool:
         """Whether what was found for other sizes, a program or why there is none, is so at these."""
-        tried = [self.found(chosen.wanted, key, language) for language in specialization.languages]
+        tried = [self.earlier(chosen.wanted, key, language) for language in specialization.languages]
         return all(at(specialization.sizes) for at, _ in filter(None, tried))
 
     def decided(self, specialization: Specialization, key: Key) -> Selection:
@@ -159,13 +163,13 @@ class Selector:
     ) -> Choice | None:
         """The kernel that won, where it is still the same; else why not goes to `rejected`."""
         reason = f"the fastest at {winner.cells} cells ({spell_s(winner.median_s)}), timed on {winner.when}"
-        made = self.maker_of(winner, specialization, key)
-        if isinstance(made, str):
-            rejected[winner.kernel] = made
+        runner = self.maker_of(winner, specialization, key)
+        if isinstance(runner, str):
+            rejected[winner.kernel] = runner
             return None
-        language = made.language if isinstance(made, UserKernel) else winner.kernel if made else "numpy"
-        tiles = dict(winner.constants) if isinstance(made, BuiltProgram) else USUAL
-        return Choice(winner.kernel, language, reason, made, winner.when, tiles)
+        language = runner.language if isinstance(runner, UserKernel) else winner.kernel if runner else "numpy"
+        tiles = dict(winner.constants) if isinstance(runner, BuiltProgram) else USUAL
+        return Choice(winner.kernel, language, reason, runner, winner.when, tiles)
 
     def maker_of(
         self, winner: Winner, specialization: Specialization, key: Key
@@ -180,9 +184,9 @@ class Selector:
             return "it has changed since it was timed" if stale else self.barred(attached, specialization) or attached
         if winner.kernel not in specialization.languages:
             return "it won before, and is no kernel of the op any more"
-        made = self.program(specialization, key, winner.kernel)
-        stale = isinstance(made, BuiltProgram) and text_digest(made.generated.text) != winner.text
-        return "its text has changed since it was timed" if stale else made
+        program = self.program(specialization, key, winner.kernel)
+        stale = isinstance(program, BuiltProgram) and text_digest(program.generated.text) != winner.text
+        return "its text has changed since it was timed" if stale else program
 
     def candidates(
         self, specialization: Specialization, key: Key, rejected: dict[str, str], *, tried: bool = False
@@ -192,20 +196,17 @@ class Selector:
         bars = {kernel.name: self.barred(kernel, specialization) for kernel in self.description.kernels}
         free = [kernel for kernel in self.description.kernels if not bars[kernel.name]]
         rejected |= {name: why for name, why in bars.items() if why}
-        yield from (self.by_hand(each, "it is trusted") for each in free if each.usage.trust)
+        yield from (Choice(each.name, each.language, "it is trusted", each) for each in free if each.usage.trust)
         for language in specialization.languages:
-            if tried and self.found(specialization, key, language) is None:
+            if tried and self.earlier(specialization, key, language) is None:
                 continue
-            made = self.program(specialization, key, language)
-            if isinstance(made, BuiltProgram):
-                yield Choice(language, language, "generated; it passed its smoke certificate", made)
+            program = self.program(specialization, key, language)
+            if isinstance(program, BuiltProgram):
+                yield Choice(language, language, "generated; it passed its smoke certificate", program)
             else:
-                rejected[language] = made
-        yield from (self.by_hand(each, "it was checked") for each in free if not each.usage.trust)
+                rejected[language] = program
+        yield from (Choice(each.name, each.language, "it was checked", each) for each in free if not each.usage.trust)
         yield Choice(REFERENCE, "numpy", "it is the op as it is written", None)
-
-    def by_hand(self, kernel: UserKernel, reason: str, since: str | None = None) -> Choice:
-        return Choice(kernel.name, kernel.language, reason, kernel, since or today())
 
     def barred(self, kernel: UserKernel, specialization: Specialization) -> str:
         """The reason why an attached kernel may not run, or nothing."""
@@ -214,16 +215,15 @@ class Selector:
         )
 
     def program(self, specialization: Specialization, key: Key, language: str) -> BuiltProgram | str:
-        """The generated program in a language, built and certified; or why there is none. Tried once, unless there was
-        no room."""
-        found = self.found(specialization, key, language)
-        if found is None:
-            found = self.tried(specialization, key, language)
-            if not isinstance(found[1], NoRoom):
-                self.programs.setdefault((key, language), []).append(found)
-        return found[1]
+        """The generated program in a language, certified; or why there is none. Tried once, unless for no room."""
+        attempt = self.earlier(specialization, key, language)
+        if attempt is None:
+            attempt = self.tried(specialization, key, language)
+            if not isinstance(attempt[1], NoRoom):
+                self.programs.setdefault((key, language), []).append(attempt)
+        return attempt[1]
 
-    def found(
+    def earlier(
         self, specialization: Specialization, key: Key, language: str
     ) -> tuple[AtSizes, BuiltProgram | str] | None:
         """The program that was made before and holds at these sizes, or why there was none at them."""
@@ -231,13 +231,13 @@ class Selector:
 
     def tried(self, specialization: Specialization, key: Key, language: str) -> tuple[AtSizes, BuiltProgram | str]:
         """A program and where it holds, or why there is none and where; after some failures, at all sizes."""
-        failed = sum(isinstance(made, str) for _, made in self.programs.get((key, language), ()))
+        failed = sum(isinstance(program, str) for _, program in self.programs.get((key, language), ()))
         at: AtSizes = _everywhere
         try:
-            made = self.generated(specialization, language)
-            self.asked[key] = tuple(made.specialised)
-            at = made.certified_at
-            built = build(made)
+            program = self.generated(specialization, language)
+            self.demands[key] = tuple(program.specialised)
+            at = program.certified_at
+            built = build(program)
             fault = smoke_fault(self.description, built)
         except UnsupportedError as error:
             at, message = error.at or at, str(error)
@@ -269,15 +269,14 @@ def _everywhere(sizes: Mapping[str, int]) -> bool:
 
 
 @contextlib.contextmanager
-def aloud(description: Description, asked: Callable[[], tuple[str, ...]]) -> Iterator[None]:
-    """Says so on stderr, once, where what is done within takes long. `asked`: for which sizes the reference was seen to
-    ask by then."""
+def aloud(description: Description, sizes: Callable[[], tuple[str, ...]]) -> Iterator[None]:
+    """Say so on stderr, once, where what is done within takes long. `sizes`: for which the reference asks by then."""
     message = (
         f"noyau: the first call of {description.name} ({description.place}) is making kernels for {ALOUD_S:g} s now"
     )
 
     def say() -> None:
-        names = ", ".join(asked())
+        names = ", ".join(sizes())
         why = f"; its reference asks for the number of {names}: each step of a loop over it is built" if names else ""
         sys.stderr.write(f"{message}{why}\n")
 
@@ -301,3 +300,73 @@ def smoke_fault(description: Description, program: BuiltProgram) -> str:
         with contextlib.suppress(OutputError):  # then the next process makes it again
             cache.keep(key, {"op": description.name, "summary": certificate.summary()})
     return ""
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Explanation(Printed):
+    """The kernel of one call, and why. `key`: what is alike in calls that run the same kernel; `eligible` and
+    `rejected`: other kernels, each with the reason."""
+
+    op: str
+    key: str
+    kernel: str
+    language: str
+    why: str
+    since: str
+    eligible: tuple[tuple[str, str], ...]
+    rejected: tuple[tuple[str, str], ...]
+
+    def __str__(self) -> str:
+        lines = [f"{self.op}({self.key})", f"  runs {self.kernel}, in {self.language}, since {self.since}: {self.why}"]
+        lines += [f"  {kernel} may run too: {why}" for kernel, why in self.eligible]
+        lines += [f"  {kernel} may not: {why}" for kernel, why in self.rejected]
+        return "\n".join(lines)
+
+    def to_json(self) -> dict[str, Any]:
+        """The record, for `json.dumps`."""
+        return {"schema_version": 1, **asdict(self)}
+
+
+def explained(choosing: Selector, chosen: Selection, cells: int) -> Explanation:
+    """The explanation of a choice, where the largest array has so many cells."""
+    wanted, choice, rejected = chosen.wanted, chosen.at(cells), dict(chosen.rejected)
+    others = list(choosing.candidates(wanted, key_of(wanted), rejected, tried=True))
+    eligible = [(each.kernel, each.reason) for each in others if each.kernel != choice.kernel]
+    for name in (choice.kernel, *dict(eligible)):  # what may run by now, as it has been checked since
+        rejected.pop(name, None)
+    return Explanation(
+        choosing.description.name,
+        _key_text(chosen),
+        choice.kernel,
+        choice.language,
+        choice.reason,
+        choice.since,
+        tuple(eligible),
+        tuple(rejected.items()),
+    )
+
+
+def as_written(explanation: Explanation) -> Explanation:
+    """The explanation of the same call within `noyau.reference()`."""
+    why = "everything runs as it is written here: within noyau.reference()"
+    others = [explanation.kernel, *(name for name, _ in explanation.eligible)]
+    rejected = [*((name, why) for name in others if name != REFERENCE), *explanation.rejected]
+    runs = {"kernel": REFERENCE, "language": "numpy", "why": why, "since": today()}
+    return replace(explanation, **runs, eligible=(), rejected=tuple(rejected))
+
+
+def explained_without_signature(description: Description, trusted: UserKernel | None, reason: str) -> Explanation:
+    """The explanation of a call that no signature was found for: a trusted kernel runs, else the reference."""
+    runs = (REFERENCE, "numpy", "it is the op as it is written")
+    if trusted is not None:
+        runs = (trusted.name, trusted.language, "it is trusted")
+    return Explanation(description.name, "without a signature", *runs, today(), (), (("generated", reason),))
+
+
+def _key_text(chosen: Selection) -> str:
+    """The key in words: `x: f32[rows, n], packed; eps=1e-05`."""
+    key = chosen.wanted
+    lies = [f" {key.layout(at)}" if value.shape else "" for at, value in enumerate(key.instance.inputs)]
+    values = [f"{value.name}: {value}{layout}" for value, layout in zip(key.instance.inputs, lies, strict=True)]
+    constants = [f"{name}={value!r}" for name, value in (*key.constants.items(), *key.integers.items())]
+    return "; ".join([", ".join(values), *constants])

@@ -37,30 +37,38 @@ Step: TypeAlias = Callable[[list[Array], Sizes], Sequence[Array]]
 class ProgramRunner:
     """A built program, run on arrays that lie as it wants them. InputError where their shapes do not fit."""
 
-    def __init__(self, built: BuiltProgram) -> None:
+    def __init__(
+        self, built: BuiltProgram, calls: Sequence[Callable[..., Any]], constant: Callable[[Array], Any]
+    ) -> None:
         program = built.generated.program
         names = [node.output for node in program.graph.inputs]
         self.solve = solver(program.graph)
-        self.known = {n.output: n.kind.value for n in program.graph.nodes if isinstance(n.kind, Constant)}
-        places = {name: at for at, name in enumerate(dict.fromkeys([*names, *self.known, *_made(built)]))}
-        self.start = [None] * len(places)
-        self.given, self.constants = len(names), [(places[name], value) for name, value in self.known.items()]
+        constants = {n.output: n.kind.value for n in program.graph.nodes if isinstance(n.kind, Constant)}
+        results = [name for step in program.steps for name in step.graph.outputs]
+        places = {name: at for at, name in enumerate(dict.fromkeys([*names, *constants, *results]))}
+        self.room = [None] * (len(places) - len(names))
+        self.constants = [(places[name], constant(value)) for name, value in constants.items()]
         self.steps = [
             (call, [places[n.output] for n in step.graph.inputs], [places[name] for name in step.graph.outputs])
-            for call, step in zip(_calls(built), program.steps, strict=True)
+            for call, step in zip(calls, program.steps, strict=True)
         ]
         self.results = [places[name] for name in program.graph.outputs]
 
-    def __call__(self, *arrays: Array) -> list[Array]:
+    def __call__(self, *arrays: Any) -> list[Any]:
         sizes = self.solve(arrays)
-        values: list[Any] = [*arrays, *self.start[len(arrays) :]]
+        values: list[Any] = [*arrays, *self.room]
         for place, value in self.constants:
             values[place] = value
-        for call, given, made in self.steps:
-            results = call([values[place] for place in given], sizes)
-            for place, result in zip(made, results, strict=True):
+        for call, reads, writes in self.steps:
+            results = call([values[place] for place in reads], sizes)
+            for place, result in zip(writes, results, strict=True):
                 values[place] = result
         return [values[place] for place in self.results]
+
+
+def array_runner(built: BuiltProgram) -> ProgramRunner:
+    """A built program on NumPy's arrays."""
+    return ProgramRunner(built, _calls(built), lambda value: value)
 
 
 def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:
@@ -86,8 +94,8 @@ def solver(graph: Graph) -> Callable[[Sequence[Array]], Sizes]:
 
 def _plain(shape: Shape) -> list[str | int] | None:
     """A shape of names and numbers alone, else None."""
-    found = [_name_or_number(dim) for dim in shape]
-    return [each for each in found if each is not None] if None not in found else None
+    extents = [_name_or_number(dim) for dim in shape]
+    return [each for each in extents if each is not None] if None not in extents else None
 
 
 def _name_or_number(dim: Dim) -> str | int | None:
@@ -95,10 +103,6 @@ def _name_or_number(dim: Dim) -> str | int | None:
         return dim.constant
     name = next(iter(dim.names))
     return name if dim == Dim.of(name) else None
-
-
-def _made(program: BuiltProgram) -> list[str]:
-    return [name for step in program.generated.program.steps for name in step.graph.outputs]
 
 
 def _calls(program: BuiltProgram) -> list[Step]:
@@ -114,25 +118,25 @@ def _library(step: LibraryStep) -> Step:
         case [Node(kind=Contract(equation), inputs=names, dtype=dtype)] if dtype.compute is dtype:
             inputs = [node.output for node in step.graph.inputs]  # one, of a product of an array with itself
             at = [inputs.index(name) for name in names]
-            return lambda given, sizes: [libraries.contract(equation, [given[k] for k in at], dtype.numpy)]
+            return lambda arrays, sizes: [libraries.contract(equation, [arrays[k] for k in at], dtype.numpy)]
         case _:
             run = libraries.prepare(step.graph)
-            return lambda given, sizes: [run(given, sizes)]
+            return lambda arrays, sizes: [run(arrays, sizes)]
 
 
 def _kernel(program: BuiltProgram, step: KernelStep, native: BuiltKernel) -> Step:
     """A kernel by its door; by its slow way where there is no door, or what a library made is not packed."""
     if program.library is None or any(buffer.strides for buffer in step.kernel.buffers):
-        return lambda given, sizes: native(*given, threads=threads(), empty=empty)
+        return lambda arrays, sizes: native(*arrays, threads=threads(), empty=empty)
     ends = [Argument(node.dtype, len(node.shape), PACKED) for node in step.graph.inputs]
     return partial(_through, Door(program.library, f"{step.kernel.name}_kernel", ends).call, native)
 
 
 def _through(door: Callable[..., Any], native: BuiltKernel, arrays: list[Array], sizes: Sizes) -> Sequence[Array]:
-    made = door(tuple(arrays), None)
-    if made is MISS:
+    results = door(tuple(arrays), None)
+    if results is MISS:
         return native(*map(np.ascontiguousarray, arrays), threads=threads(), empty=empty)
-    return made if isinstance(made, tuple) else [made]
+    return results if isinstance(results, tuple) else [results]
 
 
 Run: TypeAlias = Callable[..., list[Array]]
@@ -142,8 +146,7 @@ _ALONE = {Family.FLOAT: DType.F64, Family.INT: DType.I64}  # of a Python number 
 
 
 def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
-    """The entry that takes the arguments of a call as they are, and misses where they are of another key. None where
-    the reference runs."""
+    """The entry that takes the arguments of a call as they are, and misses another key. None for the reference."""
     doors = [(_door(label, signature, choice, chosen.wanted), most) for choice, most in chosen.choices]
     if any(door is None for door, _ in doors):
         return None
@@ -153,11 +156,11 @@ def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
 
 def run(choice: Choice, specialization: Specialization, arrays: Sequence[Array]) -> list[Array]:
     """Run a kernel on arrays of its key. UnsupportedError for the reference, which is none."""
-    match choice.made:
+    match choice.runner:
         case BuiltProgram():
-            return choice.made(*arrays, threads=threads())
+            return choice.runner(*arrays, threads=threads())
         case UserKernel():
-            return call_kernel(choice.made, specialization.instance, arrays, specialization.constants)
+            return call_kernel(choice.runner, specialization.instance, arrays, specialization.constants)
         case None:
             raise UnsupportedError("the reference is no kernel")
 
@@ -180,8 +183,7 @@ def _argument(
 
 
 def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
-    """Whether a Python number would be of this dtype here: it is signed, or an array settles the family, or a number
-    alone would."""
+    """Whether a Python number would be of this dtype here: signed, or settled by an array, or as it is alone."""
     if term.dims is not None or not isinstance(term.element, Family):
         return term.dims is None
     settled = any(other.element is term.element and other.dims is not None for other in signature.inputs)
@@ -190,39 +192,40 @@ def _takes_numbers(signature: Signature, term: Term, value: Value) -> bool:
 
 def _door(label: str, signature: Signature, choice: Choice, specialization: Specialization) -> Entry | None:
     scalars = [value.scalar for value in specialization.instance.outputs]
-    match choice.made:
+    match choice.runner:
         case None:
             return None
-        case BuiltProgram(library=path) if path is not None and choice.made.generated.program.single is not None:
-            symbol = f"{choice.made.generated.program.kernels[0].name}_kernel"
-            found: Entry = Door(path, symbol, arguments_of(signature, specialization), scalars, label).call
-            return found
+        case BuiltProgram(library=path) if path is not None and choice.runner.generated.program.single is not None:
+            symbol = f"{choice.runner.generated.program.kernels[0].name}_kernel"
+            generated: Entry = Door(path, symbol, arguments_of(signature, specialization), scalars, label).call
+            return generated
         case UserKernel(language=language) if LANGUAGES[language].is_native:
-            made = library_of(choice.made, specialization.instance, specialization.constants)
-            by_hand: Entry = Door(*made, arguments_of(signature, specialization, packed=True), scalars, label).call
+            path_and_symbol = library_of(choice.runner, specialization.instance, specialization.constants)
+            by_hand: Entry = Door(
+                *path_and_symbol, arguments_of(signature, specialization, packed=True), scalars, label
+            ).call
             return by_hand
         case BuiltProgram():
-            ends, program = arguments_of(signature, specialization), choice.made
+            ends, program = arguments_of(signature, specialization), choice.runner
             return partial(_plainly, label, ends, scalars, in_memory(program), into=into(program))
         case UserKernel():
-            by_python = FunctionKernel(choice.made, specialization.instance, specialization.constants)
+            by_python = FunctionKernel(choice.runner, specialization.instance, specialization.constants)
             return partial(
                 _plainly, label, arguments_of(signature, specialization), scalars, as_called(by_python, specialization)
             )
         case _:
-            assert_never(choice.made)
+            assert_never(choice.runner)
 
 
 def in_memory(program: BuiltProgram) -> Run:
     """A program on arrays whose axes are in the order of memory, as doors read them."""
     if program.generated.program.single is None:
-        return ProgramRunner(program)
+        return array_runner(program)
     return lambda *arrays: program.kernels[0](*arrays, threads=threads(), empty=empty)
 
 
 def into(program: BuiltProgram) -> Into | None:
-    """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them as
-    they are."""
+    """A function that writes the results of a program of one kernel to the arrays of `out`, where that takes them."""
     if program.generated.program.single is None:
         return None
 
@@ -261,11 +264,11 @@ def _plainly(
     arrays = [read_argument(end, each) for end, each in zip(ends, arguments, strict=True)]
     if any(array is None for array in arrays):
         return MISS
-    given = [array for array in arrays if array is not None]
-    if into is not None and out is not None and into(given, out if isinstance(out, tuple) else (out,)):
+    inputs = [array for array in arrays if array is not None]
+    if into is not None and out is not None and into(inputs, out if isinstance(out, tuple) else (out,)):
         return out
     try:
-        results = run(*given)
+        results = run(*inputs)
     except InputError:
         return MISS
     whole = in_caller_form(results, scalars)

@@ -71,19 +71,17 @@ def _until(limit_s: float, cases: Iterator[Case]) -> Iterator[Case]:
 
 
 def _cases(description: Description, generated: GeneratedProgram, seed: int) -> Iterator[Case]:
-    """Small inputs of the key: by the op's maker where that gives some that the program holds for, else such as the
-    traced graph takes."""
-    made = maker_inputs(description, generated.wanted, seed, generated)
-    first = next(made, None)
-    found = _drawn(generated, seed) if first is None else chain([first], made)
-    for label, arrays in found:
+    """Small inputs of the key: by the op's maker where the program holds for them, else such as the graph takes."""
+    own = maker_inputs(description, generated.wanted, seed, generated)
+    first = next(own, None)
+    inputs = _drawn(generated, seed) if first is None else chain([first], own)
+    for label, arrays in inputs:
         laid = [lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)]
         yield Case(label, tuple(laid))
 
 
 def sizes_missed(generated: GeneratedProgram, tried: Sequence[Sizes]) -> list[dict[str, int]]:
-    """Sizes at which launches run that do not at those that are tried: on a GPU, where these are large, those that the
-    call has."""
+    """Sizes at which launches run that do not at those that are tried: on a GPU, those that the call has."""
     graph, kernels = generated.graph, generated.program.kernels
     if LANGUAGES[generated.language].on_gpu:
         return covering(kernels, graph, tried, generated.wanted.sizes)
@@ -95,10 +93,10 @@ def _of_launches(
 ) -> Iterator[Case]:
     """Inputs of sizes at which launches run that do not run otherwise; of an op's own maker, where it takes such."""
     for sizes in missed:
-        found = _drawn(generated, seed, [(sizes, NORMAL)])
+        inputs = _drawn(generated, seed, [(sizes, NORMAL)])
         if description.inputs is not None:
-            found = maker_inputs_at(description, generated.wanted, generated.graph, sizes, seed, generated)
-        for label, arrays in found:
+            inputs = maker_inputs_at(description, generated.wanted, generated.graph, sizes, seed, generated)
+        for label, arrays in inputs:
             yield Case(label, tuple(lie(array, generated.wanted.layout(at)) for at, array in enumerate(arrays)))
 
 
@@ -131,10 +129,10 @@ def _drawn(
     graph, integers = generated.graph, generated.wanted.integers
     maker = CaseMaker(graph, np.random.default_rng(seed))
     for sizes, pattern in _plan(graph, maker, generated.wanted.sizes) if plan is None else plan:
-        made = maker.inputs(sizes, pattern)
-        if made is not None:
+        inputs = maker.inputs(sizes, pattern)
+        if inputs is not None:
             numbers = {name: np.array(value) for name, value in integers.items()}
-            arrays = {**made, **{n: numbers[n].astype(made[n].dtype) for n in numbers}}
+            arrays = {**inputs, **{n: numbers[n].astype(inputs[n].dtype) for n in numbers}}
             yield spell(pattern, sizes), [arrays[node.output] for node in graph.inputs]
 
 
@@ -147,14 +145,12 @@ def _plan(graph: Graph, maker: CaseMaker, called: Mapping[str, int]) -> Iterator
 
 
 def hint(graph: Graph, called: Mapping[str, int]) -> Mapping[str, int]:
-    """The sizes that a graph is called with, where it does not hold for usual ones and these are not large; else
-    none."""
+    """The sizes that a graph is called with, where it does not hold for usual ones and these are small; else none."""
     return {} if fits(graph, usual_sizes(graph, {})) or not called or cells(graph, called) > MADE else called
 
 
 def sizes_at_edges(graph: Graph, usual: Mapping[str, int], cells: int) -> list[dict[str, int]]:
-    """All sizes at an edge as far as no array has more cells, where the graph can have that: it may demand that two
-    sizes are alike."""
+    """All sizes at an edge as far as no array has more cells, where the graph can have that."""
     last = next(iter(list(usual)[-1:]), None)
     edges = [shrunk(graph, dict.fromkeys(usual, edge), cells, last) for edge in EDGES]
     return [sizes for sizes in edges if fits(graph, sizes)]
@@ -174,15 +170,15 @@ def maker_inputs(
     if maker is None or signature is None:
         return
     known = {**description.sizes, **specialization.integers}
-    asked = {} if of is None else maker_sizes(maker, of.specialised)
-    if math.prod(asked.values()) > MADE:
+    demand = {} if of is None else maker_sizes(maker, of.specialised)
+    if math.prod(demand.values()) > MADE:
         return
-    asked |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
+    demand |= {name: size for name, size in sizes.items() if name in sizes_of(maker)}
     for number in range(MOST):
         rng = np.random.default_rng([seed, number])
-        given = draw_inputs(maker, rng, asked, description.reference.parameters, description.name)
-        given = in_dtypes(given, signature, specialization.instance.dtypes)
-        bound = bind(signature, given, known, f"inputs= of {description.name}")
+        arguments = draw_inputs(maker, rng, demand, description.reference.parameters, description.name)
+        arguments = in_dtypes(arguments, signature, specialization.instance.dtypes)
+        bound = bind(signature, arguments, known, f"inputs= of {description.name}")
         if bound.instance == specialization.instance and (of is None or of.holds(bound.sizes)):
             yield f"inputs(rng), seed {number}", list(bound.arrays)
 
@@ -190,12 +186,12 @@ def maker_inputs(
 def maker_sizes(maker: Maker, specialised: Mapping[str, int]) -> dict[str, int]:
     """The sizes that a maker is asked for: those that a program is for, and where an array of all sizes had more cells
     than MADE, the others too, halved from what they usually are."""
-    asked = {name: specialised[name] for name in sizes_of(maker) if name in specialised}
+    result = {name: specialised[name] for name in sizes_of(maker) if name in specialised}
     defaults = {name: each.default for name, each in inspect.signature(maker).parameters.items()}
-    others = {name: size for name, size in defaults.items() if isinstance(size, int) and name not in asked}
+    others = {name: size for name, size in defaults.items() if isinstance(size, int) and name not in result}
     smaller: dict[str, int] = {}
-    while asked and math.prod((asked | others).values()) > MADE and max(others.values(), default=1) > 1:
+    while result and math.prod((result | others).values()) > MADE and max(others.values(), default=1) > 1:
         largest = max(others, key=others.__getitem__)
         others[largest] //= 2
         smaller[largest] = others[largest]
-    return asked | smaller
+    return result | smaller

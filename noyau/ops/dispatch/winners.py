@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -44,11 +45,10 @@ class Winner:
 
 
 def recall_winners(description: Description, specialization: Specialization) -> tuple[Winner, ...]:
-    """The winners of a key on this machine, the smallest first; none where nothing was recorded, or it cannot be
-    read."""
-    found = cache.recall(_key(description, specialization))
+    """The winners of a key on this machine, the smallest first; none where none is recorded, or can be read."""
+    entries = cache.recall(_key(description, specialization))
     try:
-        return tuple(sorted(map(_read, found or ()), key=lambda winner: winner.cells))
+        return tuple(sorted(map(_read, entries or ()), key=lambda winner: winner.cells))
     except (TypeError, ValueError):
         return ()
 
@@ -59,9 +59,9 @@ def record(description: Description, specialization: Specialization, winners: Se
     cache.keep(_key(description, specialization), [asdict(kept[cells]) for cells in sorted(kept)])
 
 
-def _read(told: Mapping[str, Any]) -> Winner:
-    constants = tuple((str(name), value) for name, value in told.get("constants", ()))
-    return Winner(**{**told, "constants": constants})
+def _read(entry: Mapping[str, Any]) -> Winner:
+    constants = tuple((str(name), value) for name, value in entry.get("constants", ()))
+    return Winner(**{**entry, "constants": constants})
 
 
 def nearest(winners: Sequence[Winner], cells: int) -> Winner | None:
@@ -83,41 +83,38 @@ def text_digest(text: str) -> str:
 def usual_text(description: Description, specialization: Specialization) -> str:
     """The digest of the text of the kernel that runs by default, a trusted one, else the generated one: a reference
     that was faster may be slower than another one. Of a key without such a kernel nothing does."""
-    asked = (description.reference, specialization.instance, specialization.constants, specialization.device)
+    key = (description.reference, specialization.instance, specialization.constants, specialization.device)
     for kernel in description.kernels:
-        if kernel.usage.trust and not ineligible(kernel, *asked):
+        if kernel.usage.trust and not ineligible(kernel, *key):
             return text_digest(kernel.text)
-    try:
-        return text_digest(
-            generate(description, specialization, specialization.languages[0]).text if specialization.languages else ""
-        )
-    except NoyauError:
-        return text_digest("")
+    text = ""
+    with contextlib.suppress(NoyauError):
+        if specialization.languages:
+            text = generate(description, specialization, specialization.languages[0]).text
+    return text_digest(text)
 
 
 def smoke_key(description: Description, generated: GeneratedProgram) -> str:
-    """The key of a smoke certificate: the reference, the texts, which launches the call has, the key, the machine,
-    and who judges."""
+    """The key of a smoke certificate: reference, texts, launches of the call, key, machine, judge."""
     launches = str(generated.launches(generated.wanted.sizes))
     return digest(
-        "smoke", __version__, generated.language, generated.text, launches, *_told(description, generated.wanted)
+        "smoke", __version__, generated.language, generated.text, launches, *_facts(description, generated.wanted)
     )
 
 
 def _key(description: Description, specialization: Specialization) -> str:
-    return digest("winners", *_told(description, specialization))
+    return digest("winners", *_facts(description, specialization))
 
 
-def _told(description: Description, specialization: Specialization) -> list[str]:
+def _facts(description: Description, specialization: Specialization) -> list[str]:
     """The reference, the signature, the key, the machine."""
     instance, constants, integers, layouts, device = key_of(specialization)
-    told = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
-    return [source_of(description.reference.function), str(description.signature), *told, *machine_of(device)]
+    parts = [str(part) for part in (instance, constants, integers, [str(layout) for layout in layouts])]
+    return [source_of(description.reference.function), str(description.signature), *parts, *machine_of(device)]
 
 
 def machine_of(device: str) -> list[str]:
-    """The machine as a record depends on it: the processor's level and the compiler, or the GPU, its driver and what
-    compiles for it."""
+    """The machine as a record depends on it: the CPU's level and the compiler, or the GPU, its driver and compilers."""
     if device != CPU:
         from noyau.hosts.torch.cuda.clock import device_text
 

@@ -19,8 +19,16 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.kernels.programs.generate import GeneratedProgram
 from noyau.kernels.reference import Description
-from noyau.ops.higher_order.reduction_match import ReductionPlan, way_of
-from noyau.ops.higher_order.scalar_trace import Scalar, graph_over, inputs_of, name_of, over_arrays, require_traceable
+from noyau.ops.higher_order.scalar_trace import (
+    ReductionPlan,
+    Scalar,
+    graph_over,
+    inputs_of,
+    name_of,
+    over_arrays,
+    require_traceable,
+    way_of,
+)
 from noyau.ops.op import Op, op
 from noyau.signatures.types import Family
 
@@ -32,47 +40,47 @@ def elements_of(result: Result) -> Iterator[tuple[str, str]]:
     """The element of the inputs and that of the result, as signatures have them: of the first family that it takes."""
     for family, usual, other in FAMILIES:
         try:
-            made, same = result(usual), result(other)
+            element, same = result(usual), result(other)
         except UnsupportedError:
             continue
-        if family is not None and (made, same) == (usual, other):
+        if family is not None and (element, same) == (usual, other):
             yield family.value, family.value
-        elif family is not None and made is same:
-            yield family.value, made.value
+        elif family is not None and element is same:
+            yield family.value, element.value
         else:
-            yield usual.value, made.value
+            yield usual.value, element.value
         return
 
 
-def map_signatures(element: str, made: str, names: Sequence[str]) -> list[str]:
+def map_signatures(element: str, result: str, names: Sequence[str]) -> list[str]:
     """Signatures of functions cell by cell: alike shapes, a row beside a matrix, a column beside a row."""
     batch, row, column, out = fresh(names, "batch", "n", "m", "out")
     same, rest = f"{element}[*{batch}, {row}]", ", ".join([f"{element}[{row}]"] * (len(names) - 1))
-    texts = [", ".join([same] * len(names)) + f" -> {out}: {made}[*{batch}, {row}]"]
+    texts = [", ".join([same] * len(names)) + f" -> {out}: {result}[*{batch}, {row}]"]
     if rest:
-        texts.append(f"{same}, {rest} -> {out}: {made}[*{batch}, {row}]")
-        texts.append(f"{element}[{column}, 1], {rest} -> {out}: {made}[{column}, {row}]")
+        texts.append(f"{same}, {rest} -> {out}: {result}[*{batch}, {row}]")
+        texts.append(f"{element}[{column}, 1], {rest} -> {out}: {result}[{column}, {row}]")
     return texts
 
 
-def reduce_signatures(element: str, made: str, name: str) -> dict[str, Mapping[str, Any]]:
+def reduce_signatures(element: str, result: str, name: str) -> dict[str, Mapping[str, Any]]:
     """Signatures of a reduction, with its arguments: along the last axis, the first one, all of them."""
     batch, row, column, out = fresh([name], "batch", "n", "m", "out")
     return {
-        f"{element}[*{batch}, {row}] -> {out}: {made}[*{batch}]": {"axis": -1, "keepdims": False},
-        f"{element}[{row}, *{batch}] -> {out}: {made}[1, *{batch}]": {"axis": 0, "keepdims": True},
-        f"{element}[{column}, {row}] -> {out}: {made}": {"axis": None, "keepdims": False},
+        f"{element}[*{batch}, {row}] -> {out}: {result}[*{batch}]": {"axis": -1, "keepdims": False},
+        f"{element}[{row}, *{batch}] -> {out}: {result}[1, *{batch}]": {"axis": 0, "keepdims": True},
+        f"{element}[{column}, {row}] -> {out}: {result}": {"axis": None, "keepdims": False},
     }
 
 
 def fresh(taken: Sequence[str], *wanted: str) -> list[str]:
     """The wanted names, each made longer where an input has it."""
-    made = []
+    names = []
     for name in wanted:
         while name in taken:
             name += "_"
-        made.append(name)
-    return made
+        names.append(name)
+    return names
 
 
 Forms = Callable[[], Sequence[Op[..., Any]]]
@@ -159,7 +167,7 @@ def reduce(function: Scalar, start: float, *, name: str | None = None) -> Higher
     whole.__name__ = title
 
     def forms() -> list[Op[..., Any]]:
-        return [_form(_along(whole, **said), text, title) for text, said in ways.texts().items()]
+        return [op(text, name=title)(_along(whole, **said)) for text, said in ways.texts().items()]
 
     return HigherOrder(_described(whole, title, step.__code__), forms)
 
@@ -181,19 +189,19 @@ class Ways:
         """The axes that a call names, in order. SignatureError for one that there is not."""
         if axis is None:
             return tuple(range(rank))
-        given = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
-        known = [isinstance(each, int | np.integer) and not isinstance(each, bool) for each in given]
-        if not given or not all(known) or any(not -rank <= each < rank for each in given):
+        axes = tuple(axis) if isinstance(axis, tuple | list) else (axis,)
+        known = [isinstance(each, int | np.integer) and not isinstance(each, bool) for each in axes]
+        if not axes or not all(known) or any(not -rank <= each < rank for each in axes):
             raise SignatureError(f"{self.called}: axis={axis!r} names no axis of {rank}")
-        found = sorted(operator.index(each) % rank for each in given)
-        if len(set(found)) < len(found):
+        places = sorted(operator.index(each) % rank for each in axes)
+        if len(set(places)) < len(places):
             raise SignatureError(f"{self.called}: axis={axis!r} names an axis twice")
-        return tuple(found)
+        return tuple(places)
 
     def texts(self) -> dict[str, Mapping[str, Any]]:
         """Signatures of it, with the arguments that they are of."""
-        found = next(elements_of(lambda dtype: _known(self.over(dtype.numpy).dtype)), None)
-        return reduce_signatures(*found, "x") if found else {}
+        elements = next(elements_of(lambda dtype: _known(self.over(dtype.numpy).dtype)), None)
+        return reduce_signatures(*elements, "x") if elements else {}
 
 
 def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> HigherOrder:
@@ -208,7 +216,7 @@ def _elementwise(function: Scalar, inputs: int, way: str, name: str | None) -> H
 
     def forms() -> list[Op[..., Any]]:
         texts = [text for pair in elements_of(result) for text in map_signatures(*pair, names)]
-        return [_form(cells, text, title) for text in texts]
+        return [op(text, name=title)(cells) for text in texts]
 
     return HigherOrder(_described(cells, title, cells.__code__), forms)
 
@@ -219,11 +227,6 @@ def _described(function: Scalar, title: str, code: CodeType) -> Description:
     is_own = file.exists() and not file.is_relative_to(Path(__file__).parent)  # math.exp and its like have none
     described: Op[..., Any] = op(name=title)(function)
     return replace(described.description, file=file if is_own else None, line=code.co_firstlineno)
-
-
-def _form(function: Scalar, text: str, title: str) -> Op[..., Any]:
-    made: Op[..., Any] = op(text, name=title)(function)
-    return made
 
 
 def _along(whole: Scalar, axis: int | None, keepdims: bool) -> Scalar:
@@ -263,9 +266,9 @@ def _tensor(number: float, tensors: Sequence[Any]) -> Any:
 
 
 def _known(dtype: np.dtype) -> DType:
-    found = from_numpy(dtype)
-    assert found is not None, dtype
-    return found
+    result = from_numpy(dtype)
+    assert result is not None, dtype
+    return result
 
 
 def _reduction(ways: Ways) -> Scalar:
@@ -277,7 +280,7 @@ def _reduction(ways: Ways) -> Scalar:
             return step(start, x)
         way = ways.over(x.dtype)
         cells = x if way.neutral is None else step(way.neutral, x)
-        made = join(way.monoid, cells.astype(way.dtype), ways.axes(axis, x.ndim), keepdims=keepdims)
-        return way.joined(start, made) if way.closes else made
+        merged = join(way.monoid, cells.astype(way.dtype), ways.axes(axis, x.ndim), keepdims=keepdims)
+        return way.joined(start, merged) if way.closes else merged
 
     return reduction

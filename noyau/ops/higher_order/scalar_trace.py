@@ -1,6 +1,8 @@
 """A function of numbers as a function of arrays: what it sees of `math` and of Python's own functions is NumPy's.
 
 The graph of a function of numbers, for numbers of some dtypes; what does more than that is refused.
+
+A function of a state and a number, matched by its graph with a reduction: one of the table, or a fold in order.
 """
 
 from __future__ import annotations
@@ -10,36 +12,33 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
 import numpy as np
 
 from noyau import functions
-from noyau.dtypes import DType
+from noyau.compiler.passes.normal_form import normalise
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import SignatureError, UnsupportedError
 from noyau.frontends.numpy.trace import follow
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Constant, Graph, Input, Map, Node, View
+from noyau.ir.monoids import BY_FUNCTION, MONOIDS, left_fold
+from noyau.ir.operators import OPERATORS
 
 Scalar = Callable[..., Any]
 
 
 def largest(*numbers: Any) -> Any:
     """max() of numbers: NaN where one is NaN."""
-    made = numbers[0]
-    for each in numbers[1:]:
-        made = np.maximum(made, each)
-    return made
+    return functools.reduce(np.maximum, numbers)
 
 
 def least(*numbers: Any) -> Any:
     """min() of numbers: NaN where one is NaN."""
-    made = numbers[0]
-    for each in numbers[1:]:
-        made = np.minimum(made, each)
-    return made
+    return functools.reduce(np.minimum, numbers)
 
 
 def logarithm(x: Any, base: Any = None) -> Any:
@@ -136,8 +135,8 @@ class ClosureValues:
             return self.seen[id(function)]
         scope = dict(function.__globals__)
         cells = tuple(CellType() for _ in function.__closure__ or ())
-        made = FunctionType(function.__code__, scope, function.__name__, None, cells)
-        self.seen[id(function)] = made
+        result = FunctionType(function.__code__, scope, function.__name__, None, cells)
+        self.seen[id(function)] = result
         for name in _names(function.__code__):
             if name in scope:
                 scope[name] = self.replaced(scope[name])
@@ -145,10 +144,10 @@ class ClosureValues:
                 scope[name] = BUILTINS[name]
         for cell, before in builtins.zip(cells, function.__closure__ or (), strict=True):
             cell.cell_contents = self.replaced(before.cell_contents)
-        made.__defaults__ = tuple(builtins.map(self.replaced, function.__defaults__ or ())) or None
-        made.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
-        made.__doc__, made.__module__ = function.__doc__, function.__module__
-        return made
+        result.__defaults__ = tuple(builtins.map(self.replaced, function.__defaults__ or ())) or None
+        result.__kwdefaults__ = {k: self.replaced(v) for k, v in (function.__kwdefaults__ or {}).items()} or None
+        result.__doc__, result.__module__ = function.__doc__, function.__module__
+        return result
 
 
 def _names(code: CodeType) -> set[str]:
@@ -171,10 +170,10 @@ def _wrapped(inner: Scalar, function: Any, inputs: int, label: str) -> FunctionT
     def of_three(x: Any, y: Any, z: Any) -> Any:
         return inner(x, y, z)
 
-    made = (of_one, of_two, of_three)[inputs - 1]
-    made.__name__ = name_of(function)
-    assert isinstance(made, FunctionType)
-    return made
+    wrapper = (of_one, of_two, of_three)[inputs - 1]
+    wrapper.__name__ = name_of(function)
+    assert isinstance(wrapper, FunctionType)
+    return wrapper
 
 
 def _takes(function: Any, inputs: int) -> bool:
@@ -217,10 +216,10 @@ def _counted(function: FunctionType, inputs: int, label: str) -> FunctionType:
         co_posonlyargcount=min(code.co_posonlyargcount, inputs),
         co_kwonlyargcount=code.co_kwonlyargcount + beyond,
     )
-    made = FunctionType(kind, function.__globals__, function.__name__, None, function.__closure__)
-    made.__kwdefaults__ = {**kept, **(function.__kwdefaults__ or {})}
-    made.__doc__, made.__module__ = function.__doc__, function.__module__
-    return made
+    result = FunctionType(kind, function.__globals__, function.__name__, None, function.__closure__)
+    result.__kwdefaults__ = {**kept, **(function.__kwdefaults__ or {})}
+    result.__doc__, result.__module__ = function.__doc__, function.__module__
+    return result
 
 
 def _count(inputs: int) -> str:
@@ -248,9 +247,9 @@ def graph_over(
             raise UnsupportedError(f"{function.__name__} is no function of numbers: {message}; write it for one cell")
     used = {node.output for node in graph.inputs}
     unused = (node for node in inputs if node.output not in used)
-    given = sorted((*graph.inputs, *unused), key=lambda node: list(names).index(node.output))
-    made = (_alone(node) for node in graph.nodes if not isinstance(node.kind, Input))
-    return Graph((*map(_alone, given), *made), graph.outputs)
+    ordered = sorted((*graph.inputs, *unused), key=lambda node: list(names).index(node.output))
+    rest = (_alone(node) for node in graph.nodes if not isinstance(node.kind, Input))
+    return Graph((*map(_alone, ordered), *rest), graph.outputs)
 
 
 def _is_of_numbers(graph: Graph, node: Node) -> bool:
@@ -281,3 +280,158 @@ def require_traceable(function: Callable[..., Any], names: Sequence[str], consta
         else:
             return
     raise reasons[0]
+
+
+Step = Callable[..., Any]
+_LAST = {**BY_FUNCTION, "subtract": "sum"}  # by the function that a step ends with, the monoid of what it is given
+_JOINS: Mapping[str, Any] = {
+    **{monoid: OPERATORS[function].evaluate for function, monoid in BY_FUNCTION.items()},
+    "logsumexp": np.logaddexp,
+}
+_IN_ORDER = frozenset({"subtract"})  # of which the state must be the first operand
+_ROUNDS = 3  # in which the dtype of a state settles
+
+
+@dataclass(frozen=True, slots=True)
+class ReductionPlan:
+    """The plan of a reduction. `monoid`: of the table; `dtype`: of the state; `neutral`: with it as the state, the
+    function gives what the monoid merges, None where that is the number itself; `closes`: whether the start is joined
+    at the end, for the monoid does not begin with it."""
+
+    monoid: str
+    dtype: np.dtype
+    neutral: Any = None
+    closes: bool = False
+
+    def joined(self, start: float, merged: Any) -> Any:
+        """The start and what the monoid gave."""
+        return _JOINS[self.monoid](start, merged)
+
+
+def way_of(step: Step, start: float, numbers: np.dtype, label: str) -> ReductionPlan:
+    """Plan the reduction of numbers of a dtype by `step(state, number)` from `start` on.
+
+    UnsupportedError where the step cannot be traced or its dtype never settles; SignatureError where the start is no
+    number of that dtype."""
+    state = _joined(numbers, start, label)
+    for _ in range(_ROUNDS):
+        graph = _traced(step, state, numbers)
+        dtype = graph[graph.outputs[0]].dtype
+        monoid = _monoid(graph)
+        if dtype is state:
+            break
+        state = dtype if monoid is not None else _known(np.promote_types(state.numpy, dtype.numpy), label)
+    else:
+        raise UnsupportedError(f"{label}: the state is {state.value}, then {dtype.value}; cast what the function gives")
+    if monoid is not None:
+        return _of_table(monoid, graph, state, start)
+    graph = _traced(step, state.compute, state.compute.numpy)
+    if graph[graph.outputs[0]].dtype is not state.compute:
+        raise UnsupportedError(f"{label}: a state of {state.value} does not stay one; cast what the function gives")
+    return ReductionPlan(left_fold(graph, start), state.numpy)
+
+
+def normal(graph: Graph) -> Graph:
+    """The one spelling of a function of numbers, with its inputs in their order."""
+    names = [node.output for node in graph.inputs]
+    result = normalise(graph)
+    kept = {node.output: node for node in result.inputs if node.output in names}
+    inputs = tuple(kept.get(node.output, node) for node in graph.inputs)
+    lifted = {node.output: graph[node.output] for node in result.inputs if node.output not in names}
+    rest = [lifted.get(node.output, node) for node in result.nodes if node.output not in names]
+    same = [replace(node, kind=Map("identity")) if isinstance(node.kind, View) else node for node in rest]
+    return replace(result, nodes=(*inputs, *same))
+
+
+def _traced(step: Step, state: DType, numbers: np.dtype) -> Graph:
+    names = step.__code__.co_varnames[:2]
+    number = from_numpy(numbers)
+    if number is None or number is DType.OTHER:
+        raise UnsupportedError(f"{step.__name__} takes no {numbers}, which noyau has not")
+    return graph_over(step, names, [state, number], step.__kwdefaults__ or {})
+
+
+def _monoid(graph: Graph) -> str | None:
+    """The monoid that a step joins a number, or what it makes of one, to the state by; None for no such step."""
+    one = normal(graph)
+    state = one.inputs[0].output
+    last = one[one.outputs[0]]
+    while last.kind == Map("identity"):
+        last = one[last.inputs[0]]
+    if isinstance(last.kind, Map) and last.kind.function in _LAST and len(last.inputs) == 2:
+        function, operands = last.kind.function, last.inputs
+        sides = [side for side in (0, 1) if operands[side] == state and not _needs(one, operands[1 - side], state)]
+        if (
+            sides
+            and not (function in _IN_ORDER and sides[0] == 1)
+            and last.dtype.kind in MONOIDS[_LAST[function]].accepts
+        ):
+            return _LAST[function]
+    return "logsumexp" if _is_logaddexp(one, graph) else None
+
+
+def _needs(graph: Graph, value: str, wanted: str) -> bool:
+    """Whether a value is computed from another one."""
+    waiting = [value]
+    while waiting:
+        name = waiting.pop()
+        if name == wanted:
+            return True
+        waiting += graph[name].inputs
+    return False
+
+
+def _is_logaddexp(one: Graph, graph: Graph) -> bool:
+    """Whether it is what np.logaddexp is, up to names."""
+    dtypes = [node.dtype for node in graph.inputs]
+    if not all(dtype.is_float for dtype in dtypes):
+        return False
+    names = [node.output for node in graph.inputs]
+    both = (graph_over(np.logaddexp, order, dtypes, {}) for order in (names, names[::-1]))
+    return any(_shape(one) == _shape(normal(_reordered(other, names))) for other in both)
+
+
+def _reordered(graph: Graph, names: Sequence[str]) -> Graph:
+    """The graph with its inputs in this order."""
+    inputs = [graph[name] for name in names]
+    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))
+
+
+def _shape(graph: Graph) -> list[Any]:
+    places = {node.output: place for place, node in enumerate(graph.nodes)}
+    nodes = [(node.kind, [places[name] for name in node.inputs], node.dtype) for node in graph.nodes]
+    return [nodes, [places[name] for name in graph.outputs]]
+
+
+def _of_table(monoid: str, graph: Graph, state: DType, start: float) -> ReductionPlan:
+    empty = MONOIDS[monoid].init(state)[0]
+    one = normal(graph)
+    plain = monoid == "logsumexp" or _is_plain(one)
+    neutral = None if plain else -0.0 if monoid == "sum" and state.is_float else empty
+    return ReductionPlan(monoid, state.numpy, neutral, start != empty)
+
+
+def _is_plain(graph: Graph) -> bool:
+    """Whether the number itself is joined to the state."""
+    names = {node.output for node in graph.inputs}
+    last = graph[graph.outputs[0]]
+    while last.kind == Map("identity"):
+        last = graph[last.inputs[0]]
+    return set(last.inputs) == names and last.kind != Map("subtract")
+
+
+def _joined(numbers: np.dtype, start: float, label: str) -> DType:
+    """The dtype of a state that begins with a number and takes in numbers of a dtype: NumPy's."""
+    dtype = from_numpy(numbers)
+    if isinstance(start, bool | np.bool_):
+        return DType.BOOL  # a function of numbers widens it
+    if dtype is not None and dtype.is_float and not isinstance(start, np.generic):
+        return dtype  # beside a bfloat16 NumPy takes a number of Python for a float64
+    return _known(np.result_type(numbers, start), label)
+
+
+def _known(dtype: np.dtype, label: str) -> DType:
+    result = from_numpy(dtype)
+    if result is None or result is DType.OTHER:
+        raise SignatureError(f"{label}: a state of {dtype} is none of noyau's dtypes")
+    return result

@@ -23,10 +23,9 @@ from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.torch.operator_registry import TorchOperator, register
+from noyau.hosts.torch.operator_registry import TorchOperator, register, results_of_graph
 from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
 from noyau.ir.graph import Graph, Node
-from noyau.ops.torch.fake_kernels import results_of_graph
 from noyau.ops.torch.graph_kernels import Draw, GraphKernels, draw_back
 
 Results = tuple[Any, Any]  # what is returned, and the axis of the batch in each
@@ -41,14 +40,14 @@ def batched_by_loop(call: Callable[..., Any], info: Any, dims: Any, *args: Any, 
     parts = [
         each.unbind(dim) if dim is not None else (each,) * info.batch_size for each, dim in zip(args, dims, strict=True)
     ]
-    made = [call(*given, **constants) for given in zip(*parts, strict=True)]
-    if isinstance(made[0], tuple):
-        return _in_front(tuple(torch.stack(results) for results in zip(*made, strict=True)))
-    return _in_front(torch.stack(made))
+    calls = [call(*arguments, **constants) for arguments in zip(*parts, strict=True)]
+    if isinstance(calls[0], tuple):
+        return _in_front(tuple(torch.stack(results) for results in zip(*calls, strict=True)))
+    return _in_front(torch.stack(calls))
 
 
-def _in_front(made: Any) -> Results:
-    return made, (0,) * len(made) if isinstance(made, tuple) else 0
+def _in_front(results: Any) -> Results:
+    return results, (0,) * len(results) if isinstance(results, tuple) else 0
 
 
 Call = Callable[[Sequence[Any]], Any]  # arguments in order to one tensor or a tuple of them
@@ -80,10 +79,10 @@ class AutogradCall(torch.autograd.Function):  # type: ignore[misc]
     """A call that autograd records: `apply(plan, is_direct, *arguments)`."""
 
     @staticmethod
-    def forward(ctx: Any, plan: AutogradPlan, is_direct: bool, *given: Any) -> Any:
-        made = (plan.direct if is_direct else plan.forward)(given)
-        results = made if isinstance(made, tuple) else (made,)
-        values = (*given, *results)
+    def forward(ctx: Any, plan: AutogradPlan, is_direct: bool, *arguments: Any) -> Any:
+        whole = (plan.direct if is_direct else plan.forward)(arguments)
+        results = whole if isinstance(whole, tuple) else (whole,)
+        values = (*arguments, *results)
         saved = [values[place] for _, place in plan.saved]
         ctx.plan = plan
         ctx.numbers = [None if isinstance(each, torch.Tensor) else each for each in saved]
@@ -107,9 +106,9 @@ class AutogradCall(torch.autograd.Function):  # type: ignore[misc]
                 name = gradient_name(node.output)
                 values[name] = values[name] + gradient if name in values else gradient
         back = plan.again if plan.kept and torch.is_grad_enabled() else plan.backward
-        made = back(*(values[name] for name in back.names))
-        found = dict(zip(plan.wanted, made if isinstance(made, tuple) else (made,), strict=True))
-        return None, None, *(found.get(node.output) for node in plan.inputs)
+        whole = back(*(values[name] for name in back.names))
+        by_name = dict(zip(plan.wanted, whole if isinstance(whole, tuple) else (whole,), strict=True))
+        return None, None, *(by_name.get(node.output) for node in plan.inputs)
 
 
 def record_call(plan: AutogradPlan, arguments: Sequence[Any]) -> Any:
@@ -166,7 +165,7 @@ class GraphOperator:
     @cached_property
     def overload(self) -> Any:
         """The operator in torch's registry."""
-        told = TorchOperator(
+        operator = TorchOperator(
             self.called,
             repr(self.graph),
             ("Tensor",) * len(self.names),
@@ -177,15 +176,15 @@ class GraphOperator:
             self.record,
             partial(batched_by_loop, self),
         )
-        return register(told)
+        return register(operator)
 
     def register(self) -> None:
         """Have torch know the operator before it is called: graphs that torch keeps on disk call it by name."""
         _ = self.overload
 
     def fake(self, *tensors: torch.Tensor) -> Any:
-        made = results_of_graph(self.graph, tensors)
-        return made[0] if len(made) == 1 else tuple(made)
+        results = results_of_graph(self.graph, tensors)
+        return results[0] if len(results) == 1 else tuple(results)
 
     def record(self, tensors: Sequence[Any], constants: Any) -> Any:
         """The results where autograd records them, else None."""
@@ -195,12 +194,12 @@ class GraphOperator:
 
     def plan(self, tensors: Sequence[torch.Tensor]) -> AutogradPlan:
         """The plan where these require gradients, made once."""
-        asked = tuple(tensor.requires_grad for tensor in tensors)
+        key = tuple(tensor.requires_grad for tensor in tensors)
         with self.lock:
-            if asked not in self.plans:
-                wanted = [name for name, asks in zip(self.names, asked, strict=True) if asks]
-                self.plans[asked] = plan_of(self.graph, wanted, self.called, self.draw, self.direct, self.forward)
-            return self.plans[asked]
+            if key not in self.plans:
+                wanted = [name for name, asks in zip(self.names, key, strict=True) if asks]
+                self.plans[key] = plan_of(self.graph, wanted, self.called, self.draw, self.direct, self.forward)
+            return self.plans[key]
 
     def direct(self, tensors: Sequence[Any]) -> Any:
         return self.kernels(*tensors)
@@ -243,9 +242,9 @@ def plan_of(
     return AutogradPlan(graph.inputs, outputs, kept, derived.wanted, direct, forward, backward, again, saved, floats)
 
 
-def _saved(read: Sequence[str], graph: Graph, made: Sequence[str]) -> tuple[tuple[str, int], ...]:
+def _saved(read: Sequence[str], graph: Graph, results: Sequence[str]) -> tuple[tuple[str, int], ...]:
     """The saved values, each with its place: the gradients come only later."""
-    places = {name: place for place, name in reversed([*enumerate([*(n.output for n in graph.inputs), *made])])}
+    places = {name: place for place, name in reversed([*enumerate([*(n.output for n in graph.inputs), *results])])}
     return tuple((name, places[name]) for name in dict.fromkeys(read) if name in places)
 
 

@@ -1,10 +1,13 @@
-"""Calls of an op on tensors of torch: through a door where nothing of torch looks on, else as an operator of torch."""
+"""Calls of an op on tensors of torch: through a door where nothing of torch looks on, else as an operator of torch.
+
+Without a signature each kind of call gets one, as on arrays.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from math import inf
 from typing import Any
@@ -14,13 +17,13 @@ import torch
 
 from noyau.compiler.autodiff.reverse import Derived, derive
 from noyau.errors import InputError, SignatureError, UnsupportedError
-from noyau.hosts.detection import lies_on_gpu
+from noyau.hosts.numpy.dlpack import lies_on_gpu
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch import require_torch
 from noyau.hosts.torch.fast_calls import library
-from noyau.hosts.torch.operator_registry import TorchOperator, register
+from noyau.hosts.torch.operator_registry import TorchOperator, bound_of, register, results_of, stand_in
 from noyau.hosts.torch.tensors import (
-    array_like_or_number,
+    array_like,
     arrays_of,
     device_of,
     in_memory,
@@ -42,9 +45,8 @@ from noyau.kernels.programs.generate import (
 )
 from noyau.kernels.reference import graph_of, runs_as_written
 from noyau.kernels.trust import fingerprint
-from noyau.ops.dispatch.calls import DOORS, Calls
-from noyau.ops.dispatch.choice import Selection
-from noyau.ops.dispatch.explanation import Explanation, explained
+from noyau.ops.dispatch.calls import DOORS, Calls, UnsignedCalls
+from noyau.ops.dispatch.choice import Explanation, Selection, explained
 from noyau.ops.dispatch.fast_entries import run
 from noyau.ops.torch.autograd import (
     AutogradPlan,
@@ -55,7 +57,6 @@ from noyau.ops.torch.autograd import (
     recorded_directly,
     refuse_tangents,
 )
-from noyau.ops.torch.fake_kernels import bound_of, results_of
 from noyau.ops.torch.fast_entries import Entry, call_or_refuse, entry, refusal
 from noyau.ops.torch.graph_kernels import draw_op
 from noyau.ops.user_gradients import derived_by
@@ -83,11 +84,8 @@ class Variant:
         """Whether it is right for other sizes too."""
         sizes = specialization.sizes
         alike = all(sizes.get(name, number) == number for name, number in self.specialised.items())
-        return (
-            alike
-            and specialization.integers == self.wanted.integers
-            and all(d.holds(sizes) for d in self.graph.demands)
-        )
+        alike &= specialization.integers == self.wanted.integers
+        return alike and all(demand.holds(sizes) for demand in self.graph.demands)
 
 
 class TensorCalls:
@@ -130,8 +128,8 @@ class TensorCalls:
         if is_recorded((*arguments, *targets)):
             message = "out= leaves nothing to record a gradient by; leave it out, or call it under torch.no_grad()"
             raise UnsupportedError(f"{self.called}: {message}")
-        made = self(arguments, constants, sizes)
-        results = made if isinstance(made, tuple) else (made,)
+        whole = self(arguments, constants, sizes)
+        results = whole if isinstance(whole, tuple) else (whole,)
         if len(targets) != len(results):
             raise InputError(f"{self.called} has {len(results)} results, and out= has {len(targets)}")
         for at, (result, target) in enumerate(zip(results, targets, strict=True)):
@@ -148,9 +146,9 @@ class TensorCalls:
             arguments = tuple(map(in_memory, arguments))
         if not runs_as_written():
             for door in self.others.get(constants_key(constants), ()) if constants else self.plain:
-                made = door(arguments)
-                if made is not MISS:
-                    return made
+                results = door(arguments)
+                if results is not MISS:
+                    return results
         arguments = self.promoted(self.admitted(arguments))
         if any(each.device.type == "meta" for each in arguments if isinstance(each, torch.Tensor)):
             return self.fake(arguments, constants)
@@ -167,56 +165,58 @@ class TensorCalls:
         wanted = specialization_of(self.signature, bound, known)
         chosen = calls.choosing.choose(wanted)
         door = self.door(chosen, constants)
-        made = MISS if door is None else door(arguments)
-        if made is not MISS:
-            return made
+        results = MISS if door is None else door(arguments)
+        if results is not MISS:
+            return results
         choice = chosen.at(max((array.size for array in bound.arrays), default=0))
-        if choice.made is None:
+        if choice.runner is None:
             calls.warn(chosen)
             return _packed(calls.written(bound, known))
         return _packed(run(choice, wanted, fit_layouts(bound.arrays, wanted.layouts)))
 
     def on_device(self, arguments: tuple[Any, ...], constants: Constants, device: str) -> Any:
-        """The whole way on a GPU, where the reference never runs: UnsupportedError where nothing else may, or while a
-        CUDA graph is captured."""
-        from noyau.hosts.torch.cuda.errors import device_errors, require_free
+        """The whole way on a GPU, without the reference: UnsupportedError without a kernel, or in a capture."""
+        from noyau.hosts.torch.cuda.device import device_errors, require_free
 
         with device_errors(self.called, device):
             require_free(self.called)
             chosen, cells = self.chosen(arguments, constants, device)
             door, choice = self.door(chosen, constants), chosen.at(cells)
-            if door is None or choice.made is None:
+            if door is None or choice.runner is None:
                 raise UnsupportedError(refusal(self.called, device, chosen))
-            made = door(arguments)
-            return call_or_refuse(door, arguments) if made is MISS else made
+            results = door(arguments)
+            return call_or_refuse(door, arguments) if results is MISS else results
 
-    def chosen(self, given: Given, constants: Constants, device: str) -> tuple[Selection, int]:
+    def chosen(self, arguments: Given, constants: Constants, device: str) -> tuple[Selection, int]:
         """The selection for tensors on a device, and how many cells the largest of them has."""
         sizing = sizing_integers(self.signature)
-        pairs = zip(self.signature.inputs, given, strict=True)
-        shapes = [arrays_of([each])[0] if term.name in sizing else array_like_or_number(each) for term, each in pairs]
+        pairs = zip(self.signature.inputs, arguments, strict=True)
+        shapes = [
+            arrays_of([each])[0] if term.name in sizing or not isinstance(each, torch.Tensor) else array_like(each)
+            for term, each in pairs
+        ]
         bound = self.bound(shapes, constants)
         wanted = specialization_of(self.signature, bound, self.calls.all(constants), device)
         return self.calls.choosing.choose(wanted), max((array.size for array in bound.arrays), default=0)
 
-    def explain(self, given: Given, constants: Constants) -> Explanation:
+    def explain(self, arguments: Given, constants: Constants) -> Explanation:
         """Explain what a call with these tensors would run."""
-        require_taken(self.called, self.names, given)
-        chosen, cells = self.chosen(given, constants, device_of(given))
+        require_taken(self.called, self.names, arguments)
+        chosen, cells = self.chosen(arguments, constants, device_of(arguments))
         return explained(self.calls.choosing, chosen, cells)
 
     def door(self, chosen: Selection, constants: Constants) -> Entry | None:
         """The door of what was chosen, kept from now on; None where the reference runs."""
-        made = entry(self.called, self.signature, chosen)
+        door = entry(self.called, self.signature, chosen)
         if chosen.until < inf or library.awaits_room() or not self.calls.choosing.is_kept(chosen):
-            return made
+            return door
         with self.lock:
-            if made is not None and not constants:
-                self.plain = (made, *self.plain)[:DOORS]
-            elif made is not None:
+            if door is not None and not constants:
+                self.plain = (door, *self.plain)[:DOORS]
+            elif door is not None:
                 key = constants_key(constants)
-                self.others[key] = (made, *self.others.get(key, ()))[:DOORS]
-        return made
+                self.others[key] = (door, *self.others.get(key, ()))[:DOORS]
+        return door
 
     def bound(self, arrays: Given, constants: Constants) -> Bound:
         """Bind tensors that are shown as arrays."""
@@ -235,17 +235,17 @@ class TensorCalls:
         require_taken(self.called, self.names, arguments)
         return tuple(map(in_memory, arguments))
 
-    def promoted(self, given: Given) -> tuple[Any, ...]:
+    def promoted(self, arguments: Given) -> tuple[Any, ...]:
         """The arguments, under autocast in the widest of their float dtypes."""
-        if torch.is_autocast_enabled("cuda" if device_of(given).startswith("cuda") else "cpu"):
-            return tuple(promote(self.signature, given))
-        return tuple(given)
+        if torch.is_autocast_enabled("cuda" if device_of(arguments).startswith("cuda") else "cpu"):
+            return tuple(promote(self.signature, arguments))
+        return tuple(arguments)
 
     # ---- gradients
 
     def recorded(self, arguments: tuple[Any, ...], constants: Constants) -> Any:
         """The results where nothing but autograd looks on."""
-        key = (tuple(map(_told, arguments)), constants_key(constants) if constants else ())
+        key = (tuple(map(_plan_key, arguments)), constants_key(constants) if constants else ())
         plan = self.recent.get(key)
         if plan is None:
             alike = self.promoted(self.admitted(arguments))
@@ -255,24 +255,19 @@ class TensorCalls:
             arguments = alike
         return recorded_directly(plan, arguments)
 
-    def plan(self, given: Given, constants: Constants) -> AutogradPlan:
+    def plan(self, arguments: Given, constants: Constants) -> AutogradPlan:
         """The plan for these, made once for their dtypes, ranks, constants and what requires a gradient."""
-        asked = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in given)
-        key = (tuple(map(_kind, given)), constants_key(constants))
+        requires = tuple(isinstance(each, torch.Tensor) and each.requires_grad for each in arguments)
+        key = (tuple(map(_kind, arguments)), constants_key(constants))
         with self.lock:
-            return self.planned(given, constants, key, asked)
-
-    def planned(self, given: Given, constants: Constants, key: Any, asked: Asked) -> AutogradPlan:
-        """The same the whole way, for these sizes."""
-        bound = bound_of(self.signature, given, self.sizes(constants), self.called)
-        wanted = specialization_of(self.signature, bound, self.calls.all(constants))
-        wanted = Specialization(wanted.instance, wanted.constants, wanted.integers, (), wanted.sizes)
-        variants = self.plans.setdefault(key, [])
-        found = next((each for each in variants if each.holds(wanted)), None)
-        if found is None:
-            found = Variant(wanted, *self.traced(wanted))
-            variants.append(found)
-        return self.made(found, asked, constants)
+            bound = bound_of(self.signature, arguments, self.sizes(constants), self.called)
+            wanted = replace(specialization_of(self.signature, bound, self.calls.all(constants)), layouts=())
+            variants = self.plans.setdefault(key, [])
+            variant = next((each for each in variants if each.holds(wanted)), None)
+            if variant is None:
+                variant = Variant(wanted, *self.traced(wanted))
+                variants.append(variant)
+            return self.plan_for(variant, requires, constants)
 
     def traced(self, specialization: Specialization) -> tuple[Graph, Mapping[str, int]]:
         """The graph of the reference; where it cannot be traced and its gradient is given, it is one value.
@@ -286,14 +281,14 @@ class TensorCalls:
             message = f"give one by @{self.called}.gradient, or call it under torch.no_grad()"
             raise UnsupportedError(f"{self.called} has no gradient, for {error}; {message}") from error
 
-    def made(self, variant: Variant, asked: Asked, constants: Constants) -> AutogradPlan:
+    def plan_for(self, variant: Variant, requires: Asked, constants: Constants) -> AutogradPlan:
         """The plan for what requires a gradient, made once."""
-        if asked not in variant.plans:
-            names = [node.output for node, asks in zip(variant.graph.inputs, asked, strict=True) if asks]
+        if requires not in variant.plans:
+            names = [node.output for node, asks in zip(variant.graph.inputs, requires, strict=True) if asks]
             draw = partial(draw_op, self.calls.description, variant.wanted, variant.graph)
-            runs = partial(self.direct, constants), partial(self.forward, constants)
-            variant.plans[asked] = plan_of(variant.graph, names, self.called, draw, *runs, self.how(variant.wanted))
-        return variant.plans[asked]
+            runs = (lambda arguments: self.run(tuple(arguments), constants)), partial(self.forward, constants)
+            variant.plans[requires] = plan_of(variant.graph, names, self.called, draw, *runs, self.how(variant.wanted))
+        return variant.plans[requires]
 
     def how(self, specialization: Specialization) -> Callable[[Graph, Sequence[str]], Derived]:
         """The source of gradients: the author's function, else derivation."""
@@ -302,22 +297,19 @@ class TensorCalls:
             return derive
         return lambda graph, _: derived_by(gradient, graph, specialization.constants, specialization.sizes)
 
-    def direct(self, constants: Constants, given: Given) -> Any:
-        return self.run(tuple(given), constants)
-
-    def forward(self, constants: Constants, given: Given) -> Any:
+    def forward(self, constants: Constants, arguments: Given) -> Any:
         with below_autograd():
-            return self.as_operator(given, constants)
+            return self.as_operator(arguments, constants)
 
     # ---- as an operator of torch
 
-    def as_operator(self, given: Given, constants: Constants) -> Any:
+    def as_operator(self, arguments: Given, constants: Constants) -> Any:
         """The results by torch's dispatcher."""
-        if any(each.is_nested for each in given if isinstance(each, torch.Tensor)):
-            require_taken(self.called, self.names, given)  # torch would only name the operator
+        if any(each.is_nested for each in arguments if isinstance(each, torch.Tensor)):
+            require_taken(self.called, self.names, arguments)  # torch would only name the operator
         simple, baked = _parted(self.calls.all(constants))
-        overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in given), simple, baked)
-        return overload(*given, **{f"c{at}": value for at, value in enumerate(simple.values())})
+        overload = self.operator(tuple(isinstance(each, torch.Tensor) for each in arguments), simple, baked)
+        return overload(*arguments, **{f"c{at}": value for at, value in enumerate(simple.values())})
 
     def operator(self, tensors: Asked, simple: Constants, baked: Constants) -> Any:
         """The overload for arguments of which these are tensors, and constants of these types."""
@@ -328,7 +320,7 @@ class TensorCalls:
         key = (tensors, kinds, constants_key(baked))
         with self.lock:
             if key not in self.operators:
-                self.operators[key] = register(self.told(tensors, kinds, baked, str(key)))
+                self.operators[key] = register(self.registration(tensors, kinds, baked, str(key)))
             return self.operators[key]
 
     def named(self, tensors: Asked, constants: Constants) -> tuple[str, tuple[tuple[str, str, Any], ...]]:
@@ -337,21 +329,23 @@ class TensorCalls:
         name = self.operator(tensors, simple, baked)._opname
         return name, tuple((f"c{at}", name, value) for at, (name, value) in enumerate(simple.items()))
 
-    def told(self, tensors: Asked, kinds: Sequence[tuple[str, str]], baked: Constants, key: str) -> TorchOperator:
+    def registration(
+        self, tensors: Asked, kinds: Sequence[tuple[str, str]], baked: Constants, key: str
+    ) -> TorchOperator:
         names = [name for name, _ in kinds]
 
         def known(constants: Constants) -> Constants:
             return {**{name: constants[f"c{at}"] for at, name in enumerate(names)}, **baked}
 
-        def run(*given: Any, **constants: Any) -> Any:
-            return self.run(given, known(constants))
+        def run(*arguments: Any, **constants: Any) -> Any:
+            return self.run(arguments, known(constants))
 
-        def record(given: Given, constants: Constants) -> Any:
-            refuse_tangents(self.called, given)
-            return record_call(self.plan(given, known(constants)), given) if is_recorded(given) else None
+        def record(arguments: Given, constants: Constants) -> Any:
+            refuse_tangents(self.called, arguments)
+            return record_call(self.plan(arguments, known(constants)), arguments) if is_recorded(arguments) else None
 
-        def call(*given: Any, **constants: Any) -> Any:
-            return self(given, known(constants), {})
+        def call(*arguments: Any, **constants: Any) -> Any:
+            return self(arguments, known(constants), {})
 
         return TorchOperator(
             self.called,
@@ -360,17 +354,17 @@ class TensorCalls:
             tuple(kind for _, kind in kinds),
             len(self.signature.outputs),
             run,
-            lambda *given, **constants: self.fake(given, known(constants)),
+            lambda *arguments, **constants: self.fake(arguments, known(constants)),
             record,
             partial(batched_by_loop, call),
             partial(promote, self.signature),
         )
 
-    def fake(self, given: Given, constants: Constants) -> Any:
+    def fake(self, arguments: Given, constants: Constants) -> Any:
         """Tensors without values as these would give them."""
-        require_taken(self.called, self.names, given)
-        made = results_of(bound_of(self.signature, given, self.sizes(constants), self.called), given)
-        return made[0] if len(made) == 1 else tuple(made)
+        require_taken(self.called, self.names, arguments)
+        tensors = results_of(bound_of(self.signature, arguments, self.sizes(constants), self.called), arguments)
+        return tensors[0] if len(tensors) == 1 else tuple(tensors)
 
 
 def _parted(constants: Constants) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -388,7 +382,7 @@ def _type_of(term: Term, is_tensor: bool) -> str:
     return {"float": "float", "bool": "bool"}.get(term.element.kind, "SymInt")
 
 
-def _told(each: Any) -> Any:
+def _plan_key(each: Any) -> Any:
     """The key of an argument: all of it that a plan depends on."""
     if isinstance(each, torch.Tensor):
         return each.dtype, each.shape, each.requires_grad, each.device
@@ -409,5 +403,58 @@ def _misfit(result: torch.Tensor, target: object) -> str:
 
 
 def _packed(results: Sequence[np.ndarray], device: str = CPU) -> Any:
-    made = tuple(tensor_of(np.asarray(result)).to(device) for result in results)
-    return made[0] if len(made) == 1 else made
+    tensors = tuple(tensor_of(np.asarray(result)).to(device) for result in results)
+    return tensors[0] if len(tensors) == 1 else tensors
+
+
+def tensor_calls(calls: Calls | UnsignedCalls) -> Any:
+    """The calls on tensors of an op, made when they are first asked for."""
+    if calls.tensors is None:
+        calls.tensors = TensorCalls(calls) if isinstance(calls, Calls) else UnsignedTensors(calls)
+    return calls.tensors
+
+
+class UnsignedTensors:
+    """The calls of an op without a signature on tensors."""
+
+    def __init__(self, calls: UnsignedCalls) -> None:
+        self.follow(calls)
+
+    def follow(self, calls: UnsignedCalls) -> None:
+        """Be those of another description of the op from now on."""
+        self.calls = calls
+
+    def forget(self) -> None:
+        """Nothing is kept here."""
+
+    def __call__(
+        self, arguments: tuple[Any, ...], constants: Mapping[str, Any], sizes: Mapping[str, int], out: Any = None
+    ) -> Any:
+        """As signed calls; where the reference cannot be traced it runs as it is, but records no gradient."""
+        description = self.calls.description
+        require_taken(description.name, description.reference.parameters, arguments)
+        try:
+            calls = self.calls.signed([stand_in(each) for each in arguments], constants)
+        except UnsupportedError as error:
+            if not is_unwatched(arguments) or is_recorded(arguments) or out is not None or device_of(arguments) != CPU:
+                message = "sign it, give a gradient by @op.gradient, call it under torch.no_grad(), or on the CPU"
+                raise UnsupportedError(f"{description.name} runs as its reference here: {error}; {message}") from error
+            return self.written(arguments, constants)
+        return tensor_calls(calls)(arguments, constants, sizes, out)
+
+    def explain(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Explanation:
+        """Explain what a call with these tensors would run. UnsupportedError where the reference cannot be traced."""
+        explanation: Explanation = tensor_calls(
+            self.calls.signed([stand_in(each) for each in arguments], constants)
+        ).explain(arguments, constants)
+        return explanation
+
+    def written(self, arguments: Sequence[Any], constants: Mapping[str, Any]) -> Any:
+        """The results of the reference, or of a trusted kernel, for arrays of the same memory."""
+        if runs_as_written():
+            results = self.calls.description.reference.function(*arrays_of(arguments), **constants)
+        else:
+            results = self.calls.whole(arrays_of(arguments), constants, {}, None)
+        if isinstance(results, tuple):
+            return tuple(tensor_of(np.asarray(result)) for result in results)
+        return tensor_of(np.asarray(results))

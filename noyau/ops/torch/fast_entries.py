@@ -1,4 +1,7 @@
-"""Doors for tensors of what was chosen for a key: in C where one kernel is the whole program, else in Python."""
+"""Doors for tensors of what was chosen for a key: in C where one kernel is the whole program, else in Python.
+
+On a GPU, what was launched for tensors of these shapes before is launched again.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +10,23 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 
 from noyau.codegen.language import LANGUAGES
 from noyau.errors import InputError, UnsupportedError
+from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy.fast_calls import MISS, Argument, read_argument
+from noyau.hosts.torch.cuda.device import device_errors
 from noyau.hosts.torch.fast_calls import TensorDoor, is_plain, through_arrays
-from noyau.hosts.torch.tensors import array_of, tensor_of
+from noyau.hosts.torch.tensors import array_like, array_of, tensor_of
 from noyau.kernels.call import caller_of, library_of
-from noyau.kernels.programs.generate import CPU, BuiltProgram
+from noyau.kernels.programs.generate import CPU, BuiltProgram, Specialization
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.dispatch import fast_entries
 from noyau.ops.dispatch.choice import USUAL, Choice, Selection
 from noyau.ops.dispatch.fast_entries import arguments_of
-from noyau.ops.torch.cuda_fast_calls import DeviceDoor
-from noyau.ops.torch.program_runner import host
+from noyau.ops.torch.program_runner import TensorProgram
 from noyau.signatures.types import Signature
 
 Entry: TypeAlias = Callable[[tuple[Any, ...]], Any]
@@ -39,18 +44,16 @@ def entry(label: str, signature: Signature, chosen: Selection) -> Entry | None:
 
 def _door(label: str, signature: Signature, choice: Choice, chosen: Selection) -> Entry | None:
     specialization = chosen.wanted
-    match choice.made:
+    match choice.runner:
         case None:
             return None
         case UserKernel(language=language) if LANGUAGES[language].is_native:
-            made = library_of(choice.made, specialization.instance, specialization.constants)
-            return TensorDoor(*made, arguments_of(signature, specialization, packed=True), label).call
-        case UserKernel() if caller_of(choice.made, gpu=True) is not None:
-            from noyau.ops.torch.triton_fast_calls import HandDoor
-
-            return HandDoor(choice.made, specialization, arguments_of(signature, specialization), label)
-        case BuiltProgram() if choice.made.library is not None or specialization.device != CPU:
-            return through_program(choice.made, arguments_of(signature, specialization), label, choice.tiles)
+            path_and_symbol = library_of(choice.runner, specialization.instance, specialization.constants)
+            return TensorDoor(*path_and_symbol, arguments_of(signature, specialization, packed=True), label).call
+        case UserKernel() if caller_of(choice.runner, gpu=True) is not None:
+            return HandDoor(choice.runner, specialization, arguments_of(signature, specialization), label)
+        case BuiltProgram() if choice.runner.library is not None or specialization.device != CPU:
+            return through_program(choice.runner, arguments_of(signature, specialization), label, choice.tiles)
         case _:
             alone = fast_entries.entry(label, signature, replace(chosen, choices=((choice, float("inf")),)))
             return None if alone is None else partial(through_arrays, alone)
@@ -63,8 +66,7 @@ def refusal(label: str, device: str, chosen: Selection) -> str:
 
 
 def call_or_refuse(door: Entry, arguments: tuple[Any, ...]) -> Any:
-    """Call an entry with what it has missed, and say why where it gives nothing. UnsupportedError where it has
-    none."""
+    """Call an entry with what it has missed, which says why it gives nothing. UnsupportedError where it cannot."""
     if isinstance(door, DeviceDoor):
         return door.insist(arguments)
     raise UnsupportedError("no kernel takes these tensors as they lie; give packed ones: x.contiguous()")
@@ -79,18 +81,18 @@ def through_program(
     kernel = program.generated.program.single
     if kernel is not None and program.library is not None:
         return TensorDoor(program.library, f"{kernel.name}_kernel", ends, label).call
-    return partial(_hosted, ends, host(program))
+    return partial(_hosted, ends, TensorProgram(program))
 
 
 def _hosted(ends: Sequence[Argument], run: Callable[..., list[torch.Tensor]], arguments: tuple[Any, ...]) -> Any:
     """A door in Python, to a program of several steps. What it refuses, it misses: the whole way tells why."""
     if len(arguments) != len(ends):
         return MISS
-    given = [_read(end, each) for end, each in zip(ends, arguments, strict=True)]
-    if any(each is None for each in given):
+    tensors = [_read(end, each) for end, each in zip(ends, arguments, strict=True)]
+    if any(each is None for each in tensors):
         return MISS
     try:
-        results = run(*given)
+        results = run(*tensors)
     except InputError:
         return MISS
     return results[0] if len(results) == 1 else tuple(results)
@@ -108,3 +110,169 @@ def _by_size(doors: Sequence[tuple[Entry, float]], arguments: tuple[Any, ...]) -
     """The door for the size of the largest tensor."""
     cells = max((each.numel() for each in arguments if isinstance(each, torch.Tensor)), default=0)
     return next(door for door, most in doors if cells <= most)(arguments)
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+MOST = 1024  # kinds of calls whose launches are kept
+MOST_SCALARS = 64
+_ALIGNED = 15
+
+
+class DeviceDoor:
+    """A built program on tensors of a GPU: `door(arguments)` takes a tuple of them, and Python numbers where `ends`
+    says so, and gives a new tensor, or a tuple of several; MISS where an argument is not as `ends` says, sizes are
+    refused, or launches run for them that its certificate is not of. A tensor without axes may lie on the CPU."""
+
+    def __init__(self, built: BuiltProgram, ends: Sequence[Argument], called: str, tiles: Mapping[str, int]) -> None:
+        self.ends, self.called = tuple(ends), called
+        self.device = torch.device(built.generated.wanted.device)
+        self.run, self.generated = TensorProgram(built, tiles), built.generated
+        self.known: dict[Any, Callable[..., tuple[torch.Tensor, ...]]] = {}
+        self.scalars: dict[Any, torch.Tensor] = {}
+        self.repeats = all(end.equals is None for end in self.ends)  # else a cell says which kernel it is
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        kinds: list[Any] = []
+        are_tensors = True
+        for each in arguments:
+            if type(each) in _PLAIN:
+                place = each.data_ptr()  # 0 of no cells, and of zeros that torch keeps no memory for
+                whole = not place & _ALIGNED if place else None
+                kinds.append((each.get_device(), each.dtype, each.shape, each.stride(), whole))
+            else:
+                are_tensors = False
+                kinds.append(type(each))
+        key = tuple(kinds)
+        plan = self.known.get(key)
+        if plan is None:
+            return self.anew(arguments, key)
+        tensors: Any = arguments if are_tensors else self.read(arguments, looked_at=True)
+        if tensors is None or plan is missed:
+            return MISS
+        results = plan(tensors)
+        return results[0] if len(results) == 1 else results
+
+    def anew(self, arguments: tuple[Any, ...], key: Any) -> Any:
+        """The same where nothing is known yet."""
+        tensors = self.read(arguments)
+        if tensors is None:
+            return MISS
+        try:
+            if not self.generated.certified_at(self.sizes(tensors)):
+                self.keep(key, missed)
+                return MISS
+            results, plan = self.run.followed(tensors)
+        except InputError:
+            return MISS
+        there = all(each.device == self.device for each in arguments if isinstance(each, torch.Tensor))
+        if self.repeats and there:
+            self.keep(key, plan or self.hosted)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def keep(self, key: Any, plan: Callable[..., tuple[torch.Tensor, ...]]) -> None:
+        """Keep what is called for tensors like these from now on."""
+        self.known = {**(self.known if len(self.known) < MOST else {}), key: plan}
+
+    def sizes(self, tensors: Sequence[torch.Tensor]) -> Mapping[str, int]:
+        """The sizes of a call with these tensors. InputError where they do not fit together."""
+        return {**self.generated.wanted.sizes, **self.generated.graph.bind([tensor.shape for tensor in tensors])}
+
+    def hosted(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+        """A program of several steps, on tensors that were looked at."""
+        return tuple(self.run(*[tensor.detach() if tensor.requires_grad else tensor for tensor in tensors]))
+
+    def insist(self, arguments: tuple[Any, ...]) -> Any:
+        """The results, or an error that says why there are none."""
+        tensors = self.read(arguments)
+        if tensors is None:
+            raise InputError(f"{self.called}: these tensors are not as its kernel was made for them")
+        results = self.run(*tensors)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def read(self, arguments: tuple[Any, ...], *, looked_at: bool = False) -> list[torch.Tensor] | None:
+        """The arguments as tensors on the device, or None where one does not fit; `looked_at`: tensors do."""
+        if len(arguments) != len(self.ends):
+            return None
+        tensors = []
+        for end, each in zip(self.ends, arguments, strict=True):
+            is_known = looked_at and isinstance(each, torch.Tensor)
+            tensor = each if is_known else self.tensor(end, each)
+            if tensor is None:
+                return None
+            tensors.append(tensor)
+        return tensors
+
+    def tensor(self, end: Argument, each: Any) -> torch.Tensor | None:
+        """An argument as a tensor on the device, or None where it does not fit."""
+        if isinstance(each, np.ndarray | np.generic):
+            return None
+        if not isinstance(each, torch.Tensor):
+            return self.scalar(end, each)
+        is_there = each.device == self.device or not each.dim()
+        if type(each) not in _PLAIN or each.is_neg() or each._is_zerotensor() or not is_there:
+            return None
+        there = array_of(each.cpu()) if end.equals is not None else array_like(each)
+        return None if read_argument(end, there) is None else each.detach().to(self.device)
+
+    def scalar(self, end: Argument, number: Any) -> torch.Tensor | None:
+        """A Python number as a tensor, which waits for the next call with that number on this stream. A CUDA graph that
+        is captured gets one of its own, for it outlives what waits here."""
+        if self.device.type == "cuda" and torch.cuda.is_current_stream_capturing():
+            return filled(end, number, self.device)
+        exact = number.hex() if isinstance(number, float) else number
+        key = (end.dtype, type(number), exact, current_stream(self.device))
+        tensor = self.scalars.get(key)
+        if tensor is None:
+            tensor = filled(end, number, self.device)
+            if tensor is not None:
+                self.scalars = {**(self.scalars if len(self.scalars) < MOST_SCALARS else {}), key: tensor}
+        return tensor
+
+
+def missed(_: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    """Stands for what is certified by another program."""
+    raise NotImplementedError("a door misses such tensors before it calls anything")
+
+
+def filled(end: Argument, number: Any, device: torch.device) -> torch.Tensor | None:
+    """A Python number as a tensor, or None where it does not fit."""
+    read = read_argument(end, number)
+    return None if read is None else torch.full((), read.item(), dtype=TO_TORCH[end.dtype], device=device)
+
+
+def current_stream(device: torch.device) -> int:
+    """The number of the current stream of a device."""
+    return int(torch.cuda.current_stream(device).cuda_stream) if device.type == "cuda" else 0
+
+
+class HandDoor(DeviceDoor):
+    """A kernel of a user's on tensors, and on numbers where `ends` says so: as `DeviceDoor`."""
+
+    def __init__(self, kernel: UserKernel, wanted: Specialization, ends: Sequence[Argument], called: str) -> None:
+        from noyau.kernels.triton.calls import TritonKernel
+
+        self.ends, self.called, self.device = tuple(ends), called, torch.device(wanted.device)
+        self.kernel = TritonKernel(kernel, wanted.instance, wanted.constants)
+
+    def __call__(self, arguments: tuple[Any, ...]) -> Any:
+        inputs = self.read(arguments)
+        return MISS if inputs is None else self.launched(inputs)
+
+    def insist(self, arguments: tuple[Any, ...]) -> Any:
+        inputs = self.read(arguments)
+        if inputs is None:
+            raise InputError(f"{self.called}: these tensors are not as its kernel takes them")
+        return self.launched(inputs)
+
+    def launched(self, arguments: Sequence[Any]) -> Any:
+        """The results, in new tensors."""
+        with device_errors(self.called, self.device):
+            results = self.kernel(*arguments)
+        return results[0] if len(results) == 1 else tuple(results)
+
+    def tensor(self, end: Argument, each: Any) -> Any:
+        """An argument as the kernel takes it, a number as a number; or None where it does not fit."""
+        if isinstance(each, torch.Tensor):
+            return super().tensor(end, each)
+        number = read_argument(end, each)
+        return None if number is None else number.item()

@@ -20,6 +20,7 @@ from noyau.compiler.autodiff.reverse import gradient_name
 from noyau.compiler.lowering.input_layouts import Layout, layout_of, lie
 from noyau.errors import BuildError, CheckError, MissingExtraError, NoyauError, OutputError, UnsupportedError
 from noyau.hosts.numpy.fast_calls import MISS, Argument
+from noyau.hosts.torch.operator_registry import results_of_graph
 from noyau.hosts.torch.tensors import device_of, in_memory, is_negated, layout_array
 from noyau.ir.graph import Graph
 from noyau.ir.graph_interpreter import evaluate
@@ -35,9 +36,8 @@ from noyau.kernels.programs.generate import (
 from noyau.kernels.reference import Description
 from noyau.ops.dispatch.smoke_certificate import hint, maker_inputs, maker_inputs_at, sizes_at_edges, sizes_missed
 from noyau.ops.dispatch.winners import machine_of
-from noyau.ops.torch.fake_kernels import results_of_graph
 from noyau.ops.torch.fast_entries import Entry, through_program
-from noyau.ops.torch.program_runner import host
+from noyau.ops.torch.program_runner import TensorProgram
 from noyau.toolchain import cache
 from noyau.toolchain.cache import digest, today
 from noyau.verify.adversarial import NORMAL, CaseMaker, fits, usual_sizes
@@ -54,37 +54,37 @@ NOTHING: Sizes = MappingProxyType({})
 
 
 def draw_op(
-    description: Description, specialization: Specialization, graph: Graph, asked: Sequence[Sizes] = ()
+    description: Description, specialization: Specialization, graph: Graph, extra: Sequence[Sizes] = ()
 ) -> Drawn:
     """Inputs of an op: by its maker where that gives some of these dtypes and ranks, else such as its graph takes."""
     usual = maker_inputs(description, specialization, 0)
     first = next(usual, None)
     if first is None:
-        yield from draw_graph(graph, specialization.integers, specialization.sizes, asked)
+        yield from draw_graph(graph, specialization.integers, specialization.sizes, extra)
         return
-    found = (maker_inputs_at(description, specialization, graph, sizes) for sizes in asked)
-    for _, arrays in chain.from_iterable(found) if asked else chain([first], usual):
+    inputs = (maker_inputs_at(description, specialization, graph, sizes) for sizes in extra)
+    for _, arrays in chain.from_iterable(inputs) if extra else chain([first], usual):
         yield dict(zip((node.output for node in graph.inputs), arrays, strict=True))
 
 
-def draw_graph(graph: Graph, integers: Sizes, called: Sizes = NOTHING, asked: Sequence[Sizes] = ()) -> Drawn:
+def draw_graph(graph: Graph, integers: Sizes, called: Sizes = NOTHING, extra: Sequence[Sizes] = ()) -> Drawn:
     """Inputs such as a graph takes, of usual sizes, or those that it is `called` with where it holds for no others, and
-    at edges; or of each of those that are `asked` for, as far as it has such. `integers` have their values."""
+    at edges; or of each of the `extra` ones, as far as it has such. `integers` have their values."""
     maker = CaseMaker(graph, np.random.default_rng(0))
     usual = usual_sizes(graph, hint(graph, called))
-    whole = [usual | {name: size for name, size in sizes.items() if name in usual} for sizes in asked] or [usual]
-    edges = [] if asked else sizes_at_edges(graph, usual, CELLS)
+    whole = [usual | {name: size for name, size in sizes.items() if name in usual} for sizes in extra] or [usual]
+    edges = [] if extra else sizes_at_edges(graph, usual, CELLS)
     for sizes in [*(each for each in whole if fits(graph, each)), *edges]:
-        made = maker.inputs(sizes, NORMAL)
-        if made is not None:
-            numbers = {name: np.array(value, made[name].dtype) for name, value in integers.items() if name in made}
-            yield {**made, **numbers}
+        inputs = maker.inputs(sizes, NORMAL)
+        if inputs is not None:
+            numbers = {name: np.array(value, inputs[name].dtype) for name, value in integers.items() if name in inputs}
+            yield {**inputs, **numbers}
 
 
-def draw_back(forward: Graph, outputs: tuple[str, ...], draw: Draw, asked: Sequence[Sizes] = ()) -> Drawn:
+def draw_back(forward: Graph, outputs: tuple[str, ...], draw: Draw, extra: Sequence[Sizes] = ()) -> Drawn:
     """Inputs for a backward graph: those of the forward one, what that gives, and any gradients of its outputs."""
     rng = np.random.default_rng(1)
-    for inputs in islice(draw(asked), len(asked) or MOST):
+    for inputs in islice(draw(extra), len(extra) or MOST):
         with np.errstate(all="ignore"):
             try:
                 values = {**inputs, **evaluate(forward, inputs)}
@@ -118,9 +118,9 @@ class GraphKernels:
         if is_negated(tensors):
             tensors = tuple(map(in_memory, tensors))
         for door in self.doors:
-            found = door(tensors)
-            if found is not MISS:
-                return found
+            results = door(tensors)
+            if results is not MISS:
+                return results
         return self.anew(list(map(in_memory, tensors)))
 
     def anew(self, tensors: Tensors) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -130,7 +130,7 @@ class GraphKernels:
             shapes = results_of_graph(self.graph, tensors)
             return shapes[0] if len(shapes) == 1 else tuple(shapes)
         if device != CPU:
-            from noyau.hosts.torch.cuda.errors import device_errors, require_free
+            from noyau.hosts.torch.cuda.device import device_errors, require_free
 
             with device_errors(self.called, device):
                 require_free(self.called)
@@ -145,22 +145,22 @@ class GraphKernels:
         pairs = zip(self.graph.inputs, layouts, strict=True)
         ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
         door = through_program(built, ends, self.called)
-        found = door(tuple(tensors))
-        if found is not MISS:
+        result = door(tuple(tensors))
+        if result is not MISS:
             self.doors = (door, *self.doors)[:DOORS]
-            return found
-        results = host(built)(*tensors)  # it tells why
+            return result
+        results = TensorProgram(built)(*tensors)  # it tells why
         return results[0] if len(results) == 1 else tuple(results)
 
     def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> BuiltProgram:
         """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
         with self.lock:
-            made = self.made.setdefault((layouts, device), [])
-            found = next((each for each in made if each.generated.certified_at(sizes)), None)
-            if found is None:
-                found = certify(self.first(layouts, device, sizes), self.draw)
-                made.append(found)
-            return found
+            programs = self.made.setdefault((layouts, device), [])
+            built = next((each for each in programs if each.generated.certified_at(sizes)), None)
+            if built is None:
+                built = certify(self.first(layouts, device, sizes), self.draw)
+                programs.append(built)
+            return built
 
     def first(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> BuiltProgram:
         """Those of the first language that can be built here."""
@@ -181,8 +181,8 @@ def certify(program: BuiltProgram, draw: Draw) -> BuiltProgram:
     generated = program.generated
     device = generated.wanted.device
     launches = str(generated.launches(generated.wanted.sizes))
-    told = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), launches, *machine_of(device)]
-    key = digest("smoke of a graph", __version__, generated.language, generated.text, *told)
+    parts = [str(generated.wanted.instance), *map(str, generated.wanted.layouts), launches, *machine_of(device)]
+    key = digest("smoke of a graph", __version__, generated.language, generated.text, *parts)
     if cache.recall(key) is not None:
         return program
     with np.errstate(all="ignore"):
@@ -206,5 +206,5 @@ def _cases(generated: GeneratedProgram, draw: Draw, most: int) -> Iterator[Case]
     usual = [[arrays[node.output] for node in graph.inputs] for arrays in drawn]
     missed = sizes_missed(generated, [graph.bind([array.shape for array in arrays]) for arrays in usual])
     longer = [[arrays[node.output] for node in graph.inputs] for arrays in (draw(missed) if missed else ())]
-    for number, given in enumerate([*longer, *usual]):
-        yield Case(f"drawn {number}", tuple(lie(array, wanted.layout(at)) for at, array in enumerate(given)))
+    for number, inputs in enumerate([*longer, *usual]):
+        yield Case(f"drawn {number}", tuple(lie(array, wanted.layout(at)) for at, array in enumerate(inputs)))

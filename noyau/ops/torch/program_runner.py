@@ -1,4 +1,5 @@
-"""A built program on tensors: kernels by their doors, or launched on a GPU, and torch between them."""
+"""A built program on tensors: kernels by their doors, or launched on a GPU, and torch between them; scatters by torch,
+where no kernel merges in memory: on a GPU."""
 
 from __future__ import annotations
 
@@ -16,17 +17,16 @@ from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy.c_library import threads
 from noyau.hosts.numpy.fast_calls import MISS, Argument
 from noyau.hosts.torch.fast_calls import TensorDoor
-from noyau.hosts.torch.scatter_fallback import along, scatter
 from noyau.hosts.torch.tensors import array_of, tensor_of
 from noyau.ir.dims import Dim
-from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Node, Scatter, View
+from noyau.ir.graph import Constant, Contract, Graph, Input, Iota, Lookup, Node, Scatter, View
 from noyau.ir.graph_interpreter import Evaluator
 from noyau.ir.loops import Kernel, Role
 from noyau.kernels.programs.generate import BuiltKernel, BuiltProgram
 from noyau.kernels.programs.libraries import product, slope_of
-from noyau.kernels.programs.program import KernelStep
+from noyau.kernels.programs.program import KernelStep, LibraryStep
 from noyau.ops.dispatch.choice import USUAL
-from noyau.ops.dispatch.fast_entries import solver
+from noyau.ops.dispatch.fast_entries import ProgramRunner
 
 Tensor: TypeAlias = torch.Tensor
 Sizes = Mapping[str, int]
@@ -34,59 +34,41 @@ Step = Callable[[list[Tensor], Sizes], Sequence[Tensor]]
 _LAYOUTS = {layout.order.value: layout for layout in (PACKED, INNER, STRIDED)}
 
 
-def host(program: BuiltProgram, tiles: Mapping[str, int] = USUAL) -> TensorProgram:
+class TensorProgram(ProgramRunner):
     """A built program as a function of tensors of the device that it was made for, in the order of its inputs, that
     gives a list of new ones; no result shares memory with an input. `tiles`: as kernels on a GPU take them.
 
     What does not lie as the kernels want it is copied. Gradients are the caller's business: call it where none are
-    recorded. The function raises InputError where shapes do not fit or an index is out of bounds; on a GPU, where
-    indices are not looked at, what `triton_launching.Launcher` raises."""
-    return TensorProgram(program, tiles)
-
-
-class TensorProgram:
-    """The program with everything looked up that does not depend on a call."""
+    recorded. A call raises InputError where shapes do not fit or an index is out of bounds; on a GPU, where indices are
+    not looked at, what `Launcher` of noyau.hosts.torch.cuda.launch raises."""
 
     def __init__(self, built: BuiltProgram, tiles: Mapping[str, int] = USUAL) -> None:
-        program = built.generated.program
-        graph, wanted = program.graph, built.generated.wanted
+        program, wanted = built.generated.program, built.generated.wanted
         self.device, self.is_single = torch.device(wanted.device), program.single is not None
-        self.solve = solver(graph)
-        self.layouts = [wanted.layout(at) for at in range(len(graph.inputs))]
-        constants = {n.output: n.kind.value for n in graph.nodes if isinstance(n.kind, Constant)}
-        made = [name for step in program.steps for name in step.graph.outputs]
-        names = [node.output for node in graph.inputs]
-        places = {name: at for at, name in enumerate(dict.fromkeys([*names, *constants, *made]))}
-        self.room = [None] * (len(places) - len(names))
-        self.constants = [(places[name], tensor_of(value).to(self.device)) for name, value in constants.items()]
-        self.steps = [
-            (call, [places[n.output] for n in step.graph.inputs], [places[name] for name in step.graph.outputs])
-            for call, step in zip(_calls(built, tiles), program.steps, strict=True)
-        ]
-        self.results = [places[name] for name in graph.outputs]
+        self.layouts = [wanted.layout(at) for at in range(len(program.graph.inputs))]
+        super().__init__(built, _calls(built, tiles), lambda value: tensor_of(value).to(self.device))
 
     def __call__(self, *tensors: Tensor) -> list[Tensor]:
-        given = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
-        sizes = self.solve(given)
-        values: list[Any] = [*given, *self.room]
+        inputs = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
+        sizes = self.solve(inputs)
+        values: list[Any] = [*inputs, *self.room]
         for place, value in self.constants:
             values[place] = value
-        for call, read, made in self.steps:
-            results = call([values[place] for place in read], sizes)
-            for place, result in zip(made, results, strict=True):
+        for call, reads, writes in self.steps:
+            results = call([values[place] for place in reads], sizes)
+            for place, result in zip(writes, results, strict=True):
                 values[place] = result
         return [values[place] for place in self.results]
 
     def followed(self, tensors: Sequence[Tensor]) -> tuple[list[Tensor], Callable[..., tuple[Tensor, ...]] | None]:
-        """The same, and what does it again on tensors of the same shapes that lie alike, where that is one launch or a
-        few on a GPU."""
+        """The same, and what does it again on tensors that lie alike, where that is one launch or a few on a GPU."""
         results = self(*tensors)
         if not self.is_single:
             return results, None
         step = self.steps[0][0]
-        given = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
-        copied = any(one.data_ptr() != other.data_ptr() for one, other in zip(given, tensors, strict=True))
-        return results, None if copied or not isinstance(step, DeviceStep) else step.again(given)
+        inputs = [laid_out(tensor, layout) for tensor, layout in zip(tensors, self.layouts, strict=True)]
+        is_copied = any(one.data_ptr() != other.data_ptr() for one, other in zip(inputs, tensors, strict=True))
+        return results, None if is_copied or not isinstance(step, DeviceStep) else step.launcher.known(inputs)
 
 
 def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
@@ -102,17 +84,14 @@ def laid_out(tensor: Tensor, layout: Layout) -> Tensor:
 
 def _calls(program: BuiltProgram, tiles: Mapping[str, int]) -> list[Step]:
     kernels, device = iter(program.kernels), torch.device(program.generated.wanted.device)
-    if LANGUAGES[program.generated.language].on_gpu:
-        return [
-            DeviceStep(program, step.kernel, tiles)
-            if isinstance(step, KernelStep)
-            else partial(_library, step.graph, device)
-            for step in program.generated.program.steps
-        ]
-    return [
-        _kernel(program, step, next(kernels)) if isinstance(step, KernelStep) else partial(_library, step.graph, device)
-        for step in program.generated.program.steps
-    ]
+    on_gpu = LANGUAGES[program.generated.language].on_gpu
+
+    def call(step: KernelStep | LibraryStep) -> Step:
+        if not isinstance(step, KernelStep):
+            return partial(_library, step.graph, device)
+        return DeviceStep(program, step.kernel, tiles) if on_gpu else _kernel(program, step, next(kernels))
+
+    return [call(step) for step in program.generated.program.steps]
 
 
 class DeviceStep:
@@ -127,10 +106,6 @@ class DeviceStep:
     def __call__(self, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
         return self.launcher([_as_wanted(each, layout) for each, layout in zip(tensors, self.layouts, strict=True)])
 
-    def again(self, tensors: Sequence[Tensor]) -> Callable[..., tuple[Tensor, ...]] | None:
-        """Launch again for such tensors."""
-        return self.launcher.known(tensors)
-
 
 def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
     fits = layout == Order.STRIDED.value or (layout == Order.INNER.value and tensor.stride()[-1:] in ((), (1,)))
@@ -139,7 +114,7 @@ def _as_wanted(tensor: Tensor, layout: str) -> Tensor:
 
 def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Step:
     if program.library is None:
-        return lambda given, sizes: _through_arrays(kernel, given)
+        return lambda tensors, sizes: _through_arrays(kernel, tensors)
     layouts = [_LAYOUTS[buffer.layout] for buffer in step.kernel.of(Role.INPUT)]
     pairs = zip(step.graph.inputs, layouts, strict=True)
     ends = [Argument(node.dtype, len(node.shape), layout) for node, layout in pairs]
@@ -148,12 +123,12 @@ def _kernel(program: BuiltProgram, step: KernelStep, kernel: BuiltKernel) -> Ste
 
 def _through(door: Callable[..., Any], kernel: BuiltKernel, tensors: list[Tensor], sizes: Sizes) -> Sequence[Tensor]:
     """By the door; packed where a library left it otherwise; as arrays where no door takes it, which tells why not."""
-    made = door(tuple(tensors))
-    if made is MISS:
-        made = door(tuple(tensor.contiguous() for tensor in tensors))
-    if made is MISS:
+    results = door(tuple(tensors))
+    if results is MISS:
+        results = door(tuple(tensor.contiguous() for tensor in tensors))
+    if results is MISS:
         return _through_arrays(kernel, tensors)
-    return made if isinstance(made, tuple) else [made]
+    return results if isinstance(results, tuple) else [results]
 
 
 def _through_arrays(kernel: BuiltKernel, tensors: Sequence[Tensor]) -> list[Tensor]:
@@ -182,14 +157,14 @@ def _value(node: Node, operands: list[Tensor], evaluator: Evaluator, device: tor
         case Scatter() if device.type == "cuda":
             return scatter(node.kind, operands, node.dtype, sizes)
         case Iota(index) if device.type == "cuda":
-            made = along(index, evaluator.shape(node), sizes, device)
-            return made.to(TO_TORCH[node.dtype]).expand(evaluator.shape(node)).contiguous()
+            array = along(index, evaluator.shape(node), sizes, device)
+            return array.to(TO_TORCH[node.dtype]).expand(evaluator.shape(node)).contiguous()
         case Constant(value):
             return tensor_of(value).to(device)
         case _:
             pass
-    made = evaluator.value(node, [array_of(tensor.cpu()) for tensor in operands], {})
-    return tensor_of(np.asarray(made, node.dtype.numpy)).to(device)
+    array = evaluator.value(node, [array_of(tensor.cpu()) for tensor in operands], {})
+    return tensor_of(np.asarray(array, node.dtype.numpy)).to(device)
 
 
 def view(tensor: Tensor, index: Sequence[Dim], shape: Sequence[int], sizes: Sizes) -> Tensor | None:
@@ -215,5 +190,80 @@ def contract(equation: str, operands: Sequence[Tensor], dtype: DType) -> Tensor:
     inner = own if all(operand.dtype is own for operand in operands) else TO_TORCH[dtype.compute]
     how = product(equation)
     left, right = (how.matrices(at, each.to(inner), torch.permute) for at, each in enumerate(operands))
-    made: Tensor = how.result(torch.matmul(left[0], right[0]), left[1] + right[2], torch.permute).to(own)
-    return made
+    result: Tensor = how.result(torch.matmul(left[0], right[0]), left[1] + right[2], torch.permute).to(own)
+    return result
+
+
+_REDUCES = {"prod": "prod", "max": "amax", "min": "amin"}
+
+
+def scatter(kind: Scatter, operands: Sequence[torch.Tensor], dtype: DType, sizes: Mapping[str, int]) -> torch.Tensor:
+    """A copy of operand 0 in which operand 2 is merged; half types are summed in float32. Updates outside are left out,
+    as all kernels on a GPU do. Deterministic where torch.use_deterministic_algorithms asks for it."""
+    base, updates = operands[0], operands[2]
+    inner = _rows(kind.index, base.shape, updates.shape)
+    rows, width = base.shape[: base.dim() - inner], int(np.prod(base.shape[base.dim() - inner :]))
+    lead = updates.shape[: updates.dim() - inner]
+    at, inside = _places(kind.index[: len(rows)], rows, lead, operands, sizes)
+    count = int(np.prod(rows))
+    at = torch.where(inside, at, count).reshape(-1)  # one row more takes what is outside
+    wide = TO_TORCH[dtype.compute]
+    room = torch.zeros((count + 1, width), dtype=wide, device=base.device)
+    room[:count] = base.reshape(count, width)
+    cells = updates.to(wide).expand(updates.shape).reshape(at.numel(), width)
+    if kind.monoid == "sum":
+        room.index_add_(0, at, cells)
+    else:
+        room.scatter_reduce_(0, at[:, None].expand_as(cells), cells, _REDUCES[str(kind.monoid)])
+    return room[:count].reshape(base.shape).to(TO_TORCH[dtype])
+
+
+def _rows(index: Sequence[Dim | Lookup], shape: Sequence[int], updates: Sequence[int]) -> int:
+    """Number of the last axes that are the same in both, cell by cell."""
+    inner = 0
+    while inner < min(len(shape), len(updates)):
+        axis = len(updates) - 1 - inner
+        same = index[len(shape) - 1 - inner] == Dim.of(f"#{axis}") and shape[len(shape) - 1 - inner] == updates[axis]
+        names = any(f"#{axis}" in dim.names for entry in index[: len(shape) - 1 - inner] for dim in _dims(entry))
+        if not same or names:
+            break
+        inner += 1
+    return inner
+
+
+def _dims(entry: Dim | Lookup) -> tuple[Dim, ...]:
+    return entry.at if isinstance(entry, Lookup) else (entry,)
+
+
+def _places(
+    index: Sequence[Dim | Lookup],
+    rows: Sequence[int],
+    lead: Sequence[int],
+    operands: Sequence[torch.Tensor],
+    sizes: Mapping[str, int],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """For each update, the number of the row that it goes to, and whether there is such a row."""
+    device = operands[0].device
+    at = torch.zeros(tuple(lead), dtype=torch.int64, device=device)
+    inside = torch.ones(tuple(lead), dtype=torch.bool, device=device)
+    for entry, extent in zip(index, rows, strict=True):
+        if isinstance(entry, Lookup):
+            looked = operands[entry.input]
+            where = tuple(along(dim, lead, sizes, device) for dim in entry.at)
+            place = (looked[where] if where else looked).to(torch.int64)
+        else:
+            place = along(entry, lead, sizes, device)
+        inside = inside & (place >= 0) & (place < extent)
+        at = at * extent + place
+    return at.expand(tuple(lead)), inside.expand(tuple(lead))
+
+
+def along(dim: Dim, extents: Sequence[int], sizes: Mapping[str, int], device: torch.device) -> torch.Tensor:
+    """An index over axes of these extents; a plain one is made on the device, as a CUDA graph wants it."""
+    axes = {}
+    for k, extent in enumerate(extents):
+        shape = [-1 if k == j else 1 for j in range(len(extents))]
+        if dim == Dim.of(f"#{k}"):
+            return torch.arange(extent, device=device).reshape(shape)
+        axes[f"#{k}"] = np.arange(extent).reshape(shape)
+    return torch.as_tensor(np.asarray(dim.evaluate({**sizes, **axes}), np.int64), device=device)

@@ -12,7 +12,7 @@ import pytest
 from noyau.codegen.plan import Plan, plan
 from noyau.compiler.partition.cut import Partition, partition
 from noyau.frontends.onnx import ImportedModel, import_model, partition_model, read
-from noyau.hosts.onnxruntime.install import put_back
+from noyau.hosts.onnxruntime.write_back import put_back
 from noyau.ir.graph import Graph, Map, Reduce
 
 EXPORTERS = ("dynamo", "torchscript")

@@ -25,7 +25,7 @@ def graph(*shape: int | str) -> Graph:
 
 
 def sizes(feeds) -> tuple[dict[str, int], dict[str, int]]:
-    return dict(feeds.small.sizes), dict(feeds.asked.sizes)
+    return dict(feeds.small.sizes), dict(feeds.full.sizes)
 
 
 def test_a_leading_size_is_1_and_others_are_128():
@@ -38,7 +38,7 @@ def test_a_leading_size_is_1_and_others_are_128():
 def test_sizes_go_by_the_names_of_the_model():
     model = imported({"x": ("my batch", "a*b")})
     feeds = model_inputs(model, [graph(1)], {"my batch": 3, "a*b": 5}, None, 0)
-    assert feeds.asked.arrays["x"].shape == feeds.small.arrays["x"].shape == (3, 5)
+    assert feeds.full.arrays["x"].shape == feeds.small.arrays["x"].shape == (3, 5)
     with pytest.raises(InputError, match=r"no size c; its sizes are: a\*b, my batch"):
         model_inputs(model, [graph(1)], {"c": 3}, None, 0)
     with pytest.raises(InputError, match="cannot be -1"):
@@ -59,37 +59,37 @@ def test_made_up_inputs_are_the_same_each_time():
     model = imported({"x": ("n",)})
     one, other = (model_inputs(model, [graph(1)], {}, None, 7) for _ in "ab")
     assert one.made_up
-    assert one.asked.arrays["x"].tobytes() == other.asked.arrays["x"].tobytes()
-    assert model_inputs(model, [graph(1)], {}, None, 8).asked.arrays["x"].tobytes() != one.asked.arrays["x"].tobytes()
+    assert one.full.arrays["x"].tobytes() == other.full.arrays["x"].tobytes()
+    assert model_inputs(model, [graph(1)], {}, None, 8).full.arrays["x"].tobytes() != one.full.arrays["x"].tobytes()
 
 
 def test_a_file_gives_the_arrays_of_both(tmp_path):
     np.savez(tmp_path / "a.npz", x=np.ones(300, np.float32))
     feeds = model_inputs(imported({"x": ("n",)}), [graph(1)], {}, str(tmp_path / "a.npz"), 0)
-    assert feeds.small is feeds.asked
-    assert (feeds.made_up, dict(feeds.asked.sizes), feeds.asked.arrays["x"].shape) == (False, {"n": 300}, (300,))
+    assert feeds.small is feeds.full
+    assert (feeds.made_up, dict(feeds.full.sizes), feeds.full.arrays["x"].shape) == (False, {"n": 300}, (300,))
     with pytest.raises(InputError, match="leave out --dim n=N, or the arrays"):
         model_inputs(imported({"x": ("n",)}), [], {"n": 3}, tmp_path / "a.npz", 0)
 
 
 def test_initializers_keep_their_values():
     feeds = model_inputs(import_model(overridable()), [graph(1)], {}, None, 0)
-    assert list(feeds.asked.arrays) == ["x"]
+    assert list(feeds.full.arrays) == ["x"]
 
 
 def test_without_kernels_nothing_is_made():
     for model in BARE.values():
         feeds = model_inputs(import_model(model), [], {}, None, 0)
-        assert (dict(feeds.asked.arrays), feeds.asked.notes, feeds.missing) == ({}, (), ())
+        assert (dict(feeds.full.arrays), feeds.full.notes, feeds.missing) == ({}, (), ())
 
 
 def test_what_cannot_be_made_up_is_missing():
     feeds = model_inputs(import_model(KINDS["strings"]), [graph(1)], {}, None, 0)
-    assert (list(feeds.asked.arrays), feeds.missing) == (["x"], ("s",))
+    assert (list(feeds.full.arrays), feeds.missing) == (["x"], ("s",))
 
 
 def test_integers_and_floats():
     nodes = [NODE("Gather", ["table", "ids"], ["y"])]
     model = model_of(nodes, [value("table", (7, 2)), value("ids", ("n",), INT64)], [value("y", ("n", 2), FLOAT)])
-    arrays = model_inputs(import_model(model), [graph(1)], {}, None, 0).asked.arrays
+    arrays = model_inputs(import_model(model), [graph(1)], {}, None, 0).full.arrays
     assert 0 <= arrays["ids"].min() <= arrays["ids"].max() < 7

@@ -9,7 +9,7 @@ import pytest
 
 import noyau
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.provenance import Provenance
+from noyau.hosts.onnxruntime.model_files import Provenance
 from noyau.jobs.profile import run as profile_run
 from noyau.jobs.profile.run import ProfileOptions, bindings, profile
 from tests.jobs.profile.near import USUAL

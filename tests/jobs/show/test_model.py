@@ -8,7 +8,7 @@ from rich.console import Console
 import noyau
 from noyau.compiler.partition.cut import Cut
 from noyau.errors import BuildError, InputError, ModelError
-from noyau.hosts.onnxruntime import install
+from noyau.hosts.onnxruntime import write_back
 from noyau.jobs.show.model import reasons, show
 from noyau.toolchain.c import compiler as c_compiler
 from tests.small_models import BARE, llama, twice, written
@@ -110,14 +110,14 @@ def test_what_is_not_there_is_named(shown, tmp_path):
 
 
 def test_places_that_do_not_fit_are_told(tmp_path, monkeypatch):
-    monkeypatch.setattr(install, "refusals", lambda *_: {2: "it has no room"})
+    monkeypatch.setattr(write_back, "refusals", lambda *_: {2: "it has no room"})
     text = printed(noyau.show(written(twice(), tmp_path)))
     assert "6 of 10 operators in 1 kernel" in text
     assert "  it has no room\n      Exp#8, Neg#9\n" in text
 
 
 def test_a_reason_of_several_places_is_told_once(tmp_path, monkeypatch):
-    monkeypatch.setattr(install, "refusals", lambda *_: {0: "it has no room", 2: "it has no room"})
+    monkeypatch.setattr(write_back, "refusals", lambda *_: {0: "it has no room", 2: "it has no room"})
     text = printed(noyau.show(written(twice(), tmp_path)))
     assert text.count("it has no room") == 1
     assert text.endswith("  it has no room\n      Tanh#0, Mul#1, Sigmoid#2, Exp#8 and 1 more\n")

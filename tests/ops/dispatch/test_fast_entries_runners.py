@@ -10,7 +10,7 @@ from noyau.ir.dims import Dim, shape_of
 from noyau.ir.graph import Graph, Input, Node
 from noyau.ir.sizes import Demand
 from noyau.kernels.programs.generate import build
-from noyau.ops.dispatch.fast_entries import ProgramRunner, solver
+from noyau.ops.dispatch.fast_entries import array_runner, solver
 from tests.ops.dispatch.ops import generated, linear_op, numbers
 
 
@@ -43,10 +43,10 @@ def test_sizes_of_formulas_and_demands():
 def test_a_program_of_several_steps():
     given = [numbers(3, 4), numbers(4, 5), numbers(5)]
     built = build(generated(linear_op(), *given))
-    (got,) = ProgramRunner(built)(*given)
+    (got,) = array_runner(built)(*given)
     assert np.array_equal(got, built(*given)[0])
     with pytest.raises(InputError):
-        ProgramRunner(built)(given[0], given[1], numbers(4))
+        array_runner(built)(given[0], given[1], numbers(4))
 
 
 def test_what_a_library_makes_may_lie_in_any_order():
@@ -55,7 +55,7 @@ def test_what_a_library_makes_may_lie_in_any_order():
         return np.exp(np.einsum("ab,cb->ca", x, y) + 1)
 
     given = [numbers(3, 4), numbers(5, 4)]
-    assert np.allclose(ProgramRunner(build(generated(turned, *given)))(*given)[0], turned.reference(*given), rtol=1e-5)
+    assert np.allclose(array_runner(build(generated(turned, *given)))(*given)[0], turned.reference(*given), rtol=1e-5)
 
 
 def test_a_program_without_a_kernel():
@@ -64,7 +64,7 @@ def test_a_program_without_a_kernel():
         return x @ y
 
     given = [numbers(3, 4).astype(np.float16), numbers(4, 5).astype(np.float16)]
-    got = ProgramRunner(build(generated(product, *given)))(*given)[0]
+    got = array_runner(build(generated(product, *given)))(*given)[0]
     assert got.dtype == np.float16
     assert np.allclose(got, product.reference(*given), rtol=1e-2)
 
@@ -76,4 +76,4 @@ def test_a_product_of_an_array_with_itself(equation):
         return np.exp(np.einsum(equation, x, x)) + 1
 
     x = numbers(4, 4)
-    assert np.allclose(ProgramRunner(build(generated(squared, x)))(x)[0], squared.reference(x), rtol=1e-5)
+    assert np.allclose(array_runner(build(generated(squared, x)))(x)[0], squared.reference(x), rtol=1e-5)

@@ -14,7 +14,7 @@ from noyau.kernels.programs.generate import Specialization, build, generate
 torch = pytest.importorskip("torch")
 
 from noyau.hosts.torch.tensors import array_of  # noqa: E402
-from noyau.ops.torch.program_runner import contract, host  # noqa: E402
+from noyau.ops.torch.program_runner import TensorProgram, contract  # noqa: E402
 
 TOLERANCE = {torch.float64: 1e-12, torch.float32: 1e-5, torch.float16: 0.01}
 
@@ -48,7 +48,7 @@ def summed(x):
 def hosted(op, *tensors, layouts=(), constants=None):
     dtypes = [next(d for d in DType if d.value != "other" and d.numpy == array_of(t).dtype) for t in tensors]
     wanted = Specialization(op.instance(dtypes, [t.ndim for t in tensors]), constants or {}, layouts=layouts)
-    return host(build(generate(op.description, wanted)))
+    return TensorProgram(build(generate(op.description, wanted)))
 
 
 @pytest.mark.parametrize("dtype", TOLERANCE, ids=str)

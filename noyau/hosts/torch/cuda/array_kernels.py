@@ -10,9 +10,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import torch
 
-from noyau.errors import BuildError, CheckError, FindingKind
-from noyau.frontends.torch.dtypes import TO_TORCH
-from noyau.hosts.torch.cuda.errors import device_errors, missing_device
+from noyau.errors import BuildError, CheckError
+from noyau.hosts.torch.cuda.device import device_errors, missing_device
+from noyau.hosts.torch.cuda.guarded_memory import Room, answers
 from noyau.hosts.torch.cuda.launch import TAPE, function_of, guard
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.loops import Buffer, Kernel, Role
@@ -23,7 +23,6 @@ Array = np.ndarray
 Tensor: TypeAlias = torch.Tensor
 NO_TILES: Mapping[str, int] = MappingProxyType({})
 OTHER = 1  # the poison of a second look
-ROOM = 64  # cells before and behind what a kernel may write
 
 
 class DeviceKernel:
@@ -42,10 +41,10 @@ class DeviceKernel:
         self, *arrays: Array, out: Sequence[Array] | None = None, threads: int = 1, empty: Empty | None = None
     ) -> list[Array]:
         """The outputs for these inputs, which lie as the kernel takes them; `threads` and `empty` are of the CPU."""
-        made = self.run([self.tensor(array) for array in arrays])
+        results = self.run([self.tensor(array) for array in arrays])
         if out is None:
-            return made
-        for target, result in zip(out, made, strict=True):
+            return results
+        for target, result in zip(out, results, strict=True):
             target[...] = result
         return list(out)
 
@@ -54,24 +53,24 @@ class DeviceKernel:
 
         `pieces` beyond 1: the poison of floats is a number. CheckError where a guard was overwritten, an input was
         changed, or a cell of an output was never written."""
-        given, poison = [self.tensor(array) for array in arrays], PLAIN if pieces > 1 else 0
-        result = self.run_in(OutputRoom(self.name, poison), given)
-        for number, (tensor, buffer) in enumerate(zip(given, self.kernel.of(Role.INPUT), strict=True)):
+        inputs, poison = [self.tensor(array) for array in arrays], PLAIN if pieces > 1 else 0
+        result = self.run_in(Room(poison), inputs)
+        for number, (tensor, buffer) in enumerate(zip(inputs, self.kernel.of(Role.INPUT), strict=True)):
             if array_of(tensor, buffer.dtype).tobytes() != arrays[number].tobytes():
                 raise changed_input(self.name, number)
         suspects = [_holds(array, buffer, poison) for array, buffer in zip(result, self.outputs, strict=True)]
         if any(suspect.any() for suspect in suspects):
             # As noyau.toolchain.c.library has it: a right value has the bits of one poison at most.
-            again = self.run_in(OutputRoom(self.name, OTHER), given)
+            again = self.run_in(Room(OTHER), inputs)
             for number, (suspect, array, buffer) in enumerate(zip(suspects, again, self.outputs, strict=True)):
                 refuse_unwritten(self.name, f"its output {number}", suspect & _holds(array, buffer, OTHER))
         return result
 
-    def run_in(self, room: OutputRoom, tensors: Sequence[Tensor]) -> list[Array]:
-        """The results as arrays, of memory of a room. CheckError where something was written beside what was asked
-        for."""
+    def run_in(self, room: Room, tensors: Sequence[Tensor]) -> list[Array]:
+        """The results as arrays, of memory of a room. CheckError where something was written beside the outputs."""
         result = self.run(tensors, room.empty)
-        room.require_untouched()
+        for fault in answers(list(room.flags())):
+            raise CheckError(f"{self.name} {fault.note}", fault.kind)
         return result
 
     def run(self, tensors: Sequence[Tensor], empty: Callable[..., Tensor] = torch.empty) -> list[Array]:
@@ -98,29 +97,5 @@ class DeviceKernel:
 def _holds(array: Array, buffer: Buffer, poison: int) -> Array:
     """Mask of the cells of an output that have the bits of one of its type's poisons."""
     cells = np.ascontiguousarray(array).view(np.uint8).reshape(*array.shape, buffer.dtype.bytes)
-    found: Array = (cells == np.frombuffer(poison_of(buffer.dtype, poison), np.uint8)).all(-1)
-    return found
-
-
-class OutputRoom:
-    """Memory whose cells hold a poison, with room before and behind."""
-
-    def __init__(self, called: str, poison: int) -> None:
-        self.called, self.poison = called, poison
-        self.rooms: list[Tensor] = []
-
-    def empty(self, shape: tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        cells = torch.Size(shape).numel()
-        own = next(ours for ours, theirs in TO_TORCH.items() if theirs is dtype)
-        poisoned = np.frombuffer(poison_of(own, self.poison) * (cells + 2 * ROOM), own.numpy)
-        room = tensor_of(poisoned).to(device)
-        self.rooms.append(room)
-        return room[ROOM : ROOM + cells].view(shape)
-
-    def require_untouched(self) -> None:
-        """CheckError where something was written beside what was asked for."""
-        for room in self.rooms:
-            bits = room.view(torch.uint8).view(-1, room.element_size()).cpu()
-            for side, ends in (("before", bits[:ROOM]), ("behind", bits[-ROOM:])):
-                if bool((ends != bits[0]).any()):
-                    raise CheckError(f"{self.called} wrote {side} an output", FindingKind.OUT_OF_BOUNDS)
+    mask: Array = (cells == np.frombuffer(poison_of(buffer.dtype, poison), np.uint8)).all(-1)
+    return mask

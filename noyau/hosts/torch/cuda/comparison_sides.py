@@ -59,13 +59,13 @@ class TensorRotation:
         return number, SetRenewal(tuple(pieces))
 
     def _pieces(self, at: int, tensor: torch.Tensor) -> list[tuple[int, int, int, int]]:
-        cells, found = len(flat_of(tensor)), []
+        cells, pieces = len(flat_of(tensor)), []
         if cells:
             counts = [1] * _CELLS + [max(cells // _STRETCH, 1)]
             for count in counts:
                 start = int(self.rng.integers(cells - count + 1))
-                found.append((at, start, count, int(self.rng.integers(len(self.sources)))))
-        return found
+                pieces.append((at, start, count, int(self.rng.integers(len(self.sources)))))
+        return pieces
 
 
 def refuse_unlike(draws: Sequence[Sequence[torch.Tensor]]) -> None:
@@ -147,8 +147,8 @@ class KeptCall:
         """Fault of the call, or nothing."""
         if self.fault:
             return self.fault
-        given, made = (tuple(array_of(each.cpu()) for each in part) for part in (self.inputs, self.outputs))
-        return check(given, made)
+        inputs, outputs = (tuple(array_of(each.cpu()) for each in part) for part in (self.inputs, self.outputs))
+        return check(inputs, outputs)
 
 
 @dataclass(slots=True)
@@ -171,11 +171,9 @@ class TensorSide(SelfTimed):
 
     def lasts(self, calls: int) -> float:
         """Seconds of so many calls on the device."""
-        return sum(self._one() for _ in range(calls))
-
-    def _one(self) -> float:
-        self.samples.append(self._sample())
-        return self.samples[-1].took_s
+        for _ in range(calls):
+            self.samples.append(self._sample())
+        return sum(sample.took_s for sample in self.samples[len(self.samples) - calls :])
 
     def _slot(self) -> int | None:
         """Slot of this sample, or None: of n samples, each is kept as likely as any other."""
@@ -192,23 +190,17 @@ class TensorSide(SelfTimed):
         def before() -> None:
             change.apply(live, self.rotation.sources)
 
-        around = Around(self._prepare(look), before, None if look is None else look.after)
+        def first() -> None:
+            if look is not None:  # its inputs are copied, and memory that results may get is poisoned
+                look.inputs = tuple(map(alike, look.live))
+                poison([torch.empty_like(each) for each in self.like])
+
+        around = Around(first, before, None if look is None else look.after)
         sample = self.clock.sample(lambda: run(*taken), cold=self.cold, around=around, hold=self.hold)
         if look is not None and slot is not None:
             self.clock.queue.settle()
             self.snapshots[slot : slot + 1] = [look.settled(self.rotation)]
         return sample
-
-    def _prepare(self, look: _Look | None) -> Callable[[], None]:
-        """Prepare a call that is kept: its inputs are copied, and memory that results may get is
-        poisoned."""
-
-        def first() -> None:
-            if look is not None:
-                look.inputs = tuple(map(alike, look.live))
-                poison([torch.empty_like(each) for each in self.like])
-
-        return first
 
     @property
     def unblocked(self) -> int:
@@ -255,7 +247,7 @@ class _Look:
                     f"its output {number} changed after the call was over: work goes on on another stream or thread, "
                     "or memory is used again"
                 )
-            if any(shares_memory(now, given) for given in self.live):
+            if any(shares_memory(now, each) for each in self.live):
                 return f"its output {number} is a view of an input; return memory of its own"
         return ""
 
@@ -272,8 +264,8 @@ def result_tensors(result: object) -> tuple[Tensors, str]:
 def refuse_tampering(name: str) -> None:
     """CheckError where what the clock is made of was replaced."""
     for known, was in _AT_FIRST.items():
-        found: Any = torch
+        value: Any = torch
         for word in known.split(".")[1:]:
-            found = getattr(found, word)
-        if found is not was:
+            value = getattr(value, word)
+        if value is not was:
             raise CheckError(f"{name} is not timed: {known} was replaced while it ran")

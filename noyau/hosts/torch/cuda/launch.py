@@ -19,8 +19,7 @@ import torch
 from triton import knobs
 
 from noyau.errors import InputError
-from noyau.hosts.torch.cuda.capture_guard import beside_captures
-from noyau.hosts.torch.cuda.errors import device_errors, require_free, require_grid
+from noyau.hosts.torch.cuda.device import beside_captures, device_errors, require_free, require_grid
 from noyau.ir.loops import Kernel
 from noyau.toolchain.triton.module import load
 
@@ -42,12 +41,12 @@ class LaunchRecord:
 
 @dataclass(slots=True)
 class CallRecord:
-    """Record of one call. `made`: shape and dtype of each allocation; `results`: where they are among inputs and
+    """Record of one call. `allocations`: shape and dtype of each; `results`: where they are among inputs and
     allocations; `again`: whether doing that again is the same call."""
 
     inputs: Sequence[Tensor]
     called: str
-    made: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)
+    allocations: list[tuple[tuple[int, ...], torch.dtype]] = field(default_factory=list)
     tensors: list[Tensor] = field(default_factory=list)
     launched: list[LaunchRecord] = field(default_factory=list)
     results: tuple[int, ...] = ()
@@ -88,11 +87,11 @@ class TextTorch:
     def empty(shape: int | tuple[int, ...], *, dtype: torch.dtype, device: torch.device) -> Tensor:
         noted, shape = TAPE.noted, (shape,) if isinstance(shape, int) else shape
         if noted is not None:
-            noted.made.append((shape, dtype))
-        made = TAPE.empty(shape, dtype=dtype, device=device)
+            noted.allocations.append((shape, dtype))
+        tensor = TAPE.empty(shape, dtype=dtype, device=device)
         if noted is not None:
-            noted.tensors.append(made)
-        return made
+            noted.tensors.append(tensor)
+        return tensor
 
 
 class TextLaunch:
@@ -129,9 +128,9 @@ def function_of(text: str, kernel: Kernel) -> Callable[..., Any]:
     """The function of a kernel in a text."""
     names = namespace(text)
     for at in range(len(kernel.launches)):
-        found = names.get(f"{kernel.name}_{at}")
-        if found is not None and not isinstance(found, TextLaunch):
-            names[f"{kernel.name}_{at}"] = TextLaunch(found)  # type: ignore[index]  # a dict behind a Mapping
+        launch = names.get(f"{kernel.name}_{at}")
+        if launch is not None and not isinstance(launch, TextLaunch):
+            names[f"{kernel.name}_{at}"] = TextLaunch(launch)  # type: ignore[index]  # a dict behind a Mapping
     result: Callable[..., Any] = names[kernel.name]
     return result
 
@@ -162,7 +161,7 @@ class Launcher:
         device = tensors[0].device
         require_free(self.called)
         noted = CallRecord(tensors, self.called)
-        with device_errors(self.called, device, noted.made), guard(device), beside_captures():
+        with device_errors(self.called, device, noted.allocations), guard(device), beside_captures():
             result = record_call(noted, self.function, tensors, self.tiles)
         results = result if isinstance(result, tuple) else (result,)
         noted.results = tuple(map(noted.place, results))
@@ -210,11 +209,11 @@ def guard(device: torch.device) -> Any:
 class ReplayPlan:
     """A call that was noted, done again on other tensors of the same shapes. It holds no tensor."""
 
-    __slots__ = ("called", "device", "index", "launched", "made", "results")
+    __slots__ = ("allocations", "called", "device", "index", "launched", "results")
 
     def __init__(self, called: str, device: torch.device, noted: CallRecord) -> None:
         self.called, self.device, self.index = called, device, device.index or 0
-        self.made, self.results = tuple(noted.made), noted.results
+        self.allocations, self.results = tuple(noted.allocations), noted.results
         self.launched = [
             (e.kernel.run, e.grid, e.kernel.function, e.kernel.packed_metadata, e.kernel, e.arguments, e.places)
             for e in noted.launched
@@ -227,24 +226,24 @@ class ReplayPlan:
         try:
             return self.launch(tensors)
         except RuntimeError:
-            with device_errors(self.called, self.device, self.made):
+            with device_errors(self.called, self.device, self.allocations):
                 raise
 
     def launch(self, tensors: Sequence[Tensor]) -> tuple[Tensor, ...]:
         device, empty = self.device, torch.empty
-        values = [*tensors, *[empty(shape, dtype=dtype, device=device) for shape, dtype in self.made]]
+        values = [*tensors, *[empty(shape, dtype=dtype, device=device) for shape, dtype in self.allocations]]
         stream, hooks = raw_stream(self.index), knobs.runtime
-        enter, leave = _asked(hooks.launch_enter_hook), _asked(hooks.launch_exit_hook)
+        enter, leave = _live_hook(hooks.launch_enter_hook), _live_hook(hooks.launch_exit_hook)
         for run, grid, function, packed, kernel, arguments, places in self.launched:
-            given = list(arguments)
+            numbers = list(arguments)
             for at, place in places:
-                given[at] = values[place].data_ptr()  # a number is not looked up in the driver
-            seen = None if enter is None else kernel.launch_metadata(grid, stream, *given)
-            run(*grid, stream, function, packed, seen, enter, leave, *given)
+                numbers[at] = values[place].data_ptr()  # a number is not looked up in the driver
+            seen = None if enter is None else kernel.launch_metadata(grid, stream, *numbers)
+            run(*grid, stream, function, packed, seen, enter, leave, *numbers)
         return tuple([values[place] for place in self.results])
 
 
-def _asked(hook: Any) -> Any:
+def _live_hook(hook: Any) -> Any:
     """A hook of launches, or None where nobody has asked for one: an empty chain costs as much as a launch."""
     return None if hook is None or not getattr(hook, "calls", True) else hook
 
@@ -266,7 +265,7 @@ def direct(run: Any) -> tuple[Any, tuple[Any, ...]]:
 def is_hooked() -> bool:
     """Whether somebody has asked Triton to tell of launches."""
     hooks = knobs.runtime
-    return _asked(hooks.launch_enter_hook) is not None or _asked(hooks.launch_exit_hook) is not None
+    return _live_hook(hooks.launch_enter_hook) is not None or _live_hook(hooks.launch_exit_hook) is not None
 
 
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", lambda: -1)

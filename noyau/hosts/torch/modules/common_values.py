@@ -1,7 +1,15 @@
-"""Equal values of a graph of torch's as one: torch's own way to that imports all of inductor.
+"""Graphs of ATen operators made simpler: equal values are one, updates of arguments are made where those lie, and a
+graph for a GPU has less to launch.
 
-Values that are compared with what was computed from them, as the gradient of a maximum does to find its place: what
-was equal in forward must be in backward, where another kernel, which computes a value again, may round otherwise.
+Torch's own way to equal values imports all of inductor. Values that are compared with what was computed from them, as
+the gradient of a maximum does to find its place: what was equal in forward must be in backward, where another kernel,
+which computes a value again, may round otherwise.
+
+AOTAutograd writes `cache.index_copy_(...)` as a copy of all of the cache, and copies that back at the end. Where
+nothing reads the cache as it was any more, the update itself goes into it again.
+
+A launch takes the host longer than a small kernel takes the GPU, so that a step of one token is as long as its calls
+are many: positions of one token are no sum, and counters go on at the end, together.
 """
 
 from __future__ import annotations
@@ -15,6 +23,8 @@ from torch import fx
 from torch._functorch.partitioners import must_recompute
 from torch._ops import HigherOrderOperator, OpOverload
 from torch.utils.checkpoint import CheckpointPolicy
+
+from noyau.hosts.torch.cuda.device_call import DeviceCall
 
 KNOWN = ("aten", "prims")  # operators of other libraries may draw numbers, or keep a state
 _OTHERWISE = (  # what calls give another time
@@ -35,7 +45,7 @@ def merge_equal(graph: fx.Graph) -> None:
         region += may_change(node)
         if node in apart or not _is_pure(node):
             continue
-        first = known.setdefault((region, node.target, _told(node.args), _told(node.kwargs)), node)
+        first = known.setdefault((region, node.target, _key(node.args), _key(node.kwargs)), node)
         if first is not node:
             node.replace_all_uses_with(first)
             graph.erase_node(node)
@@ -71,15 +81,15 @@ def _is_pure(node: fx.Node) -> bool:
     return not (is_number or is_unset or any(tag in target.tags for tag in _OTHERWISE))
 
 
-def _told(value: Any) -> Any:
+def _key(value: Any) -> Any:
     """Key of an argument, so that equal ones are the same: 1, 1.0 and True differ, as 0.0 and -0.0 do."""
     match value:
         case fx.Node():
             return value
         case list() | tuple():
-            return tuple(map(_told, value))
+            return tuple(map(_key, value))
         case dict():
-            return tuple((key, _told(each)) for key, each in sorted(value.items()))
+            return tuple((key, _key(each)) for key, each in sorted(value.items()))
         case _:
             return type(value), repr(value)
 
@@ -96,15 +106,20 @@ def shows(node: fx.Node) -> bool:
     return not own or not own.isdisjoint(_storages(*node.all_input_nodes))
 
 
-def memory_of(nodes: Iterable[fx.Node], shows: Callable[[fx.Node], bool] = shows) -> set[fx.Node]:
-    """The nodes whose memory these nodes may show, they themselves among them."""
-    waiting, found = list(nodes), set[fx.Node]()
+def reach(nodes: Iterable[fx.Node], neighbours: Callable[[fx.Node], Iterable[fx.Node]]) -> set[fx.Node]:
+    """The nodes, and all that are reached from them by way of neighbours."""
+    waiting, results = list(nodes), set[fx.Node]()
     while waiting:
         node = waiting.pop()
-        if node not in found:
-            found.add(node)
-            waiting += node.all_input_nodes if shows(node) else ()
-    return found
+        if node not in results:
+            results.add(node)
+            waiting += neighbours(node)
+    return results
+
+
+def memory_of(nodes: Iterable[fx.Node], shows: Callable[[fx.Node], bool] = shows) -> set[fx.Node]:
+    """The nodes whose memory these nodes may show, they themselves among them."""
+    return reach(nodes, lambda node: node.all_input_nodes if shows(node) else ())
 
 
 def _storages(*nodes: fx.Node) -> Iterator[int]:
@@ -126,7 +141,9 @@ def keep_compared(graph: fx.Graph, results: int) -> None:
     are those of forward."""
     forward: set[fx.Node] | None = None
     for node in graph.nodes:
-        if node.target not in COMPARISONS or not _is_inexact(node):
+        if node.target not in COMPARISONS:
+            continue
+        if not any(each.meta["val"].is_floating_point() for each in node.all_input_nodes):  # no rounding changes them
             continue
         forward = forward or _behind(graph.output_node().args[0][:results])
         sides = [_sources(each, forward) for each in node.all_input_nodes]
@@ -135,20 +152,9 @@ def keep_compared(graph: fx.Graph, results: int) -> None:
                 each.meta["recompute"] = CheckpointPolicy.MUST_SAVE
 
 
-def _is_inexact(comparison: fx.Node) -> bool:
-    """Whether floating-point numbers are compared, which rounding may change."""
-    return any(each.meta["val"].is_floating_point() for each in comparison.all_input_nodes)
-
-
 def _behind(nodes: Iterable[object]) -> set[fx.Node]:
     """The nodes, and all that they are computed from."""
-    waiting, results = [each for each in nodes if isinstance(each, fx.Node)], set[fx.Node]()
-    while waiting:
-        node = waiting.pop()
-        if node not in results:
-            results.add(node)
-            waiting += node.all_input_nodes
-    return results
+    return reach((each for each in nodes if isinstance(each, fx.Node)), lambda node: node.all_input_nodes)
 
 
 def _sources(node: fx.Node, forward: set[fx.Node]) -> set[fx.Node]:
@@ -175,3 +181,166 @@ def _is_repeated(nodes: set[fx.Node]) -> bool:
     regions = {node.meta.get(_REGION) for node in nodes if must_recompute(node)}
     users = [user for node in nodes for user in node.users if must_recompute(user)]
     return all(map(must_recompute, nodes)) and len(regions | {user.meta.get(_REGION) for user in users}) == 1
+
+
+aten = torch.ops.aten
+IN_PLACE: dict[Any, Any] = {
+    aten.index_copy.default: aten.index_copy_.default,
+    aten.index_put.default: aten.index_put_.default,
+    aten.index_add.default: aten.index_add_.default,
+    aten.index_fill.int_Scalar: aten.index_fill_.int_Scalar,
+    aten.scatter.src: aten.scatter_.src,
+    aten.scatter.value: aten.scatter_.value,
+    aten.scatter_add.default: aten.scatter_add_.default,
+    aten.add.Tensor: aten.add_.Tensor,
+    aten.sub.Tensor: aten.sub_.Tensor,
+    aten.mul.Tensor: aten.mul_.Tensor,
+}
+
+
+def update_in_place(graph: fx.Graph) -> None:
+    """Make each update of an argument, which is copied to it at the end, in the argument itself."""
+    for update, back in updates(graph).items():
+        update.target = IN_PLACE[update.target]
+        back.replace_all_uses_with(update)
+        graph.erase_node(back)
+    graph.lint()
+
+
+def updates(graph: fx.Graph) -> dict[fx.Node, fx.Node]:
+    """The updates of arguments that can be made where those lie, and the copies that they then need not."""
+    order = {node: at for at, node in enumerate(graph.nodes)}
+    entries: dict[fx.Node, fx.Node] = {}
+    for back in copies_back(graph):
+        argument, update = back.args[:2]
+        is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.args[0] is argument
+        if is_update and _has_same_layout(argument, update) and _is_free(argument, update, back, order):
+            entries[update] = back
+    return entries
+
+
+def copies_back(graph: fx.Graph) -> Iterator[fx.Node]:
+    """The nodes that copy something to an argument."""
+    for node in graph.nodes:
+        if node.target is aten.copy_.default and getattr(node.args[0], "op", "") == "placeholder":
+            yield node
+
+
+def _has_same_layout(argument: fx.Node, update: fx.Node) -> bool:
+    """Whether an update is of the shape and dtype of what it updates."""
+    one, other = argument.meta.get("val"), update.meta.get("val")
+    return one is not None and other is not None and one.shape == other.shape and one.dtype == other.dtype
+
+
+def _is_free(argument: fx.Node, update: fx.Node, back: fx.Node, order: dict[fx.Node, int]) -> bool:
+    """Whether nothing reads an argument as it was, from the update on, and no result of its own shows the update."""
+    if leaves(update, back):
+        return False
+    return all(order[reader] < order[update] for reader in _readers(argument) - {update, back})
+
+
+def _readers(value: fx.Node, back: fx.Node | None = None) -> set[fx.Node]:
+    """Nodes that read memory of a value, through views too, but for the copy of it, `back`."""
+
+    def users(node: fx.Node) -> list[fx.Node]:
+        return [user for user in node.users if user is not back]
+
+    return reach(users(value), lambda node: users(node) if _shows(node) else ())
+
+
+def leaves(value: fx.Node, back: fx.Node | None = None) -> bool:
+    """Whether memory of a value is given as a result, by itself or through views, but for the copy of it, `back`."""
+    return any(reader.op == "output" for reader in _readers(value, back))
+
+
+def changed_arguments(graph: fx.Graph) -> frozenset[int]:
+    """The places of the arguments that calls in a graph change, by themselves or through views."""
+    memory = memory_of((each for node in graph.nodes if may_change(node) for each in node.all_input_nodes), _shows)
+    arguments = [node for node in graph.nodes if node.op == "placeholder"]
+    return frozenset(at for at, node in enumerate(arguments) if node in memory)
+
+
+def _shows(node: fx.Node) -> bool:
+    """Whether a node may give memory of what it reads: what noyau's own kernels give is new."""
+    return not isinstance(node.target, DeviceCall) and shows(node)
+
+
+def simplify(graph: fx.Graph) -> None:
+    """Make all of these changes in a graph of ATen operators."""
+    merge_equal(graph)
+    drop_zeros(graph)
+    sink_updates(graph)
+    graph.lint()
+
+
+def drop_zeros(graph: fx.Graph) -> None:
+    """The position that is added to none, `arange(1) + begin`, is where it begins."""
+    for node in list(graph.nodes):
+        if node.target is aten.add.Tensor and not node.kwargs and not leaves(node):
+            other = next((two for one, two in (node.args, node.args[::-1]) if _is_zero(one)), None)
+            if isinstance(other, fx.Node) and _is_alike(node, other):
+                node.replace_all_uses_with(_with_an_axis(graph, node, other) if other.meta["val"].dim() == 0 else other)
+                graph.erase_node(node)
+    graph.eliminate_dead_code()
+
+
+def _is_zero(value: Any) -> bool:
+    """Whether a node gives the numbers from 0 up to 1."""
+    if not isinstance(value, fx.Node):
+        return False
+    return (value.target is aten.arange.default and value.args == (1,)) or (
+        value.target is aten.arange.start_step and value.args[:2] == (0, 1)
+    )
+
+
+def _is_alike(one: fx.Node, other: fx.Node) -> bool:
+    """Whether the first is a list of one number, and the second that or the number, of one dtype on one device."""
+    left, right = one.meta.get("val"), other.meta.get("val")
+    if not isinstance(left, torch.Tensor) or not isinstance(right, torch.Tensor) or right.dim() > 1:
+        return False
+    kinds = {(each.dtype, each.device, each.numel()) for each in (left, right)}
+    return len(kinds) == 1 and tuple(left.shape) == (1,)
+
+
+def _with_an_axis(graph: fx.Graph, node: fx.Node, number: fx.Node) -> fx.Node:
+    """A number as a list of one, before a node."""
+    with graph.inserting_before(node):
+        result = graph.call_function(aten.unsqueeze.default, (number, 0))
+    result.meta["val"] = number.meta["val"].unsqueeze(0)
+    return result
+
+
+def sink_updates(graph: fx.Graph) -> None:
+    """Make an update of an argument by a number alone, which nothing else reads, at the end: in place, then."""
+    for back in list(copies_back(graph)):
+        argument, update = back.args[:2]
+        is_update = isinstance(update, fx.Node) and update.target in IN_PLACE and update.all_input_nodes == [argument]
+        if is_update and set(update.users) == {back}:
+            back.prepend(update)
+
+
+TOGETHER: dict[Any, Any] = {
+    aten.add_.Tensor: aten._foreach_add_.Scalar,
+    aten.sub_.Tensor: aten._foreach_sub_.Scalar,
+    aten.mul_.Tensor: aten._foreach_mul_.Scalar,
+}
+
+
+def join_updates(graph: fx.Graph) -> None:
+    """Join updates of several arguments by the same number, which nothing reads any more, to one call at the last."""
+    entries: dict[Any, list[fx.Node]] = {}
+    for node, key in _by_number(graph):
+        entries.setdefault(key, []).append(node)
+    for (target, *_), nodes in entries.items():
+        if len(nodes) > 1:
+            with graph.inserting_after(nodes[-1]):
+                graph.call_function(TOGETHER[target], ([node.args[0] for node in nodes], nodes[0].args[1]))
+            for node in nodes:
+                graph.erase_node(node)
+
+
+def _by_number(graph: fx.Graph) -> Iterator[tuple[fx.Node, Any]]:
+    for node in graph.nodes:
+        if node.target in TOGETHER and not node.users and not node.kwargs and type(node.args[1]) in (int, float):
+            fake, number = node.meta["val"], node.args[1]
+            yield node, (node.target, fake.dtype, fake.device, type(number), repr(number))  # 0.0 and -0.0 differ

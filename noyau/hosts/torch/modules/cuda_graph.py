@@ -20,13 +20,14 @@ import operator
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import cache
 from threading import Lock
 from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor, fx
 
-from noyau.hosts.torch.cuda.capture_guard import beside_captures
+from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.common_values import KNOWN
 from noyau.toolchain.python_modules import without_collections
@@ -41,7 +42,6 @@ SLOWER = 1.5  # times what the host takes: from there on it is the GPU that take
 Known = Callable[[list[Any]], Any]
 Place: TypeAlias = tuple[int, tuple[int, ...]]
 _ONE = Lock()  # of recordings in the process: what collects garbage is one too
-_SIDES: dict[torch.device, Any] = {}
 
 
 def is_repeatable(graph: fx.Graph) -> bool:
@@ -263,12 +263,12 @@ def record_graph(
         raise RuntimeError("not all of its arguments are on the current GPU")
     with torch.inference_mode(False), torch.no_grad():
         rooms = {at: room_of(arguments[at]) for at in moving}
-    given = [rooms.get(at, each) for at, each in enumerate(arguments)]
-    own = {each.untyped_storage().data_ptr() for each in given if isinstance(each, Tensor)}
+    inputs = [rooms.get(at, each) for at, each in enumerate(arguments)]
+    own = {each.untyped_storage().data_ptr() for each in inputs if isinstance(each, Tensor)}
     result = GraphRecording(torch.cuda.CUDAGraph(), rooms, fixed, places)
     held = torch.cuda.memory_reserved(device)  # what other threads take meanwhile is counted too: then it is dropped
     try:
-        result.results = capture_graph(result.graph, known, given, device)
+        result.results = capture_graph(result.graph, known, inputs, device)
         require_apart(tensors_in(result.results), own)
         held = torch.cuda.memory_reserved(device) - held
         if held > MOST_HELD:
@@ -289,13 +289,12 @@ def room_of(tensor: Tensor) -> Tensor:
         cells += max(extent - 1, 0) * stride
     if cells * tensor.element_size() > MOST_COPIED:
         raise RuntimeError("cells of an argument that moves lie far apart")
-    made = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
-    return made.copy_(tensor)
+    room = torch.empty_strided(tensor.shape, tensor.stride(), dtype=tensor.dtype, device=tensor.device)
+    return room.copy_(tensor)
 
 
 def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
-    """RuntimeError where copies of results would not be what they are: memory of arguments or of each other, or cells
-    that are not side by side."""
+    """RuntimeError where copies of results would be others: of shared memory, or of cells that are not side by side."""
     taken = [each.untyped_storage().data_ptr() for each in results]
     if own & set(taken) or len(set(taken)) < len(taken):
         raise RuntimeError("what it gives shares memory with its arguments, or with other results")
@@ -303,7 +302,7 @@ def require_apart(results: Sequence[Tensor], own: set[int]) -> None:
         raise RuntimeError("the cells of what it gives are not side by side")
 
 
-def capture_graph(graph: Any, known: Known, given: list[Any], device: torch.device) -> Any:
+def capture_graph(graph: Any, known: Known, inputs: list[Any], device: torch.device) -> Any:
     """Results of a function while a CUDA graph records it: nothing is run."""
     with _ONE:
         current, side = torch.cuda.current_stream(device), _side(device)
@@ -312,18 +311,18 @@ def capture_graph(graph: Any, known: Known, given: list[Any], device: torch.devi
         try:
             with without_collections(), torch.cuda.stream(side):  # what is let go of meanwhile may be of the driver
                 _forget_memory_of_blas()  # so that it is taken anew, where this recording has its memory
-                return capture_body(graph, known, given)
+                return capture_body(graph, known, inputs)
         finally:
             _forget_memory_of_blas()  # so that no other recording writes there
             current.wait_stream(side)
 
 
-def capture_body(graph: Any, known: Known, given: list[Any]) -> Any:
+def capture_body(graph: Any, known: Known, inputs: list[Any]) -> Any:
     """Results of a function between the beginning and the end of a recording. Its error is the one that is raised: the
     end of what went wrong is one more."""
     graph.capture_begin(capture_error_mode="thread_local")
     try:
-        result = known(given)
+        result = known(inputs)
     except BaseException:
         with contextlib.suppress(RuntimeError):
             graph.capture_end()
@@ -339,11 +338,10 @@ def _forget_memory_of_blas() -> None:
         forget()
 
 
+@cache
 def _side(device: torch.device) -> Any:
     """The stream of a GPU on which all recordings are made, one after another."""
-    if device not in _SIDES:
-        _SIDES[device] = torch.cuda.Stream(device)
-    return _SIDES[device]
+    return torch.cuda.Stream(device)
 
 
 def stream_now() -> tuple[int, int]:

@@ -26,71 +26,35 @@ _BITS = {2: torch.int16, 4: torch.int32, 8: torch.int64}
 _ODD = 50  # of so many cells, one is odd
 
 
-def normal(cases: Tensor, noise: torch.Generator) -> Tensor:
-    """As they were drawn, from the standard normal."""
-    del noise
-    return cases
-
-
 def mixed(cases: Tensor, noise: torch.Generator) -> Tensor:
     """Many magnitudes, zeros of either sign among them, and a few infinities and NaN."""
     exponents = torch.empty_like(cases).normal_(generator=noise) * 2
-    made = cases * torch.exp2(exponents)
+    values = cases * torch.exp2(exponents)
     for number in (0.0, -0.0):
-        made = made.masked_fill(_some(cases, noise, _ODD), number)
+        values = values.masked_fill(_some(cases, noise, _ODD), number)
     for number in (float("inf"), float("-inf"), float("nan")):
-        made = made.masked_fill(_some(cases, noise, max(cases.numel() // 2, 4 * _ODD)), number)
-    return made
+        values = values.masked_fill(_some(cases, noise, max(cases.numel() // 2, 4 * _ODD)), number)
+    return values
 
 
-def far(cases: Tensor, noise: torch.Generator) -> Tensor:
-    """Far from zero, beside how far apart they are."""
-    del noise
-    return cases * 0.01 + 100
-
-
-def equal(cases: Tensor, noise: torch.Generator) -> Tensor:
-    """All alike."""
-    del noise
-    return cases.reshape(-1)[:1].expand(cases.numel()).reshape(cases.shape).clone() if cases.numel() else cases
-
-
-def outlier(cases: Tensor, noise: torch.Generator) -> Tensor:
-    """One large number in some rows."""
-    return cases.masked_fill(_some(cases, noise, 1000), 300.0)
-
-
-def alternating(cases: Tensor, noise: torch.Generator) -> Tensor:
+def alternating(cases: Tensor) -> Tensor:
     """Signs that alternate, so that sums cancel."""
-    del noise
     flat = cases.abs().reshape(-1)
     signs = 1 - 2 * (torch.arange(flat.numel(), device=flat.device) % 2)
     return (flat * signs).reshape(cases.shape)
 
 
-def denormals(cases: Tensor, noise: torch.Generator) -> Tensor:
-    """Below what is normal in float32."""
-    del noise
-    return cases * torch.finfo(torch.float32).tiny / 4
-
-
-def zeros(cases: Tensor, noise: torch.Generator) -> Tensor:
-    """Nothing but zeros."""
-    del noise
-    return torch.zeros_like(cases)
-
-
-_MADE: Mapping[str, Pattern] = {
-    "normal numbers": normal,
+_PATTERNS: Mapping[str, Pattern] = {
+    "normal numbers": lambda cases, noise: cases,
     "many magnitudes, infinities and NaN mixed in": mixed,
-    "far from zero": far,
-    "one large number a row": outlier,
-    "alternating signs": alternating,
-    "all equal": equal,
-    "zeros": zeros,
-    "denormals": denormals,
+    "far from zero": lambda cases, noise: cases * 0.01 + 100,
+    "one large number a row": lambda cases, noise: cases.masked_fill(_some(cases, noise, 1000), 300.0),
+    "alternating signs": lambda cases, noise: alternating(cases),
+    "all equal": lambda cases, noise: cases.reshape(-1)[:1].expand(cases.numel()).reshape(cases.shape).clone(),
+    "zeros": lambda cases, noise: torch.zeros_like(cases),
+    "denormals": lambda cases, noise: cases * torch.finfo(torch.float32).tiny / 4,
 }
-PATTERNS = tuple(_MADE)
+PATTERNS = tuple(_PATTERNS)
 
 
 def _some(like: Tensor, noise: torch.Generator, one_in: int) -> Tensor:
@@ -98,8 +62,7 @@ def _some(like: Tensor, noise: torch.Generator, one_in: int) -> Tensor:
 
 
 class Drawer:
-    """Inputs of a group, drawn by what its graph does with it; `sized` makes numbers of torch's sizes. InputError
-    where these do not fit together."""
+    """Inputs of a group, drawn by what its graph does with it; `sized`: numbers for sizes. InputError for a misfit."""
 
     def __init__(self, group: Group, source: TracedGraph, device: torch.device, sized: Sized = size_hint) -> None:
         self.group, self.source, self.device, self.sized = group, source, device, sized
@@ -142,8 +105,8 @@ class Drawer:
         if fake.dtype.is_floating_point:
             wide = torch.float64 if fake.dtype is torch.float64 else torch.float32
             cases = torch.empty(room.shape, dtype=wide, device=self.device).normal_(generator=noise)
-            made = _MADE[pattern](cases, noise)
-            room.copy_(made.abs() if self.is_under_a_root(node) else made)
+            values = _PATTERNS[pattern](cases, noise)
+            room.copy_(values.abs() if self.is_under_a_root(node) else values)
         elif fake.dtype is torch.bool:
             room.copy_(torch.rand(room.shape, generator=noise, device=self.device) < 0.7)
         else:
@@ -203,15 +166,14 @@ def _size_at(numbers: Mapping[Any, int], size: Any) -> int:
     """A size of torch's where its names are these numbers. InputError where it has names that are none of them."""
     if isinstance(size, int):
         return int(size)
-    told = size.node.expr.subs(numbers)
-    if not told.is_Integer:
-        raise InputError(f"the size {told} has names that stand in no size alone")
-    return int(told)
+    number = size.node.expr.subs(numbers)
+    if not number.is_Integer:
+        raise InputError(f"the size {number} has names that stand in no size alone")
+    return int(number)
 
 
 def perturb(value: Any, noise: torch.Generator) -> Any:
-    """A float tensor of which each cell is moved by -1, 0 or +1 ulp; anything else, and what is 0 or not finite, as it
-    is."""
+    """A float tensor, each cell moved by -1, 0 or +1 ulp; anything else, and what is 0 or not finite, as it is."""
     if not isinstance(value, Tensor) or not value.dtype.is_floating_point or value.element_size() not in _BITS:
         return value
     bits = value.view(_BITS[value.element_size()])

@@ -49,7 +49,12 @@ def eager(module: fx.GraphModule, inputs: Sequence[Any]) -> Boxed:
         node.meta = {}  # what torch found of shapes is large, and lives as long as the function
         call_bound(node)
     graph.set_codegen(codegen())
-    return _boxed(fx.GraphModule(module, graph).forward)
+    forward = fx.GraphModule(module, graph).forward
+
+    def run(arguments: list[Any]) -> Any:
+        return forward(arguments)
+
+    return _marked(run)
 
 
 def copy_graph(graph: fx.Graph) -> fx.Graph:
@@ -81,7 +86,7 @@ def with_device_errors(called: str, function: Boxed) -> Boxed:
         try:
             return function(arguments)
         except Exception:
-            from noyau.hosts.torch.cuda.errors import device_errors
+            from noyau.hosts.torch.cuda.device import device_errors
 
             with device_errors(called, "the GPU"):
                 raise
@@ -110,7 +115,7 @@ def shorten(graph: fx.Graph) -> None:
         if node.target not in (aten.mm.default, aten.addmm.default) or node.kwargs:
             continue
         *bias, value, turned = node.args
-        if turned.target is aten.t.default and all(_is_vector(each) for each in bias):
+        if turned.target is aten.t.default and all(getattr(each.meta.get("val"), "ndim", 0) == 1 for each in bias):
             node.target, node.args = aten.linear.default, (value, turned.args[0], *bias)
             if not turned.users:
                 graph.erase_node(turned)
@@ -127,24 +132,11 @@ def call_bound(node: fx.Node) -> None:
         node.target = _FUNCTIONS.get(node.target, node.target)
 
 
-def _is_vector(node: fx.Node) -> bool:
-    """Whether a node is known to make a tensor of one axis."""
-    fake = node.meta.get("val")
-    return isinstance(fake, torch.Tensor) and fake.dim() == 1
-
-
-def _boxed(function: Callable[[list[Any]], Any]) -> Boxed:
-    def run(arguments: list[Any]) -> Any:
-        return function(arguments)
-
-    return _marked(run)
-
-
 def _unboxed(function: Callable[..., Any]) -> Boxed:
     def run(arguments: list[Any]) -> Any:
-        given = tuple(arguments)
+        values = tuple(arguments)
         arguments.clear()
-        return function(*given)
+        return function(*values)
 
     return _marked(run)
 

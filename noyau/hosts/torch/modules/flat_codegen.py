@@ -22,8 +22,8 @@ from torch import Tensor, fx
 
 from noyau.compiler.lowering.input_layouts import packed_strides
 from noyau.hosts.torch.cuda.device_call import DeviceCall
+from noyau.hosts.torch.modules.common_values import changed_arguments, join_updates, update_in_place
 from noyau.hosts.torch.modules.cuda_graph import GraphReplay, is_repeatable, is_small
-from noyau.hosts.torch.modules.device_simplification import changed_arguments, join_updates, update_in_place
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, is_static, with_device_errors
 
 _ALIGNED = 15  # Triton looks whether memory begins at a multiple of 16 bytes
@@ -31,29 +31,22 @@ _GUARDS = getattr(torch._C._dynamo, "guards", None)
 aten = torch.ops.aten
 # Functions of torch that do what an operator does, and take less long to be called.
 DIRECT: dict[Any, Callable[..., Any]] = {
-    aten.mm.default: torch.mm,
-    aten.addmm.default: torch.addmm,
-    aten.bmm.default: torch.bmm,
+    **{
+        getattr(aten, name).default: getattr(torch, name)
+        for name in (
+            *("mm", "addmm", "bmm", "clone", "cat", "index_select", "arange", "embedding", "rsqrt", "cos", "sin"),
+            *(f"_scaled_dot_product_{kind}_attention" for kind in ("cudnn", "efficient", "flash")),
+        )
+    },
     aten.linear.default: torch._C._nn.linear,
     aten.add.Tensor: torch.add,
     aten.mul.Tensor: torch.mul,
     aten.sub.Tensor: torch.sub,
-    aten.clone.default: torch.clone,
-    aten.cat.default: torch.cat,
-    aten.index_select.default: torch.index_select,
     aten.index_copy_.default: torch.Tensor.index_copy_,
     aten.copy_.default: torch.Tensor.copy_,
-    aten.arange.default: torch.arange,
-    aten.embedding.default: torch.embedding,
     aten.pow.Tensor_Scalar: torch.pow,
     aten.mean.dim: torch.mean,
-    aten.rsqrt.default: torch.rsqrt,
-    aten.cos.default: torch.cos,
-    aten.sin.default: torch.sin,
     aten._foreach_add_.Scalar: torch._foreach_add_,
-    aten._scaled_dot_product_cudnn_attention.default: torch._scaled_dot_product_cudnn_attention,
-    aten._scaled_dot_product_efficient_attention.default: torch._scaled_dot_product_efficient_attention,
-    aten._scaled_dot_product_flash_attention.default: torch._scaled_dot_product_flash_attention,
 }
 
 
@@ -86,16 +79,16 @@ class Line:
 
 @dataclass(slots=True)
 class FlatText:
-    """Text of a flat function, grown call by call. `values`: what stands for a node; `made`: views that were made, by
+    """Text of a flat function, grown call by call. `values`: what stands for a node; `views`: those that were made, by
     name; `placed`: the arguments whose address a kernel gets; `stands`: the argument where the result of a function of
     torch's begins, None where it lies elsewhere in one; `mutates`: whether a function of torch's changes what it is
     given."""
 
     placeholders: Sequence[str]
-    given: Sequence[Any]
+    arguments: Sequence[Any]
     lines: list[Line] = field(default_factory=list)
     values: dict[str, Any] = field(default_factory=dict)
-    made: dict[ViewForm, str] = field(default_factory=dict)
+    views: dict[ViewForm, str] = field(default_factory=dict)
     names: dict[str, Any] = field(default_factory=dict)
     placed: set[str] = field(default_factory=set)
     stands: dict[str, str | None] = field(default_factory=dict)
@@ -108,7 +101,7 @@ class FlatText:
     def __post_init__(self) -> None:
         for at, name in enumerate(self.placeholders):
             self.values[name] = ViewForm(f"a{at}")
-        for at, each in enumerate(self.given):
+        for at, each in enumerate(self.arguments):
             self.owners.setdefault(_memory(each), []).append(at)
 
     def fresh(self, letter: str = "v") -> str:
@@ -144,19 +137,19 @@ class FlatText:
             for each in result:
                 self.noted(name, each)
         elif memory := _memory(result):
-            begin = (at for at in self.owners.get(memory, ()) if self.given[at].data_ptr() == result.data_ptr())
+            begin = (at for at in self.owners.get(memory, ()) if self.arguments[at].data_ptr() == result.data_ptr())
             if memory in self.owners:
                 self.stands[name] = next((f"a{at}" for at in begin), None)
 
     def picked(self, node: fx.Node, result: Any) -> None:
         """One of several results."""
         source, at = node.args
-        found = self.values[source.name]
-        if isinstance(found, tuple):
-            self.values[node.name] = found[at]
+        form = self.values[source.name]
+        if isinstance(form, tuple):
+            self.values[node.name] = form[at]
             return
         name = self.fresh()
-        self.lines.append(Line(f"{name} = {found.root}[{at!r}]", (found.root,), name))
+        self.lines.append(Line(f"{name} = {form.root}[{at!r}]", (form.root,), name))
         self.noted(name, result)
         self.values[node.name] = ViewForm(name)
 
@@ -165,14 +158,14 @@ class FlatText:
         reads: list[str] = []
         self.mutates |= bool(getattr(getattr(node.target, "_schema", None), "is_mutable", False))
         function = self.held(DIRECT.get(node.target, node.target), "f")
-        words = [self.spelt(each, reads) for each in node.args]
-        words += [f"{key}={self.spelt(each, reads)}" for key, each in node.kwargs.items()]
+        words = [self.word(each, reads) for each in node.args]
+        words += [f"{key}={self.word(each, reads)}" for key, each in node.kwargs.items()]
         name = self.fresh()
         self.lines.append(Line(f"{name} = {function}({', '.join(words)})", tuple(reads), name))
         self.noted(name, result)
         self.values[node.name] = ViewForm(name)
 
-    def spelt(self, value: Any, reads: list[str]) -> str:
+    def word(self, value: Any, reads: list[str]) -> str:
         """An argument."""
         match value:
             case fx.Node():
@@ -180,12 +173,12 @@ class FlatText:
                 reads.append(name)
                 return name
             case list() | tuple():
-                inner = ", ".join(self.spelt(each, reads) for each in value)
+                inner = ", ".join(self.word(each, reads) for each in value)
                 return f"[{inner}]" if isinstance(value, list) else f"({inner}{',' if len(value) == 1 else ''})"
             case dict():
-                return f"{{{', '.join(f'{self.spelt(k, reads)}: {self.spelt(v, reads)}' for k, v in value.items())}}}"
+                return f"{{{', '.join(f'{self.word(k, reads)}: {self.word(v, reads)}' for k, v in value.items())}}}"
             case slice():
-                return f"slice({', '.join(self.spelt(each, reads) for each in (value.start, value.stop, value.step))})"
+                return f"slice({', '.join(self.word(each, reads) for each in (value.start, value.stop, value.step))})"
             case bool() | int() | None:
                 return repr(value)
             case float() if math.isfinite(value):
@@ -200,31 +193,33 @@ class FlatText:
             return f"({', '.join(names)},)"
         if shown.lies is None:
             return str(shown.root)
-        if shown not in self.made:
+        if shown not in self.views:
             size, stride, begins = shown.lies
-            name = self.made[shown] = self.fresh()
+            name = self.views[shown] = self.fresh()
             self.lines.append(Line(f"{name} = shows({shown.root}, {size}, {stride}, {begins})", (shown.root,), name))
-        return self.made[shown]
+        return self.views[shown]
 
     def launched(self, node: fx.Node, plan: Any, results: Any) -> bool:
         """The launches of a kernel, by numbers; False where an argument does not begin as it must."""
         from noyau.hosts.torch.cuda.launch import direct
 
-        given = [self.values[each.name] for each in node.args]
-        if not all(self.begins_well(shown) for shown in given):
+        forms = [self.values[each.name] for each in node.args]
+        if not all(self.begins_well(shown) for shown in forms):
             return False
         self.device = plan.index
-        places = list(given)
-        for shape, dtype in plan.made:
+        places = list(forms)
+        for shape, dtype in plan.allocations:
             name = self.fresh("b")
             words = f"empty({tuple(shape)}, {packed_strides(shape)}, {self.held(dtype)})"
             self.lines.append(Line(f"{name} = {words}", (), name))
             places.append(ViewForm(name))
         for run, grid, function, packed, _, arguments, at_places in plan.launched:
             where = {at: places[place] for at, place in at_places}
-            given_to = [self.address(where[at]) if at in where else self.told(one) for at, one in enumerate(arguments)]
+            given_to = [
+                self.address(where[at]) if at in where else self.literal(one) for at, one in enumerate(arguments)
+            ]
             run, more = direct(run)
-            head = [*map(str, grid), "stream", self.told(function), *map(self.told, more)]
+            head = [*map(str, grid), "stream", self.literal(function), *map(self.literal, more)]
             head += [self.held(packed), "None, None, None"]
             reads = tuple(shown.root for shown in where.values())
             self.lines.append(Line(f"{self.held(run, 'k')}({', '.join([*head, *given_to])})", reads))
@@ -233,14 +228,13 @@ class FlatText:
         return True
 
     def begins_well(self, shown: ViewForm) -> bool:
-        """Whether the address of a value is known to be a multiple of 16 bytes; of an argument, that is asked in each
-        call."""
+        """Whether an address is known to be a multiple of 16 bytes; of an argument, that is asked in each call."""
         late = (shown.lies[2] if shown.lies else 0) * shown.cell
         root = self.stands.get(shown.root, shown.root)
         if root is None:
             return False
         if root.startswith("a"):
-            if self.given[int(root[1:])].data_ptr() & _ALIGNED:
+            if self.arguments[int(root[1:])].data_ptr() & _ALIGNED:
                 return False
             self.placed.add(root)
         elif shown.root in self.names and self.names[shown.root].data_ptr() & _ALIGNED:
@@ -251,7 +245,7 @@ class FlatText:
         late = (shown.lies[2] if shown.lies else 0) * shown.cell
         return f"{shown.root}.data_ptr(){f' + {late}' if late else ''}"
 
-    def told(self, value: Any) -> str:
+    def literal(self, value: Any) -> str:
         """A number or a word in a launch."""
         return repr(value) if type(value) in (int, bool, str) or value is None else self.held(value)
 
@@ -265,7 +259,7 @@ class FlatText:
         """The text."""
         arguments = [f"a{at}" for at in range(len(self.placeholders))]
         body = [f"{', '.join(arguments)}, = arguments"] if arguments else []
-        body += self.asked()
+        body += self.conditions()
         body += ["arguments.clear()", "stream = raw_stream(device)"]
         head, body = body, []
         last = {name: at for at, line in enumerate(self.lines) for name in (*line.reads, line.makes) if name}
@@ -283,13 +277,13 @@ class FlatText:
         inner = "\n".join(f"    {line}" for line in [*head, *body])
         return f"def call(arguments):\n{inner}\n"
 
-    def asked(self) -> list[str]:
+    def conditions(self) -> list[str]:
         """Text of the conditions on arguments."""
         placed = sorted(self.placed, key=lambda name: int(name[1:]))
         parts = [f"({' | '.join(f'{name}.data_ptr()' for name in placed)}) & {_ALIGNED}"] if placed else []
         is_backward = any(name.startswith("tangents") for name in self.placeholders)
         if is_backward:  # what was saved may lie otherwise another time
-            tensors = ((at, each) for at, each in enumerate(self.given) if isinstance(each, Tensor))
+            tensors = ((at, each) for at, each in enumerate(self.arguments) if isinstance(each, Tensor))
             parts += [f"a{at}.stride() != {tuple(each.stride())}" for at, each in tensors]
         if any(line.words.startswith("k") for line in self.lines):
             parts += ["current_device() != device", "watched()"]
@@ -353,14 +347,14 @@ class Flat:
         module = self.module
         if module is None:  # another thread was first
             return self.slowly(arguments)
-        given = list(arguments)
+        inputs = list(arguments)
         arguments.clear()
-        noting = NodeRecorder(module, given)
-        results = noting.run(*given)
+        noting = NodeRecorder(module, inputs)
+        results = noting.run(*inputs)
         self.text = noting.text.finished()
         known = noting.text.function(self.slowly)
         self.known = (
-            GraphReplay(known, given, changed_arguments(module.graph)) if self.replays and is_small(results) else known
+            GraphReplay(known, inputs, changed_arguments(module.graph)) if self.replays and is_small(results) else known
         )
         self.module = None
         return results

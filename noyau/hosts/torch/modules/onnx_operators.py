@@ -49,8 +49,8 @@ class NodeCall:
     def array(self, at: int, name: str = "") -> list[int] | None:
         """Numbers that are known: an input, or the attribute that older operator sets have."""
         if not self.has(at):
-            found = self.numbers.get(name)
-            return None if found is None else [int(each) for each in found]
+            attribute = self.numbers.get(name)
+            return None if attribute is None else [int(each) for each in attribute]
         value = self.inputs[at]
         if not isinstance(value, np.ndarray):
             raise UnsupportedError(
@@ -67,7 +67,7 @@ def _each(function: Callable[..., Any]) -> Function:
     return lambda call: function(*call.tensors())
 
 
-def _folded(function: Callable[[Any, Any], Any]) -> Function:
+def _fold(function: Callable[[Any, Any], Any]) -> Function:
     def run(call: NodeCall) -> Any:
         first, *others = call.tensors()
         for other in others:
@@ -77,21 +77,11 @@ def _folded(function: Callable[[Any, Any], Any]) -> Function:
     return run
 
 
-def _divided(call: NodeCall) -> torch.Tensor:
-    x, y = call.tensors()
-    return x / y if x.dtype.is_floating_point else torch.div(x, y, rounding_mode="trunc")
-
-
 def _power(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
-    known = call.inputs[1]
-    number = known.item() if isinstance(known, np.ndarray) and known.size == 1 else call.tensor(1)
+    exponent = call.inputs[1]
+    number = exponent.item() if isinstance(exponent, np.ndarray) and exponent.size == 1 else call.tensor(1)
     return torch.pow(x, number).to(x.dtype)
-
-
-def _remainder(call: NodeCall) -> torch.Tensor:
-    x, y = call.tensors()
-    return torch.fmod(x, y) if call.numbers.get("fmod", 0) else torch.remainder(x, y)
 
 
 def _cast(call: NodeCall) -> torch.Tensor:
@@ -104,26 +94,25 @@ def _cast(call: NodeCall) -> torch.Tensor:
 def _clip(call: NodeCall) -> torch.Tensor:
     low, high = (call.tensor(at) if call.has(at) else call.numbers.get(name) for at, name in ((1, "min"), (2, "max")))
     x = call.tensor(0)
-    if low is None and high is None:
-        return x
-    return torch.clamp(x, low, high)
+    return x if low is None and high is None else torch.clamp(x, low, high)
 
 
 def _gemm(call: NodeCall) -> torch.Tensor:
     a, b = call.tensor(0), call.tensor(1)
-    made = (a.T if call.numbers.get("transA") else a) @ (b.T if call.numbers.get("transB") else b)
-    made = made * call.numbers["alpha"] if call.numbers.get("alpha", 1.0) != 1.0 else made
+    alpha, beta = (call.numbers.get(name, 1.0) for name in ("alpha", "beta"))
+    product = (a.T if call.numbers.get("transA") else a) @ (b.T if call.numbers.get("transB") else b)
+    product = product * alpha if alpha != 1.0 else product
     if not call.has(2):
-        return made
-    added = call.tensor(2)
-    return made + (added * call.numbers["beta"] if call.numbers.get("beta", 1.0) != 1.0 else added)
+        return product
+    addend = call.tensor(2)
+    return product + (addend * beta if beta != 1.0 else addend)
 
 
 def _softmax(function: Callable[..., torch.Tensor]) -> Function:
     return lambda call: function(call.tensor(0), call.numbers.get("axis", -1))
 
 
-def _reduced(function: Callable[..., torch.Tensor]) -> Function:
+def _reduce(function: Callable[..., torch.Tensor]) -> Function:
     def run(call: NodeCall) -> torch.Tensor:
         x, axes = call.tensor(0), call.array(1, "axes")
         if not axes:
@@ -148,7 +137,7 @@ def _product(x: torch.Tensor, axes: Sequence[int], keep: bool) -> torch.Tensor:
     return x
 
 
-def _found(function: Callable[..., torch.Tensor]) -> Function:
+def _place(function: Callable[..., torch.Tensor]) -> Function:
     def run(call: NodeCall) -> torch.Tensor:
         if call.numbers.get("select_last_index", 0):
             raise UnsupportedError(f"{call.operator} that takes the last of several has no function of torch here")
@@ -157,41 +146,41 @@ def _found(function: Callable[..., torch.Tensor]) -> Function:
     return run
 
 
-def _reshaped(call: NodeCall) -> torch.Tensor:
-    x, wanted = call.tensor(0), call.array(1, "shape") or []
+def _reshape(call: NodeCall) -> torch.Tensor:
+    x, shape = call.tensor(0), call.array(1, "shape") or []
     if not call.numbers.get("allowzero", 0):
-        wanted = [x.shape[at] if extent == 0 else extent for at, extent in enumerate(wanted)]
-    return x.reshape(wanted)
+        shape = [x.shape[at] if extent == 0 else extent for at, extent in enumerate(shape)]
+    return x.reshape(shape)
 
 
-def _transposed(call: NodeCall) -> torch.Tensor:
+def _transpose(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
     return x.permute(call.numbers.get("perm") or tuple(reversed(range(x.dim()))))
 
 
-def _flattened(call: NodeCall) -> torch.Tensor:
+def _flatten(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), call.numbers.get("axis", 1)
     return x.reshape(int(np.prod(x.shape[: axis % (x.dim() + 1) if axis >= 0 else axis])), -1)
 
 
-def _squeezed(call: NodeCall) -> torch.Tensor:
+def _squeeze(call: NodeCall) -> torch.Tensor:
     x, axes = call.tensor(0), call.array(1, "axes")
     return x.squeeze() if axes is None else x.squeeze(tuple(axes))
 
 
-def _unsqueezed(call: NodeCall) -> torch.Tensor:
+def _unsqueeze(call: NodeCall) -> torch.Tensor:
     x, axes = call.tensor(0), call.array(1, "axes") or []
     for axis in sorted(axis % (x.dim() + len(axes)) for axis in axes):
         x = x.unsqueeze(axis)
     return x
 
 
-def _expanded(call: NodeCall) -> torch.Tensor:
+def _expand(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
     return x.expand(torch.broadcast_shapes(x.shape, tuple(call.array(1) or ())))
 
 
-def _sliced(call: NodeCall) -> torch.Tensor:
+def _slice(call: NodeCall) -> torch.Tensor:
     x = call.tensor(0)
     starts, ends = call.array(1, "starts") or [], call.array(2, "ends") or []
     axes, steps = call.array(3, "axes") or list(range(len(starts))), call.array(4) or [1] * len(starts)
@@ -213,15 +202,11 @@ def _split(call: NodeCall) -> tuple[torch.Tensor, ...]:
     return tuple(x.split(sizes, axis))
 
 
-def _joined(call: NodeCall) -> torch.Tensor:
-    return torch.cat(call.tensors(), int(call.numbers["axis"]))
-
-
-def _gathered(call: NodeCall) -> torch.Tensor:
+def _gather(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), call.numbers.get("axis", 0)
-    known = call.inputs[1]
-    if isinstance(known, np.ndarray) and not known.ndim:
-        return x.select(axis, int(known))
+    index = call.inputs[1]
+    if isinstance(index, np.ndarray) and not index.ndim:
+        return x.select(axis, int(index))
     at = call.tensor(1).long()
     at = torch.where(at < 0, at + x.shape[axis], at)
     if x.dim() == 2 and axis == 0 and x.dtype.is_floating_point:
@@ -230,7 +215,7 @@ def _gathered(call: NodeCall) -> torch.Tensor:
     return x.index_select(axis, at.reshape(-1)).reshape(shape)
 
 
-def _gathered_nd(call: NodeCall) -> torch.Tensor:
+def _gather_nd(call: NodeCall) -> torch.Tensor:
     x, at = call.tensor(0), call.tensor(1).long()
     lead = int(call.numbers.get("batch_dims", 0))
     own = [torch.arange(x.shape[k], device=x.device) for k in range(lead)]
@@ -238,14 +223,9 @@ def _gathered_nd(call: NodeCall) -> torch.Tensor:
     return x[(*grids, *at.unbind(-1))]
 
 
-def _gathered_elements(call: NodeCall) -> torch.Tensor:
+def _gather_elements(call: NodeCall) -> torch.Tensor:
     x, at, axis = call.tensor(0), call.tensor(1).long(), call.numbers.get("axis", 0)
     return torch.gather(x, axis, torch.where(at < 0, at + x.shape[axis], at))
-
-
-def _triangle(call: NodeCall) -> torch.Tensor:
-    offset = (call.array(1) or [0])[0]
-    return (torch.triu if call.numbers.get("upper", 1) else torch.tril)(call.tensor(0), offset)
 
 
 def _layer_norm(call: NodeCall) -> torch.Tensor:
@@ -263,7 +243,7 @@ def _rms_norm(call: NodeCall) -> torch.Tensor:
     return (wide * root).to(x.dtype) * call.tensor(1)
 
 
-def _rotated(call: NodeCall) -> torch.Tensor:
+def _rotary(call: NodeCall) -> torch.Tensor:
     """RotaryEmbedding of operator set 23, as its function body has it."""
     x, cos, sin = call.tensor(0), call.tensor(1), call.tensor(2)
     if call.has(3):
@@ -279,17 +259,12 @@ def _rotated(call: NodeCall) -> torch.Tensor:
     one, two = (turned[..., ::2], turned[..., 1::2]) if apart else turned.chunk(2, -1)
     cos, sin = (each.unsqueeze(2) for each in (cos, sin))
     real, other = cos * one - sin * two, sin * one + cos * two
-    made = torch.stack((real, other), -1).flatten(-2) if apart else torch.cat((real, other), -1)
-    made = torch.cat((made, rest), -1) if rest.shape[-1] else made
-    return made.reshape(shape) if flat else made.transpose(1, 2)
+    result = torch.stack((real, other), -1).flatten(-2) if apart else torch.cat((real, other), -1)
+    result = torch.cat((result, rest), -1) if rest.shape[-1] else result
+    return result.reshape(shape) if flat else result.transpose(1, 2)
 
 
-def _gelu(call: NodeCall) -> torch.Tensor:
-    words = call.numbers.get("approximate", "none")
-    return F.gelu(call.tensor(0), approximate=words)
-
-
-def _padded(call: NodeCall) -> torch.Tensor:
+def _pad(call: NodeCall) -> torch.Tensor:
     x, pads, mode = call.tensor(0), call.array(1, "pads") or [], call.numbers.get("mode", "constant")
     if mode != "constant" or call.has(3):
         raise UnsupportedError(f"Pad of the mode {mode!r} or of some axes has no function of torch here")
@@ -308,16 +283,16 @@ def _number(call: NodeCall, at: int) -> float:
         raise UnsupportedError(f"{call.operator} has a number that only a run tells; make it a constant") from error
 
 
-def _summed_up(call: NodeCall) -> torch.Tensor:
+def _cumsum(call: NodeCall) -> torch.Tensor:
     x, axis = call.tensor(0), (call.array(1) or [0])[0]
     turns = call.numbers.get("reverse", 0)
-    made = torch.cumsum(x.flip(axis) if turns else x, axis, dtype=x.dtype)
+    sums = torch.cumsum(x.flip(axis) if turns else x, axis, dtype=x.dtype)
     if call.numbers.get("exclusive", 0) and x.shape[axis]:
-        made = torch.cat((torch.zeros_like(made.narrow(axis, 0, 1)), made.narrow(axis, 0, x.shape[axis] - 1)), axis)
-    return made.flip(axis) if turns else made
+        sums = torch.cat((torch.zeros_like(sums.narrow(axis, 0, 1)), sums.narrow(axis, 0, x.shape[axis] - 1)), axis)
+    return sums.flip(axis) if turns else sums
 
 
-def _kept(call: NodeCall) -> torch.Tensor:
+def _dropout(call: NodeCall) -> torch.Tensor:
     """Dropout as models are run with: nothing is dropped."""
     if call.has(2) and _number(call, 2):
         raise UnsupportedError("Dropout that trains has no function of torch here; export the model in eval mode")
@@ -325,15 +300,12 @@ def _kept(call: NodeCall) -> torch.Tensor:
 
 
 FUNCTIONS: dict[str, Function] = {
-    **{name: _folded(function) for name, function in (("Max", torch.maximum), ("Min", torch.minimum))},
-    **{name: _folded(function) for name, function in (("Add", torch.add), ("Mul", torch.mul), ("Sum", torch.add))},
+    **{name: _fold(function) for name, function in (("Max", torch.maximum), ("Min", torch.minimum))},
+    **{name: _fold(function) for name, function in (("Add", torch.add), ("Mul", torch.mul), ("Sum", torch.add))},
     **{name: _each(getattr(torch, name.lower())) for name in ("Sub", "Neg", "Abs", "Sqrt", "Reciprocal", "Exp", "Log")},
     **{name: _each(getattr(torch, name.lower())) for name in ("Sin", "Cos", "Tan", "Tanh", "Sigmoid", "Erf", "Floor")},
     **{name: _each(getattr(torch, name.lower())) for name in ("Ceil", "Round", "Sign", "Relu", "IsNaN")},
-    "And": _each(torch.logical_and),
-    "Or": _each(torch.logical_or),
-    "Xor": _each(torch.logical_xor),
-    "Not": _each(torch.logical_not),
+    **{name: _each(getattr(torch, f"logical_{name.lower()}")) for name in ("And", "Or", "Xor", "Not")},
     "Equal": _each(torch.eq),
     "Greater": _each(torch.gt),
     "GreaterOrEqual": _each(torch.ge),
@@ -342,44 +314,46 @@ FUNCTIONS: dict[str, Function] = {
     "Where": _each(torch.where),
     "MatMul": _each(torch.matmul),
     "Softplus": _each(F.softplus),
-    "Gelu": _gelu,
-    "Div": _divided,
+    "Gelu": lambda call: F.gelu(call.tensor(0), approximate=call.numbers.get("approximate", "none")),
+    "Div": _each(lambda x, y: x / y if x.dtype.is_floating_point else torch.div(x, y, rounding_mode="trunc")),
     "Pow": _power,
-    "Mod": _remainder,
+    "Mod": lambda call: (torch.fmod if call.numbers.get("fmod", 0) else torch.remainder)(*call.tensors()),
     "Cast": _cast,
     "Clip": _clip,
     "Gemm": _gemm,
     "Softmax": _softmax(torch.softmax),
     "LogSoftmax": _softmax(torch.log_softmax),
-    "ReduceMean": _reduced(_mean),
-    "ReduceSum": _reduced(torch.sum),
-    "ReduceMax": _reduced(torch.amax),
-    "ReduceMin": _reduced(torch.amin),
-    "ReduceProd": _reduced(_product),
-    "ArgMax": _found(torch.argmax),
-    "ArgMin": _found(torch.argmin),
+    "ReduceMean": _reduce(_mean),
+    "ReduceSum": _reduce(torch.sum),
+    "ReduceMax": _reduce(torch.amax),
+    "ReduceMin": _reduce(torch.amin),
+    "ReduceProd": _reduce(_product),
+    "ArgMax": _place(torch.argmax),
+    "ArgMin": _place(torch.argmin),
     "Identity": lambda call: call.tensor(0),
-    "Dropout": _kept,
-    "Reshape": _reshaped,
-    "Transpose": _transposed,
-    "Flatten": _flattened,
-    "Squeeze": _squeezed,
-    "Unsqueeze": _unsqueezed,
-    "Expand": _expanded,
-    "Slice": _sliced,
+    "Dropout": _dropout,
+    "Reshape": _reshape,
+    "Transpose": _transpose,
+    "Flatten": _flatten,
+    "Squeeze": _squeeze,
+    "Unsqueeze": _unsqueeze,
+    "Expand": _expand,
+    "Slice": _slice,
     "Split": _split,
-    "Concat": _joined,
-    "Gather": _gathered,
-    "GatherND": _gathered_nd,
-    "GatherElements": _gathered_elements,
-    "Trilu": _triangle,
-    "CumSum": _summed_up,
+    "Concat": lambda call: torch.cat(call.tensors(), int(call.numbers["axis"])),
+    "Gather": _gather,
+    "GatherND": _gather_nd,
+    "GatherElements": _gather_elements,
+    "Trilu": lambda call: (torch.triu if call.numbers.get("upper", 1) else torch.tril)(
+        call.tensor(0), (call.array(1) or [0])[0]
+    ),
+    "CumSum": _cumsum,
     "Tile": lambda call: call.tensor(0).repeat(call.array(1) or []),
-    "Pad": _padded,
+    "Pad": _pad,
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,
     "SimplifiedLayerNormalization": _rms_norm,
-    "RotaryEmbedding": _rotated,
+    "RotaryEmbedding": _rotary,
 }
 
 

@@ -1,25 +1,32 @@
 """Kernels put into a graph of torch's in the place of the nodes that they compute.
 
 Kernels as operators of torch's registry: what inductor, and whatever else reads graphs, calls them by.
+
+Such a graph as JSON and back: operators by name, arguments as data. Nothing in such a text is code. Operators are those
+of ATen and of torch's primitives, arithmetic on sizes, and kernels by name; whatever else a text names is refused.
 """
 
 from __future__ import annotations
 
+import math
 import operator
+import re
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import fx
 
 from noyau.compiler.partition.cut import Group, scalars_of
+from noyau.errors import DeviceError, ModelError, UnsupportedError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.torch.modules.sites import is_size, order_of
 from noyau.hosts.torch.operator_registry import DEVICES
 from noyau.ir.graph import Graph
 from noyau.ir.sizes import plan
+from noyau.text import printable
 from noyau.toolchain.cache import digest
 
 _LIBRARY = torch.library.Library("noyau", "FRAGMENT")
@@ -42,22 +49,22 @@ def operator_of(name: str, group: Group, kernel: Callable[..., Any]) -> Any:
         return _KNOWN[names]
 
 
-def _registered(name: str, given: Sequence[bool], graph: Graph, kernel: Callable[..., Any]) -> Any:
-    count, results = sum(given), len(graph.outputs)
-    made = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
-    _LIBRARY.define(f"{name}({', '.join(f'Tensor x{at}' for at in range(count))}) -> {made}")
+def _registered(name: str, are_tensors: Sequence[bool], graph: Graph, kernel: Callable[..., Any]) -> Any:
+    count, results = sum(are_tensors), len(graph.outputs)
+    kinds = "Tensor" if results == 1 else f"({', '.join(['Tensor'] * results)})"
+    _LIBRARY.define(f"{name}({', '.join(f'Tensor x{at}' for at in range(count))}) -> {kinds}")
     for device in DEVICES:
         _LIBRARY.impl(name, kernel, device)
-    torch.library.register_fake(f"noyau::{name}", fake_of(graph, given), lib=_LIBRARY)
+    torch.library.register_fake(f"noyau::{name}", fake_of(graph, are_tensors), lib=_LIBRARY)
     return getattr(torch.ops.noyau, name).default
 
 
-def fake_of(graph: Graph, given: Sequence[bool]) -> Callable[..., Any]:
+def fake_of(graph: Graph, are_tensors: Sequence[bool]) -> Callable[..., Any]:
     """Fake kernel, on tensors without cells: new tensors, packed, of the shapes that follow from theirs. Inputs
-    that are not `given` are numbers."""
+    of which `are_tensors` is false are numbers."""
     shapes = [node.shape for node in graph.inputs]
     bindings = plan(shapes)
-    places = [at for at, is_given in enumerate(given) if is_given]
+    places = [at for at, is_given in enumerate(are_tensors) if is_given]
     outputs = [graph[name] for name in graph.outputs]
 
     def fake(*tensors: torch.Tensor) -> Any:
@@ -93,12 +100,11 @@ class KernelSwap:
 
 def rewrite(program: fx.Graph, swaps: Sequence[KernelSwap]) -> fx.Graph:
     """The graph with calls of kernels; what nothing needs any more is gone. Values lie in memory as they did before."""
-    return _GraphRewriting(program, swaps).made()
+    return _GraphRewriting(program, swaps).result()
 
 
 class _GraphRewriting:
-    """The new graph, made in the order of the old one; a kernel stands where the last of its nodes stood, or before
-    what needs it earlier."""
+    """The new graph, in the order of the old one; a kernel stands with its last node, or before its first reader."""
 
     def __init__(self, program: fx.Graph, swaps: Sequence[KernelSwap]) -> None:
         self.program, self.graph = program, fx.Graph()
@@ -112,8 +118,7 @@ class _GraphRewriting:
         self.gone = self.within()
 
     def within(self) -> set[fx.Node]:
-        """The sizes that only nodes in a kernel ask for: of values that are nowhere else, and what is computed of
-        them."""
+        """The sizes that only nodes in a kernel ask for, of values that are nowhere else, and what they make."""
         names: set[fx.Node] = set()
         for node in filter(is_size, self.program.nodes):
             if any(each in names or self.is_inside(each) for each in node.all_input_nodes):
@@ -125,7 +130,7 @@ class _GraphRewriting:
         swap = self.swap_of.get(node.name)
         return swap is not None and node.name not in swap.makes and node.name not in swap.stand_ins
 
-    def made(self) -> fx.Graph:
+    def result(self) -> fx.Graph:
         for node in self.program.nodes:
             swap = self.swap_of.get(node.name)
             if node in self.gone:
@@ -156,8 +161,7 @@ class _GraphRewriting:
         return self.new[node]
 
     def shown(self, reader: fx.Node, read: fx.Node) -> fx.Node:
-        """Node that is read in the place of another: where the shape is all that is asked for, one of the same
-        shape."""
+        """Node that is read in the place of another: one of the same shape, where that is all that is asked for."""
         swap = self.swap_of.get(read.name)
         if swap is None or read.name in swap.makes or not is_size(reader):
             return read
@@ -187,11 +191,11 @@ class _GraphRewriting:
 
     def in_memory(self, node: fx.Node) -> fx.Node:
         """Node that a kernel reads in the place of another: of a view that negates, which it would not see, a copy."""
-        found, fake = self.require(node), node.meta.get("val")
+        new, fake = self.require(node), node.meta.get("val")
         if not isinstance(fake, torch.Tensor) or not fake.is_neg():
-            return found
+            return new
         if node not in self.resolved:
-            self.resolved[node] = self.graph.call_function(torch.ops.aten.resolve_neg.default, (found,))
+            self.resolved[node] = self.graph.call_function(torch.ops.aten.resolve_neg.default, (new,))
             self.resolved[node].meta["val"] = torch.empty_like(fake)
         return self.resolved[node]
 
@@ -219,3 +223,137 @@ def _drop_unused(graph: fx.Graph) -> None:
     for node in reversed(list(graph.nodes)):
         if node.op == "call_function" and not node.users and not node.is_impure():
             graph.erase_node(node)
+
+
+_PACKETS = ("aten", "prims")
+_ARITHMETIC: Mapping[str, Callable[..., Any]] = {
+    name: getattr(operator, name)
+    for name in "getitem add sub mul floordiv mod neg eq ne lt le gt ge truediv and_ or_ pow".split()
+}
+_MATH: Mapping[str, Callable[..., Any]] = {"sym_max": torch.sym_max, "sym_min": torch.sym_min, "trunc": math.trunc}
+_KERNEL = "kernel"
+_DTYPES = {str(each): each for each in vars(torch).values() if isinstance(each, torch.dtype)}
+_LAYOUTS = {str(each): each for each in (torch.strided,)}
+_FORMATS = {str(each): each for each in (torch.contiguous_format, torch.preserve_format, torch.channels_last)}
+_TABLES: Mapping[str, Mapping[str, Any]] = {"dtype": _DTYPES, "layout": _LAYOUTS, "format": _FORMATS}
+
+
+def graph_to_json(graph: fx.Graph, kernels: Mapping[Any, str]) -> list[dict[str, Any]]:
+    """The nodes of a graph as data; `kernels` has the names of functions that are kernels in places.
+
+    UnsupportedError for an operator or an argument that the format has no word for."""
+    return [
+        {
+            "name": node.name,
+            "op": node.op,
+            "target": _target(node, kernels),
+            "args": [_data(each) for each in node.args],
+            "kwargs": {name: _data(each) for name, each in node.kwargs.items()},
+        }
+        for node in graph.nodes
+    ]
+
+
+def _target(node: fx.Node, kernels: Mapping[Any, str]) -> str:
+    if node.op in ("placeholder", "output"):
+        return str(node.op)
+    if node.op != "call_function":
+        raise UnsupportedError(f"a saved module has no {node.op} in its graph, as {node.name} is")
+    if node.target in kernels:
+        return f"{_KERNEL}.{kernels[node.target]}"
+    name = str(node.target)
+    if isinstance(node.target, torch._ops.OpOverload) and name.partition(".")[0] in _PACKETS:
+        return name
+    for spelling, function in {**_ARITHMETIC, **_MATH}.items():
+        if node.target is function:
+            return f"python.{spelling}"
+    raise UnsupportedError(f"{name} cannot be saved: operators of ATen and kernels of noyau's can")
+
+
+def _data(value: Any) -> Any:
+    """An argument as JSON: plain values as they are, others as a pair of a word and a value."""
+    match value:
+        case None | bool() | int() | str():
+            return value
+        case float():
+            return value if math.isfinite(value) else {"float": str(value)}
+        case fx.Node():
+            return {"node": value.name}
+        case list() | tuple():
+            return [_data(each) for each in value]
+        case torch.device() if value.type in ("cpu", "cuda"):
+            return {"device": str(value)}
+    for word, table in _TABLES.items():
+        if str(value) in table and table[str(value)] == value:
+            return {word: str(value)}
+    raise UnsupportedError(f"the argument {value!r} of an operator cannot be saved")
+
+
+def device_here(name: str) -> torch.device:
+    """A device that was saved; the CPU where there is no GPU. ValueError for a name that is no such device's,
+    DeviceError for a GPU of a higher number than there are here."""
+    if not re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
+        raise ValueError(f"{name!r} is no device")
+    number, count = int(name.partition(":")[2] or 0), torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count and number >= count:
+        raise DeviceError(f"the module was saved for {name}, and there are {count} GPUs here; save it for cuda:0")
+    return torch.device(name if torch.cuda.is_available() else "cpu")
+
+
+def graph_from_json(nodes: Any, kernels: Mapping[str, Callable[..., Any]]) -> fx.Graph:
+    """The graph that some data spells. ModelError where it is none, or names what is no operator."""
+    graph, known = fx.Graph(), dict[str, fx.Node]()
+    if not isinstance(nodes, list):
+        raise ModelError("the graph of a saved module is a list of nodes, and here it is not")
+    for each in nodes:
+        try:
+            op, target, name = each["op"], each["target"], each["name"]
+            args = tuple(_value(value, known) for value in each["args"])
+            kwargs = {str(word): _value(value, known) for word, value in each["kwargs"].items()}
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ModelError(f"a node of the saved graph cannot be read: {printable(repr(error))}") from error
+        if op == "placeholder":
+            node = graph.placeholder(f"input_{len(known)}")
+        elif op == "output":
+            node = graph.output(args[0] if args else ())
+        elif op == "call_function":
+            node = graph.call_function(_function(target, kernels), args, kwargs)
+        else:
+            raise ModelError(f"{printable(str(op))} is no kind of node in a saved graph")
+        known[str(name)] = node
+    if not nodes or nodes[-1].get("op") != "output":
+        raise ModelError("the graph of a saved module ends with its output, and this one does not")
+    return graph
+
+
+def _function(target: Any, kernels: Mapping[str, Callable[..., Any]]) -> Callable[..., Any]:
+    packet, _, rest = str(target).partition(".")
+    if packet == _KERNEL and rest in kernels:
+        return kernels[rest]
+    if packet == "python" and rest in {**_ARITHMETIC, **_MATH}:
+        return {**_ARITHMETIC, **_MATH}[rest]
+    name, _, overload = rest.rpartition(".")
+    if packet in _PACKETS and name.isidentifier() and overload.isidentifier():
+        overload_here = getattr(getattr(getattr(torch.ops, packet), name, None), overload, None)
+        if isinstance(overload_here, torch._ops.OpOverload):
+            return cast("Callable[..., Any]", overload_here)
+    raise ModelError(f"the saved graph calls {printable(str(target))}, which is no operator of this torch")
+
+
+def _value(data: Any, known: Mapping[str, fx.Node]) -> Any:
+    match data:
+        case None | bool() | int() | float() | str():
+            return data
+        case list():
+            return [_value(each, known) for each in data]
+        case {"node": str(name)}:
+            return known[name]
+        case {"float": ("inf" | "-inf" | "nan") as number}:
+            return float(number)
+        case {"device": str(name)} if re.fullmatch(r"cpu|cuda(:\d{1,3})?", name, re.ASCII):
+            return device_here(name)
+        case dict():
+            for word, table in _TABLES.items():
+                if isinstance(data.get(word), str):
+                    return table[data[word]]
+    raise ValueError(f"{data!r} is no argument")

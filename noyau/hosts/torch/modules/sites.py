@@ -42,8 +42,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True, slots=True)
 class TracedGraph:
-    """A graph of torch's and what noyau sees in it: `nodes` are torch's by position, `givers` torch's node of each
-    value, by its name."""
+    """A graph of torch's and noyau's view of it: `nodes` are torch's by position, `givers` by the name of a value."""
 
     program: fx.Graph
     imported: ImportedGraph
@@ -61,9 +60,10 @@ class TracedGraph:
 def trace_graph(program: fx.Graph) -> TracedGraph:
     """A graph whose nodes carry fake tensors. UnsupportedError where an input is no dense tensor of noyau's dtypes."""
     imported, device = import_graph(program), device_of(program)
-    nodes = tuple(node for node in program.nodes if _is_place(node))
+    candidates = (node for node in program.nodes if node.op in ("call_function", "output"))
+    nodes = tuple(node for node in candidates if node.target is not operator.getitem)
     places = [
-        ModelOperator(at, operator_name(node), tuple(_read(node, imported)), _made(node, imported))
+        ModelOperator(at, operator_name(node), tuple(_read(node, imported)), _results(node, imported))
         for at, node in enumerate(nodes)
     ]
     at = {node.name: position for position, node in enumerate(nodes) if node.op == "call_function"}
@@ -89,10 +89,10 @@ def device_of(program: fx.Graph) -> torch.device:
     return next(gpus, CPU)
 
 
-def cut(source: TracedGraph, spelt: Speller | None = None, *, reasons: bool = True) -> Partition:
+def cut(source: TracedGraph, speller: Speller | None = None, *, reasons: bool = True) -> Partition:
     """The groups that are worth a kernel, which writes each value as torch would lay it out. What only shows a value in
-    another way stays torch's: there it is free. `spelt`, `reasons`: as `partition` takes them."""
-    result = partition(source.model, speller=spelt, reasons=reasons)
+    another way stays torch's: there it is free. `speller`, `reasons`: as `partition` takes them."""
+    result = partition(source.model, speller=speller, reasons=reasons)
     groups, cuts, laying = list[Group](), list(result.cuts), _Laying(source, DefUse(source.model))
     for group in result.groups:
         positions = trimmed(source, frozenset(group.positions), laying.def_use)
@@ -113,30 +113,30 @@ class _Laying:
     """Groups as torch lays them out; one that is like another is made after that."""
 
     def __init__(self, source: TracedGraph, def_use: DefUse) -> None:
-        self.found, self.def_use, self.structural_keys = source, def_use, StructuralKeys(def_use)
-        self.made: dict[Hashable, tuple[StructuralKey, Group]] = {}
+        self.source, self.def_use, self.structural_keys = source, def_use, StructuralKeys(def_use)
+        self.groups: dict[Hashable, tuple[StructuralKey, Group]] = {}
 
     def group(self, positions: Positions, whole: Group) -> Group | None:
-        """The group of what is left of a whole one, or None where that is not worth a kernel. UnsupportedError where
-        there is none."""
-        told = self.structural_keys.key_of(positions)
-        orders = [order_of(self.found.givers[name].meta["val"]) for name in self.def_use.ends(positions)[0]]
-        key = told and (told.key, str(orders))
-        if told and key in self.made:
-            (first, group), graph = self.made[key], self.found.model.graph
-            names = dict(zip(first.names, told.names, strict=True))
-            made = group.at(
+        """The group of what is left of one, None where it is not worth a kernel. UnsupportedError for no group."""
+        match = self.structural_keys.key_of(positions)
+        orders = [order_of(self.source.givers[name].meta["val"]) for name in self.def_use.ends(positions)[0]]
+        key = match and (match.key, str(orders))
+        if match and key in self.groups:
+            (first, group), graph = self.groups[key], self.source.model.graph
+            names = dict(zip(first.names, match.names, strict=True))
+            alike = group.at(
                 positions, names | {memory_name(old): memory_name(new) for old, new in names.items()}, graph
             )
-            if made is not None:
-                return made
+            if alike is not None:
+                return alike
         if positions != frozenset(whole.positions):
-            whole = group_of(self.found.model, positions, self.def_use)
-        if not worth(positions, whole.graph) or is_shown(whole.graph):
+            whole = group_of(self.source.model, positions, self.def_use)
+        shows_inputs_alone = all(isinstance(node.kind, Input | Constant | View) for node in whole.graph.nodes)
+        if not worth(positions, whole.graph) or shows_inputs_alone:
             return None
-        whole = as_torch_lays_it(whole, self.found)
-        if told:
-            self.made[key] = told, whole
+        whole = as_torch_lays_it(whole, self.source)
+        if match:
+            self.groups[key] = match, whole
         return whole
 
 
@@ -186,8 +186,7 @@ def order_of(fake: torch.Tensor) -> list[int] | None:
 
 
 def trimmed(source: TracedGraph, positions: frozenset[int], def_use: DefUse) -> frozenset[int]:
-    """The positions of a group without the views at its ends: those that only what is outside reads, or that show what
-    comes from outside to others too."""
+    """The positions of a group without the views at its ends, which others read or that show what others have."""
     left = set(positions)
     while True:
         gone = {position for position in left if is_view(source, position) and _is_loose(def_use, position, left)}
@@ -213,11 +212,6 @@ def is_view(source: TracedGraph, position: int) -> bool:
     )
 
 
-def is_shown(graph: Graph) -> bool:
-    """Whether a graph computes nothing: it shows its inputs in another way."""
-    return all(isinstance(node.kind, Input | Constant | View) for node in graph.nodes)
-
-
 def is_size(node: fx.Node) -> bool:
     """Whether a node makes a size, or says something of sizes, and no tensor."""
     value = node.meta.get("val")
@@ -226,15 +220,8 @@ def is_size(node: fx.Node) -> bool:
 
 def operator_name(node: fx.Node) -> str:
     """Operator of a node, in torch's words: `aten.mul.Tensor`."""
-    return (
-        "the result"
-        if node.op == "output"
-        else str(getattr(node.target, "__name__", node.target)).replace("<built-in function ", "")
-    )
-
-
-def _is_place(node: fx.Node) -> bool:
-    return node.op in ("call_function", "output") and node.target is not operator.getitem
+    name = str(getattr(node.target, "__name__", node.target)).replace("<built-in function ", "")
+    return "the result" if node.op == "output" else name
 
 
 def _read(node: fx.Node, imported: ImportedGraph) -> list[str]:
@@ -245,7 +232,7 @@ def _read(node: fx.Node, imported: ImportedGraph) -> list[str]:
     return results
 
 
-def _made(node: fx.Node, imported: ImportedGraph) -> tuple[str, ...]:
+def _results(node: fx.Node, imported: ImportedGraph) -> tuple[str, ...]:
     if node.op == "output":
         return ()
     return imported.results.get(node.name, (node.name,) if is_size(node) else ())
@@ -266,7 +253,7 @@ def _apart(node: fx.Node, device: torch.device) -> str:
 def isolate(source: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.Node]]:
     """The nodes of a group as a module, and the nodes outside that it reads, in the order of its arguments."""
     inside = {source.nodes[position] for position in group.positions}
-    inside |= {user for node in inside for user in node.users if user.op == "call_function" and _picks(user)}
+    inside |= {user for node in inside for user in node.users if getattr(user.target, "__name__", "") == "getitem"}
     graph, new, reads = fx.Graph(), dict[fx.Node, fx.Node](), list[fx.Node]()
     for node in source.program.nodes:
         if node in inside:
@@ -281,24 +268,18 @@ def isolate(source: TracedGraph, group: Group) -> tuple[fx.GraphModule, list[fx.
     return fx.GraphModule({}, graph), reads
 
 
-def _picks(node: fx.Node) -> bool:
-    """Whether a node takes one of several results."""
-    return getattr(node.target, "__name__", "") == "getitem"
-
-
 def draw(node: fx.Node) -> Any:
     """A value for a node that no group tells the use of: numbers at random, zeros for integers; a size as it was."""
     fake = node.meta["val"]
     if not isinstance(fake, torch.Tensor):
         return size_hint(fake)
     shape, strides = [size_hint(extent) for extent in fake.shape], [size_hint(stride) for stride in fake.stride()]
-    made = torch.empty_strided(shape, strides, dtype=fake.dtype)
-    return made.normal_() if fake.dtype.is_floating_point else made.zero_()
+    tensor = torch.empty_strided(shape, strides, dtype=fake.dtype)
+    return tensor.normal_() if fake.dtype.is_floating_point else tensor.zero_()
 
 
 def sizes_of(group: Group, source: TracedGraph, sized: Callable[[Any], int] = size_hint) -> dict[str, int]:
-    """The sizes of a group as torch saw them when it traced, or as `sized` has them. InputError where they do not fit
-    together."""
+    """The sizes of a group as torch saw them, or as `sized` has them. InputError where they do not fit together."""
     return sizes_in(group.original, source, sized)
 
 

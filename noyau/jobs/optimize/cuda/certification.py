@@ -66,7 +66,7 @@ def certify_all(
 
 def require_device(device: torch.device) -> None:
     """BuildError where nothing in Triton runs on a device."""
-    from noyau.hosts.torch.cuda.errors import missing_device
+    from noyau.hosts.torch.cuda.device import missing_device
     from noyau.toolchain.triton.module import interprets
 
     if device.type == "cpu" and not interprets():

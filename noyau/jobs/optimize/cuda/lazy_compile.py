@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from noyau.hosts.torch.cuda.capture_guard import beside_captures
+from noyau.hosts.torch.cuda.device import beside_captures
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager, with_device_errors
 from noyau.jobs.optimize.torch.aot import begin_triton

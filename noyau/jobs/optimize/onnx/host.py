@@ -9,12 +9,19 @@ from dataclasses import dataclass, field, replace
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned, no_such, without
 from noyau.compiler.partition.cut import Group, Partition
-from noyau.hosts.onnxruntime.inputs import Activations, capture_of, capture_twice, model_inputs
-from noyau.hosts.onnxruntime.install import installable
+from noyau.hosts.onnxruntime.inputs import (
+    Activations,
+    capture_of,
+    capture_twice,
+    first_of,
+    model_inputs,
+    model_names,
+    spell,
+)
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.hosts.onnxruntime.size_bindings import first_of, model_names, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import closest, cut_of
+from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.jobs.optimize.host import Sizes
 from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels

@@ -10,7 +10,7 @@ from typing import Any
 
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.custom_ops import version
-from noyau.hosts.onnxruntime.size_bindings import Dims
+from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.subgraph import Between
 from noyau.jobs.optimize.decision import KEEPS
 from noyau.ops.op import Op

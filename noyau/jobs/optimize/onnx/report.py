@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from noyau.hosts.onnxruntime.inputs import ModelInputs
-from noyau.hosts.onnxruntime.size_bindings import spell
+from noyau.hosts.onnxruntime.inputs import ModelInputs, spell
 from noyau.hosts.onnxruntime.source_model import SourceModel, foreign_operators, fused_operators
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import BindingTiming, decisive
@@ -41,14 +40,14 @@ def report_of(
         tuple(record(one) for one in candidates),
         end_to_end(whole, candidates),
         not_fused(left_alone(names, outcome.partition, outcome.plan)),
-        (*feeds.asked.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
+        (*feeds.full.notes, *remarks(original, feeds, candidates, whole), *schedule.notes),
         meanwhile,
     )
 
 
 def remarks(original: SourceModel, feeds: ModelInputs, candidates: Sequence[Candidate], whole: Whole) -> Iterator[str]:
     """Yield what else a reader has to know of the inputs, of the checks and of the clock."""
-    if feeds.made_up and feeds.small.sizes != feeds.asked.sizes and candidates:
+    if feeds.made_up and feeds.small.sizes != feeds.full.sizes and candidates:
         called = original.imported.sizes
         sizes = (f"{printable(called.get(name, name))}={size}" for name, size in feeds.small.sizes.items())
         yield f"kernels are checked on smaller ones, of {', '.join(sizes)}"

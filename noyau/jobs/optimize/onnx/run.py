@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from noyau.codegen import plan as codegen_plan
-from noyau.hosts.onnxruntime import provenance
+from noyau.hosts.onnxruntime import model_files
 from noyau.hosts.onnxruntime.custom_ops import open_session
 from noyau.hosts.onnxruntime.function_bodies import DOMAIN
 from noyau.hosts.onnxruntime.model_files import save
@@ -87,7 +87,7 @@ def sign(bench: OnnxBench, candidates: Sequence[Candidate], target: str) -> None
     """Write what each kernel is, and its certificate, into the function that stands for it in the fused model, and
     where all of it comes from into the metadata."""
     texts = {one.planned.operator: one.planned.text for one in candidates}
-    provenance.sign(bench.fused, bench.original.path, target, texts, bench.library)
+    model_files.sign(bench.fused, bench.original.path, target, texts, bench.library)
     fields = {one.planned.operator: codegen_plan.describe(one.planned, one.evidence) for one in candidates if one.kept}
     for function in bench.fused.functions:
         if function.domain == DOMAIN and function.name in fields:

@@ -6,18 +6,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime.capture import ActivationCapture
-from noyau.hosts.onnxruntime.inputs import Activations, ModelInputs, capture_at
-from noyau.hosts.onnxruntime.size_bindings import (
+from noyau.hosts.onnxruntime.inputs import (
     MOST_BYTES,
+    Activations,
     Dims,
+    ModelInputs,
     bindings,
+    capture_at,
     inputs_at,
     largest_bytes,
     model_names,
     spell,
 )
 from noyau.hosts.onnxruntime.source_model import SourceModel
+from noyau.hosts.onnxruntime.submodel import ActivationCapture
 from noyau.jobs.optimize.candidate import Candidate, right
 from noyau.timing.conditions import is_brief
 
@@ -40,10 +42,10 @@ class SizeSchedule:
 
     def bindings(self) -> list[Sizes]:
         """The sizes of each round; a user's arrays have theirs. The first alone where clocks are to be brief."""
-        fixed = not self.feeds.made_up or not self.feeds.asked.arrays
+        fixed = not self.feeds.made_up or not self.feeds.full.arrays
         imported = self.original.imported
-        first, *others = [dict(self.feeds.asked.sizes)] if fixed else bindings(imported, self.dims)
-        assert fixed or first == dict(self.feeds.asked.sizes)
+        first, *others = [dict(self.feeds.full.sizes)] if fixed else bindings(imported, self.dims)
+        assert fixed or first == dict(self.feeds.full.sizes)
         return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
 
     def _fits(self, sizes: Sizes) -> bool:
@@ -57,7 +59,7 @@ class SizeSchedule:
 
     def seen(self, candidates: Sequence[Candidate], sizes: Sizes) -> Activations | None:
         """The values that right kernels read at some sizes; None, and a note, where the model does not run."""
-        if sizes == dict(self.feeds.asked.sizes):
+        if sizes == dict(self.feeds.full.sizes):
             return self.asked
         try:
             inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)

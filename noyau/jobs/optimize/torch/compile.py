@@ -133,9 +133,9 @@ def _compiled(
     ahead: AheadOfTime,
 ) -> Boxed:
     if modules_sites.device_of(module.graph) != modules_sites.CPU:
-        from noyau.hosts.torch.modules import device_simplification
+        from noyau.hosts.torch.modules import common_values
 
-        device_simplification.simplify(module.graph)
+        common_values.simplify(module.graph)
     run = runner(module.graph, wishes)
     try:
         with _disable_current_modes():  # torch traces meanwhile, and tensors made under its modes would have no cells

@@ -17,7 +17,7 @@ from noyau.frontends import onnx as frontend
 from noyau.frontends.onnx.function_bodies import canonical, opsets_of
 from noyau.frontends.onnx.tensors import array_of
 from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
-from noyau.hosts.torch.cuda.errors import missing_device
+from noyau.hosts.torch.cuda.device import missing_device
 from noyau.hosts.torch.modules.onnx_operators import NodeCall, Value, run
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.jobs.optimize.keywords import ModuleKeywords
@@ -187,8 +187,8 @@ def optimize_model(
     where = device_of_name(device)
     path = Path(path)
     host, feeds = host_model(path, where, dims or {}, inputs, seed)
-    result = HostedModel(host, where, options, feeds.asked.notes)
-    result.of(host.in_order((), feeds.asked.arrays, where))
+    result = HostedModel(host, where, options, feeds.full.notes)
+    result.of(host.in_order((), feeds.full.arrays, where))
     return result
 
 

@@ -28,7 +28,7 @@ from noyau.dtypes import DType, from_numpy
 from noyau.errors import BuildError, ModelError, NoyauError, OutputError
 from noyau.frontends.torch.dtypes import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
-from noyau.hosts.torch.modules import graph_json
+from noyau.hosts.torch.modules.rewrite import device_here, graph_from_json, graph_to_json
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen
 from noyau.jobs.optimize.torch.candidates import KernelEnds, library_of, open_kernel
 from noyau.jobs.optimize.torch.export import CallLayout, ExportedModule, runnable
@@ -69,8 +69,8 @@ def save(path: Path, exported: ExportedModule, program: fx.Graph, fused: Mapping
         "torch": torch.__version__,
         "level": this_machine().level,
         "layout": asdict(exported.layout),
-        "plain": graph_json.to_json(exported.program, {}),
-        "fused": graph_json.to_json(program, places),
+        "plain": graph_to_json(exported.program, {}),
+        "fused": graph_to_json(program, places),
         "kernels": {name: _told(piece) for name, piece in kernels.items()},
         "tensors": {name: _form(tensor) for name, tensor in exported.tensors.items()},
     }
@@ -167,10 +167,10 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             else _kernel(each, texts[name], libraries[name] if here else None)
             for name, each in told.items()
         }
-        program = graph_json.read(manifest["fused"], kernels)
+        program = graph_from_json(manifest["fused"], kernels)
     except BuildError as error:
         warnings.warn(f"{path} runs on torch's kernels alone: {error}", RuntimeWarning, stacklevel=4)
-        program = graph_json.read(manifest["plain"], {})
+        program = graph_from_json(manifest["plain"], {})
     else:
         if not here and libraries:
             told = f"{path} was written for {manifest.get('level')}; its kernels were built anew for this machine"
@@ -215,7 +215,7 @@ def _tensor(content: bytes, form: Mapping[str, Any]) -> torch.Tensor:
     if min(shape, default=0) < 0 or len(content) != math.prod(shape) * dtype.itemsize:
         raise ValueError("a tensor has not as many bytes as its shape says")
     flat = torch.frombuffer(bytearray(content), dtype=dtype) if content else torch.empty(0, dtype=dtype)
-    return flat.reshape(shape).to(graph_json.device_here(str(form.get("device", "cpu"))))
+    return flat.reshape(shape).to(device_here(str(form.get("device", "cpu"))))
 
 
 def _kernel(fields: Mapping[str, Any], text: str, library: bytes | None) -> Callable[..., Any]:

@@ -15,11 +15,12 @@ from noyau.compiler.schedules.gpu import rows  # noqa: E402
 from noyau.dtypes import DType  # noqa: E402
 from noyau.hosts.numpy.fast_calls import MISS, Argument  # noqa: E402
 from noyau.hosts.torch.cuda import launch as cuda_launch  # noqa: E402
-from noyau.hosts.torch.cuda.array_kernels import DeviceKernel, OutputRoom  # noqa: E402
+from noyau.hosts.torch.cuda.array_kernels import DeviceKernel  # noqa: E402
+from noyau.hosts.torch.cuda.guarded_memory import Room, answers  # noqa: E402
 from noyau.hosts.torch.cuda.launch import CallRecord, Launcher, ReplayPlan, TextTorch, record_call  # noqa: E402
 from noyau.kernels.programs.generate import build  # noqa: E402
-from noyau.ops.torch.cuda_fast_calls import DeviceDoor  # noqa: E402
-from noyau.ops.torch.program_runner import host  # noqa: E402
+from noyau.ops.torch.fast_entries import DeviceDoor  # noqa: E402
+from noyau.ops.torch.program_runner import TensorProgram  # noqa: E402
 from tests.hosts.torch import kinds  # noqa: E402
 from tests.ops.dispatch.ops import generated, softmax_op  # noqa: E402
 
@@ -79,9 +80,9 @@ def test_programs_run_on_tensors_where_triton_interprets():
     if not cuda_launch.load.__globals__["interprets"]():
         pytest.skip("Triton does not interpret")
     x, w = torch.randn(5, 7), torch.randn(7, 3)
-    (made,) = host(build(kinds.layer.generated("triton")))(x, w)
+    (made,) = TensorProgram(build(kinds.layer.generated("triton")))(x, w)
     assert torch.allclose(made, torch.tanh(x @ w), atol=1e-6)
-    (scaled,) = host(build(kinds.scaled.generated("triton")), {"BLOCK": 16})(torch.tensor(2.0), x[0])
+    (scaled,) = TensorProgram(build(kinds.scaled.generated("triton")), {"BLOCK": 16})(torch.tensor(2.0), x[0])
     assert torch.equal(scaled, 2 * x[0])
     generated = kinds.rmsnorm.generated("triton")
     launcher = Launcher(generated.text, generated.program.kernels[0], "rmsnorm[triton]", {})
@@ -127,13 +128,13 @@ def test_a_door_misses_what_its_certificate_is_not_of(monkeypatch):
 
 
 def test_what_is_written_beside_an_output_is_found():
-    room = OutputRoom("f", 0)
+    room = Room(0)
     made = room.empty((3, 4), dtype=torch.float32, device=torch.device("cpu"))
     assert made.isnan().all()
-    room.require_untouched()
+    assert not answers(list(room.flags()))
     made.as_strided((1,), (1,), made.storage_offset() + 12).fill_(1)
-    with pytest.raises(AssertionError, match="f wrote behind an output"):
-        room.require_untouched()
+    (fault,) = answers(list(room.flags()))
+    assert fault.note == "wrote behind an output"
 
 
 def test_without_a_device_it_says_so(monkeypatch):

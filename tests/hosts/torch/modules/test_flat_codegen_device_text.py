@@ -30,13 +30,13 @@ def test_what_begins_where_an_argument_does_is_asked_there():
 
 def test_how_arguments_are_spelt():
     text, reads = FlatText([], []), []
-    assert eval(text.spelt({"a": [1, slice(None, 2)]}, reads), dict(text.names)) == {"a": [1, slice(None, 2, None)]}
+    assert eval(text.word({"a": [1, slice(None, 2)]}, reads), dict(text.names)) == {"a": [1, slice(None, 2, None)]}
 
 
 def test_strides_are_asked_of_what_a_backward_is_given():
     given = [torch.zeros(2, 3), torch.zeros(2, 3).T]
-    assert FlatText(["saved", "other"], given).asked() == []
-    assert FlatText(["tangents_1", "other"], given).asked() == [
+    assert FlatText(["saved", "other"], given).conditions() == []
+    assert FlatText(["tangents_1", "other"], given).conditions() == [
         "if a0.stride() != (3, 1) or a1.stride() != (1, 3):",
         "    return slowly(arguments)",
     ]

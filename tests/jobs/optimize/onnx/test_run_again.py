@@ -17,7 +17,7 @@ from rich.console import Console
 import noyau
 from noyau.errors import ModelError
 from noyau.hosts.onnxruntime import custom_ops
-from noyau.hosts.onnxruntime.provenance import provenance_of
+from noyau.hosts.onnxruntime.model_files import provenance_of
 from noyau.hosts.onnxruntime.source_model import open_model
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
 from noyau.jobs.optimize.onnx.run import OptimizedModel, optimize

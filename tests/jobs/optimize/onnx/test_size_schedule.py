@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError
-from noyau.hosts.onnxruntime import size_bindings
+from noyau.hosts.onnxruntime import inputs
 from noyau.hosts.onnxruntime.inputs import ModelInputs
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.decision import BindingTiming
@@ -126,7 +126,7 @@ def test_sizes_beyond_the_memory_are_left_out_and_told(course, judged, bench, as
     raced(bench(), judged, course, LONG, "faster", lambda _: None)
     assert sizes(asked[0]) == [1, 1, 128, 128]
     assert course.notes == ["not timed at rows=1024: a value takes 0.0 GiB; --dim asks for that"]
-    assert size_bindings.MOST_BYTES == 1 << 30
+    assert inputs.MOST_BYTES == 1 << 30
 
 
 def test_sizes_that_the_model_does_not_run_with_are_told(course, judged, bench, asked, monkeypatch):

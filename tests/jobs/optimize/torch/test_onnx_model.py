@@ -31,9 +31,9 @@ CPU = torch.device("cpu")
 @pytest.mark.parametrize("path", MODELS, ids=lambda path: path.stem)
 def test_a_model_gives_what_onnxruntime_gives(path):
     host, feeds = host_model(path, CPU, {"batch": 2, "sequence": 5}, None, 0)
-    given = host.in_order((), feeds.asked.arrays, CPU)
+    given = host.in_order((), feeds.full.arrays, CPU)
     got = host.module(given)(*given)
-    want = onnxruntime.InferenceSession(str(path)).run(None, dict(feeds.asked.arrays))
+    want = onnxruntime.InferenceSession(str(path)).run(None, dict(feeds.full.arrays))
     for mine, right in zip(got, want, strict=True):
         assert np.abs(mine.numpy() - right).max() < 2e-6 * np.abs(right).max()
 
@@ -87,7 +87,7 @@ def test_the_command_names_what_does_not_fit(arguments, told, tmp_path, capsys):
 def test_what_does_not_fit_is_named():
     host, feeds = host_model(MODELS[0], CPU, {"batch": 1, "sequence": 4}, None, 0)
     with pytest.raises(InputError, match=r"has the inputs .*, and nothing is missing or unknown"):
-        host.in_order((), {**feeds.asked.arrays, "nothing": 1}, CPU)
+        host.in_order((), {**feeds.full.arrays, "nothing": 1}, CPU)
     with pytest.raises(InputError, match="and 9 are given"):
         host.in_order([1] * 9, {}, CPU)
     with pytest.raises(InputError, match="is no device of torch's"):

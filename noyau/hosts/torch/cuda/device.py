@@ -1,10 +1,14 @@
-"""Errors of a CUDA device, in one line each: the demand, what there is, and how to go on."""
+"""A CUDA device as kernels meet it: whether it is there, and its errors, in one line each: the demand, what there is,
+and how to go on; and CUDA graphs that other threads capture beside what is compiled, recorded or dropped here."""
 
 from __future__ import annotations
 
+import ctypes
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import cache
+from typing import Any
 
 from noyau.errors import DeviceError, MissingExtraError, NoyauError, UnsupportedError
 
@@ -52,7 +56,7 @@ def short_of_memory(
     sizes = [torch.Size(shape).numel() * dtype.itemsize for shape, dtype in results]
     kinds = ", ".join(f"{str(dtype).removeprefix('torch.')}{list(shape)}" for shape, dtype in results)
     words = " ".join(str(error).split())
-    first = found[0] if (found := _SHORT.match(words)) else words.split(". ")[0]
+    first = match[0] if (match := _SHORT.match(words)) else words.split(". ")[0]
     lacks = f"needs more memory than {device} has"
     if sizes:
         lacks = f"needs {_bytes(sum(sizes))} ({sum(sizes)} bytes) on {device} for {kinds}, and they are not there"
@@ -64,12 +68,12 @@ def fault_of(error: Exception, called: str, device: object) -> str | None:
     if type(error).__name__ == "OutOfResources":
         needed, limit, name = (getattr(error, each, "?") for each in ("required", "limit", "name"))
         what = {"threads": f"{needed} threads a program", "shared memory": f"{needed} bytes of shared memory a program"}
-        told = what.get(str(name), f"{needed} of {name} a program")
-        return f"{called}: a launch asks for {told}, and {device} has {limit}; give smaller tiles, or fewer warps"
-    found = _TRAPPED.search(str(error))
-    if found is not None:
+        demand = what.get(str(name), f"{needed} of {name} a program")
+        return f"{called}: a launch asks for {demand}, and {device} has {limit}; give smaller tiles, or fewer warps"
+    match = _TRAPPED.search(str(error))
+    if match is not None:
         return (
-            f"{called}: a kernel that ran on {device} before trapped ({found[0].lower()}), and the context of this "
+            f"{called}: a kernel that ran on {device} before trapped ({match[0].lower()}), and the context of this "
             "process is lost: nothing runs on the GPU until the process is started again. To find the kernel, run it "
             "with CUDA_LAUNCH_BLOCKING=1, or under compute-sanitizer"
         )
@@ -101,10 +105,10 @@ def missing_device(device: torch.device) -> str:
         return ""
     if why := absence(device.index or 0):
         return why
-    found = torch.cuda.get_device_capability(device)
-    if torch.version.hip is None and found < _LEAST:
+    capability = torch.cuda.get_device_capability(device)
+    if torch.version.hip is None and capability < _LEAST:
         name = torch.cuda.get_device_properties(device).name
-        least, own = (".".join(map(str, each)) for each in (_LEAST, found))
+        least, own = (".".join(map(str, each)) for each in (_LEAST, capability))
         return f"{device} is an {name} of compute capability {own}, and Triton compiles for {least} and later"
     return ""
 
@@ -129,3 +133,29 @@ def _bytes(count: float) -> str:
             break
         count /= 1024
     return f"{count:.3g} {unit}"
+
+
+@contextmanager
+def beside_captures() -> Iterator[None]:
+    """Hold this thread to captures of its own alone, in a `with`. Nothing where there is no CUDA yet."""
+    exchange = _exchange() if torch.cuda.is_initialized() else None
+    mode = ctypes.c_int(_OWN_ALONE)
+    changed = exchange is not None and not exchange(ctypes.byref(mode))  # which has the mode of before then
+    try:
+        yield
+    finally:
+        if changed and exchange is not None:
+            exchange(ctypes.byref(mode))
+
+
+_OWN_ALONE = 1  # CU_STREAM_CAPTURE_MODE_THREAD_LOCAL
+
+
+@cache
+def _exchange() -> Callable[[Any], int] | None:
+    """The driver's function that gives a thread another mode, and its old one; None where there is none."""
+    try:
+        result: Callable[[Any], int] = ctypes.CDLL("libcuda.so.1").cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        return None
+    return result

@@ -5,10 +5,10 @@ import onnx
 
 from noyau.codegen import plan as codegen_plan
 from noyau.dtypes import DType
-from noyau.hosts.onnxruntime import custom_ops, install
+from noyau.hosts.onnxruntime import custom_ops, write_back
 from noyau.hosts.onnxruntime.function_bodies import ValueType
-from noyau.hosts.onnxruntime.install import installable, library, put_back, value_type
 from noyau.hosts.onnxruntime.source_model import open_model
+from noyau.hosts.onnxruntime.write_back import installable, library, put_back, value_type
 from noyau.ir.dims import Dim
 from noyau.ir.graph import Input, Node
 from noyau.toolchain.c import compiler as c_compiler
@@ -52,11 +52,11 @@ def test_a_library_that_was_damaged_is_built_again(tmp_path, empty_cache):
 def test_places_that_do_not_fit_are_refused_with_the_reason(tmp_path, monkeypatch):
     original, plan = planned(tmp_path)
     assert installable(plan, original.model, original.folder) == plan
-    monkeypatch.setattr(install, "refusals", lambda *_: {1: "no room"})
+    monkeypatch.setattr(write_back, "refusals", lambda *_: {1: "no room"})
     less = installable(plan, original.model, original.folder)
     assert [len(kernel.groups) for kernel in less.kernels] == [1, 1]
     assert [(group.positions, reason) for group, reason in less.refused] == [((4, 5, 6), "no room")]
-    monkeypatch.setattr(install, "refusals", lambda *_: dict.fromkeys(range(3), "no room"))
+    monkeypatch.setattr(write_back, "refusals", lambda *_: dict.fromkeys(range(3), "no room"))
     assert installable(plan, original.model, original.folder).kernels == ()
 
 

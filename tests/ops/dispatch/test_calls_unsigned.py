@@ -9,7 +9,7 @@ import noyau
 from noyau.dtypes import DType
 from noyau.errors import InputError
 from noyau.frontends.numpy.trace import trace_shapes
-from noyau.ops.dispatch.unsigned import signature_of
+from noyau.ops.dispatch.calls import signature_of
 from tests.ops.dispatch.ops import numbers
 
 

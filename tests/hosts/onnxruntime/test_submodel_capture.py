@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from noyau.errors import InputError, ModelError
-from noyau.hosts.onnxruntime import capture as onnxruntime_capture
-from noyau.hosts.onnxruntime.capture import ActivationCapture, capture, lost_values, part_for
+from noyau.hosts.onnxruntime import submodel as onnxruntime_capture
 from noyau.hosts.onnxruntime.custom_ops import open_session
+from noyau.hosts.onnxruntime.submodel import ActivationCapture, lost_values, part_for
 from tests.large_model import write_large_model
 from tests.small_models import (
     KINDS,
@@ -21,6 +21,10 @@ from tests.small_models import (
 )
 
 X = np.random.default_rng(0).standard_normal((3, 6)).astype(np.float32)
+
+
+def capture(model, folder, inputs, names, without=()):
+    return ActivationCapture(model, folder, without).capture(inputs, names)
 
 
 def test_values_are_those_that_flow_through_the_model(tmp_path):

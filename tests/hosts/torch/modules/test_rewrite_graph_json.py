@@ -7,14 +7,14 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.errors import DeviceError, ModelError, UnsupportedError  # noqa: E402
-from noyau.hosts.torch.modules.graph_json import device_here, read, to_json  # noqa: E402
+from noyau.hosts.torch.modules.rewrite import device_here, graph_from_json, graph_to_json  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
 
 
 def there_and_back(graph, kernels=None):
     kernels = kernels or {}
-    told = json.loads(json.dumps(to_json(graph, {function: name for name, function in kernels.items()})))
-    return torch.fx.GraphModule({}, read(told, kernels))
+    told = json.loads(json.dumps(graph_to_json(graph, {function: name for name, function in kernels.items()})))
+    return torch.fx.GraphModule({}, graph_from_json(told, kernels))
 
 
 def test_a_graph_there_and_back():
@@ -42,15 +42,15 @@ def test_what_cannot_be_saved_is_named():
     graph = torch.fx.Graph()
     graph.output((graph.call_function(print, ("x",)),))
     with pytest.raises(UnsupportedError, match="print> cannot be saved: operators of ATen and kernels"):
-        to_json(graph, {})
+        graph_to_json(graph, {})
     graph = torch.fx.Graph()
     graph.output((graph.call_function(torch.ops.aten.neg.default, (object(),)),))
     with pytest.raises(UnsupportedError, match="of an operator cannot be saved"):
-        to_json(graph, {})
+        graph_to_json(graph, {})
     graph = torch.fx.Graph()
     graph.output((graph.get_attr("weight"),))
     with pytest.raises(UnsupportedError, match="has no get_attr in its graph"):
-        to_json(graph, {})
+        graph_to_json(graph, {})
 
 
 OUTPUT = {"name": "o", "op": "output", "target": "output", "args": [[]], "kwargs": {}}
@@ -71,12 +71,12 @@ OUTPUT = {"name": "o", "op": "output", "target": "output", "args": [[]], "kwargs
 )
 def test_hostile_graphs_are_refused(node, told):
     with pytest.raises(ModelError, match=told):
-        read([{"name": "x", "args": [], "kwargs": {}, **node}, OUTPUT], {})
+        graph_from_json([{"name": "x", "args": [], "kwargs": {}, **node}, OUTPUT], {})
 
 
 def test_a_graph_without_an_end():
     with pytest.raises(ModelError, match="ends with its output"):
-        read([{"name": "x", "op": "placeholder", "target": "placeholder", "args": [], "kwargs": {}}], {})
+        graph_from_json([{"name": "x", "op": "placeholder", "target": "placeholder", "args": [], "kwargs": {}}], {})
 
 
 def test_a_gpu_of_a_higher_number_than_there_are(monkeypatch):

@@ -12,7 +12,7 @@ from onnx import helper
 import noyau
 from noyau.hosts.onnxruntime import custom_ops
 from noyau.hosts.onnxruntime.function_bodies import FusedNode
-from noyau.hosts.onnxruntime.provenance import Provenance, library_state, provenance_of, sha256_of, sign, take_apart
+from noyau.hosts.onnxruntime.model_files import Provenance, library_state, provenance_of, sha256_of, sign, take_apart
 from noyau.hosts.onnxruntime.write_back import write_back
 from tests.small_models import NODE, arrays_for, model_of, plain, twice, value
 

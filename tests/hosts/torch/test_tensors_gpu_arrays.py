@@ -11,12 +11,12 @@ import pytest
 
 import noyau
 from noyau.errors import MissingExtraError, UnsupportedError
-from noyau.hosts.detection import lies_on_gpu
+from noyau.hosts.numpy.dlpack import lies_on_gpu
 from tests.hosts.torch.kinds import softmax
 
 torch = pytest.importorskip("torch")
 
-from noyau.hosts.torch.cuda import dlpack as cuda_dlpack  # noqa: E402
+from noyau.hosts.torch import tensors as torch_tensors  # noqa: E402
 
 
 class OnCuda:
@@ -52,8 +52,8 @@ def test_one_that_cannot_be_taken(array):
 
 
 def test_without_torch_the_extra_is_named(monkeypatch):
-    monkeypatch.setitem(sys.modules, "noyau.hosts.torch.cuda.dlpack", None)
-    monkeypatch.delattr("noyau.hosts.torch.cuda.dlpack", raising=False)
+    monkeypatch.setitem(sys.modules, "noyau.hosts.torch.tensors", None)
+    monkeypatch.delattr("noyau.hosts.torch.tensors", raising=False)
     with pytest.raises(MissingExtraError, match=r"softmax: .* run: pip install 'noyau\[triton\]'"):
         softmax(OnCuda(None))
 
@@ -64,11 +64,11 @@ def test_results_are_of_the_package_of_the_first(monkeypatch):
     monkeypatch.setitem(sys.modules, "package_of_arrays", package)
     kind = type("Array", (), {"__module__": "package_of_arrays.core"})
     made = torch.ones(2, 3), torch.ones(4)
-    assert cuda_dlpack.return_like(made, kind()) == (("theirs", (2, 3)), ("theirs", (4,)))
+    assert torch_tensors.gpu_result_like(made, kind()) == (("theirs", (2, 3)), ("theirs", (4,)))
     package.from_dlpack = lambda tensor: 1 / 0 if tensor.dtype is not torch.bfloat16 else int("no such dtype")
-    assert cuda_dlpack.return_like(made[0].bfloat16(), kind()).dtype is torch.bfloat16
+    assert torch_tensors.gpu_result_like(made[0].bfloat16(), kind()).dtype is torch.bfloat16
     del package.from_dlpack
-    assert cuda_dlpack.return_like(made[1], kind()) is made[1]
+    assert torch_tensors.gpu_result_like(made[1], kind()) is made[1]
 
 
 def test_arrays_on_a_gpu_are_taken_as_tensors_and_given_back(monkeypatch):
@@ -79,8 +79,8 @@ def test_arrays_on_a_gpu_are_taken_as_tensors_and_given_back(monkeypatch):
             self.tensor = tensor
 
     x = torch.randn(3, 5)
-    monkeypatch.setattr(cuda_dlpack, "tensor_of", lambda name, array: array.tensor)
-    monkeypatch.setattr(cuda_dlpack, "return_like", lambda made, like: type(like)(made))
+    monkeypatch.setattr(torch_tensors, "gpu_tensor", lambda name, array: array.tensor)
+    monkeypatch.setattr(torch_tensors, "gpu_result_like", lambda made, like: type(like)(made))
     made = softmax(Theirs(x))
     assert isinstance(made, Theirs)
     assert torch.allclose(made.tensor, torch.softmax(x, -1))

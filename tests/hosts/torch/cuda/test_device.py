@@ -12,7 +12,7 @@ from noyau.errors import DeviceError, UnsupportedError
 torch = pytest.importorskip("torch")
 
 import noyau  # noqa: E402
-from noyau.hosts.torch.cuda import errors as cuda_errors  # noqa: E402
+from noyau.hosts.torch.cuda import device as cuda_device  # noqa: E402
 
 CUDA = torch.device("cuda:0")
 
@@ -27,15 +27,15 @@ class OutOfResources(Exception):
 def test_out_of_memory_names_the_op_and_its_bytes():
     made = [((1 << 20, 1 << 10), torch.float32), ((7,), torch.bool)]
     want = r"softmax needs 4 GiB \(4294967303 bytes\) on cuda:0 for float32\[1048576, 1024\], bool\[7\], and they "
-    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.device_errors("softmax", CUDA, made):
+    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_device.device_errors("softmax", CUDA, made):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
 
 
 def test_out_of_memory_is_told_once_by_what_asked_for_it():
     with (
         pytest.raises(torch.OutOfMemoryError) as caught,
-        cuda_errors.device_errors("a compiled graph", CUDA),
-        cuda_errors.device_errors("softmax", CUDA),
+        cuda_device.device_errors("a compiled graph", CUDA),
+        cuda_device.device_errors("softmax", CUDA),
     ):
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4.00 GiB. GPU 0 has ...")
     assert str(caught.value) == (
@@ -46,7 +46,7 @@ def test_out_of_memory_is_told_once_by_what_asked_for_it():
 
 def test_another_allocators_words_are_told_up_to_their_first_end():
     want = r"cuda:0 has \(nothing is left\); free tensors"
-    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_errors.device_errors("softmax", CUDA):
+    with pytest.raises(torch.OutOfMemoryError, match=want), cuda_device.device_errors("softmax", CUDA):
         raise torch.OutOfMemoryError("nothing is left. Ask again.")
 
 
@@ -74,12 +74,12 @@ def test_another_allocators_words_are_told_up_to_their_first_end():
     ],
 )
 def test_limits_and_lost_contexts(error, want):
-    with pytest.raises(DeviceError, match=want), cuda_errors.device_errors("f", CUDA):
+    with pytest.raises(DeviceError, match=want), cuda_device.device_errors("f", CUDA):
         raise error
 
 
 def test_other_errors_stay_as_they_are():
-    with pytest.raises(RuntimeError, match=r"^something else$"), cuda_errors.device_errors("f", CUDA):
+    with pytest.raises(RuntimeError, match=r"^something else$"), cuda_device.device_errors("f", CUDA):
         raise RuntimeError("something else")
 
 
@@ -91,7 +91,7 @@ def test_a_lost_context_is_told_in_an_ops_first_call(monkeypatch):
     def fails(called):
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(cuda_errors, "require_free", fails)
+    monkeypatch.setattr(cuda_device, "require_free", fails)
     monkeypatch.setattr("noyau.ops.torch.calls.device_of", lambda given: "cuda:0")
     with pytest.raises(DeviceError, match=r"lost: a kernel that ran on cuda:0 before trapped .* until the process is"):
         lost(torch.ones(3))
@@ -107,7 +107,7 @@ def test_a_lost_context_is_told_where_a_gradient_is_first_asked_for(monkeypatch)
 
     x = torch.ones(3, requires_grad=True)
     made = lost(x)
-    monkeypatch.setattr(cuda_errors, "require_free", fails)
+    monkeypatch.setattr(cuda_device, "require_free", fails)
     monkeypatch.setattr("noyau.ops.torch.graph_kernels.device_of", lambda given: "cuda:0")
     with pytest.raises(
         DeviceError, match=r"lost_backward: a kernel that ran on cuda:0 before trapped .* started again"
@@ -116,34 +116,34 @@ def test_a_lost_context_is_told_where_a_gradient_is_first_asked_for(monkeypatch)
 
 
 def test_errors_of_noyaus_own_stay_as_they_are():
-    with pytest.raises(UnsupportedError, match=r"^illegal memory access$"), cuda_errors.device_errors("f", CUDA):
+    with pytest.raises(UnsupportedError, match=r"^illegal memory access$"), cuda_device.device_errors("f", CUDA):
         raise UnsupportedError("illegal memory access")
 
 
 def test_a_grid_beyond_what_cuda_takes():
-    cuda_errors.require_grid("f", (2**31 - 1, 65535, 65535))
+    cuda_device.require_grid("f", (2**31 - 1, 65535, 65535))
     with pytest.raises(DeviceError, match="f: a launch has 65536 programs along y, and CUDA takes 65535; give"):
-        cuda_errors.require_grid("f", (1, 65536))
+        cuda_device.require_grid("f", (1, 65536))
 
 
 def test_nothing_is_built_during_a_capture(monkeypatch):
-    cuda_errors.require_free("f")
+    cuda_device.require_free("f")
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: True)
     with pytest.raises(
         UnsupportedError, match=r"f: a CUDA graph is being captured, .* call it once before the capture"
     ):
-        cuda_errors.require_free("f")
+        cuda_device.require_free("f")
 
 
 def test_without_a_device_one_line_says_why():
     if torch.cuda.is_available():
-        assert cuda_errors.absence() == ""
+        assert cuda_device.absence() == ""
     else:
         assert re.fullmatch(
-            "this torch .* is built without CUDA.*|no CUDA device can be used by .*", cuda_errors.absence()
+            "this torch .* is built without CUDA.*|no CUDA device can be used by .*", cuda_device.absence()
         )
-        assert cuda_errors.missing_device(CUDA) == cuda_errors.absence()
+        assert cuda_device.missing_device(CUDA) == cuda_device.absence()
 
 
 REASONS = {
@@ -173,7 +173,7 @@ def test_torchs_own_reason_is_told_in_one_line_and_its_warning_is_not(reason, mo
     monkeypatch.setattr(torch.cuda, "is_available", warns)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        told = cuda_errors.missing_device(CUDA)
+        told = cuda_device.missing_device(CUDA)
     assert told == f"no CUDA device can be used by torch {torch.__version__}: {REASONS[reason]}"
 
 
@@ -181,21 +181,21 @@ def test_a_device_of_a_number_that_there_is_not_is_named(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: True)
     monkeypatch.setattr(torch.cuda, "init", lambda: None)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
-    assert cuda_errors.absence() == cuda_errors.absence(1) == ""
-    assert cuda_errors.missing_device(torch.device("cuda:2")) == "there is no cuda:2: the last one is cuda:1"
+    assert cuda_device.absence() == cuda_device.absence(1) == ""
+    assert cuda_device.missing_device(torch.device("cuda:2")) == "there is no cuda:2: the last one is cuda:1"
 
 
 def test_a_torch_without_cuda_is_named(monkeypatch):
     monkeypatch.setattr(torch.backends.cuda, "is_built", lambda: False)
-    assert "is built without CUDA; install one that has it" in cuda_errors.absence()
+    assert "is built without CUDA; install one that has it" in cuda_device.absence()
 
 
 def test_a_gpu_that_triton_does_not_compile_for(monkeypatch):
-    monkeypatch.setattr(cuda_errors, "absence", lambda index: "")
+    monkeypatch.setattr(cuda_device, "absence", lambda index: "")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (6, 1))
     properties = type("Properties", (), {"name": "NVIDIA P40"})
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
-    told = cuda_errors.missing_device(CUDA)
+    told = cuda_device.missing_device(CUDA)
     assert told == "cuda:0 is an NVIDIA P40 of compute capability 6.1, and Triton compiles for 7.0 and later"
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
-    assert not cuda_errors.missing_device(CUDA)
+    assert not cuda_device.missing_device(CUDA)

@@ -8,7 +8,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from noyau.hosts.torch.cuda import capture_guard  # noqa: E402
+from noyau.hosts.torch.cuda import device  # noqa: E402
 
 
 class Driver:
@@ -27,18 +27,18 @@ class Driver:
 def test_the_mode_is_the_thread_s_own_for_a_while(monkeypatch):
     driver = Driver()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
-    monkeypatch.setattr(capture_guard, "_exchange", lambda: driver)
-    with suppress(ZeroDivisionError), capture_guard.beside_captures():
+    monkeypatch.setattr(device, "_exchange", lambda: driver)
+    with suppress(ZeroDivisionError), device.beside_captures():
         assert driver.mode == 1
         raise ZeroDivisionError
     assert driver.mode == 0
     driver.refuses = True
-    with capture_guard.beside_captures():
+    with device.beside_captures():
         assert driver.mode == 0
 
 
 def test_without_cuda_nothing_is_asked(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: False)
-    monkeypatch.setattr(capture_guard, "_exchange", lambda: pytest.fail("there is no driver to ask"))
-    with capture_guard.beside_captures():
+    monkeypatch.setattr(device, "_exchange", lambda: pytest.fail("there is no driver to ask"))
+    with device.beside_captures():
         pass
