@@ -1,4 +1,4 @@
-"""Functions of numbers as compiled code has them, where Python's raise."""
+"""A function as compiled code has it: the names that it looks up, and functions of numbers where Python's raise."""
 
 from __future__ import annotations
 
@@ -36,6 +36,12 @@ class Divisors(ast.NodeTransformer):
         if isinstance(node, ast.Constant) and node.value:
             return node
         return ast.copy_location(ast.Call(self.called(), [node], []), node)
+
+
+def names_of(function: Any) -> dict[str, Any]:
+    """The names that a function looks up: the globals of its module, and what its closure holds."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
 
 
 def divisor(value: Any) -> Any:

@@ -52,6 +52,10 @@ class Recorder:
             frame = frame.f_back
         return self.site_at("", 0) if frame is None else self.site_at(frame.f_code.co_filename, frame.f_lineno)
 
+    def site_of(self, frame: FrameType) -> Site:
+        """The innermost line of a watched file."""
+        return self.sites[self.site(frame)]
+
     def place(self, frame: FrameType) -> int:
         """The site of the instruction that a frame is at; next time `placed` has it."""
         number, code = self.site(frame), frame.f_code

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import re
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -21,7 +22,7 @@ from noyau.kernels.reference import bind_sizes
 from noyau.kernels.user_kernel import GPU, UserKernel, python_function
 from noyau.ops.op import Op
 from noyau.sanitizer.lint import launches
-from noyau.sanitizer.lint.arithmetic import Situation, count, diagnose_arithmetic, situation_or_none
+from noyau.sanitizer.lint.arithmetic import Situation, diagnose_arithmetic, situation_or_none
 from noyau.sanitizer.lint.diagnostics import Diagnostic
 from noyau.sanitizer.lint.false_sharing import diagnose_false_sharing
 from noyau.sanitizer.scripts.lint import uncalled_methods
@@ -126,11 +127,11 @@ def _launch(situation: Situation, *, is_meant: bool) -> list[Diagnostic]:
         sm_count=GPU.sm_count if is_meant else 0,
         is_of_programs=LANGUAGES[situation.kernel.language].grid is Grid.PROGRAMS,
     )
-    if not count(situation.grid) or not count(situation.block) or count(situation.block) > GPU.max_threads:
+    if not math.prod(situation.grid) or not 0 < math.prod(situation.block) <= GPU.max_threads:
         return []
     place = place_of(situation.kernel)
     return [
-        Diagnostic(FindingKind.LAUNCH, *place, f"{message}, for {situation.told}", mend)
+        Diagnostic(FindingKind.LAUNCH, *place, f"{message}, for {situation.size_text}", mend)
         for message, mend in launches.advise(launch)
     ]
 

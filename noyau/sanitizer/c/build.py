@@ -71,7 +71,11 @@ def build_program(source: Source) -> InstrumentedProgram:
 
 def _options(source: Source) -> c_compiler.CompilerOptions:
     options = c_compiler.CompilerOptions(compiler=_compiler(), extra=_flags(source), called=OWN)
-    return _with_headers(source, options) if _has_own_headers(source) else options
+    if not _INCLUDES.search(source.text) and not any(flag.startswith(("-I", "-i")) for flag in source.flags):
+        return options
+    # A digest of all that the text includes, so that what was built with other headers is not taken.
+    digest = _digest(c_compiler.preprocess(source.text, options))
+    return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{digest}"))
 
 
 def _object(source: Source, options: c_compiler.CompilerOptions) -> Path:
@@ -84,28 +88,25 @@ def _object(source: Source, options: c_compiler.CompilerOptions) -> Path:
 def runtime(*, in_cpp: bool) -> Path:
     """The object of what watches, the same for each text in C or for each of a program `in_cpp`, from the cache or
     built. BuildError and UnsupportedError as of `built`."""
-    flags = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
-    named = ("-DNOYAU_IN_CPP",) if in_cpp else ()
-    return c_compiler.compile_object(
-        _runtime(), c_compiler.CompilerOptions(compiler=_compiler(), extra=(*flags, *named))
-    )
+    flags: tuple[str, ...] = ("-O1", "-fexceptions")  # built in a third of the time; what it calls may throw
+    flags += ("-DNOYAU_IN_CPP",) if in_cpp else ()
+    return c_compiler.compile_object(_runtime(), c_compiler.CompilerOptions(compiler=_compiler(), extra=flags))
 
 
 @cache
 def _link(source: Source, options: c_compiler.CompilerOptions, others: tuple[Path, ...]) -> InstrumentedProgram:
-    compiler = options.compiler
     own = _object(source, options)
     in_cpp = any(LANGUAGES[each.language].is_cpp for each in (source, *source.others)) or "-lstdc++" in source.flags
     standard = ["-lstdc++"] if in_cpp else []  # which is most of what takes time to link
-    words = [*standard, "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *_libraries(source.flags)]
+    libraries = [flag for flag in source.flags if flag.startswith(("-l", "-L"))]
+    words = [*standard, "-pthread", *(f"-Wl,--wrap={name}" for name in _WRAPPED), *libraries]
+    objects = [own, *others, runtime(in_cpp=in_cpp)]
     try:
-        path = c_compiler.program(
-            [own, *others, runtime(in_cpp=in_cpp)], words, c_compiler.CompilerOptions(compiler=compiler)
-        )
+        path = c_compiler.program(objects, words, c_compiler.CompilerOptions(compiler=options.compiler))
     except BuildError as error:
         raise _undefined_name(error) from None
-    objects = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
-    return InstrumentedProgram(path, lines_of(path, OWN), tuple(objects))
+    variables = dict.fromkeys(each for part in (own, *others) for each in _globals(path, part))
+    return InstrumentedProgram(path, lines_of(path, OWN), tuple(variables))
 
 
 def _compiler() -> str:
@@ -132,34 +133,16 @@ def _flags(source: Source) -> tuple[str, ...]:
     flags = (*LANGUAGES[source.language].flags, *own, *_WATCHED, "-fopenmp", "-U__SANITIZE_THREAD__")
     if LANGUAGES[source.language].on_gpu:
         folder = Path(str(files("noyau.sanitizer.c").joinpath("include")))
-        flags += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{_shim(folder)}")
+        # A digest of what stands for CUDA, so that what was built with another is not taken.
+        digest = _digest(b"\0".join(path.read_bytes() for path in sorted(folder.glob("*.h"))))
+        flags += ("-isystem", str(folder), "-include", "noyau_cuda.h", f"-DNOYAU_SHIM_{digest}")
     if source.folder is not None and _INCLUDES.search(source.text):
         flags += ("-iquote", str(source.folder))
     return flags
 
 
-def _shim(folder: Path) -> str:
-    """A digest of what stands for CUDA, so that what was built with another is not taken."""
-    return _digest(b"\0".join(path.read_bytes() for path in sorted(folder.glob("*.h"))))
-
-
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
-
-
-def _has_own_headers(source: Source) -> bool:
-    is_told = any(flag.startswith(("-I", "-i")) for flag in source.flags)
-    return is_told or bool(_INCLUDES.search(source.text))
-
-
-def _with_headers(source: Source, options: c_compiler.CompilerOptions) -> c_compiler.CompilerOptions:
-    """With a digest of all that the text includes, so that what was built with other headers is not taken."""
-    digest = _digest(c_compiler.preprocess(source.text, options))
-    return replace(options, extra=(*options.extra, f"-DNOYAU_HEADERS_{digest}"))
-
-
-def _libraries(flags: Sequence[str]) -> list[str]:
-    return [flag for flag in flags if flag.startswith(("-l", "-L"))]
 
 
 def _unsupported_name(error: BuildError, language: str) -> BuildError | UnsupportedError:
@@ -182,9 +165,8 @@ def _undefined_name(error: BuildError) -> BuildError | UnsupportedError:
 
 def _globals(path: Path, own: Path) -> list[ProgramObject]:
     """The objects of the user's text within the program."""
-    names = {each.name for each in objects_of(own)}
-    shared = {each.name for each in objects_of(own) if not each.is_local}
-    whole = objects_of(path)
+    parts, whole = objects_of(own), objects_of(path)
+    names, shared = {each.name for each in parts}, {each.name for each in parts if not each.is_local}
     groups = [each.group for each in whole if each.is_local and each.name in names]
     first = min(groups, default=0)
     return [each for each in whole if (each.name in shared if not each.is_local else each.group == first)]

@@ -1,7 +1,5 @@
-"""A kernel in CUDA C++ as a program of its own, compiled by nvcc with the lines of its text.
-
-A script run as it is on the GPU, while compute-sanitizer looks.
-"""
+"""What compute-sanitizer looks at: a kernel in CUDA C++ as a program of its own, compiled by nvcc with the lines of its
+text, or a script run as it is on the GPU."""
 
 from __future__ import annotations
 
@@ -76,7 +74,7 @@ def written(
     kernel: UserKernel, instance: Instance, arrays: Sequence[np.ndarray], constants: Mapping[str, Any], folder: Path
 ) -> tuple[Path, Path]:
     """The text of a program that launches a kernel once on arrays, and the file with what they hold. UnsupportedError
-    for a call that is not spelt."""
+    for a call that has no such text."""
     call = call_of(kernel, instance, arrays, constants)
     is_device = [
         is_grid(kernel) and isinstance(each, ArrayArgument) and _is_array(call, k)
@@ -88,7 +86,7 @@ def written(
     devices = [f"a[{k}]" for k, device in enumerate(is_device) if device] or ["(void *)nullptr"]
     numbers, named = kernel.numbers(constants), {each.name for each in prototype(kernel).parameters}
     macros = "".join(f"#define {n} {number_text(numbers[n])}\n" for n in kernel.usage.constants if n not in named)
-    main = _MAIN.format(places=", ".join(places), call=_spelt(kernel, call), devices=", ".join(devices))
+    main = _MAIN.format(places=", ".join(places), call=_call_text(kernel, call), devices=", ".join(devices))
     place = kernel.place.replace("\\", "/").replace('"', "")
     program = folder / "program.cu"
     program.write_text(f'{macros}#include <cstring>\n#line 1 "{place}"\n{kernel.text}\n{_HEAD}{main}', encoding="utf-8")
@@ -130,7 +128,7 @@ def _bytes(each: ArrayArgument | int | float) -> bytes:
     return b"" if each.contents is None else np.ascontiguousarray(each.contents, each.dtype).tobytes()
 
 
-def _spelt(kernel: UserKernel, call: EntryCall) -> str:
+def _call_text(kernel: UserKernel, call: EntryCall) -> str:
     """The call as nvcc reads it."""
     if not is_grid(kernel):
         body = re.search(r"\(void\)a; (?P<call>.*;) \}\s*$", call.text, re.DOTALL)
@@ -159,13 +157,9 @@ def second_opinion(
         except NoyauError as error:
             why = str(error)
         else:
-            return _with(checked, in_files(reports, _installed()), path, tools)
+            installed = [Path(each) for each in (*site.getsitepackages(), sysconfig.get_paths()["stdlib"])]
+            return _with(checked, in_files(reports, installed), path, tools)
     return replace(checked, notes=(*checked.notes, why))
-
-
-def _installed() -> list[Path]:
-    paths = [*site.getsitepackages(), sysconfig.get_paths()["stdlib"]]
-    return [Path(each) for each in paths]
 
 
 def _with(checked: ScriptCheck, reports: Sequence[ToolReport], path: Path, tools: Sequence[str]) -> ScriptCheck:

@@ -1,4 +1,6 @@
-"""compute-sanitizer, found and run."""
+"""compute-sanitizer: found, run, and its records as findings. It writes them as XML (`--xml --save FILE`).
+
+Source: NVIDIA, Compute Sanitizer 2025.3, User Manual; and records that its four tools wrote."""
 
 from __future__ import annotations
 
@@ -87,7 +89,6 @@ def _run(command: Sequence[str], environment: Mapping[str, str]) -> tuple[int, s
     return process.returncode, printed.decode("utf-8", "replace")
 
 
-SHADOW = "noyau"
 _ALIKE = {
     FindingKind.NEGATIVE_INDEX: FindingKind.OUT_OF_BOUNDS,
     FindingKind.WRITTEN_TWICE: FindingKind.RACE,
@@ -104,7 +105,7 @@ def merge_witnesses(watched: Sequence[Finding], others: Sequence[Finding]) -> tu
         if same is None:
             findings.append(other)
         else:
-            witnesses = findings[same].witnesses or (SHADOW,)
+            witnesses = findings[same].witnesses or ("noyau",)
             findings[same] = replace(findings[same], witnesses=tuple(dict.fromkeys((*witnesses, *other.witnesses))))
     return tuple(findings)
 
@@ -254,11 +255,7 @@ def _site(element: ElementTree.Element | None) -> Site | None:
     return Site.of(path, int(line)) if path and line.isdigit() else None
 
 
-def in_files(reports: Iterable[ToolReport], folders: Iterable[Path]) -> list[ToolReport]:
+def in_files(reports: Iterable[ToolReport], folders: Sequence[Path]) -> list[ToolReport]:
     """Those on lines of files outside these folders, or on no line that is known: not those of installed packages."""
-    inside = tuple(folders)
-    return [
-        each
-        for each in reports
-        if each.site is None or not any(Path(each.site.file).is_relative_to(folder) for folder in inside)
-    ]
+    files = [(each, Path(each.site.file) if each.site else Path()) for each in reports]
+    return [each for each, file in files if not any(file.is_relative_to(folder) for folder in folders)]

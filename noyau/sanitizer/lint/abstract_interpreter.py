@@ -91,8 +91,7 @@ class Walk:
                 if isinstance(own, ast.Name) and own.id == target.id:
                     self.update(target, value.op, other, value.lineno)
                     return
-        right = self.value(value)
-        self.store(target, right)
+        self.store(target, self.value(value))
 
     def store(self, target: ast.expr, value: Value) -> None:
         match target:
@@ -148,11 +147,8 @@ class Walk:
 
     def rounds(self, depth: int) -> int:
         """The number of rounds of the loops below a depth; rounds that threads share count as few."""
-        return int(np.prod([self.trips(loop) for loop in self.loops[depth:]], dtype=object))
-
-    @staticmethod
-    def trips(loop: LoopContext) -> int:
-        return -(-loop.trips // 256) if loop.is_shared else loop.trips
+        trips = [-(-loop.trips // 256) if loop.is_shared else loop.trips for loop in self.loops[depth:]]
+        return int(np.prod(trips, dtype=object))
 
     # Loops and branches.
 

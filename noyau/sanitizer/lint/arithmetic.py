@@ -5,9 +5,8 @@ from __future__ import annotations
 
 import ast
 import inspect
-import math
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -20,6 +19,7 @@ from noyau.kernels.c.parameters import prototype, roles_of
 from noyau.kernels.c.syntax import plain_name
 from noyau.kernels.call import FunctionKernel
 from noyau.kernels.user_kernel import GPU, Buffer, UserKernel, ask, python_function
+from noyau.sanitizer.compiled_numbers import names_of
 from noyau.sanitizer.lint.abstract_interpreter import Dialect, Walk
 from noyau.sanitizer.lint.c_text import statements
 from noyau.sanitizer.lint.diagnostics import Diagnostic
@@ -39,22 +39,23 @@ class KernelBody:
 
     body: tuple[ast.stmt, ...]
     file: str
-    line: int
     names: Mapping[str, Any]
     types: Mapping[str, str]
 
 
-def text_of(kernel: UserKernel) -> KernelBody | None:
-    """The text of a kernel, None where it is not read."""
+@lru_cache(maxsize=64)
+def text_of(kernel: UserKernel | Callable[..., Any]) -> KernelBody | None:
+    """The text of a kernel, or of a function of Python; None where it is not read."""
+    function = kernel.function if isinstance(kernel, UserKernel) else kernel
     try:
-        return _in_c(kernel) if kernel.function is None else of_function(kernel.function)
+        if function is not None:
+            return _in_python(function)
+        return _in_c(kernel) if isinstance(kernel, UserKernel) else None
     except (UnsupportedError, OSError, SyntaxError, TypeError):
         return None
 
 
-@lru_cache(maxsize=64)
-def of_function(function: Callable[..., Any]) -> KernelBody:
-    """The text of a function of Python. OSError, SyntaxError or TypeError where there is none."""
+def _in_python(function: Callable[..., Any]) -> KernelBody:
     plain = python_function(function)
     lines, first = inspect.getsourcelines(plain)
     tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -62,47 +63,48 @@ def of_function(function: Callable[..., Any]) -> KernelBody:
     definition = tree.body[0]
     if not isinstance(definition, ast.FunctionDef):
         raise TypeError(f"{plain!r} is no function with a name")
-    return KernelBody(tuple(definition.body), inspect.getsourcefile(plain) or "", definition.lineno, _names(plain), {})
-
-
-def _names(function: Any) -> dict[str, Any]:
-    """The globals of a function, and what its closure holds."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+    return KernelBody(tuple(definition.body), inspect.getsourcefile(plain) or "", names_of(plain), {})
 
 
 def _in_c(kernel: UserKernel) -> KernelBody:
     body = statements(kernel.text, plain_name(kernel.entry), kernel.language)
     types = {each.name: f"{each.type}{' *' if each.is_pointer else ''}" for each in prototype(kernel).parameters}
-    return KernelBody(tuple(body), kernel.place, body[0].lineno if body else 1, {}, types)
+    return KernelBody(tuple(body), kernel.place, {}, types)
 
 
-def walk_kernel(text: KernelBody, situation: Situation) -> Walk:
-    """A walk over a kernel as it is called."""
-    names = {**text.names, **situation.kernel.numbers()}
-    language = LANGUAGES[situation.kernel.language]
-    dialect: Dialect = dialect_of(language)(situation.grid, situation.block, names)
-    arguments = {
-        name: _argument_value(each, language, text.types.get(name, "")) for name, each in situation.arguments.items()
-    }
-    walk = Walk(dialect, arguments)
+def _walk(text: KernelBody, dialect: Dialect, language: Language, arguments: Mapping[str, Any]) -> Walk:
+    """A walk over a text with the values of its parameters."""
+    values = {name: _argument_value(each, language, text.types.get(name, "")) for name, each in arguments.items()}
+    walk = Walk(dialect, values)
     walk.walk(text.body)
     return walk
 
 
+def _walk_kernel(text: KernelBody, situation: Situation) -> Walk:
+    """A walk over a kernel as it is called."""
+    language = LANGUAGES[situation.kernel.language]
+    dialect = dialect_of(language)(situation.grid, situation.block, {**text.names, **situation.kernel.numbers()})
+    return _walk(text, dialect, language, situation.arguments)
+
+
+def _overflows(walk: Walk) -> dict[int, Touch]:
+    """Accesses to arrays of more than 2^31 cells at offsets that overflow on the way, by the line where they do."""
+    return {each.overflow.line: each for each in walk.touches if each.array.size > INT32_END}
+
+
+def _largest(values: Iterable[Any]) -> int:
+    """The cells of the largest array."""
+    return max((each.size for each in values if isinstance(each, np.ndarray)), default=0)
+
+
 def sums_of_call(function: Callable[..., Any], args: Sequence[Any]) -> list[Diagnostic]:
     """Diagnose a call of a function of Numba: sums of float32 of more terms than it can count."""
-    if max((each.size for each in args if isinstance(each, np.ndarray)), default=0) <= SATURATED:
+    text = text_of(function) if _largest(args) > SATURATED else None
+    if text is None:
         return []
-    try:
-        text = of_function(function)
-    except (OSError, SyntaxError, TypeError):
-        return []
-    parameters = inspect.signature(python_function(function)).parameters
-    values = {name: _argument_value(each, LANGUAGES["numba"], "") for name, each in zip(parameters, args, strict=False)}
-    walk = Walk(Numba((1, 1, 1), (1, 1, 1), text.names), values)
-    walk.walk(text.body)
-    return [saturation(text.file, each, "") for each in walk.sums if each.terms > SATURATED]
+    arguments = dict(zip(inspect.signature(python_function(function)).parameters, args, strict=False))
+    walk = _walk(text, Numba((1, 1, 1), (1, 1, 1), text.names), LANGUAGES["numba"], arguments)
+    return [_saturation(text.file, each, "") for each in walk.sums if each.terms > SATURATED]
 
 
 def offsets_of_launch(
@@ -110,21 +112,12 @@ def offsets_of_launch(
 ) -> list[Diagnostic]:
     """Diagnose a launch of a kernel of Triton: offsets into its arrays that overflow 32 bits on the way.
     `constants`: those of its arguments that the compiler knows."""
-    if max((each.size for each in arguments.values() if isinstance(each, np.ndarray)), default=0) <= INT32_END:
+    text = text_of(function) if _largest(arguments.values()) > INT32_END else None
+    if text is None:
         return []
-    try:
-        text = of_function(function)
-    except (OSError, SyntaxError, TypeError):
-        return []
-    values = {
-        name: _argument_value(each, LANGUAGES["triton"], "")
-        for name, each in arguments.items()
-        if name not in constants
-    }
-    walk = Walk(Triton(grid, (1, 1, 1), {**text.names, **constants}), values)
-    walk.walk(text.body)
-    overflows = {each.overflow.line: each for each in walk.touches if each.array.size > INT32_END}
-    return [_overflow_diagnostic(text, line, each, size, "", LANGUAGES["triton"]) for line, each in overflows.items()]
+    language, variables = LANGUAGES["triton"], {n: each for n, each in arguments.items() if n not in constants}
+    walk = _walk(text, Triton(grid, (1, 1, 1), {**text.names, **constants}), language, variables)
+    return [_overflow_diagnostic(text, line, each, size, "", language) for line, each in _overflows(walk).items()]
 
 
 def _argument_value(value: Any, language: Language, kind: str) -> Value:
@@ -146,36 +139,16 @@ def diagnose_arithmetic(
     situation: Situation, again: Callable[[Mapping[str, int]], Situation | None]
 ) -> list[Diagnostic]:
     """Diagnose the arithmetic of a kernel; `again` gives it at other sizes, to find the smallest that overflows."""
-    text = _text(situation.kernel)
+    text, size, language = text_of(situation.kernel), situation.size_text, LANGUAGES[situation.kernel.language]
     if text is None:
         return []
-    touches = overflows(text, situation)
-    diagnostics = [_overflow(text, situation, line, each, again) for line, each in touches.items()]
-    sums = {each.line: each for each in walk_kernel(text, situation).sums if each.terms > SATURATED}
-    return [*diagnostics, *(saturation(text.file, each, situation.told) for each in sums.values())]
-
-
-@lru_cache(maxsize=64)
-def _text(kernel: UserKernel) -> KernelBody | None:
-    return text_of(kernel)
-
-
-def overflows(text: KernelBody, situation: Situation) -> dict[int, Touch]:
-    """Accesses to arrays of more than 2^31 cells at offsets that overflow on the way, by the line where they do."""
-    walk = walk_kernel(text, situation)
-    return {each.overflow.line: each for each in walk.touches if each.array.size > INT32_END}
-
-
-def _overflow(
-    text: KernelBody,
-    situation: Situation,
-    line: int,
-    touch: Touch,
-    again: Callable[[Mapping[str, int]], Situation | None],
-) -> Diagnostic:
-    least = _least(text, situation, line, again)
-    where = f"; it overflows from {least} on" if least else ""
-    return _overflow_diagnostic(text, line, touch, situation.told, where, LANGUAGES[situation.kernel.language])
+    walk, diagnostics = _walk_kernel(text, situation), list[Diagnostic]()
+    for line, touch in _overflows(walk).items():
+        least = _least(text, situation, line, again)
+        where = f"; it overflows from {least} on" if least else ""
+        diagnostics.append(_overflow_diagnostic(text, line, touch, size, where, language))
+    sums = {each.line: each for each in walk.sums if each.terms > SATURATED}
+    return [*diagnostics, *(_saturation(text.file, each, size) for each in sums.values())]
 
 
 def _overflow_diagnostic(
@@ -195,7 +168,7 @@ def _least(
 
     def is_lost(name: str, size: int) -> bool:
         smaller = again({**situation.sizes, name: size})
-        return smaller is not None and line in {each.overflow.line for each in walk_kernel(text, smaller).touches}
+        return smaller is not None and line in {each.overflow.line for each in _walk_kernel(text, smaller).touches}
 
     for name in sorted(situation.sizes, key=lambda each: -situation.sizes[each]):
         low, high = 1, situation.sizes[name]
@@ -207,15 +180,12 @@ def _least(
     return ""
 
 
-def saturation(file: str, total: Sum, size: str) -> Diagnostic:
+def _saturation(file: str, total: Sum, size: str) -> Diagnostic:
     """A sum of float32 of more terms than float32 can count."""
     at = f" for {size}" if size else ""
     message = f"{total.name} adds {total.terms} numbers in float32, one after the other{at}: past {SATURATED} of one"
     mend = "sum in float64, or sum blocks and then their sums"
     return Diagnostic(FindingKind.PRECISION, file, total.line, f"{message} size a sum stays as it is", mend, size=size)
-
-
-Array = np.ndarray
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,17 +200,12 @@ class Situation:
     block: Three = (1, 1, 1)
 
     @property
-    def cells(self) -> int:
-        """The cells of the largest array."""
-        return max((each.size for each in self.arguments.values() if isinstance(each, Array)), default=0)
-
-    @property
-    def told(self) -> str:
+    def size_text(self) -> str:
         return ", ".join(f"{name} = {size}" for name, size in self.sizes.items())
 
 
 def situation(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], inputs: Sequence[Any]) -> Situation:
-    """A kernel of an op at sizes by the names of its signature; `given`: arrays at other sizes, of which only the
+    """A kernel of an op at sizes by the names of its signature; `inputs`: arrays at other sizes, of which only the
     scalars are looked at. NoyauError where it has no such call; whatever functions of the author raise."""
     scalars = {v.name: np.asarray(a) for v, a in zip(instance.inputs, inputs, strict=True) if v.scalar}
     scalars |= {n: np.asarray(sizes[n], scalars[n].dtype) for n in scalars.keys() & sizes.keys()}
@@ -259,7 +224,7 @@ def situation(kernel: UserKernel, instance: Instance, sizes: Mapping[str, int], 
     return Situation(kernel, dict(sizes), _arguments(kernel, offers, known), grid, block)
 
 
-def phantom(shape: Sequence[int], dtype: np.dtype) -> Array:
+def phantom(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
     """A packed array of a shape, of any size, whose cells nobody may touch: there are none."""
     strides, step = [], dtype.itemsize
     for extent in reversed(shape):
@@ -270,7 +235,10 @@ def phantom(shape: Sequence[int], dtype: np.dtype) -> Array:
 
 def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """The value of each parameter of the kernel, as far as it is known."""
-    parameters = parameters_of(kernel)
+    if kernel.function is None:
+        parameters = [each.name for each in prototype(kernel).parameters]
+    else:
+        parameters = list(inspect.signature(python_function(kernel.function)).parameters)
     if kernel.usage.args is not None:
         answer = ask(kernel.usage.args, offers, f"args= of {kernel.called}")
         arguments = [values[each.name] if isinstance(each, Buffer) else each for each in answer]
@@ -287,13 +255,6 @@ def _arguments(kernel: UserKernel, offers: Mapping[str, Any], values: Mapping[st
     return by_name
 
 
-def parameters_of(kernel: UserKernel) -> list[str]:
-    """The names of the parameters of a kernel."""
-    if kernel.function is None:
-        return [each.name for each in prototype(kernel).parameters]
-    return list(inspect.signature(python_function(kernel.function)).parameters)
-
-
 def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three]:
     launch = kernel.usage.launch
     if not LANGUAGES[kernel.language].on_gpu or launch is None or isinstance(launch, str):
@@ -302,11 +263,6 @@ def _launch(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Three, Three
     if LANGUAGES[kernel.language].grid is Grid.PROGRAMS:
         return three(answer), (1, 1, 1)
     return three(answer[0]), three(answer[1])
-
-
-def count(extents: Three) -> int:
-    """Blocks of a grid, threads of a block."""
-    return math.prod(extents)
 
 
 def situation_or_none(

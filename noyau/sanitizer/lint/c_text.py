@@ -36,6 +36,7 @@ _BINARY: dict[str, type[ast.operator]] = {
     "^": ast.BitXor,
 }
 _COMPARED = {"==": ast.Eq, "!=": ast.NotEq, "<": ast.Lt, ">": ast.Gt, "<=": ast.LtE, ">=": ast.GtE}
+_ENDS = {"return_statement": ast.Return, "break_statement": ast.Break, "continue_statement": ast.Continue}
 _UNKNOWN = frozenset("initializer_list string_literal char_literal sizeof_expression true false null".split())
 
 
@@ -99,12 +100,8 @@ def _statement(node: Node) -> list[ast.stmt]:
         case "while_statement":
             test, body = _expression(_field(node, "condition")), _body(_field(node, "body"))
             return [_at(ast.While(test, body, []), node)]
-        case "return_statement":
-            return [_at(ast.Return(None), node)]
-        case "break_statement":
-            return [_at(ast.Break(), node)]
-        case "continue_statement":
-            return [_at(ast.Continue(), node)]
+        case "return_statement" | "break_statement" | "continue_statement":
+            return [_at(_ENDS[node.type](), node)]
         case "declaration":
             return list(_declared(node))
         case "expression_statement":

@@ -23,18 +23,14 @@ def geometry(name: str, grid: Three, block: Three) -> Interval | None:
     word, _, axis = name.rpartition(".")
     if axis not in _AXES or not word:
         return None
-    number = _AXES.index(axis)
-    match word.rpartition(".")[2]:
-        case "threadIdx":
-            return Interval(0, block[number] - 1, 32)
-        case "blockIdx":
-            return Interval(0, max(grid[number] - 1, 0), 32)
-        case "blockDim":
-            return Interval.of(block[number], 32)
-        case "gridDim":
-            return Interval.of(grid[number], 32)
-        case _:
-            return None
+    threads, blocks = (extents[_AXES.index(axis)] for extents in (block, grid))
+    intervals = {
+        "threadIdx": Interval(0, threads - 1, 32),
+        "blockIdx": Interval(0, max(blocks - 1, 0), 32),
+        "blockDim": Interval.of(threads, 32),
+        "gridDim": Interval.of(blocks, 32),
+    }
+    return intervals.get(word.rpartition(".")[2])
 
 
 def cast(name: str, value: Value, walk: Walk, node: ast.Call) -> Value:
@@ -84,12 +80,8 @@ class Numba:
     def add_atomically(self, values: list[Value], node: ast.Call, walk: Walk) -> None:
         """An atomic sum in one cell by every thread of the grid, or as many as there are cells."""
         array, at, added = values
-        places = at if isinstance(at, tuple) else (at,)
-        if (
-            walk.fewer
-            or not isinstance(array, np.ndarray)
-            or not all(isinstance(p, Interval) and p.is_one for p in places)
-        ):
+        is_one_cell = all(isinstance(p, Interval) and p.is_one for p in (at if isinstance(at, tuple) else (at,)))
+        if walk.fewer or not isinstance(array, np.ndarray) or not is_one_cell:
             return
         sizes = [each.size for each in walk.names.values() if isinstance(each, np.ndarray)]
         threads = int(np.prod([*self.grid, *self.block], dtype=object))

@@ -18,6 +18,7 @@ import numpy as np
 
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.sanitizer import engine
+from noyau.sanitizer.compiled_numbers import names_of
 from noyau.sanitizer.engine import Shadow, number_of
 from noyau.sanitizer.numba.interpreter import error_model, is_prange, plain_of
 from noyau.sanitizer.numba.rewrite import is_signed, makes_container, parsed
@@ -90,10 +91,7 @@ def _changed(function: Any, parallel: bool, arrays: frozenset[int], error_model:
     definition.decorator_list = []
     definition = changer.visit(definition)
     definition.args.args += [ast.arg(name) for name in (f"{_PREFIX}s", *(_memory(each) for each in array_names))]
-    scope = dict(function.__globals__)
-    around = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    scope |= {name: cell.cell_contents for name, cell in around}
-    scope |= {f"{_PREFIX}{name}": each for name, each in accesses().items()}
+    scope = {**names_of(function), **{f"{_PREFIX}{name}": each for name, each in accesses().items()}}
     tree.body = [definition]
     exec(compile(ast.fix_missing_locations(tree), file, "exec"), scope)  # noqa: S102  the user's own function
     sites = tuple(Site.of(file, line) for line in changer.lines)

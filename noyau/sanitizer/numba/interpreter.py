@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import CodeType, FunctionType, ModuleType
 from typing import Any
 
@@ -27,7 +27,7 @@ from numba.stencils.stencil import StencilFunc
 from numba.typed import Dict, List
 
 from noyau.errors import UnsupportedError
-from noyau.sanitizer.compiled_numbers import MATH, divisor
+from noyau.sanitizer.compiled_numbers import MATH, divisor, names_of
 from noyau.sanitizer.numba.rewrite import RUN, PrangeLoop, Rewritten, rewritten
 from noyau.sanitizer.recording_array import Recorder, Recording, TooManyError
 
@@ -51,9 +51,9 @@ def wrap_container(value: Any, hold: Callable[[Any], Any], require_own: Callable
     return container
 
 
-def _held_kind(kind: type, changing: str, making: str) -> Any:
+def _container_kind(kind: type, changing: str, making: str) -> Any:
     methods = {name: _changed(getattr(kind, name)) for name in changing.split()}
-    methods |= {name: _made(getattr(kind, name)) for name in making.split()}
+    methods |= {name: _making(getattr(kind, name)) for name in making.split()}
     return type(f"Held{kind.__name__}", (kind,), methods)
 
 
@@ -65,7 +65,7 @@ def _changed(plain: Callable[..., Any]) -> Callable[..., Any]:
     return change
 
 
-def _made(plain: Callable[..., Any]) -> Callable[..., Any]:
+def _making(plain: Callable[..., Any]) -> Callable[..., Any]:
     def make(self: Any, *args: Any) -> Any:
         result = plain(self, *args)
         is_element = plain is list.__getitem__ and not isinstance(args[0], slice)
@@ -75,9 +75,9 @@ def _made(plain: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _KINDS: dict[type, Any] = {
-    list: _held_kind(list, _OF_LISTS, "__getitem__ __add__ __mul__ __rmul__ copy"),
-    dict: _held_kind(dict, _OF_DICTS, "__or__ copy"),
-    set: _held_kind(set, _OF_SETS, _MADE_OF_SETS),
+    list: _container_kind(list, _OF_LISTS, "__getitem__ __add__ __mul__ __rmul__ copy"),
+    dict: _container_kind(dict, _OF_DICTS, "__or__ copy"),
+    set: _container_kind(set, _OF_SETS, _MADE_OF_SETS),
 }
 
 
@@ -108,11 +108,11 @@ class Region:
 
 @dataclass(slots=True)
 class PrangeRuntime:
-    """The runtime that the rewritten text calls, and the regions of its pranges so far. `made`: the functions that run
-    here."""
+    """The runtime that the rewritten text calls, and the regions of its pranges so far. `functions`: what runs here in
+    place of Numba's."""
 
     recorder: Recorder
-    made: dict[CPUDispatcher, Callable[..., Any]] = field(default_factory=dict)
+    functions: dict[CPUDispatcher, Callable[..., Any]] = field(default_factory=dict)
     loops: dict[tuple[str, int], PrangeLoop] = field(default_factory=dict)
     regions: list[Region] = field(default_factory=list)
     kept: set[int] = field(default_factory=set)  # memories that were there before the present region
@@ -170,10 +170,10 @@ class PrangeRuntime:
         def require_own() -> None:
             if not self.inside or self.turn == maker:
                 return
-            site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
+            place = self.recorder.site_of(sys._getframe(1)).place
             raise UnsupportedError(
-                f"{site.place}: the iterations of a prange share a {type(value).__name__}, whose accesses are not "
-                "seen, nor does Numba order them: have each iteration write to cells of an array"
+                f"{place}: the iterations of a prange share a {type(value).__name__}, whose accesses are not seen, "
+                "nor does Numba order them: have each iteration write to cells of an array"
             )
 
         return wrap_container(value, self.held, require_own)
@@ -187,9 +187,13 @@ class PrangeRuntime:
 
     def called(self, function: Any) -> Callable[..., Any]:
         """A function of Numba's, made to run here."""
-        if function not in self.made:
-            self.made[function] = self.executed(rewritten_of(function))
-        return self.made[function]
+        if function not in self.functions:
+            self.functions[function] = self.executed(rewritten_of(function))
+        return self.functions[function]
+
+    def call(self, function: Any, *args: Any, **options: Any) -> Any:
+        """A function of Numba that a watched one calls; it is changed when it is first called."""
+        return self.called(function)(*args, **options)
 
     divisor = staticmethod(divisor)  # what is divided by where Numba divides as NumPy does
 
@@ -205,17 +209,14 @@ class PrangeRuntime:
     def scope(self, text: Rewritten) -> dict[str, Any]:
         """The names that a function sees: its module's, those around it, and the stand-ins."""
         function: Any = text.function
-        outer = dict(function.__globals__)
-        cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-        outer |= {name: cell.cell_contents for name, cell in cells}
-        names = _names(function.__code__)
+        outer, names = names_of(function), _names(function.__code__)
         values = {name: self.held(self.seen(outer[name], name)) for name in names & outer.keys()}
         return outer | values | {RUN: self}
 
     def seen(self, value: Any, name: str = "") -> Any:
         """The stand-in of a value that a function finds by name."""
         if isinstance(value, CPUDispatcher):
-            return _Callee(self, value)
+            return partial(self.call, value)
         if isinstance(value, ModuleType):
             return self.module(value)
         if isinstance(value, np.ndarray):
@@ -239,7 +240,7 @@ class PrangeRuntime:
         if isinstance(value, _Intrinsic):
             return _compiled(value)
         if isinstance(value, StencilFunc):
-            return _Stencil(self.recorder, value)
+            return partial(self.stencil, value)
         if value is List or value is Dict:
             return _Refused(self.recorder, f"a typed {value.__name__}")
         if value is numba.get_num_threads:
@@ -248,25 +249,37 @@ class PrangeRuntime:
             return lambda items: items
         package = str(getattr(value, "__module__", "")).partition(".")[0]
         if package == "_heapq":
-            return _Pushing(value)
+            return _pushing(value)
         if package == "math" and callable(value):
             return getattr(MATH, value.__name__, value)
         if value in (numba.carray, numba.farray) or (
             package == "numpy" and callable(value) and not isinstance(value, type | np.ufunc)
         ):
-            return _RecordedMaker(self.recorder, value)
+            return partial(self.recorded, value)
         return value
 
+    def recorded(self, function: Callable[..., Any], *args: Any, **options: Any) -> Any:
+        """A function of NumPy is called; the arrays that it makes are recorded."""
+        name, site = getattr(function, "__name__", ""), self.recorder.site_of(sys._getframe(1))
+        if name in _UNSEEN_FUNCTIONS:
+            raise UnsupportedError(f"{site.place}: {name} is not watched")
+        if name.endswith("_like"):  # nothing is read
+            args = tuple(each.data if isinstance(each, Recording) else each for each in args)
+        result = function(*args, **options)
+        if not isinstance(result, np.ndarray):
+            return result
+        require_seen(result, "it", site.place)
+        assigned = _ASSIGNED.match(site.text)
+        title = assigned[1] if assigned else f"an array of np.{name}"
+        return self.recorder.array(result, title, is_set=name not in _UNSET)
 
-@dataclass(frozen=True, slots=True)
-class _Callee:
-    """A function of Numba that a watched one calls; it is changed when it is first called."""
-
-    run: PrangeRuntime
-    function: CPUDispatcher
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        return self.run.called(self.function)(*args, **named)
+    def stencil(self, function: Any, *args: Any, **options: Any) -> Any:
+        """A function made by numba.stencil is called: it reads the whole of its arrays, and gives one."""
+        first = args[0] if args else None
+        if isinstance(first, Recording):
+            return first.called(function, args, options)
+        place = self.recorder.site_of(sys._getframe(1)).place
+        raise UnsupportedError(f"{place}: a stencil is called without its array in first place: give it there")
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,56 +294,6 @@ class _Module:
 
 
 @dataclass(frozen=True, slots=True)
-class _RecordedMaker:
-    """A function of NumPy of which the arrays that it makes are recorded."""
-
-    recorder: Recorder
-    function: Callable[..., Any]
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        name = getattr(self.function, "__name__", "")
-        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
-        if name in _UNSEEN_FUNCTIONS:
-            raise UnsupportedError(f"{site.place}: {name} is not watched")
-        if name.endswith("_like"):  # nothing is read
-            args = tuple(each.data if isinstance(each, Recording) else each for each in args)
-        result = self.function(*args, **named)
-        if not isinstance(result, np.ndarray):
-            return result
-        require_seen(result, "it", site.place)
-        assigned = _ASSIGNED.match(site.text)
-        title = assigned[1] if assigned else f"an array of np.{name}"
-        return self.recorder.array(result, title, is_set=name not in _UNSET)
-
-
-@dataclass(frozen=True, slots=True)
-class _Stencil:
-    """A function made by numba.stencil: it reads the whole of its arrays, and gives one."""
-
-    recorder: Recorder
-    function: Any
-
-    def __call__(self, *args: Any, **named: Any) -> Any:
-        first = args[0] if args else None
-        if isinstance(first, Recording):
-            return first.called(self.function, args, named)
-        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
-        raise UnsupportedError(f"{site.place}: a stencil is called without its array in first place: give it there")
-
-
-@dataclass(frozen=True, slots=True)
-class _Pushing:
-    """A function of heapq, which changes a list without calling its methods."""
-
-    function: Callable[..., Any]
-
-    def __call__(self, heap: Any, *args: Any) -> Any:
-        if hasattr(heap, "require_own"):
-            heap.require_own()
-        return self.function(heap, *args)
-
-
-@dataclass(frozen=True, slots=True)
 class _Refused:
     """A callee that cannot be watched, nor asked for more."""
 
@@ -338,11 +301,22 @@ class _Refused:
     what: str
 
     def __call__(self, *args: Any, **named: Any) -> Any:
-        site = self.recorder.sites[self.recorder.site(sys._getframe(1))]
-        raise UnsupportedError(f"{site.place}: the accesses of {self.what} are not seen: give arrays")
+        place = self.recorder.site_of(sys._getframe(1)).place
+        raise UnsupportedError(f"{place}: the accesses of {self.what} are not seen: give arrays")
 
     def __getattr__(self, name: str) -> Any:
         return self
+
+
+def _pushing(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function of heapq, which changes a list without calling its methods."""
+
+    def push(heap: Any, *args: Any) -> Any:
+        if hasattr(heap, "require_own"):
+            heap.require_own()
+        return function(heap, *args)
+
+    return push
 
 
 def require_seen(value: Any, name: str, place: str) -> None:
@@ -383,10 +357,7 @@ def error_model(function: Any) -> str:
 
 def is_prange(node: Any, function: Any) -> bool:
     """Whether `prange`, `numba.prange` or another name of it is called."""
-    scope = {**function.__globals__}
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    scope |= {name: cell.cell_contents for name, cell in cells}
-    path: list[str] = []
+    scope, path = names_of(function), list[str]()
     while hasattr(node, "attr"):
         path, node = [node.attr, *path], node.value
     value = scope.get(getattr(node, "id", ""))

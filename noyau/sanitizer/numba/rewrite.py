@@ -32,7 +32,6 @@ class PrangeLoop:
 
     file: str
     line: int
-    last: int
     reductions: tuple[tuple[str, str], ...]
     private: tuple[str, ...]
     running: tuple[tuple[str, int], ...]
@@ -121,9 +120,8 @@ class _CallRewriter(ast.NodeTransformer):
         self.depth = 0
 
     def visit_For(self, node: ast.For) -> Any:
-        if not self.is_loop(node) or self.depth:
+        if self.depth or not isinstance(node.iter, ast.Call) or not self.is_prange(node.iter.func):
             return self.generic_visit(node)
-        assert isinstance(node.iter, ast.Call)
         loop = _loop(node, self.file)
         number = len(self.loops)
         self.loops.append(loop)
@@ -133,13 +131,9 @@ class _CallRewriter(ast.NodeTransformer):
         self.generic_visit(node)
         self.depth -= 1
         node.body[:0] = _unbound(loop.private, node)
-        runtime_call = _of_run("loop")
-        file_and_number: list[ast.expr] = [ast.Constant(self.file), ast.Constant(loop.line), ast.Constant(number)]
-        node.iter = ast.copy_location(ast.Call(runtime_call, [*file_and_number, *node.iter.args], []), node.iter)
+        place: list[ast.expr] = [ast.Constant(self.file), ast.Constant(loop.line), ast.Constant(number)]
+        node.iter = ast.copy_location(ast.Call(_of_run("loop"), [*place, *node.iter.args], []), node.iter)
         return [node, *_unbound(loop.private, node)]
-
-    def is_loop(self, node: ast.For) -> bool:
-        return isinstance(node.iter, ast.Call) and self.is_prange(node.iter.func)
 
 
 class _Merger(ast.NodeTransformer):
@@ -151,11 +145,9 @@ class _Merger(ast.NodeTransformer):
     def visit_AugAssign(self, node: ast.AugAssign) -> Any:
         if not isinstance(node.target, ast.Name) or node.target.id not in self.reductions:
             return node
-        runtime_call = _of_run("merge")
         before, kind = ast.Name(node.target.id, ast.Load()), ast.Constant(_OPERATIONS[type(node.op)])
-        return ast.copy_location(
-            ast.Assign([node.target], ast.Call(runtime_call, [kind, before, node.value], [])), node
-        )
+        merge = ast.Call(_of_run("merge"), [kind, before, node.value], [])
+        return ast.copy_location(ast.Assign([node.target], merge), node)
 
 
 class _Holder(ast.NodeTransformer):
@@ -166,8 +158,7 @@ class _Holder(ast.NodeTransformer):
         if not makes_container(node):
             return node
         assert isinstance(node, ast.expr)
-        runtime_call = _of_run("held")
-        return ast.copy_location(ast.Call(runtime_call, [node], []), node)
+        return ast.copy_location(ast.Call(_of_run("held"), [node], []), node)
 
 
 def _of_run(name: str) -> ast.expr:
@@ -186,23 +177,13 @@ def _unbound(names: Sequence[str], where: ast.stmt) -> list[ast.stmt]:
 
 def _loop(node: ast.For, file: str) -> PrangeLoop:
     """Analyse the names of its body."""
-    updates = {name: kind for name, kind, _ in _updates(node.body)}
-    spent = {id(each) for _, _, reads in _updates(node.body) for each in reads}
-    assigned = _assigned(node.body)
-    targets = {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
-    plain = assigned - targets
-    reductions = {name: kind for name, kind in updates.items() if name not in plain}
+    updates = list(_updates(node.body))
+    spent = {id(each) for _, _, reads in updates for each in reads}
+    private = _assigned(node.body) - {each.id for each in ast.walk(node.target) if isinstance(each, ast.Name)}
+    reductions = {name: kind for name, kind, _ in updates if name not in private}
     reads = [each for each in _names(node.body) if isinstance(each.ctx, ast.Load) and id(each) not in spent]
     running = {each.id: each.lineno for each in reads if each.id in reductions}
-    private = sorted(plain)
-    return PrangeLoop(
-        file,
-        node.lineno,
-        node.end_lineno or node.lineno,
-        tuple(reductions.items()),
-        tuple(private),
-        tuple(running.items()),
-    )
+    return PrangeLoop(file, node.lineno, tuple(reductions.items()), tuple(sorted(private)), tuple(running.items()))
 
 
 def _updates(body: Sequence[ast.stmt]) -> Iterator[tuple[str, str, list[ast.AST]]]:
@@ -235,7 +216,8 @@ def _assigned(body: Sequence[ast.stmt]) -> set[str]:
         if isinstance(node, ast.Assign) and next(_updates([node]), None) is not None:
             continue
         for child in _targets(node) if id(node) not in updating else ():
-            bound |= {each.id for each in ast.walk(child) if isinstance(each, ast.Name) and _is_store(each)}
+            names = (each for each in ast.walk(child) if isinstance(each, ast.Name))
+            bound |= {each.id for each in names if isinstance(each.ctx, ast.Store)}
     return bound
 
 
@@ -245,10 +227,6 @@ def _targets(node: ast.AST) -> Iterable[ast.AST]:
     if isinstance(node, ast.AugAssign | ast.AnnAssign | ast.For | ast.NamedExpr):
         return [node.target]
     return [node.optional_vars] if isinstance(node, ast.withitem) and node.optional_vars else []
-
-
-def _is_store(node: ast.Name) -> bool:
-    return isinstance(node.ctx, ast.Store)
 
 
 def _walk(body: Sequence[ast.AST]) -> Iterator[ast.AST]:

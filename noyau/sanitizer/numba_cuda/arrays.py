@@ -14,7 +14,7 @@ import numpy as np
 from noyau.errors import FindingKind, UnsupportedError
 from noyau.sanitizer.engine import ReplayEvent, Shadow
 from noyau.sanitizer.recording_array import NOTES, Recorder, Recording
-from noyau.sanitizer.records import Access, Site, WatchedMemory
+from noyau.sanitizer.records import Access, WatchedMemory
 
 _READ, _WRITE, _ATOMIC, _SAME = (int(Access[name]) for name in ("READ", "WRITE", "ATOMIC", "SAME_WRITE"))
 _ENTER, _FENCE, _CLEAR = int(ReplayEvent.ENTER), int(ReplayEvent.FENCE), int(ReplayEvent.CLEAR)
@@ -58,16 +58,11 @@ class LaunchRecorder(Recorder):
     def line(self, file: str, number: int) -> int:
         """The site of a line; its file is watched from here on."""
         self.files.add(file)
-        site = self._sites.get((file, number))
-        if site is None:
-            site = self._sites[file, number] = len(self.sites)
-            self.sites.append(Site.of(file, number))
-        return site
+        return self.site_at(file, number)
 
     def array(self, data: np.ndarray, name: str, *, is_set: bool = True) -> DeviceArray:
-        memory = self.shadow.memory(data.size, is_set=is_set)
-        self.memories[memory] = WatchedMemory(name, data.shape)
-        return DeviceArray(self, memory, data, np.arange(data.size).reshape(data.shape))
+        whole = super().array(data, name, is_set=is_set)
+        return DeviceArray(self, whole.memory, data, whole.cells)
 
 
 class DeviceArray(Recording):

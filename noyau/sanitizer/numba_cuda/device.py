@@ -1,9 +1,10 @@
-"""The stand-in of numba.cuda within a kernel that is watched."""
+"""The stand-in of numba.cuda within a kernel that is watched, and what stands there for each of its names."""
 
 from __future__ import annotations
 
 import inspect
 import math
+import operator
 import re
 import sys
 from collections.abc import Callable
@@ -14,6 +15,9 @@ from typing import Any
 import numba
 import numpy as np
 from numba import cuda
+from numba.cuda.simulator.kernelapi import FakeCUDAFp16
+from numba.cuda.simulator.vector_types import vector_types
+from numba.np.numpy_support import as_dtype
 
 from noyau.errors import UnsupportedError
 from noyau.sanitizer.compiled_numbers import MATH
@@ -38,13 +42,13 @@ class Dim3:
 class SimulatedDevice:
     """The words of numba.cuda, for the thread whose turn it is. Words that wait are no calls: see rewriting.py."""
 
-    def __init__(self, launched: LaunchRecorder, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
-        self._launched = launched
+    def __init__(self, recorder: LaunchRecorder, grid: tuple[int, int, int], block: tuple[int, int, int]) -> None:
+        self._recorder = recorder
         self.gridDim, self.blockDim = Dim3(*grid), Dim3(*block)
         self._sizes = tuple(blocks * threads for blocks, threads in zip(grid, block, strict=True))
         self.threadIdx, self.blockIdx = Dim3(), Dim3()
         self.warpsize = WARP
-        self.atomic = Atomic()
+        self.atomic = ATOMIC
         self.shared = SimpleNamespace(array=self._shared_array)
         self.local = SimpleNamespace(array=self._local_array)
         self.const = SimpleNamespace(array_like=self._constant)
@@ -55,9 +59,6 @@ class SimulatedDevice:
 
     def __getattr__(self, name: str) -> Any:
         """Half precision and short vectors as Numba's own simulator has them; nothing else is known."""
-        from numba.cuda.simulator.kernelapi import FakeCUDAFp16
-        from numba.cuda.simulator.vector_types import vector_types
-
         if name == "fp16":
             return FakeCUDAFp16()
         if name in vector_types:
@@ -95,11 +96,11 @@ class SimulatedDevice:
     def block_begins(self) -> None:
         """Shared arrays are as new, and local ones are gone."""
         for array in self._shared.values():
-            self._launched.clear(array.memory)
+            self._recorder.clear(array.memory)
         if self._private:
-            self._launched.play()
+            self._recorder.play()
         for memory in self._private:
-            self._launched.shadow.forget(memory)
+            self._recorder.shadow.forget(memory)
         self._private.clear()
 
     def _shared_array(self, shape: Any, dtype: Any) -> DeviceArray:
@@ -108,7 +109,7 @@ class SimulatedDevice:
         key = (frame.f_code, frame.f_lasti)
         if key not in self._shared:
             cells = np.zeros(self._fitting(shape, dtype), _dtype(dtype))
-            self._shared[key] = self._launched.array(cells, _assigned(frame, "shared"), is_set=False)
+            self._shared[key] = self._recorder.array(cells, _assigned(frame, "shared"), is_set=False)
         return self._shared[key]
 
     def _fitting(self, shape: Any, dtype: Any) -> tuple[int, ...]:
@@ -117,19 +118,18 @@ class SimulatedDevice:
         return whole if math.prod(whole) else (self.dynamic_bytes // _dtype(dtype).itemsize,)
 
     def _local_array(self, shape: Any, dtype: Any) -> DeviceArray:
-        frame = sys._getframe(1)
-        whole = tuple(shape) if isinstance(shape, tuple | list) else (int(shape),)
-        array = self._launched.array(np.zeros(whole, _dtype(dtype)), _assigned(frame, "local"), is_set=False)
+        name = _assigned(sys._getframe(1), "local")
+        array = self._recorder.array(np.zeros(shape, _dtype(dtype)), name, is_set=False)
         self._private.append(array.memory)
         return array
 
     def _constant(self, array: np.ndarray) -> DeviceArray:
         if id(array) not in self._constants:
-            self._constants[id(array)] = self._launched.array(np.array(array), _assigned(sys._getframe(1), "constant"))
+            self._constants[id(array)] = self._recorder.array(np.array(array), _assigned(sys._getframe(1), "constant"))
         return self._constants[id(array)]
 
     def threadfence(self) -> None:
-        self._launched.fence()
+        self._recorder.fence()
 
     threadfence_system = threadfence
 
@@ -140,9 +140,10 @@ class SimulatedDevice:
 
     # Arithmetic.
 
-    @staticmethod
-    def popc(value: Any) -> int:
-        return _pattern(value)[0].bit_count()
+    popc = staticmethod(lambda value: _pattern(value)[0].bit_count())
+    fma = staticmethod(lambda a, b, c: a * b + c)
+    cbrt = staticmethod(np.cbrt)
+    selp = staticmethod(lambda flag, a, b: a if flag else b)
 
     @staticmethod
     def brev(value: Any) -> int:
@@ -159,18 +160,6 @@ class SimulatedDevice:
         pattern, _ = _pattern(value)
         return (pattern & -pattern).bit_length()
 
-    @staticmethod
-    def fma(a: Any, b: Any, c: Any) -> Any:
-        return a * b + c
-
-    @staticmethod
-    def cbrt(value: Any) -> Any:
-        return np.cbrt(value)
-
-    @staticmethod
-    def selp(flag: Any, a: Any, b: Any) -> Any:
-        return a if flag else b
-
 
 def _pattern(value: Any) -> tuple[int, int]:
     """The bits of a whole number, and how many there are: those of its dtype, else 32 where they suffice."""
@@ -178,71 +167,48 @@ def _pattern(value: Any) -> tuple[int, int]:
     return int(value) & ((1 << bits) - 1), bits
 
 
-class Atomic:
-    """numba.cuda.atomic: each gives back what the cell held."""
+def _atomic(change: Callable[[Any, Any], Any], *, sums: bool = False) -> Callable[..., Any]:
+    """A word of numba.cuda.atomic, by what becomes of a cell and a value; it gives back what the cell held."""
 
-    @staticmethod
-    def add(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: now + value, sys._getframe(1), sums=True)
+    def merge(array: DeviceArray, index: Any, value: Any) -> Any:
+        return array.change(index, lambda now: change(now, value), sys._getframe(1), sums=sums)
 
-    @staticmethod
-    def sub(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: now - value, sys._getframe(1), sums=True)
-
-    @staticmethod
-    def and_(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: now & value, sys._getframe(1))
-
-    @staticmethod
-    def or_(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: now | value, sys._getframe(1))
-
-    @staticmethod
-    def xor(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: now ^ value, sys._getframe(1))
-
-    @staticmethod
-    def inc(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: 0 if now >= value else now + 1, sys._getframe(1))
-
-    @staticmethod
-    def dec(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: value if now == 0 or now > value else now - 1, sys._getframe(1))
-
-    @staticmethod
-    def exch(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: value, sys._getframe(1))
-
-    @staticmethod
-    def max(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: _chosen(np.maximum, now, value), sys._getframe(1))
-
-    @staticmethod
-    def min(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: _chosen(np.minimum, now, value), sys._getframe(1))
-
-    @staticmethod
-    def nanmax(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: _chosen(np.fmax, now, value), sys._getframe(1))
-
-    @staticmethod
-    def nanmin(array: DeviceArray, index: Any, value: Any) -> Any:
-        return array.change(index, lambda now: _chosen(np.fmin, now, value), sys._getframe(1))
-
-    @staticmethod
-    def cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
-        return array.change(index, lambda now: value if now == old else now, sys._getframe(1))
-
-    @staticmethod
-    def compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
-        """On the first cell, as numba.cuda has it."""
-        first = (0,) * array.data.ndim
-        return array.change(first, lambda now: value if now == old else now, sys._getframe(1))
+    return merge
 
 
-def _chosen(choose: Callable[[Any, Any], Any], now: Any, value: Any) -> Any:
-    choice = choose(now, value)
-    return choice.item() if isinstance(now, int) else choice
+def _extreme(choose: Callable[[Any, Any], Any]) -> Callable[..., Any]:
+    def change(now: Any, value: Any) -> Any:
+        choice = choose(now, value)
+        return choice.item() if isinstance(now, int) else choice
+
+    return _atomic(change)
+
+
+def _cas(array: DeviceArray, index: Any, old: Any, value: Any) -> Any:
+    return array.change(index, lambda now: value if now == old else now, sys._getframe(1))
+
+
+def _compare_and_swap(array: DeviceArray, old: Any, value: Any) -> Any:
+    """On the first cell, as numba.cuda has it."""
+    return array.change((0,) * array.data.ndim, lambda now: value if now == old else now, sys._getframe(1))
+
+
+ATOMIC = SimpleNamespace(
+    add=_atomic(operator.add, sums=True),
+    sub=_atomic(operator.sub, sums=True),
+    and_=_atomic(operator.and_),
+    or_=_atomic(operator.or_),
+    xor=_atomic(operator.xor),
+    inc=_atomic(lambda now, value: 0 if now >= value else now + 1),
+    dec=_atomic(lambda now, value: value if now == 0 or now > value else now - 1),
+    exch=_atomic(lambda now, value: value),
+    max=_extreme(np.maximum),
+    min=_extreme(np.minimum),
+    nanmax=_extreme(np.fmax),
+    nanmin=_extreme(np.fmin),
+    cas=_cas,
+    compare_and_swap=_compare_and_swap,
+)
 
 
 def _dtype(dtype_like: Any) -> np.dtype:
@@ -250,8 +216,6 @@ def _dtype(dtype_like: Any) -> np.dtype:
     try:
         dtype: np.dtype = np.dtype(dtype_like)
     except TypeError:
-        from numba.np.numpy_support import as_dtype
-
         dtype = as_dtype(dtype_like)
     return dtype
 
@@ -289,8 +253,7 @@ def stand_ins(device: SimulatedDevice) -> dict[int, Any]:
     """Stand-ins of objects in a kernel's globals, by their identity."""
     by_identity: dict[int, Any] = {id(cuda): device, id(numba): _Numba(device), id(math): MATH}
     by_identity |= {id(getattr(cuda, name)): getattr(device, name) for name in _STANDING if hasattr(cuda, name)}
-    atomics = (name for name in vars(type(device.atomic)) if not name.startswith("_"))
-    by_identity |= {id(getattr(cuda.atomic, name)): getattr(device.atomic, name) for name in atomics}
+    by_identity |= {id(getattr(cuda.atomic, name)): word for name, word in vars(ATOMIC).items()}
     by_identity |= {id(function): getattr(MATH, name) for name, function in vars(math).items() if callable(function)}
     return by_identity
 
@@ -301,7 +264,7 @@ def conversion_of(meant: Any) -> Callable[..., Any] | None:
     if isinstance(meant, type) and issubclass(meant, np.integer):
         dtype = np.dtype(meant)
     elif isinstance(meant, numba.types.Integer):
-        dtype = numba.np.numpy_support.as_dtype(meant)
+        dtype = as_dtype(meant)
     else:
         return None
 
@@ -324,26 +287,3 @@ class _Numba:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(numba, name)
-
-
-class Libdevice:
-    """Functions of libdevice by their names: those of math, in single and double precision."""
-
-    def __getattr__(self, name: str) -> Any:
-        plain = name.removeprefix("fast_")
-        for candidate in (plain, plain.removesuffix("f")):
-            if candidate in _LIBDEVICE:
-                return _LIBDEVICE[candidate]
-            if hasattr(MATH, candidate):
-                return getattr(MATH, candidate)
-        raise UnsupportedError(f"numba.cuda.libdevice.{name} cannot be watched without a GPU; use a function of math")
-
-
-_LIBDEVICE: dict[str, Callable[..., Any]] = {
-    "rsqrt": lambda value: 1 / np.sqrt(value),
-    "rcbrt": lambda value: 1 / np.cbrt(value),
-    "fma": lambda a, b, c: a * b + c,
-    "fmin": np.fmin,
-    "fmax": np.fmax,
-    "saturate": lambda value: np.clip(value, 0, 1),
-}

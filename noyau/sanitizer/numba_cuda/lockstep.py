@@ -140,14 +140,14 @@ WAITING = (*BLOCK_WIDE, *SHUFFLES, *_VOTES)
 
 @dataclass(slots=True, eq=False)
 class Thread:
-    """A thread of the block that runs. `asked`: what it waits for; `answer`: what it goes on with; `left`: where it
+    """A thread of the block that runs. `request`: what it waits for; `answer`: what it goes on with; `left`: where it
     returned, -1 where its last line was passed."""
 
     at: Three
     rank: int
     owner: int
     steps: Generator[Request, Any, Any]
-    asked: Request | None = None
+    request: Request | None = None
     answer: Any = None
     done: bool = False
     left: int = -1
@@ -155,7 +155,7 @@ class Thread:
     @property
     def site(self) -> int:
         """The site where it waits, or returned."""
-        return self.asked.site if self.asked is not None else self.left
+        return self.request.site if self.request is not None else self.left
 
 
 @dataclass(slots=True)
@@ -210,9 +210,9 @@ class Lockstep:
         """Its threads run until each has ended or waits for the block; the syncwarps that it has passed then."""
         while True:
             for thread in warp:
-                if not thread.done and thread.asked is None:
+                if not thread.done and thread.request is None:
                     self._step(thread, block, number, epoch, passed)
-            waiting = [each for each in warp if each.asked is not None and not each.asked.is_block_wide]
+            waiting = [each for each in warp if each.request is not None and not each.request.is_block_wide]
             if not waiting:
                 return passed
             together = self._together(waiting, warp)
@@ -225,7 +225,7 @@ class Lockstep:
         index.x, index.y, index.z = thread.at
         self.recorder.enter(thread.owner, block, warp, epoch, passed)
         try:
-            thread.asked = thread.steps.send(thread.answer)
+            thread.request = thread.steps.send(thread.answer)
             thread.answer = None
         except StopIteration as end:
             thread.done, thread.left = True, -1 if end.value is None else end.value
@@ -234,8 +234,8 @@ class Lockstep:
         """The lanes that are answered next: a group that is whole, else the first one."""
         groups: dict[tuple[str, int, int], list[Thread]] = {}
         for each in waiting:
-            assert each.asked is not None
-            groups.setdefault((each.asked.word, each.asked.site, each.asked.mask), []).append(each)
+            assert each.request is not None
+            groups.setdefault((each.request.word, each.request.site, each.request.mask), []).append(each)
         return next((group for group in groups.values() if not _missing(group, warp)), next(iter(groups.values())))
 
     def _answer(
@@ -247,14 +247,14 @@ class Lockstep:
             self.recorder.enter(group[0].owner, block, number, epoch, passed)
             self._divergent(group[0], missing[0])
         word = _word(group)
-        lanes = {each.rank % WARP: each.asked.arguments for each in group if each.asked is not None}
+        lanes = {each.rank % WARP: each.request.arguments for each in group if each.request is not None}
         for lane, source in strays(word, lanes).items():
             reader = next(each for each in group if each.rank % WARP == lane)
             self.recorder.enter(reader.owner, block, number, epoch, passed)
             self._note(FindingKind.UNINITIALISED, reader.site, index=source)
         answers = of_warp(word, lanes)
         for each in group:
-            each.answer, each.asked = answers[each.rank % WARP], None
+            each.answer, each.request = answers[each.rank % WARP], None
 
     def _barrier(self, waiting: list[Thread], threads: list[Thread], block: int, epoch: int) -> None:
         """All threads of the block go on; one that waits elsewhere, or has returned, is noted."""
@@ -265,10 +265,10 @@ class Lockstep:
             self.recorder.enter(first.owner, block, first.rank // WARP, epoch)
             self._divergent(first, absent)
         word = _word(waiting)
-        flags = [each.asked.arguments[0] for each in waiting if each.asked is not None and each.asked.arguments]
+        flags = [each.request.arguments[0] for each in waiting if each.request is not None and each.request.arguments]
         answer = of_block(word, flags)
         for each in waiting:
-            each.answer, each.asked = answer, None
+            each.answer, each.request = answer, None
 
     def _divergent(self, thread: Thread, other: Thread) -> None:
         self._note(FindingKind.DIVERGENT_BARRIER, thread.site, other=(other.site, other.owner), index=int(other.done))
@@ -280,7 +280,7 @@ class Lockstep:
 
 def _missing(group: list[Thread], warp: list[Thread]) -> list[Thread]:
     """The lanes of a warp that the mask of a group names and that are not in it."""
-    request = group[0].asked
+    request = group[0].request
     if request is None or request.word == "activemask":
         return []
     present = {each.rank for each in group}
@@ -288,7 +288,7 @@ def _missing(group: list[Thread], warp: list[Thread]) -> list[Thread]:
 
 
 def _word(group: list[Thread]) -> str:
-    request = group[0].asked
+    request = group[0].request
     return "" if request is None else request.word
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from noyau.errors import UnsupportedError
 from noyau.kernels.user_kernel import python_function
-from noyau.sanitizer.compiled_numbers import Divisors, divisor
+from noyau.sanitizer.compiled_numbers import Divisors, divisor, names_of
 from noyau.sanitizer.numba.rewrite import is_signed
 from noyau.sanitizer.numba_cuda.lockstep import WAITING, Request
 
@@ -44,22 +44,22 @@ class Twins:
     site: Callable[[str, int], int]
     calls: Callable[[Any], Callable[..., Any] | None] = lambda meant: None
     signed: set[tuple[str, int]] = field(default_factory=set)
-    made: dict[tuple[int, bool], Twin] = field(default_factory=dict)
+    twins: dict[tuple[int, bool], Twin] = field(default_factory=dict)
     making: set[int] = field(default_factory=set)
 
     def of(self, function: Callable[..., Any], *, is_kernel: bool = False) -> Twin:
         """UnsupportedError where there is no source to read, or a function that waits calls itself."""
         plain = python_function(function)
         key = (id(plain), is_kernel)
-        if key not in self.made:
+        if key not in self.twins:
             if id(plain) in self.making:
                 raise UnsupportedError(f"{plain.__name__} calls itself, which noyau cannot follow; write a loop")
             self.making.add(id(plain))
             try:
-                self.made[key] = self._make(plain, is_kernel)
+                self.twins[key] = self._make(plain, is_kernel)
             finally:
                 self.making.discard(id(plain))
-        return self.made[key]
+        return self.twins[key]
 
     def _make(self, plain: Callable[..., Any], is_kernel: bool) -> Twin:
         if not isinstance(plain, FunctionType):
@@ -68,21 +68,15 @@ class Twins:
         self.site(file, tree.lineno)
         indexed = (each for each in ast.walk(tree) if isinstance(each, ast.Subscript) and is_signed(each))
         self.signed.update((file, each.lineno) for each in indexed)
-        names = _names_of(plain)
+        names = names_of(plain)
         change = _TwinRewriter(self, names, tree, file, is_kernel)
         body = ast.fix_missing_locations(ast.Module([change.changed()], []))
         space = {name: self.stand_ins.get(id(value), value) for name, value in names.items()}
         space.update(change.bound, __builtins__=builtins, __name__=plain.__module__)
         exec(compile(body, file, "exec"), space)  # noqa: S102  the text of the user's own function
-        function_made = space[tree.name]
-        function_made.__defaults__, function_made.__kwdefaults__ = plain.__defaults__, plain.__kwdefaults__
-        return Twin(function_made, change.waits)
-
-
-def _names_of(function: FunctionType) -> dict[str, Any]:
-    """The globals of a function, and what its closure holds."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {**function.__globals__, **{name: cell.cell_contents for name, cell in cells}}
+        twin = space[tree.name]
+        twin.__defaults__, twin.__kwdefaults__ = plain.__defaults__, plain.__kwdefaults__
+        return Twin(twin, change.waits)
 
 
 def _parsed(function: FunctionType) -> tuple[ast.FunctionDef, str]:
@@ -173,11 +167,8 @@ class _TwinRewriter(ast.NodeTransformer):
         site = self.twins.site(self.file, node.lineno)
         arguments = [*node.args, *(keyword.value for keyword in node.keywords)]
         if arguments:
-            request: ast.expr = ast.Call(
-                self._bind(_ASKED, Request),
-                [ast.Constant(word), ast.Constant(site), ast.Tuple(arguments, ast.Load())],
-                [],
-            )
+            values: list[ast.expr] = [ast.Constant(word), ast.Constant(site), ast.Tuple(arguments, ast.Load())]
+            request: ast.expr = ast.Call(self._bind(_ASKED, Request), values, [])
         else:
             request = self._bind(f"{_ASKED}_{word}_{site}", Request(word, site))
         return ast.copy_location(ast.Yield(request), node)

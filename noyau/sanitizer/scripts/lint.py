@@ -1,7 +1,5 @@
-"""Methods that are named and not called: as a statement nothing happens, as a condition it always holds.
-
-What is said of the text of a script or of a notebook, of which nothing is run.
-"""
+"""Lint of the text of a script or of a notebook, of which nothing is run: clocks that do not wait, and methods that are
+named and not called, by which as a statement nothing happens, and which as a condition always hold."""
 
 from __future__ import annotations
 
@@ -15,7 +13,7 @@ from pathlib import Path
 
 from noyau.errors import FindingKind
 from noyau.sanitizer.lint.clocks import Reader, clock_diagnostic, diagnose_clocks, last_pending_launch
-from noyau.sanitizer.lint.diagnostics import HOST, Diagnostic, dotted_name
+from noyau.sanitizer.lint.diagnostics import HOST, Diagnostic, dotted_name, warnings_of
 from noyau.sanitizer.scripts.notebooks import cells_of, remembered
 from noyau.verify.findings import Finding
 
@@ -37,29 +35,18 @@ def uncalled_methods(tree: ast.AST, file: str) -> list[Diagnostic]:
     """A remark for each method that is named as a statement or as a condition, and not called."""
     arrays = {name for node in ast.walk(tree) for name in _arrays_made(node)}
     own = {name for node in ast.walk(tree) for name in _own_fields(node)}
-    remarks = [_statement(node, file) for node in ast.walk(tree) if isinstance(node, ast.Expr)]
-    remarks += [
-        _condition(node, file)
-        for node in _conditions(tree)
-        if isinstance(node, ast.Attribute) and node.attr not in own and _is_method(node, arrays)
-    ]
-    return sorted((each for each in remarks if each is not None), key=lambda each: each.line)
+    statements = (node.value for node in ast.walk(tree) if isinstance(node, ast.Expr))
+    idle = [each for each in statements if isinstance(each, ast.Attribute) and each.attr in DONE]
+    conditions = (each for each in _conditions(tree) if isinstance(each, ast.Attribute) and each.attr not in own)
+    remarks = [_uncalled(each, file, "is named and not called: nothing is done") for each in idle]
+    always = "is a method that is not called: as a condition it always holds"
+    remarks += [_uncalled(each, file, always) for each in conditions if _is_method(each, arrays)]
+    return sorted(remarks, key=lambda each: each.line)
 
 
-def _statement(node: ast.Expr, file: str) -> Diagnostic | None:
-    named = node.value
-    if not isinstance(named, ast.Attribute) or named.attr not in DONE:
-        return None
-    text = ast.unparse(named)
-    return Diagnostic(
-        FindingKind.LAUNCH, file, named.lineno, f"{text} is named and not called: nothing is done", f"write {text}()"
-    )
-
-
-def _condition(node: ast.Attribute, file: str) -> Diagnostic:
+def _uncalled(node: ast.Attribute, file: str, fault: str) -> Diagnostic:
     text = ast.unparse(node)
-    message = f"{text} is a method that is not called: as a condition it always holds"
-    return Diagnostic(FindingKind.LAUNCH, file, node.lineno, message, f"write {text}()")
+    return Diagnostic(FindingKind.LAUNCH, file, node.lineno, f"{text} {fault}", f"write {text}()")
 
 
 def _conditions(tree: ast.AST) -> Iterator[ast.expr]:
@@ -87,11 +74,9 @@ def _parts(test: ast.expr) -> Iterator[ast.expr]:
 
 
 def _is_method(node: ast.Attribute, arrays: set[str]) -> bool:
-    if node.attr in OF_ARRAYS:
-        return (
-            node.value.id in arrays if isinstance(node.value, ast.Name) else not isinstance(node.value, ast.Attribute)
-        )
-    return node.attr in ASKED
+    if node.attr not in OF_ARRAYS:
+        return node.attr in ASKED
+    return node.value.id in arrays if isinstance(node.value, ast.Name) else not isinstance(node.value, ast.Attribute)
 
 
 def _arrays_made(node: ast.AST) -> Iterator[str]:
@@ -126,14 +111,17 @@ def lint_script(path: Path) -> tuple[Finding, ...]:
     methods that are named and not called. Marks `noyau: allow(launch)` on a line silence it."""
     is_book = path.suffix == ".ipynb"
     linecache.checkcache(str(path))
-    texts = _cells(path) if is_book else [(path.read_text(encoding="utf-8", errors="replace"), str(path))]
+    if is_book:
+        texts = [(text, file) for file, text in remembered(cells_of(path), path.name).items()]
+    else:
+        texts = [(path.read_text(encoding="utf-8", errors="replace"), str(path))]
     trees = [(tree, file) for text, file in texts for tree in _parsed(text, file)]
     clocks, reader = diagnose_clocks(trees)
     remarks = [*clocks, *(each for tree, file in trees for each in uncalled_methods(tree, file))]
     if is_book:
         remarks += _magics(path, texts, reader)
-    by_place = {(each.file, each.line, each.message): each for each in remarks if not each.is_allowed}
-    return tuple(each.finding(path.name, each.about or "script", HOST) for each in by_place.values())
+    by_place = {(each.file, each.line, each.message): each for each in remarks}
+    return tuple(warnings_of(by_place.values(), path.name, "script", HOST))
 
 
 def lint_text(text: str, name: str) -> tuple[Finding, ...]:
@@ -141,11 +129,7 @@ def lint_text(text: str, name: str) -> tuple[Finding, ...]:
     linecache.cache[name] = (len(text), None, text.splitlines(True), name)
     trees = [(tree, name) for tree in _parsed(text, name)]
     remarks = [*diagnose_clocks(trees)[0], *(each for tree, file in trees for each in uncalled_methods(tree, file))]
-    return tuple(each.finding(name, each.about or "cell", HOST) for each in remarks if not each.is_allowed)
-
-
-def _cells(path: Path) -> list[tuple[str, str]]:
-    return [(text, file) for file, text in remembered(cells_of(path), path.name).items()]
+    return tuple(warnings_of(remarks, name, "cell", HOST))
 
 
 def _parsed(text: str, file: str) -> Iterator[ast.Module]:

@@ -67,15 +67,15 @@ def check_program(
         return ScriptCheck(path.name, (), str(error), advice=_clocks(path, text, language))
     is_whole = status is not None and not any(each.words in _CUT for each in ran.faults)
     has_crashed = any(each.kind is FindingKind.CRASH for each in ran.faults)
-    fault = "" if has_crashed or status == 0 else _end_of(status)
+    end = "it was interrupted" if status is None else f"it ended with status {status}"
+    fault = "" if has_crashed or status == 0 else end
     runs = [ran]
     if is_whole and plans[-1] != plans[0]:
         patience_s = min(time_s, max(SILENT_S, SILENT_TIMES * (monotonic() - begin)))
         with suppress(CheckError):  # for want of what it reads, as how it ends may be
             again, _ = run_whole(program, words, plans[-1], forced, patience_s, is_shown=False, maps=False)
-            runs.append(
-                replace(again, faults=tuple(each for each in again.faults if each.kind is not FindingKind.CRASH))
-            )
+            faults = tuple(each for each in again.faults if each.kind is not FindingKind.CRASH)
+            runs.append(replace(again, faults=faults))
     return _check_of(path, text, language, program, runs, fault)
 
 
@@ -103,10 +103,6 @@ def _is_text(word: str) -> bool:
     return not word.startswith("-") and Path(word).suffix in BY_SUFFIX
 
 
-def _end_of(status: int | None) -> str:
-    return "it was interrupted" if status is None else f"it ended with status {status}"
-
-
 def _flags(flags: str) -> tuple[str, ...]:
     """The words of `flags`, each path as it is from everywhere: the compiler runs in a folder of its own."""
     try:
@@ -125,19 +121,19 @@ def _flags(flags: str) -> tuple[str, ...]:
     return tuple(resolved)
 
 
-def _read(path: Path) -> str:
-    try:
-        return path.read_bytes().decode("utf-8", "replace")
-    except OSError as error:
-        raise InputError(f"{path} cannot be read: {error.strerror}; give FILE.c, FILE.cpp or FILE.cu") from None
-
-
 def _text(path: Path) -> str:
     text = _read(path)
     if not re.search(r"\bmain\s*\(", blanked(text)):
         call = f'noyau.check("{path}::FUNCTION", args)'
         raise InputError(f"{path} has no main(), so there is nothing to run; in Python, {call} calls a function of it")
     return text
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError as error:
+        raise InputError(f"{path} cannot be read: {error.strerror}; give FILE.c, FILE.cpp or FILE.cu") from None
 
 
 def _check_of(

@@ -27,7 +27,7 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.lint.arithmetic import offsets_of_launch, phantom
 from noyau.sanitizer.lint.diagnostics import Diagnostic, warnings_of
 from noyau.sanitizer.lint.launches import LaunchFacts, advise, sm_count_in, three
-from noyau.sanitizer.scripts import torch_devices, triton_host
+from noyau.sanitizer.scripts import triton_host
 from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.scripts.record import ScriptSession, describe_shapes, place_of
 from noyau.sanitizer.triton.run import LANGUAGE, MOST, FreshTensor, launch_watched
@@ -47,8 +47,8 @@ def install_hooks(session: ScriptSession, grid: Sequence[int] | None = None) -> 
     interpret in this process."""
     hooks = _TritonHooks(session, grid)
     with ExitStack() as undone:
-        undone.enter_context(triton_host.stood_in(session.note))
-        undone.enter_context(torch_devices.stood_in(hooks.look))
+        undone.enter_context(triton_host.triton_stood_in(session.note))
+        undone.enter_context(triton_host.torch_stood_in(hooks.look))
         patch(undone, InterpretedFunction, "run", hooks.running(InterpretedFunction.run))
         yield
 

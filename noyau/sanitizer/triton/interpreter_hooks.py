@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -21,6 +21,7 @@ from noyau.errors import MissingExtraError, UnsupportedError
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.recording_array import TooManyError
 from noyau.sanitizer.records import Access, Site, WatchedMemory
+from noyau.sanitizer.scripts.fakes import patch
 
 try:
     import triton
@@ -180,35 +181,24 @@ def interpreter_hooks(extents: MemoryExtents, most: int) -> Iterator[Hooks]:
     """Programs that the interpreter runs in the meantime are watched. UnsupportedError where this release of Triton
     lacks what is wrapped for it."""
     hooks = Hooks(extents, most)
-    replacements, builder = hooks.wrapped(), hooks.builder
-    before = {name: vars(builder).get(name) for name in replacements}
-    patch: Any = getattr(interpreter, "_patch_lang_tensor", None)
+    replacements, patch_tensor = hooks.wrapped(), getattr(interpreter, "_patch_lang_tensor", None)
 
-    def patched(tensor: Any, *rest: Any) -> Any:
-        undo = patch(tensor, *rest)
+    def with_index(tensor: Any, *rest: Any) -> Any:
+        undo = patch_tensor(tensor, *rest)  # type: ignore[misc]
         tensor.__index__ = _index  # NumPy 2.5 refuses int() of an array of one cell, which older releases ask for
         return undo
 
-    if patch is not None:
-        interpreter._patch_lang_tensor = patched
-    for name, function in replacements.items():
-        setattr(builder, name, function)
-    try:
-        with np.errstate(all="ignore"), _hastened(builder):
-            yield hooks
-    finally:
-        if patch is not None:
-            interpreter._patch_lang_tensor = patch
-        for name, old in before.items():
-            if old is None:
-                delattr(builder, name)
-            else:
-                setattr(builder, name, old)
+    with ExitStack() as undone, np.errstate(all="ignore"):
+        if patch_tensor is not None:
+            patch(undone, interpreter, "_patch_lang_tensor", with_index)
+        for name, function in replacements.items():
+            patch(undone, hooks.builder, name, function)
+        _hasten(undone, hooks.builder)
+        yield hooks
 
 
-@contextmanager
-def _hastened(builder: Any) -> Iterator[None]:
-    """The interpreter without two things that take it most of its time: it makes a table of all dtypes whenever it asks
+def _hasten(undone: ExitStack, builder: Any) -> None:
+    """Spare the interpreter two things that take it most of its time: it makes a table of all dtypes whenever it asks
     for one, and says of each sum whether it overflowed, for assertions that it makes only where it debugs."""
     plain: Any = getattr(interpreter, "_get_np_dtype", None)
     options: Any = getattr(builder, "options", None)
@@ -226,16 +216,9 @@ def _hastened(builder: Any) -> Iterator[None]:
         return hit
 
     if plain is not None:
-        interpreter._get_np_dtype = recalled
+        patch(undone, interpreter, "_get_np_dtype", recalled)
     if getattr(options, "sanitize_overflow", False) and not getattr(options, "debug", True):
-        builder.options = replace(options, sanitize_overflow=False)
-    try:
-        yield
-    finally:
-        if plain is not None:
-            interpreter._get_np_dtype = plain
-        if options is not None:
-            builder.options = options
+        patch(undone, builder, "options", replace(options, sanitize_overflow=False))
 
 
 def _index(tensor: Any) -> int:

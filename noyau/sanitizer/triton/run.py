@@ -4,7 +4,7 @@ access watched."""
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -15,6 +15,7 @@ from noyau.kernels.user_kernel import python_function
 from noyau.sanitizer.access_map import AccessMap, Owner, Writes, map_of_writes
 from noyau.sanitizer.engine import Shadow
 from noyau.sanitizer.records import Access, Observation, Route, WatchedRun, findings_of
+from noyau.sanitizer.scripts.fakes import patch
 from noyau.sanitizer.triton.interpreter_hooks import Hooks, MemoryExtents, interpreter_hooks
 
 try:
@@ -274,8 +275,6 @@ def _placed(tensor: torch.Tensor, spans: Sequence[TensorSpan]) -> torch.Tensor:
 def plain_launches() -> Iterator[None]:
     """Within, launches are Triton's own, though those of a script be watched."""
     run = InterpretedFunction.run
-    InterpretedFunction.run = getattr(run, "__wrapped__", run)
-    try:
+    with ExitStack() as undone:
+        patch(undone, InterpretedFunction, "run", getattr(run, "__wrapped__", run))
         yield
-    finally:
-        InterpretedFunction.run = run

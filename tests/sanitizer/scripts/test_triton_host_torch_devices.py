@@ -6,13 +6,13 @@ pytest.importorskip("torch")
 
 import torch
 
-from noyau.sanitizer.scripts.torch_devices import GPU, stood_in
+from noyau.sanitizer.scripts.triton_host import GPU, torch_stood_in
 
 
 @pytest.fixture
 def calls():
     seen = []
-    with stood_in(lambda function, args, made: seen.append(function.__name__)):
+    with torch_stood_in(lambda function, args, made: seen.append(function.__name__)):
         yield seen
 
 
@@ -83,6 +83,6 @@ def test_a_gradient(calls):
 
 def test_all_is_as_before_afterwards():
     before = torch.cuda.is_available, torch.Generator
-    with stood_in(lambda *_: None):
+    with torch_stood_in(lambda *_: None):
         assert torch.cuda.is_available is not before[0]
     assert (torch.cuda.is_available, torch.Generator) == before
