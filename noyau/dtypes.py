@@ -6,65 +6,50 @@ them and from them, by way of float32, and moved, and nothing is computed in the
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 import ml_dtypes
 import numpy as np
 
-from noyau.errors import InputError
-
-
-@dataclass(frozen=True, slots=True)
-class Element:
-    """One element type: its NumPy dtype, its number in ONNX's TensorProto, its kind."""
-
-    numpy: np.dtype
-    onnx: int
-    kind: str  # "float", "float8", "int", "uint", "bool" or "other"
-
-
-def _element(scalar: type, onnx: int, kind: str) -> Element:
-    return Element(np.dtype(scalar), onnx, kind)
+from noyau.errors import InputError, NoyauError
 
 
 class DType(Enum):
-    """An element type. `DType.F32.numpy`, `.onnx`, `.bytes`, `.kind` and `.compute` say the rest."""
+    """An element type: its name, its NumPy dtype (`DType.F32.numpy`), its number in ONNX's TensorProto (`.onnx`) and
+    its `.kind`, which is "float", "float8", "int", "uint", "bool" or "other"; `.bytes` and `.compute` say the rest."""
 
-    BOOL = "bool"
-    I8 = "i8"
-    I16 = "i16"
-    I32 = "i32"
-    I64 = "i64"
-    U8 = "u8"
-    U16 = "u16"
-    U32 = "u32"
-    U64 = "u64"
-    F16 = "f16"
-    BF16 = "bf16"
-    F32 = "f32"
-    F64 = "f64"
-    F8E4M3FN = "f8e4m3fn"
-    F8E4M3FNUZ = "f8e4m3fnuz"
-    F8E5M2 = "f8e5m2"
-    F8E5M2FNUZ = "f8e5m2fnuz"
+    value: str
+    numpy: np.dtype
+    onnx: int
+    kind: str
+
+    def __new__(cls, name: str, scalar: type = object, onnx: int = 0, kind: str = "other") -> DType:
+        member = object.__new__(cls)
+        member._value_, member.numpy, member.onnx, member.kind = name, np.dtype(scalar), onnx, kind
+        return member
+
+    BOOL = "bool", np.bool_, 9, "bool"
+    I8 = "i8", np.int8, 3, "int"
+    I16 = "i16", np.int16, 5, "int"
+    I32 = "i32", np.int32, 6, "int"
+    I64 = "i64", np.int64, 7, "int"
+    U8 = "u8", np.uint8, 2, "uint"
+    U16 = "u16", np.uint16, 4, "uint"
+    U32 = "u32", np.uint32, 12, "uint"
+    U64 = "u64", np.uint64, 13, "uint"
+    F16 = "f16", np.float16, 10, "float"
+    BF16 = "bf16", ml_dtypes.bfloat16, 16, "float"
+    F32 = "f32", np.float32, 1, "float"
+    F64 = "f64", np.float64, 11, "float"
+    F8E4M3FN = "f8e4m3fn", ml_dtypes.float8_e4m3fn, 17, "float8"
+    F8E4M3FNUZ = "f8e4m3fnuz", ml_dtypes.float8_e4m3fnuz, 18, "float8"
+    F8E5M2 = "f8e5m2", ml_dtypes.float8_e5m2, 19, "float8"
+    F8E5M2FNUZ = "f8e5m2fnuz", ml_dtypes.float8_e5m2fnuz, 20, "float8"
     OTHER = "other"  # strings, sequences...: what only an Opaque makes and takes
 
     @property
-    def numpy(self) -> np.dtype:
-        return _ELEMENTS[self].numpy
-
-    @property
-    def onnx(self) -> int:
-        return _ELEMENTS[self].onnx
-
-    @property
     def bytes(self) -> int:
-        return _ELEMENTS[self].numpy.itemsize
-
-    @property
-    def kind(self) -> str:
-        return _ELEMENTS[self].kind
+        return int(self.numpy.itemsize)
 
     @property
     def is_float(self) -> bool:
@@ -94,35 +79,23 @@ class DType(Enum):
         return DType(f"u{8 * self.bytes}") if self.is_half or self.is_float8 else self
 
 
-_ELEMENTS = {
-    DType.BOOL: _element(np.bool_, 9, "bool"),
-    DType.I8: _element(np.int8, 3, "int"),
-    DType.I16: _element(np.int16, 5, "int"),
-    DType.I32: _element(np.int32, 6, "int"),
-    DType.I64: _element(np.int64, 7, "int"),
-    DType.U8: _element(np.uint8, 2, "uint"),
-    DType.U16: _element(np.uint16, 4, "uint"),
-    DType.U32: _element(np.uint32, 12, "uint"),
-    DType.U64: _element(np.uint64, 13, "uint"),
-    DType.F16: _element(np.float16, 10, "float"),
-    DType.BF16: _element(ml_dtypes.bfloat16, 16, "float"),
-    DType.F32: _element(np.float32, 1, "float"),
-    DType.F64: _element(np.float64, 11, "float"),
-    DType.F8E4M3FN: _element(ml_dtypes.float8_e4m3fn, 17, "float8"),
-    DType.F8E4M3FNUZ: _element(ml_dtypes.float8_e4m3fnuz, 18, "float8"),
-    DType.F8E5M2: _element(ml_dtypes.float8_e5m2, 19, "float8"),
-    DType.F8E5M2FNUZ: _element(ml_dtypes.float8_e5m2fnuz, 20, "float8"),
-    DType.OTHER: _element(np.object_, 0, "other"),
-}
 HALVES = tuple(dtype for dtype in DType if dtype.is_half)
 CELLS: tuple[DType, ...] = tuple(dtype for dtype in DType if dtype is not DType.OTHER)
-_BY_NUMPY = {element.numpy: dtype for dtype, element in _ELEMENTS.items()}
-_BY_ONNX = {element.onnx: dtype for dtype, element in _ELEMENTS.items()}
+_BY_NUMPY = {dtype.numpy: dtype for dtype in DType}
+_BY_ONNX = {dtype.onnx: dtype for dtype in DType}
 
 
 def from_numpy(dtype: np.dtype | type) -> DType | None:
     """The DType of a NumPy dtype, or None where noyau has none (strings, complex...)."""
     return _BY_NUMPY.get(np.dtype(dtype))
+
+
+def dtype_called(name: str, error: type[NoyauError]) -> DType:
+    """The dtype of that name; the error where there is none."""
+    names = [dtype.value for dtype in CELLS]
+    if name not in names:
+        raise error(f"there is no dtype {name!r}; the dtypes are: {', '.join(names)}")
+    return DType(name)
 
 
 def extents_and_strides(array: np.ndarray) -> tuple[int, ...]:

@@ -109,8 +109,8 @@ class UnsupportedError(NoyauError, NotImplementedError):
     """Something is asked for that a language, a strategy or a runtime does not have. `at`: whether it is so at sizes,
     where that hangs on what was asked of those of a call."""
 
-    def __init__(self, told: str = "", at: Callable[[Mapping[str, int]], bool] | None = None) -> None:
-        super().__init__(told)
+    def __init__(self, message: str = "", at: Callable[[Mapping[str, int]], bool] | None = None) -> None:
+        super().__init__(message)
         self.at = at
 
 
@@ -154,9 +154,11 @@ class OutputError(NoyauError, OSError):
 class CheckError(NoyauError, AssertionError):
     """A kernel is wrong: which one, at which cell, by how much. `kind`: of what it shows."""
 
-    def __init__(self, message: str = "", kind: FindingKind = FindingKind.WRONG_VALUE) -> None:
+    usual_kind = FindingKind.WRONG_VALUE
+
+    def __init__(self, message: str = "", kind: FindingKind | None = None) -> None:
         super().__init__(message)
-        self.kind = kind
+        self.kind = kind or self.usual_kind
 
     def reworded(self, message: str) -> Self:
         """The same error, of the same kind, with another message."""
@@ -166,15 +168,13 @@ class CheckError(NoyauError, AssertionError):
 class RaisedError(CheckError, RuntimeError):
     """A kernel raised an error of its own: it is wrong, or not written for such arrays."""
 
-    def __init__(self, message: str = "", kind: FindingKind = FindingKind.CRASH) -> None:
-        super().__init__(message, kind)
+    usual_kind = FindingKind.CRASH
 
 
 class UnansweredError(CheckError, RuntimeError):
     """A process of a kernel did not answer in time, and was ended."""
 
-    def __init__(self, message: str = "", kind: FindingKind = FindingKind.CRASH) -> None:
-        super().__init__(message, kind)
+    usual_kind = FindingKind.CRASH
 
 
 class MissingExtraError(NoyauError, ImportError):

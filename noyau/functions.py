@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType, from_numpy
+from noyau.dtypes import DType, dtype_called, from_numpy
 from noyau.errors import InputError
 from noyau.ir.dims import shape_of
 from noyau.ir.graph import Kind, Node, Reduce, Scan
@@ -42,11 +42,7 @@ def cast(x: Any, dtype: str) -> Array:
     """x in another dtype: "f32", "bf16", "i64"... Where the truth is asked for, each float is float64 instead.
 
     Floats become integers by truncation. InputError where there is no such dtype."""
-    named = {each.value: each for each in DType if each is not DType.OTHER}
-    if dtype not in named:
-        raise InputError(f"there is no dtype {dtype!r}; the dtypes are: {', '.join(named)}")
-    target = named[dtype]
-    array = np.asarray(x)
+    target, array = dtype_called(dtype, InputError), np.asarray(x)
     if not (_WIDE.get() and target.is_float):
         with np.errstate(all="ignore"):
             return np.not_equal(array, 0) if target is DType.BOOL else array.astype(target.numpy)

@@ -43,7 +43,7 @@ _MISSING = re.compile(r"ModuleNotFoundError: No module named '(\w+)")
 
 
 # Every op of the catalogue in every dtype and layout: run by hand, pytest -m long.
-LONG = ("tests/nn/test_catalogue_torch_rules",)
+LONG = ("tests/test_nn_catalogue_torch_rules",)
 
 
 @pytest.hookimpl(tryfirst=True)

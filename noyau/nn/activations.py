@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from noyau.errors import InputError
-from noyau.functions import erf, sigmoid
+from noyau.functions import erf, sigmoid, softplus
 from noyau.nn.widths import Floats, cast_like, wide
 from noyau.ops.op import op
 
@@ -52,3 +52,43 @@ def _gelu(x: Floats, approximate: str) -> Any:
     if approximate == "tanh":
         return 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * (x * x * x))))
     raise InputError(f"gelu: approximate is {approximate!r}; there are 'none' and 'tanh'")
+
+
+@op("float[...], float, float -> float[...]")
+def piecewise_linear(x: Floats, negative: Floats, positive: Floats) -> Floats:
+    """positive * x where x > 0, negative * x elsewhere: a line with a knee at 0 whose two slopes may be learnt.
+
+    x: float[...]; negative, positive: scalars; gives float[...]. The gradient of a slope is the sum of the x on its
+    side. At 0 it is `negative`, as of torch's leaky_relu."""
+    wide_x = wide(x)
+    return cast_like(np.where(x > 0, wide_x * positive, wide_x * negative), x)
+
+
+@op("float[*batch, n], float[*batch, n] -> float[*batch]")
+def log_sigmoid_mul_sum(x: Floats, y: Floats) -> Floats:
+    """sum(log(sigmoid(x)) * y) over the last axis: a log-likelihood of a logistic model, y the weights.
+
+    log(sigmoid(x)) is -log(1 + exp(-x)), which is finite wherever x is. x, y: float[*batch, n]; gives float[*batch].
+    SignatureError where the shapes or the dtypes are not alike."""
+    return cast_like(np.sum(-softplus(-wide(x)) * y, axis=-1), x)
+
+
+@op("float[*batch, n] -> float[*batch, n]")
+def softmax(x: Floats, *, axis: int = -1) -> Floats:
+    """exp(x - max) / sum(exp(x - max)) along an axis: without the maximum, exp(89) is infinite in float32.
+
+    x: float[*batch, n]; gives float[*batch, n]. A line of -inf alone is NaN, as in torch. SignatureError for a scalar,
+    or for an axis that x has not."""
+    wide_x = wide(x)
+    powers = np.exp(wide_x - np.max(wide_x, axis=axis, keepdims=True, initial=-np.inf))
+    return cast_like(powers / np.sum(powers, axis=axis, keepdims=True), x)
+
+
+@op("float[*batch, n] -> float[*batch, n]")
+def log_softmax(x: Floats, *, axis: int = -1) -> Floats:
+    """x - max - log(sum(exp(x - max))) along an axis: the logarithm of `softmax`, also where that underflows.
+
+    x: float[*batch, n]; gives float[*batch, n]. Errors as for `softmax`."""
+    wide_x = wide(x)
+    shifted = wide_x - np.max(wide_x, axis=axis, keepdims=True, initial=-np.inf)
+    return cast_like(shifted - np.log(np.sum(np.exp(shifted), axis=axis, keepdims=True)), x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any
 
@@ -12,11 +13,10 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, cells, enter, tape_of
 from noyau.frontends.numpy.traced_sizes import Number, as_size
-from noyau.frontends.numpy.ufuncs import as_node, as_traced, has_traced, refuse
+from noyau.frontends.numpy.ufuncs import as_node, as_traced, has_traced, refuse, traced
 from noyau.ir.dims import Dim, indices, product
-from noyau.ir.graph import Node
 from noyau.ir.sizes import Size, dim_of
 
 
@@ -42,28 +42,21 @@ def concatenate(
 ) -> TracedArray:
     """Arrays side by side along an axis; numbers of Python among them are arrays of their own dtype."""
     refuse("concatenate", {**{k: v for k, v in options.items() if k != "casting"}, "out": out})
-    tape = tape_of(arrays)
-    arrays_ = [as_traced(tape, each) for each in arrays]
-    target = common_dtype(arrays_) if dtype is None else dtype_from(dtype)
+    tape, pieces = tape_of(arrays), traced(*arrays)
+    target = common_dtype(pieces) if dtype is None else dtype_from(dtype)
     if axis is None:
-        arrays_, axis = [call("ravel", each) for each in arrays_], 0
-    pieces = [tape.cast(each.node, target) for each in arrays_]
-    if len({len(piece.shape) for piece in pieces}) != 1 or not pieces[0].shape:
+        pieces, axis = [call("ravel", each) for each in pieces], 0
+    nodes = [tape.cast(each.node, target) for each in pieces]
+    if len({len(node.shape) for node in nodes}) != 1 or not nodes[0].shape:
         raise UnsupportedError("np.concatenate takes arrays of one rank, and not of none")
-    return TracedArray(tape, _concat(pieces, axis_of(axis, len(pieces[0].shape)), tape))
-
-
-def _concat(pieces: Sequence[Node], axis: int, tape: Any) -> Node:
-    """Pieces side by side, without those that are empty."""
-    some = [piece for piece in pieces if piece.shape[axis] != Dim.of(0)]
-    joined_node: Node = tape.concat(some or pieces[:1], axis)
-    return joined_node
+    axis = axis_of(axis, len(nodes[0].shape))
+    some = [node for node in nodes if node.shape[axis] != Dim.of(0)]
+    return TracedArray(tape, tape.concat(some or nodes[:1], axis))
 
 
 def stack(arrays: Sequence[Any], axis: int = 0, **options: Any) -> TracedArray:
     """Arrays of one shape side by side along a new axis."""
-    tape = tape_of(arrays)
-    pieces = [as_traced(tape, each) for each in arrays]
+    tape, pieces = tape_of(arrays), traced(*arrays)
     shape = tape.broadcast([each.node.shape for each in pieces])
     if any(each.ndim != len(shape) for each in pieces):
         raise UnsupportedError("np.stack takes arrays of one shape")
@@ -71,57 +64,34 @@ def stack(arrays: Sequence[Any], axis: int = 0, **options: Any) -> TracedArray:
     return concatenate([call("expand_dims", each, axis) for each in alike], axis=axis, **options)
 
 
-def _vstack(tup: Sequence[Any], **options: Any) -> TracedArray:
-    return concatenate(_at_least("atleast_2d", tup), axis=0, **options)
-
-
 def _hstack(tup: Sequence[Any], **options: Any) -> TracedArray:
     arrays = _at_least("atleast_1d", tup)
     return concatenate(arrays, axis=0 if arrays[0].ndim == 1 else 1, **options)
 
 
-def _dstack(tup: Sequence[Any]) -> TracedArray:
-    return concatenate(_at_least("atleast_3d", tup), axis=2)
-
-
 def _column_stack(tup: Sequence[Any]) -> TracedArray:
-    tape = tape_of(tup)
-    columns = [as_traced(tape, each) for each in tup]
-    return concatenate([call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in columns], axis=1)
+    return concatenate([call("transpose", call("atleast_2d", x)) if x.ndim < 2 else x for x in traced(*tup)], axis=1)
 
 
 def _at_least(name: str, arrays: Sequence[Any]) -> list[TracedArray]:
-    tape = tape_of(arrays)
-    return [call(name, as_traced(tape, each)) for each in arrays]
+    return [call(name, each) for each in traced(*arrays)]
 
 
-def _append(arr: Any, values: Any, axis: Any = None) -> TracedArray:
-    return concatenate([arr, values], axis=axis)
-
-
-def _split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    """np.split into equal parts, or at places."""
-    return _parts(array_of(ary), indices_or_sections, axis, even=True)
-
-
-def _array_split(ary: Any, indices_or_sections: Any, axis: int = 0) -> list[Any]:
-    return _parts(array_of(ary), indices_or_sections, axis, even=False)
-
-
-def _parts(a: TracedArray, sections: Any, axis: int, *, even: bool) -> list[Any]:
+def _split(ary: Any, indices_or_sections: Any, axis: int = 0, *, even: bool = True) -> list[Any]:
+    """np.split into equal parts, or at places; np.array_split into parts that need not be even."""
+    a = array_of(ary)
     axis = axis_of(axis, a.ndim)
-    if not isinstance(sections, int | np.integer | Size):
-        places = [0, *sections, None]
+    if not isinstance(indices_or_sections, int | np.integer | Size):
+        places = [0, *indices_or_sections, None]
     else:
-        count = int(sections)
+        count = int(indices_or_sections)
         extent = a.shape[axis]
         if even and extent % count != 0:
             raise UnsupportedError("np.split does not divide the axis evenly; NumPy refuses it too")
         extra = 0 if even else int(extent % count)
         each = extent // count
         places = [each * k + min(k, extra) for k in range(count)] + [None]
-    lead = (slice(None),) * axis
-    return [a[(*lead, slice(*pair))] for pair in pairwise(places)]
+    return [cells(a, axis, *pair) for pair in pairwise(places)]
 
 
 def _tile(A: Any, reps: Any) -> Any:
@@ -133,10 +103,8 @@ def _tile(A: Any, reps: Any) -> Any:
     counts = [1] * (rank - len(counts)) + counts
     dims = [dim_of(each) for each in counts]
     shape = tuple(dim * count for dim, count in zip(a.node.shape, dims, strict=True))
-    index = [
-        at if count == Dim.of(1) else at % dim for at, dim, count in zip(indices(rank), a.node.shape, dims, strict=True)
-    ]
-    return TracedArray(a.tape, a.tape.view(a.node, shape, index))
+    axes = zip(indices(rank), a.node.shape, dims, strict=True)
+    return TracedArray(a.tape, a.tape.view(a.node, shape, [at if n == Dim.of(1) else at % dim for at, dim, n in axes]))
 
 
 def _repeat(a: Any, repeats: Any, axis: Any = None) -> Any:
@@ -189,13 +157,12 @@ def _around(a: TracedArray, place: Any, axis: int, name: str, dropped: int) -> l
     """The parts of an axis before a place and behind it."""
     if isinstance(place, bool) or not isinstance(place, int | np.integer | Size):
         raise UnsupportedError(f"np.{name} is traced for one place; use np.concatenate")
-    lead, extent = (slice(None),) * axis, a.node.shape[axis]
-    at = dim_of(place)
+    at, extent = dim_of(place), a.node.shape[axis]
     at = at if a.tape.at_most(0, at, usual=True) else at + extent
     a.tape.demand_at_most(0, at)
     a.tape.demand_at_most(at + dropped, extent)
     start = as_size(a.tape, at)
-    return [a[(*lead, slice(None, start))], a[(*lead, slice(start + dropped, None))]]
+    return [cells(a, axis, None, start), cells(a, axis, start + dropped, None)]
 
 
 def _roll(a: Any, shift: Any, axis: Any = None) -> Any:
@@ -224,9 +191,8 @@ def _roll_axis(a: TracedArray, by: Any, axis: int) -> Any:
     by = by if inside else by % extent
     if isinstance(by, int | np.integer) and by == 0:
         return a
-    lead = (slice(None),) * axis
     cut = extent - by if tape.at_most(1, dim_of(by), usual=True) else -by
-    return concatenate([a[(*lead, slice(cut, None))], a[(*lead, slice(None, cut))]], axis=axis)
+    return concatenate([cells(a, axis, cut, None), cells(a, axis, None, cut)], axis=axis)
 
 
 def _pad(array: Any, pad_width: Any, mode: Any = "constant", **options: Any) -> Any:
@@ -257,34 +223,31 @@ def _pairs(widths: Any, rank: int) -> list[tuple[Any, Any]]:
     return [(widths[0], widths[-1])] * rank
 
 
-def _constant_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
-    return tuple(_block(a, axis, w, v) for w, v in zip(width, value, strict=True))
+def _constant_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, ...]:
+    def block(extent: Any, number: Any) -> Any:
+        if isinstance(extent, int) and extent == 0:
+            return None
+        shape = (*a.node.shape[:axis], dim_of(extent), *a.node.shape[axis + 1 :])
+        return TracedArray(a.tape, a.tape.expand(as_node(a.tape, as_traced(a.tape, number), a.node.dtype), shape))
+
+    return tuple(map(block, width, value))
 
 
-def _block(a: TracedArray, axis: int, width: Any, value: Any) -> Any:
-    if isinstance(width, int) and width == 0:
-        return None
-    shape = (*a.node.shape[:axis], dim_of(width), *a.node.shape[axis + 1 :])
-    return TracedArray(a.tape, a.tape.expand(as_node(a.tape, as_traced(a.tape, value), a.node.dtype), shape))
-
-
-def _edge_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
-    lead = (slice(None),) * axis
+def _edge_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, ...]:
     if width != (0, 0):
         a.tape.demand_at_most(1, a.node.shape[axis])
-    ends = a[(*lead, slice(None, 1))], a[(*lead, slice(-1, None))]
-    pads = [None if w == 0 else _repeat(end, w, axis) for end, w in zip(ends, width, strict=True)]
-    return pads[0], pads[1]
+    ends = cells(a, axis, None, 1), cells(a, axis, -1, None)
+    return tuple(None if w == 0 else _repeat(end, w, axis) for end, w in zip(ends, width, strict=True))
 
 
 def _mirror(skip: int) -> Any:
     """Pads that mirror the axis, without its last cell or with it."""
 
     def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
-        lead, (before, after), extent = (slice(None),) * axis, width, a.shape[axis]
+        (before, after), extent = width, a.shape[axis]
         a.tape.demand_at_most(dim_of(max(before, after)) + skip, dim_of(extent))
-        first = None if before == 0 else call("flip", a[(*lead, slice(skip, before + skip))], axis)
-        last = None if after == 0 else call("flip", a[(*lead, slice(extent - after - skip, extent - skip))], axis)
+        first = None if before == 0 else call("flip", cells(a, axis, skip, before + skip), axis)
+        last = None if after == 0 else call("flip", cells(a, axis, extent - after - skip, extent - skip), axis)
         return first, last
 
     return pad
@@ -293,20 +256,19 @@ def _mirror(skip: int) -> Any:
 def _statistic_pad(name: str) -> Any:
     """Pads with a mean or an extreme of the axis."""
 
-    def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
+    def pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, ...]:
         statistic = call(name, a, axis, keepdims=True)
         statistic = statistic if a.dtype.kind == "f" or name != "mean" else UFUNCS["rint"](statistic)
-        pads = [None if w == 0 else _repeat(statistic.astype(a.dtype), w, axis) for w in width]
-        return pads[0], pads[1]
+        return tuple(None if w == 0 else _repeat(statistic.astype(a.dtype), w, axis) for w in width)
 
     return pad
 
 
 def _wrap_pad(a: TracedArray, axis: int, width: Any, value: Any) -> tuple[Any, Any]:
-    lead, (before, after), extent = (slice(None),) * axis, width, a.shape[axis]
+    (before, after), extent = width, a.shape[axis]
     a.tape.demand_at_most(dim_of(max(before, after)), dim_of(extent))
-    first = None if before == 0 else a[(*lead, slice(extent - before, extent))]
-    return first, None if after == 0 else a[(*lead, slice(0, after))]
+    first = None if before == 0 else cells(a, axis, extent - before, extent)
+    return first, None if after == 0 else cells(a, axis, 0, after)
 
 
 _PADS = {
@@ -328,10 +290,9 @@ def _diff(a: Any, n: int = 1, axis: int = -1, prepend: Any = None, append: Any =
     ends = [None if not is_given(each) else _end_piece(a, each, axis) for each in (prepend, append)]
     pieces = [each for each in (ends[0], a, ends[1]) if each is not None]
     result: Any = concatenate(pieces, axis=axis) if len(pieces) > 1 else a
-    lead = (slice(None),) * axis
     for _ in range(n):
         function = np.not_equal if result.dtype == bool else np.subtract
-        result = function(result[(*lead, slice(1, None))], result[(*lead, slice(None, -1))])
+        result = function(cells(result, axis, 1, None), cells(result, axis, None, -1))
     return result
 
 
@@ -341,28 +302,17 @@ def _end_piece(a: TracedArray, value: Any, axis: int) -> TracedArray:
     return piece if piece.ndim else TracedArray(a.tape, a.tape.expand(piece.node, shape))
 
 
+enter(FUNCTIONS, concatenate, stack, _hstack, _column_stack, _split, _tile, _repeat, _resize, _insert, _delete)
+enter(FUNCTIONS, _roll, _pad, _diff)
 FUNCTIONS.update(
     {
-        "concatenate": concatenate,
-        "stack": stack,
-        "vstack": _vstack,
-        "hstack": _hstack,
-        "dstack": _dstack,
-        "column_stack": _column_stack,
-        "append": _append,
-        "split": _split,
-        "array_split": _array_split,
+        "vstack": lambda tup, **options: concatenate(_at_least("atleast_2d", tup), axis=0, **options),
+        "dstack": lambda tup: concatenate(_at_least("atleast_3d", tup), axis=2),
+        "append": lambda arr, values, axis=None: concatenate([arr, values], axis=axis),
+        "array_split": partial(_split, even=False),
         "vsplit": lambda ary, sections: _split(ary, sections, 0),
         "hsplit": lambda ary, sections: _split(ary, sections, 1 if array_of(ary).ndim > 1 else 0),
         "dsplit": lambda ary, sections: _split(ary, sections, 2),
         "unstack": lambda x, *, axis=0: tuple(call("moveaxis", x, axis, 0)),
-        "tile": _tile,
-        "repeat": _repeat,
-        "resize": _resize,
-        "insert": _insert,
-        "delete": _delete,
-        "roll": _roll,
-        "pad": _pad,
-        "diff": _diff,
     }
 )

@@ -12,16 +12,28 @@ from typing import Any
 
 import numpy as np
 
-from noyau.dtypes import DType
+from noyau.dtypes import DType, dtype_called
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
+from noyau.frontends.numpy.setitem import ufunc_at
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import REFUSED, UFUNCS, TracedArray, as_scalars, tape_of
-from noyau.frontends.numpy.ufuncs import Make, apply, as_node, elementwise, has_traced
+from noyau.frontends.numpy.traced_array import (
+    METHODS,
+    REFUSED,
+    UFUNCS,
+    TracedArray,
+    as_scalars,
+    call,
+    cells,
+    enter,
+    refusal,
+    tape_of,
+)
+from noyau.frontends.numpy.ufuncs import Make, apply, as_node, elementwise, has_traced, traced
 from noyau.functions import OF_TABLE
 from noyau.ir.graph import Node, Scan
-from noyau.ir.monoids import MONOIDS, highest
+from noyau.ir.monoids import BY_FUNCTION, MONOIDS, highest
 
 
 class Terms:
@@ -120,10 +132,6 @@ def modf(tape: Tape, x: Node) -> tuple[Node, Node]:
     return copysign(tape, part, x), whole
 
 
-def divmod_(tape: Tape, a: Node, b: Node) -> tuple[Node, Node]:
-    return apply(tape, "floor_divide", a, b), apply(tape, "floor_mod", a, b)
-
-
 def bitwise_count(tape: Tape, x: Node) -> Node:
     """The ones of |x|, counted in pairs, fours and eights (Hacker's Delight, 5-1)."""
     of = Terms(tape)
@@ -139,32 +147,19 @@ def bitwise_count(tape: Tape, x: Node) -> Node:
 
 
 COMPOSED: dict[str, Make] = {
-    "square": square,
-    "isfinite": isfinite,
-    "signbit": signbit,
-    "copysign": copysign,
-    "cbrt": cbrt,
-    "hypot": hypot,
     "logaddexp": partial(logaddexp, False),
     "logaddexp2": partial(logaddexp, True),
-    "heaviside": heaviside,
-    "deg2rad": partial(scale, pi / 180),
-    "radians": partial(scale, pi / 180),
-    "rad2deg": partial(scale, 180 / pi),
-    "degrees": partial(scale, 180 / pi),
-    "modf": modf,
-    "divmod": divmod_,
-    "bitwise_count": bitwise_count,
+    **dict.fromkeys(("deg2rad", "radians"), partial(scale, pi / 180)),
+    **dict.fromkeys(("rad2deg", "degrees"), partial(scale, 180 / pi)),
+    "divmod": lambda tape, a, b: (apply(tape, "floor_divide", a, b), apply(tape, "floor_mod", a, b)),
 }
+enter(COMPOSED, square, isfinite, signbit, copysign, cbrt, hypot, heaviside, modf, bitwise_count)
 UFUNCS.update({name: elementwise(getattr(np, name), make) for name, make in COMPOSED.items() if hasattr(np, name)})
 REFUSED.update(
     dict.fromkeys(("nextafter", "spacing", "frexp", "ldexp"), "there is no function of the bits of a float")
     | dict.fromkeys(("gcd", "lcm"), "how long it takes depends on the numbers")
     | {"isnat": "there are no dates"}
 )
-
-
-OWN_MODULE = "noyau.functions"
 
 
 def _of_table(function: str) -> Callable[..., Any]:
@@ -178,11 +173,8 @@ def _of_table(function: str) -> Callable[..., Any]:
 
 
 def _cast(x: Any, dtype: str) -> Any:
-    named = {each.value: each for each in DType if each is not DType.OTHER}
-    if dtype not in named:
-        raise UnsupportedError(f"there is no dtype {dtype!r}; the dtypes are: {', '.join(named)}")
     x = array_of(x)
-    return as_scalars(TracedArray(x.tape, x.tape.cast(x.node, named[dtype])))
+    return as_scalars(TracedArray(x.tape, x.tape.cast(x.node, dtype_called(dtype, UnsupportedError))))
 
 
 def _reduce(monoid: str, x: Any, axis: int | Sequence[int], *, keepdims: bool = False) -> Any:
@@ -211,3 +203,75 @@ def noyau_function(name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
         return OWN[name](*args, **kwargs) if has_traced([*args, *kwargs.values()]) else plain(*args, **kwargs)
 
     return call
+
+
+_SORTS = "it sorts, and there is no such operator; sort outside"
+_COUNTS = "how large its result is depends on the values"
+_COUNTED = "count with np.add.at into an array of np.zeros, or with np.histogram"
+_LIES = "how arrays lie in memory is known when they are given, and a trace holds for all of them"
+
+
+def _outer(name: str) -> Callable[..., Any]:
+    """ufunc.outer: each cell of one with each of the other."""
+
+    def call(a: Any, b: Any, **options: Any) -> Any:
+        left, right = traced(a, b)
+        return UFUNCS[name](left[(Ellipsis, *[None] * right.ndim)], right, **options)
+
+    return call
+
+
+def _at(monoid: str, name: str) -> Callable[..., Any]:
+    """ufunc.at: an array is changed, each of several cells with one place counts."""
+
+    def call(a: Any, indices: Any, b: Any) -> None:
+        if not isinstance(a, TracedArray):
+            raise UnsupportedError(f"np.{name}.at writes into an array that was there before the call")
+        ufunc_at(monoid, a, indices, b, taken_away=name == "subtract")
+
+    return call
+
+
+def _reduceat(name: str) -> Callable[..., Any]:
+    """ufunc.reduceat at known places: each result is of the cells up to the next place, or of one alone."""
+
+    def call_(array: Any, indices: Any, axis: int = 0, **options: Any) -> Any:
+        a = array_of(array)
+        if isinstance(indices, TracedArray):
+            raise UnsupportedError(f"np.{name}.reduceat is traced for places that are known")
+        axis, places = axis_of(axis, a.ndim), [int(each) for each in indices]
+        a.tape.demand_at_most(max(places, default=0) + 1, a.node.shape[axis])
+        parts = []
+        for at, end in zip(places, [*places[1:], None], strict=True):
+            part = cells(a, axis, at, at + 1 if end is not None and end <= at else end)
+            parts.append(UFUNCS[f"{name}.reduce"](part, axis=axis, keepdims=True, **options))
+        return call("concatenate", parts, axis=axis)
+
+    return call_
+
+
+_BINARY = [name for name, one in vars(np).items() if isinstance(one, np.ufunc) and one.nin == 2 and one.nout == 1]
+UFUNCS.update(
+    {f"{name}.outer": _outer(name) for name in _BINARY if name in UFUNCS and name not in ("matmul", "vecdot")}
+)
+_MERGED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
+UFUNCS.update({f"{name}.at": _at(monoid, name) for name, monoid in {**_MERGED, "subtract": "sum"}.items()})
+UFUNCS.update({f"{name}.reduceat": _reduceat(name) for name in BY_FUNCTION})
+METHODS.update(dict.fromkeys(("sort", "partition"), refusal(f"the method .sort changes an array in place: {_SORTS}")))
+REFUSED.update(
+    {
+        **dict.fromkeys("sort argsort lexsort partition argpartition median nanmedian percentile".split(), _SORTS),
+        **dict.fromkeys("quantile nanpercentile nanquantile sort_complex".split(), _SORTS),
+        **dict.fromkeys("unique nonzero argwhere flatnonzero union1d intersect1d setdiff1d setxor1d".split(), _COUNTS),
+        **dict.fromkeys("compress trim_zeros unique_values unique_counts unique_all unique_inverse".split(), _COUNTS),
+        **dict.fromkeys("histogram2d histogramdd histogram_bin_edges bincount".split(), _COUNTED),
+        **dict.fromkeys("place vectorize".split(), "it goes cell by cell; write it for whole arrays"),
+        **dict.fromkeys("strides flags data ctypes base may_share_memory shares_memory".split(), _LIES),
+        "view": "it reads the bits of an array as another dtype; use .astype",
+        "tofile": "it writes a file",
+    }
+)
+_SOLVES = "it is a solver, and no kernel; call it outside, and give its result as an argument"
+_SOLVERS = """inv pinv solve lstsq det slogdet svd svdvals qr eig eigh eigvals eigvalsh cholesky cond matrix_rank
+tensorinv tensorsolve""".split()
+REFUSED.update({f"linalg.{name}": _SOLVES for name in _SOLVERS} | {"polyfit": _SOLVES})

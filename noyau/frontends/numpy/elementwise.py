@@ -11,13 +11,22 @@ from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.reductions import array_of, axis_of, is_given
-from noyau.frontends.numpy.shapes import shape_given
+from noyau.frontends.numpy.shapes import offsets, shape_of
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, tape_of
-from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, refuse
-from noyau.ir.dims import Dim, index_name, indices
-from noyau.ir.graph import Lookup, Node
-from noyau.ir.sizes import dim_of
+from noyau.frontends.numpy.traced_array import (
+    ATTRIBUTES,
+    FUNCTIONS,
+    METHODS,
+    UFUNCS,
+    TracedArray,
+    call,
+    cells,
+    enter,
+    tape_of,
+)
+from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, beyond, refuse, traced
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import Lookup
 
 
 def where(condition: Any, *branches: Any) -> TracedArray:
@@ -36,10 +45,10 @@ def _select(condlist: Sequence[Any], choicelist: Sequence[Any], default: Any = 0
         raise UnsupportedError("np.select takes as many choices as conditions, at least one")
     tape = tape_of([condlist, choicelist, default])
     dtype = common_dtype([*choicelist, default])
-    made: Any = as_traced(tape, default, dtype)
+    chosen: Any = as_traced(tape, default, dtype)
     for condition, choice in list(zip(condlist, choicelist, strict=True))[::-1]:
-        made = where(condition, as_traced(tape, choice, dtype), made)
-    return made
+        chosen = where(condition, as_traced(tape, choice, dtype), chosen)
+    return chosen
 
 
 def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise") -> Any:
@@ -50,10 +59,10 @@ def _choose(a: Any, choices: Sequence[Any], out: Any = None, mode: str = "raise"
     a = as_traced(tape, a)
     if mode == "raise":
         dtype = common_dtype([*choices])
-        listed = call("stack", call("broadcast_arrays", a, *(as_traced(tape, each, dtype) for each in choices))[1:])
-        at = indices(listed.ndim - 1)
-        looked = tape.cast(call("broadcast_to", a, listed.shape[1:]).node, DType.I64)
-        return TracedArray(tape, tape.gather((Lookup(1, at), *at), [listed.node, looked], looked.shape))
+        stacked = call("stack", call("broadcast_arrays", a, *(as_traced(tape, each, dtype) for each in choices))[1:])
+        at = indices(stacked.ndim - 1)
+        places = tape.cast(call("broadcast_to", a, stacked.shape[1:]).node, DType.I64)
+        return TracedArray(tape, tape.gather((Lookup(1, at), *at), [stacked.node, places], places.shape))
     a = a % count if mode == "wrap" else call("clip", a, 0, count - 1)
     return _select([a == k for k in range(count)], list(choices))
 
@@ -88,10 +97,6 @@ def _round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     return UFUNCS["multiply"](UFUNCS["rint"](a / power), power, out=out)
 
 
-def _fix(x: Any, out: Any = None) -> Any:
-    return UFUNCS["trunc"](array_of(x), out=out)
-
-
 def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **options: Any) -> TracedArray:
     x = array_of(x)
     target = dtype_from(dtype)
@@ -99,17 +104,13 @@ def _astype(x: Any, dtype: Any, order: Any = "K", casting: Any = "unsafe", **opt
         raise UnsupportedError(f"a cast of {x.dtype} to {target.numpy} is not {casting!r}; NumPy refuses it too")
     if options.get("copy") is False and target is x.node.dtype:
         return _in_order(x, order)
-    return _new(x, x.tape.cast(x.node, target), order)
+    return _copy(x, order, target=target)
 
 
-def _copy(a: Any, order: Any = "K", **options: Any) -> TracedArray:
+def _copy(a: Any, order: Any = "K", *, target: DType | None = None, **options: Any) -> TracedArray:
+    """An array that is new, whose cells lie in an order, or as those of another array; cast, with a target."""
     a = array_of(a)
-    return _new(a, a.node, order)
-
-
-def _new(a: TracedArray, node: Node, order: Any) -> TracedArray:
-    """An array that is new, whose cells lie in an order, or as those of another array."""
-    array = TracedArray(a.tape, node)
+    array = TracedArray(a.tape, a.node if target is None else a.tape.cast(a.node, target))
     array.lies(order, like=[] if order == "F" else [a])
     return array
 
@@ -117,7 +118,7 @@ def _new(a: TracedArray, node: Node, order: Any) -> TracedArray:
 _NEVER = np.lib.NumpyVersion(np.__version__) >= "2.0.0b1"  # before, copy=False was a copy where one is needed
 
 
-def _as_array(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **options: Any) -> Any:
+def _asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, **options: Any) -> Any:
     """np.asarray: the array itself where its dtype and its order are as wanted."""
     return _array(a, dtype, copy=copy, order=order)
 
@@ -129,10 +130,6 @@ def _array(a: Any, dtype: Any = None, *, copy: Any = True, order: Any = "K", ndm
         raise UnsupportedError("np.array with copy=False makes no array of another dtype; NumPy refuses it too")
     array = _astype(a, target, order, copy=copy is True)
     return array[(None,) * max(ndmin - array.ndim, 0) + (Ellipsis,)] if ndmin else array
-
-
-def _as_contiguous(a: Any, dtype: Any = None, **options: Any) -> TracedArray:
-    return _in_order(call("atleast_1d", _as_array(a, dtype)), "C")
 
 
 def _in_order(a: TracedArray, order: Any) -> TracedArray:
@@ -169,7 +166,7 @@ def _like(name: str, value: Any) -> Callable[..., Any]:
         number = value if value is not None else options["fill_value"] if "fill_value" in options else rest.pop(0)
         dtype = rest[0] if rest else dtype
         target = a.node.dtype if dtype is None else dtype_from(dtype)
-        dims = a.node.shape if shape is None else tuple(map(dim_of, shape_given((shape,))))
+        dims = a.node.shape if shape is None else shape_of(shape)
         array = TracedArray(a.tape, a.tape.expand(as_node(a.tape, number, target), dims))
         array.lies(options.get("order", "K"), [a] if shape is None and options.get("order") in (None, "K") else [])
         return array
@@ -183,22 +180,19 @@ def _isclose(a: Any, b: Any, rtol: Any = 1e-05, atol: Any = 1e-08, equal_nan: bo
     a, b = as_traced(tape, a), as_traced(tape, b)
     if b.node.dtype.kind != "float":
         b = b.astype(np.result_type(b.dtype, 1.0))
-    near = (abs(a - b) <= atol + rtol * abs(b)) & UFUNCS["isfinite"](b) | (a == b)
-    return near | (UFUNCS["isnan"](a) & UFUNCS["isnan"](b)) if equal_nan else near
+    return _or_nan((abs(a - b) <= atol + rtol * abs(b)) & UFUNCS["isfinite"](b) | (a == b), a, b, equal_nan)
+
+
+def _or_nan(alike: Any, a: Any, b: Any, equal_nan: bool) -> Any:
+    """Whether cells are alike, or both NaN where that counts."""
+    return alike | (UFUNCS["isnan"](a) & UFUNCS["isnan"](b)) if equal_nan else alike
 
 
 def _array_equal(a1: Any, a2: Any, equal_nan: bool = False) -> Any:
-    tape = tape_of([a1, a2])
-    a1, a2 = as_traced(tape, a1), as_traced(tape, a2)
+    a1, a2 = traced(a1, a2)
     if a1.ndim != a2.ndim or any(one != two for one, two in zip(a1.shape, a2.shape, strict=True)):
         return False
-    alike = a1 == a2
-    return call("all", alike | (UFUNCS["isnan"](a1) & UFUNCS["isnan"](a2)) if equal_nan else alike)
-
-
-def _array_equiv(a1: Any, a2: Any) -> Any:
-    tape = tape_of([a1, a2])
-    return call("all", UFUNCS["equal"](as_traced(tape, a1), as_traced(tape, a2)))
+    return call("all", _or_nan(a1 == a2, a1, a2, equal_nan))
 
 
 def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
@@ -207,9 +201,7 @@ def _band(keep: Callable[[Any, Any], Any]) -> Callable[..., Any]:
     def triangle(m: Any, k: int = 0) -> Any:
         m = array_of(m)
         m = call("broadcast_to", m, (m.shape[0], m.shape[0])) if m.ndim == 1 else m
-        shape, tape = m.node.shape[-2:], m.tape
-        offset = tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), shape)
-        return where(keep(TracedArray(tape, offset), k), m, np.zeros((), m.dtype))
+        return where(keep(offsets(m.tape, m.node.shape[-2:]), k), m, np.zeros((), m.dtype))
 
     return triangle
 
@@ -224,42 +216,41 @@ def _sinc(x: Any) -> Any:
 
 def _trapezoid(y: Any, x: Any = None, dx: Any = 1.0, axis: int = -1) -> Any:
     tape = tape_of([y, x, dx])
-    y = as_traced(tape, y)
+    y, step = as_traced(tape, y), dx
     axis = axis_of(axis, y.ndim)
-    lead = (slice(None),) * axis
-    step: Any = dx
     if x is not None:
         x = as_traced(tape, x)
         step = call("diff", x, axis=0 if x.ndim == 1 else axis)
         step = call("reshape", step, [-1 if k == axis else 1 for k in range(y.ndim)]) if step.ndim == 1 else step
-    return (step * (y[(*lead, slice(1, None))] + y[(*lead, slice(None, -1))]) / 2.0).sum(axis)
+    return (step * (cells(y, axis, 1, None) + cells(y, axis, None, -1)) / 2.0).sum(axis)
 
 
-def _ix(*args: Any) -> tuple[Any, ...]:
-    tape = tape_of(args)
-    vectors = [as_traced(tape, each) for each in args]
+def _ix_(*args: Any) -> tuple[Any, ...]:
+    vectors = traced(*args)
     if any(each.ndim != 1 or each.node.dtype is DType.BOOL for each in vectors):
         raise UnsupportedError("np.ix_ is traced for vectors of integers")
-    shapes = [[-1 if k == at else 1 for k in range(len(vectors))] for at in range(len(vectors))]
-    return tuple(call("reshape", each, shape) for each, shape in zip(vectors, shapes, strict=True))
+    return _grids(vectors, range(len(vectors)))
 
 
 def _meshgrid(*xi: Any, indexing: str = "xy", sparse: bool = False, copy: bool = True) -> tuple[Any, ...]:
-    tape = tape_of(xi)
-    vectors = [call("ravel", as_traced(tape, each)) for each in xi]
+    vectors = [call("ravel", each) for each in traced(*xi)]
     order = list(range(len(vectors)))
     if indexing == "xy" and len(vectors) > 1:
         order[:2] = [1, 0]
-    shapes = [[-1 if order[at] == k else 1 for k in range(len(vectors))] for at in range(len(vectors))]
-    grids = [call("reshape", each, shape) for each, shape in zip(vectors, shapes, strict=True)]
-    return tuple(grids) if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *grids))
+    grids = _grids(vectors, order)
+    return grids if sparse else tuple(call("copy", each) for each in call("broadcast_arrays", *grids))
+
+
+def _grids(vectors: Sequence[Any], axes: Sequence[int]) -> tuple[Any, ...]:
+    """Each vector along an axis of its own of as many axes."""
+    shapes = [[-1 if k == axis else 1 for k in range(len(vectors))] for axis in axes]
+    return tuple(call("reshape", each, shape) for each, shape in zip(vectors, shapes, strict=True))
 
 
 def _cross(a: Any, b: Any, axis: int = -1) -> Any:
-    tape = tape_of([a, b])
-    a, b = (call("moveaxis", as_traced(tape, each), axis, -1) for each in (a, b))
+    a, b = (call("moveaxis", each, axis, -1) for each in traced(a, b))
     for each in (a, b):
-        tape.demand_equal(each.node.shape[-1], 3)
+        each.tape.demand_equal(each.node.shape[-1], 3)
     turned = [a[..., i] * b[..., j] - a[..., j] * b[..., i] for i, j in ((1, 2), (2, 0), (0, 1))]
     return call("stack", turned, axis=axis)
 
@@ -268,50 +259,96 @@ def _is_infinite(number: float) -> Callable[..., Any]:
     return lambda x, out=None: UFUNCS["equal"](array_of(x), number, out=out)
 
 
+def _numbers(a: TracedArray) -> Any:
+    """A mask of the cells that are no NaN."""
+    return UFUNCS["equal"](a, a)
+
+
+def _without_nan(name: str, instead: float) -> Callable[..., Any]:
+    """A sum or a product in which NaN changes nothing; or the place of an extreme, which is 0 where all are NaN, and
+    NumPy refuses."""
+
+    def reduce(a: Any, *args: Any, **options: Any) -> Any:
+        a = array_of(a)
+        clean = where(_numbers(a), a, np.array(instead, a.dtype)) if a.dtype.kind == "f" else a
+        return call(name, clean, *args, **options)
+
+    return reduce
+
+
+def _over_numbers(name: str) -> Callable[..., Any]:
+    """A mean or a variance of the numbers alone; NaN where there is none."""
+
+    def reduce(a: Any, *args: Any, **options: Any) -> Any:
+        a = array_of(a)
+        return call(name, a, *args, **(options if a.dtype.kind != "f" else {**options, "where": _numbers(a)}))
+
+    return reduce
+
+
+def _nan_extreme(name: str, end: float) -> Callable[..., Any]:
+    """The largest or the least number; NaN where there is none."""
+
+    def reduce(a: Any, axis: Any = None, out: Any = None, **options: Any) -> Any:
+        a = array_of(a)
+        if a.dtype.kind != "f":
+            return call(name, a, axis, out=out, **options)
+        keep = {key: value for key, value in options.items() if key == "keepdims"}
+        extreme = call(name, where(_numbers(a), a, np.array(end, a.dtype)), axis, **options)
+        some = call("any", _numbers(a), axis, **keep)
+        extreme = extreme if "initial" in options else where(some, extreme, np.array(np.nan, a.dtype))
+        return extreme if out is None else UFUNCS["positive"](extreme, out=out)
+
+    return reduce
+
+
+def _nan_to_num(x: Any, copy: bool = True, nan: Any = 0.0, posinf: Any = None, neginf: Any = None) -> Any:
+    x = array_of(x)
+    if x.dtype.kind != "f":
+        return call("copy", x)
+    info = np.finfo(x.dtype)
+    high, low = (info.max if posinf is None else posinf), (info.min if neginf is None else neginf)
+    numbers = where(x == np.inf, np.array(high, x.dtype), where(x == -np.inf, np.array(low, x.dtype), x))
+    numbers = where(_numbers(x), numbers, np.array(nan, x.dtype))
+    return numbers if copy else UFUNCS["positive"](numbers, out=x)
+
+
+enter(FUNCTIONS, where, _select, _choose, _clip, _round, _astype, _copy, _asarray, _array, _isclose, _array_equal)
+enter(FUNCTIONS, _sinc, _trapezoid, _meshgrid, _cross, _nan_to_num)
 FUNCTIONS.update(
     {
-        "where": where,
-        "select": _select,
-        "choose": _choose,
-        "clip": _clip,
-        "round": _round,
         "around": _round,
-        "fix": _fix,
-        "astype": _astype,
-        "copy": _copy,
-        "asarray": _as_array,
-        "asanyarray": _as_array,
-        "ascontiguousarray": _as_contiguous,
-        "asfortranarray": lambda a, dtype=None: _in_order(call("atleast_1d", _as_array(a, dtype)), "F"),
-        "array": _array,
-        "zeros_like": _like("zeros_like", 0),
-        "ones_like": _like("ones_like", 1),
-        "empty_like": _like("empty_like", 0),
+        "fix": lambda x, out=None: UFUNCS["trunc"](array_of(x), out=out),
+        "asanyarray": _asarray,
+        "ascontiguousarray": lambda a, dtype=None, **options: _in_order(call("atleast_1d", _asarray(a, dtype)), "C"),
+        "asfortranarray": lambda a, dtype=None: _in_order(call("atleast_1d", _asarray(a, dtype)), "F"),
+        **{name: _like(name, value) for name, value in (("zeros_like", 0), ("ones_like", 1), ("empty_like", 0))},
         "full_like": _like("full_like", None),
-        "isclose": _isclose,
-        "allclose": lambda a, b, *args, **said: call("all", _isclose(a, b, *args, **said)),
-        "array_equal": _array_equal,
-        "array_equiv": _array_equiv,
+        "allclose": lambda a, b, *args, **options: call("all", _isclose(a, b, *args, **options)),
+        "array_equiv": lambda a1, a2: call("all", UFUNCS["equal"](*traced(a1, a2))),
         "tril": _band(np.less_equal),
         "triu": _band(np.greater_equal),
-        "sinc": _sinc,
-        "trapezoid": _trapezoid,
-        "ix_": _ix,
-        "meshgrid": _meshgrid,
-        "cross": _cross,
+        "ix_": _ix_,
         "isposinf": _is_infinite(np.inf),
         "isneginf": _is_infinite(-np.inf),
         "real": lambda val: array_of(val)[...],
         "iscomplexobj": lambda x: False,
-        "result_type": lambda *given: common_dtype(given).numpy,
+        "result_type": lambda *operands: common_dtype(operands).numpy,
         "can_cast": lambda a, to, casting="safe": np.can_cast(a.dtype, to, casting),
+        **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("sum", 0), ("prod", 1))},
+        **{f"nan{name}": _without_nan(name, neutral) for name, neutral in (("cumsum", 0), ("cumprod", 1))},
+        **{f"nan{name}": _without_nan(name, end) for name, end in (("argmax", -np.inf), ("argmin", np.inf))},
+        **{f"nan{name}": _over_numbers(name) for name in ("mean", "var", "std")},
+        "nanmax": _nan_extreme("max", -np.inf),
+        "nanmin": _nan_extreme("min", np.inf),
     }
 )
-METHODS.update(
-    {
-        "copy": lambda a, order="C": a._like(call("copy", a, order)),
-        "conj": UFUNCS["conjugate"],
-        "conjugate": UFUNCS["conjugate"],
-    }
-)
+METHODS.update({"copy": lambda a, order="C": a._like(call("copy", a, order))})
+METHODS.update(dict.fromkeys(("conj", "conjugate"), UFUNCS["conjugate"]))
 ATTRIBUTES.update({"real": lambda a: call("real", a)})
+UFUNCS.update(
+    {
+        "fmax.reduce": lambda a, axis=0, **options: call("nanmax", a, axis, **options),
+        "fmin.reduce": lambda a, axis=0, **options: call("nanmin", a, axis, **options),
+    }
+)

@@ -18,7 +18,8 @@ from noyau.frontends.numpy.tape import Tape
 from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, Window, call, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced, has_traced
-from noyau.ir.dims import Dim, Shape, index_name, indices, never_negative, product
+from noyau.ir.dims import Dim, Shape, index_name, never_negative, product
+from noyau.ir.dims import indices as indices_of
 from noyau.ir.graph import Iota, Lookup, Node, View
 from noyau.ir.sizes import Size, dim_of
 
@@ -82,14 +83,11 @@ def _entries(key: Any) -> tuple[Any, ...]:
 def read(array: TracedArray, plan: Key) -> TracedArray:
     """The cells that a key names."""
     tape, value, shape, index = array.tape, array.node, _result(plan), _index(plan)
-    if not plan.looked_up:
-        return TracedArray(tape, tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
     operands = [value, *(each for each in plan.entries if isinstance(each, Node))]
-    if len(operands) == 1:
-        return TracedArray(
-            tape, tape.call("identity", tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)]))
-        )
-    return TracedArray(tape, tape.gather(index, operands, shape))
+    if len(operands) > 1:
+        return TracedArray(tape, tape.gather(index, operands, shape))
+    view = tape.view(value, shape, [dim for dim in index if isinstance(dim, Dim)])
+    return TracedArray(tape, tape.call("identity", view) if plan.looked_up else view)
 
 
 def _result(plan: Key) -> Shape:
@@ -140,10 +138,10 @@ def parse(array: TracedArray, key: Any) -> Key:
     for each in _expand_ellipsis(_entries(key), len(shape)):
         entries.append(None if each is None else _entry(tape, each, shape[axis]))
         axis += each is not None
-    looked = [each for each in entries if isinstance(each, Node | Count)]
-    if not looked:
+    shapes = [each.shape for each in entries if isinstance(each, Node | Count)]
+    if not shapes:
         return Key(tuple(entries), (), 0, False)
-    together = tape.broadcast([each.shape for each in looked])
+    together = tape.broadcast(shapes)
     places = [at for at, each in enumerate(entries) if not _is_axis(each)]
     dots = next((at for at, each in enumerate(_entries(key)) if each is Ellipsis), 0)  # they part even without an axis
     parted = len(entries) < len(_entries(key)) and places[0] < dots <= places[-1]
@@ -166,18 +164,18 @@ def _entry(tape: Tape, each: Any, extent: Dim) -> Slice | Dim | Node | Count:
 
 def resolve_masks(array: TracedArray, key: Any) -> Any:
     """A key in which masks that are known are the places where they are true; the array must have their extents."""
-    made: list[Any] = []
+    resolved: list[Any] = []
     entries = [np.asarray(e) if isinstance(e, list) and not has_traced(e) else e for e in _entries(key)]
     axis, rest = 0, array.ndim - sum(map(_spans, entries))
     for each in entries:
         if isinstance(each, np.ndarray) and each.dtype == bool and each.ndim:
             for extent, dim in zip(each.shape, array.node.shape[axis:], strict=False):
                 array.tape.demand_equal(dim, extent)
-            made.extend(np.nonzero(each))
+            resolved.extend(np.nonzero(each))
         else:
-            made.append(each)
+            resolved.append(each)
         axis += rest if each is Ellipsis else _spans(each)
-    return tuple(made) if isinstance(key, tuple) or len(made) > 1 else made[0]
+    return tuple(resolved) if isinstance(key, tuple) or len(resolved) > 1 else resolved[0]
 
 
 def _spans(entry: Any) -> int:
@@ -209,8 +207,7 @@ def mask_of(array: TracedArray, key: Any) -> Node:
 def flat_places(array: TracedArray, plan: Key) -> Node:
     """For each cell that a key names, its place in the array in C order, as an i64."""
     tape, shape = array.tape, array.node.shape
-    numbers = tape.iota(Dim.of(index_name(0)), (product(shape),))
-    return read(TracedArray(tape, tape.reshape(numbers, shape)), plan).node
+    return read(TracedArray(tape, tape.reshape(tape.iota("#0", (product(shape),)), shape)), plan).node
 
 
 def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mode: str = "raise") -> Any:
@@ -222,19 +219,16 @@ def take(array: Any, indices: Any, axis: int | None = None, out: Any = None, mod
     tape, place = array.tape, axis_of(axis, array.ndim)
     if mode != "raise":
         extent = tape.size(array.node.shape[place], DType.I64)
-        looked = as_node(tape, as_traced(tape, indices), DType.I64)
-        indices = TracedArray(
-            tape, apply(tape, "floor_mod", looked, extent) if mode == "wrap" else _clamp(looked, extent, tape)
-        )
-    elif not isinstance(indices, TracedArray | np.ndarray | list | tuple):
+        position = as_node(tape, as_traced(tape, indices), DType.I64)
+        if mode == "wrap":
+            position = apply(tape, "floor_mod", position, extent)
+        else:
+            last = apply(tape, "subtract", extent, tape.constant(1, DType.I64))
+            position = apply(tape, "maximum", apply(tape, "minimum", position, last), tape.constant(0, DType.I64))
+        indices = TracedArray(tape, position)
+    elif not isinstance(indices, TracedArray | np.ndarray | list):
         indices = np.asarray(indices)
-    where = np.asarray(indices) if isinstance(indices, tuple) else indices
-    return put_out(getitem(array, (*(slice(None),) * place, where)), out)
-
-
-def _clamp(position: Node, extent: Node, tape: Tape) -> Node:
-    last = apply(tape, "subtract", extent, tape.constant(1, DType.I64))
-    return apply(tape, "maximum", apply(tape, "minimum", position, last), tape.constant(0, DType.I64))
+    return put_out(getitem(array, (*(slice(None),) * place, indices)), out)
 
 
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
@@ -247,7 +241,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1) -> Any:
     shape = tape.broadcast([(*own[:axis], Dim.of(1), *own[axis + 1 :]), where.node.shape])
     full = tape.expand(array.node, (*shape[:axis], own[axis], *shape[axis + 1 :]))
     looked = tape.expand(_indices(tape, where, own[axis]), shape)
-    at = tuple(Dim.of(index_name(k)) for k in range(len(shape)))
+    at = indices_of(len(shape))
     return TracedArray(tape, tape.gather((*at[:axis], Lookup(1, at), *at[axis + 1 :]), [full, looked], shape))
 
 
@@ -306,7 +300,7 @@ def _as_count(tape: Tape, key: Any, extent: Dim) -> Count | None:
     """Indices as a count, such as np.arange gives, which lies within the axis in this call; None for others."""
     if not isinstance(key, TracedArray) or key.node.dtype is not DType.I64:
         return None
-    node, at = key.node, indices(key.ndim)
+    node, at = key.node, indices_of(key.ndim)
     while isinstance(node.kind, View):
         seen = {index_name(k): dim for k, dim in enumerate(at)}
         at, node = tuple(dim.replace(seen) for dim in node.kind.index), tape.by_name[node.inputs[0]]
@@ -369,9 +363,9 @@ class ConstantArray(np.ndarray):
         return call("take", as_traced(indices.tape, self), indices, *args, **options)
 
     def dot(self, b: Any, *args: Any, **options: Any) -> Any:
-        return (
-            call("dot", self, b, *args, **options) if isinstance(b, TracedArray) else super().dot(b, *args, **options)
-        )
+        if not isinstance(b, TracedArray):
+            return super().dot(b, *args, **options)
+        return call("dot", self, b, *args, **options)
 
 
 def _holds_traced(key: Any) -> bool:

@@ -1,21 +1,28 @@
-"""NumPy's functions that put cells at places: diagonals, pieces by conditions, the flat array, places as numbers."""
+"""NumPy's functions about places of cells: diagonals, pieces by conditions, the flat array, places as numbers, places
+among cells that lie in order; and those that NumPy writes in Python, whose own text is traced."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import numpy as np
 
+from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
+from noyau.frontends.numpy.concatenation import common_dtype
 from noyau.frontends.numpy.elementwise import where
-from noyau.frontends.numpy.numpy_source import from_source
 from noyau.frontends.numpy.reductions import array_of
+from noyau.frontends.numpy.scopes import Within, linspace
 from noyau.frontends.numpy.setitem import setitem
-from noyau.frontends.numpy.shapes import diagonal, shape_given
-from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.shapes import diagonal, extents_of, offsets
+from noyau.frontends.numpy.traced_array import ATTRIBUTES, FUNCTIONS, METHODS, UFUNCS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.ufuncs import as_traced
-from noyau.ir.dims import Dim, index_name
+from noyau.ir.dims import Dim, indices
+from noyau.ir.graph import Lookup
+from noyau.ir.sizes import Size
 
 
 def _diag(v: Any, k: int = 0) -> Any:
@@ -25,14 +32,9 @@ def _diag(v: Any, k: int = 0) -> Any:
         return call("diagonal", v, k)
     if v.ndim != 1:
         raise ValueError("np.diag takes a vector or a matrix")  # NumPy's own, which np.corrcoef waits for
-    square = where(_on_diagonal(v, (v.node.shape[0],) * 2, 0), v, np.zeros((), v.dtype))
+    square = where(offsets(v.tape, (v.node.shape[0],) * 2) == 0, v, np.zeros((), v.dtype))
     below, right = max(-k, 0), max(k, 0)
     return call("pad", square, ((below, right), (right, below))) if k else square
-
-
-def _on_diagonal(v: TracedArray, shape: Sequence[Dim], k: int) -> Any:
-    offset = v.tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), tuple(shape))
-    return UFUNCS["equal"](TracedArray(v.tape, offset), k)
 
 
 def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
@@ -45,15 +47,14 @@ def _fill_diagonal(a: TracedArray, val: Any, wrap: bool = False) -> None:
         count = diagonal(a).node.shape[0]
         a.tape.demand_at_most(count, values.node.shape[0])
         values = call("pad", values[: call("size", diagonal(a))], (0, a.shape[1] - call("size", diagonal(a))))
-    FUNCTIONS["write"](a, where(_on_diagonal(a, a.node.shape, 0), values, a).node)
+    FUNCTIONS["write"](a, where(offsets(a.tape, a.node.shape) == 0, values, a).node)
 
 
 def _piecewise(x: Any, condlist: Any, funclist: Sequence[Any], *args: Any, **kw: Any) -> Any:
     """np.piecewise: each function sees the cells that its condition picks; the last condition that holds counts."""
     x = as_traced(tape_of([x, condlist]), x)
     several = _is_array(condlist) and (not x.ndim or _is_array(condlist[0]))
-    given = list(condlist) if several else [condlist]
-    conditions = [as_traced(x.tape, each).astype(bool) for each in given]
+    conditions = [as_traced(x.tape, each).astype(bool) for each in (condlist if several else [condlist])]
     if len(conditions) == len(funclist) - 1:
         conditions.append(~call("any", call("stack", conditions), axis=0))
     if len(conditions) != len(funclist):
@@ -72,37 +73,27 @@ def _is_array(value: Any) -> bool:
     return isinstance(value, tuple | list) or (isinstance(value, TracedArray | np.ndarray) and value.ndim > 0)
 
 
-def _flat(a: TracedArray) -> Any:
-    """The array in C order, as one axis: whoever writes into it writes into the array."""
-    return call("flat", a)
-
-
-def _flat_copy(a: TracedArray) -> TracedArray:
-    return TracedArray(a.tape, call("ravel", a).node)
-
-
 def _put(a: TracedArray, ind: Any, v: Any, mode: str = "raise") -> None:
     """np.put by places in C order."""
     if mode != "raise":
         raise UnsupportedError("np.put is traced without mode=")
-    setitem(_flat(a), np.asarray(ind) if isinstance(ind, tuple | list) else ind, v)
+    setitem(call("flat", a), np.asarray(ind) if isinstance(ind, tuple | list) else ind, v)
 
 
 def _put_along_axis(arr: TracedArray, indices: Any, values: Any, axis: Any) -> None:
     """np.put_along_axis: by NumPy's text along an axis, into all cells for None."""
     if axis is None:
-        setitem(_flat(arr), indices, values)
+        setitem(call("flat", arr), indices, values)
     else:
         from_source("put_along_axis")(arr, indices, values, axis)
 
 
 def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: str = "C") -> Any:
     """np.ravel_multi_index of places that are inside; NumPy refuses others."""
-    shape = shape_given((dims,))
     tape = tape_of([multi_index, dims])
     if mode != "raise" or order not in ("C", "F"):
         raise UnsupportedError("np.ravel_multi_index is traced without mode=")
-    pairs = list(zip([as_traced(tape, each) for each in multi_index], shape, strict=True))
+    pairs = list(zip([as_traced(tape, each) for each in multi_index], extents_of((dims,)), strict=True))
     flat: Any = None
     for each, extent in pairs if order == "C" else pairs[::-1]:
         flat = each if flat is None else flat * extent + each
@@ -112,26 +103,151 @@ def _ravel_multi_index(multi_index: Any, dims: Any, mode: str = "raise", order: 
 def _unravel_index(indices: Any, shape: Any, order: str = "C") -> tuple[Any, ...]:
     """np.unravel_index of places that are inside; NumPy refuses others."""
     rest: Any = as_traced(tape_of([indices, shape]), indices).astype(np.int64)
-    positions, extents = [], shape_given((shape,))
+    positions, extents = [], extents_of((shape,))
     for extent in extents[::-1] if order == "C" else extents:
         positions.append(rest % extent)
         rest = rest // extent
     return tuple(positions[::-1] if order == "C" else positions)
 
 
-FUNCTIONS.update(
-    {
-        "diag": _diag,
-        "diagflat": lambda v, k=0: _diag(call("ravel", array_of(v)), k),
-        "fill_diagonal": _fill_diagonal,
-        "piecewise": _piecewise,
-        "flat": _flat_copy,
-        "put": _put,
-        "put_along_axis": _put_along_axis,
-        "ravel_multi_index": _ravel_multi_index,
-        "unravel_index": _unravel_index,
-    }
-)
+DEFINED = """angle apply_along_axis apply_over_axes block corrcoef cov cumulative_prod cumulative_sum
+diag_indices_from ediff1d geomspace i0 iscomplex isreal isrealobj logspace poly polyadd polyder polydiv polyint polymul
+polysub polyval real_if_close require roots tril_indices_from triu_indices_from unwrap vander
+linalg.cross linalg.diagonal linalg.matrix_norm linalg.matrix_power linalg.multi_dot linalg.outer linalg.trace
+linalg.vector_norm""".split()
+
+
+def from_source(name: str) -> Callable[..., Any]:
+    """A function of NumPy, by its own text."""
+
+    def trace(*args: Any, **kwargs: Any) -> Any:
+        function = attrgetter(name)(np)
+        text = getattr(function, "_implementation", function)
+        return Within(tape_of([*args, *kwargs.values()])).rebuilt(text)(*args, **kwargs)
+
+    return trace
+
+
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None) -> Any:
+    """np.searchsorted in as many steps as the number of cells has bits; NaN lies behind all numbers."""
+    if side not in ("left", "right"):
+        raise UnsupportedError(f"np.searchsorted takes side='left' or 'right', not {side!r}")
+    tape = tape_of([a, v, sorter])
+    a, v = as_traced(tape, a), as_traced(tape, v)
+    if a.ndim != 1:
+        raise UnsupportedError("np.searchsorted looks into a vector")
+    a = a if sorter is None else call("take", a, sorter)
+    common = common_dtype([a, v]).numpy
+    a, v, extent = a.astype(common), v.astype(common), a.node.shape[0]
+    at: Any = TracedArray(tape, tape.full(0, DType.I64, v.node.shape))
+    if not tape.at_most(1, extent, usual=True):
+        return at
+    number = tape.number_of(extent)
+    bits = (tape.settle(extent) if number is None else number).bit_length()
+    tape.demand_at_most(extent, 2**bits - 1)
+    for half in (2**bit for bit in reversed(range(bits))):
+        probe = at + (half - 1)
+        cell = clipped_lookup(a, probe)
+        before = _is_less(cell, v) if side == "left" else ~_is_less(v, cell)
+        inside = UFUNCS["less"](probe, a.shape[0])
+        at = where(inside & before, at + half, at)
+    return at
+
+
+def clipped_lookup(a: TracedArray, at: Any) -> TracedArray:
+    """Cells of a vector, at places that are drawn to its ends where they are beyond."""
+    inside = UFUNCS["maximum"](UFUNCS["minimum"](at, a.shape[0] - 1), 0)
+    index = (Lookup(1, indices(inside.ndim)),)
+    return TracedArray(a.tape, a.tape.gather(index, [a.node, inside.node], inside.node.shape))
+
+
+def _is_less(a: Any, b: Any) -> Any:
+    less = UFUNCS["less"](a, b)
+    return less | (UFUNCS["isnan"](b) & ~UFUNCS["isnan"](a)) if a.dtype.kind == "f" else less
+
+
+def _digitize(x: Any, bins: Any, right: bool = False) -> Any:
+    """np.digitize into bins that are known."""
+    if isinstance(bins, TracedArray):
+        raise UnsupportedError("np.digitize is traced for bins that are known; np.searchsorted is for any that grow")
+    edges = np.asarray(bins)
+    if edges.size and (np.diff(edges) < 0).any():
+        if (np.diff(edges) > 0).any():
+            raise UnsupportedError("np.digitize takes bins that grow or fall")
+        return edges.size - searchsorted(edges[::-1], x, side="right" if not right else "left")
+    return searchsorted(edges, x, side="left" if right else "right")
+
+
+def _interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period: Any = None) -> Any:
+    """np.interp: a line between neighbours, the ends beyond them; at a neighbour its very value."""
+    if period is not None:
+        raise UnsupportedError("np.interp is traced without period=, with which it sorts")
+    tape = tape_of([x, xp, fp, left, right])
+    x, xp, fp = (as_traced(tape, each).astype(np.float64) for each in (x, xp, fp))
+    tape.demand_equal(xp.node.shape[0], fp.node.shape[0])
+    tape.demand_at_most(1, xp.node.shape[0])
+    at = searchsorted(xp, x, side="right") - 1
+    (x0, y0), (x1, y1) = ((clipped_lookup(xp, k), clipped_lookup(fp, k)) for k in (at, at + 1))
+    slope = (y1 - y0) / (x1 - x0)
+    line: Any = slope * (x - x0) + y0
+    line = where(UFUNCS["isnan"](line), slope * (x - x1) + y1, line)
+    line = where(UFUNCS["isnan"](line) & (y0 == y1), y0, line)
+    line = where((x0 == x) | (at == xp.shape[0] - 1), y0, line)
+    line = where(x > xp[-1], fp[-1] if right is None else as_traced(tape, right).astype(np.float64), line)
+    line = where(x < xp[0], fp[0] if left is None else as_traced(tape, left).astype(np.float64), line)
+    return where(UFUNCS["isnan"](x), x, line) if tape.at_most(2, xp.node.shape[0], usual=True) else line
+
+
+def _isin(element: Any, test_elements: Any, assume_unique: bool = False, invert: bool = False, kind: Any = None) -> Any:
+    """np.isin among elements that are known."""
+    if not isinstance(element, TracedArray) or isinstance(test_elements, TracedArray):
+        raise UnsupportedError("np.isin is traced for elements that are known; compare, and use np.any")
+    elements = np.unique(np.asarray(test_elements))
+    if {element.dtype.kind, elements.dtype.kind} <= {"i", "u"}:  # of those that its dtype has
+        ends = np.iinfo(element.dtype)
+        elements = elements[(elements >= ends.min) & (elements <= ends.max)].astype(element.dtype)
+    if not elements.size:
+        return call("full_like", element, bool(invert), dtype=bool)
+    nearest = clipped_lookup(as_traced(element.tape, elements), searchsorted(elements, element))
+    return UFUNCS["not_equal" if invert else "equal"](nearest, element)
+
+
+def _histogram(a: Any, bins: Any = 10, range: Any = None, density: Any = None, weights: Any = None) -> Any:  # noqa: A002
+    """np.histogram: each cell is counted where it lies between edges, the last of which belongs to its bin."""
+    if isinstance(bins, str):
+        raise UnsupportedError("np.histogram is traced for a number of bins, or their edges")
+    tape = tape_of([a, bins, range, weights])
+    a = call("ravel", as_traced(tape, a))
+    edges: Any = _edges(a, bins, range) if isinstance(bins, int | np.integer | Size) else as_traced(tape, bins)
+    a.tape.demand_at_most(2, edges.node.shape[0])
+    keep, last = (a >= edges[0]) & (a <= edges[-1]), edges.shape[0] - 2
+    at = where(a == edges[-1], last, searchsorted(edges, a, side="right") - 1)
+    one = np.int64(1) if weights is None else call("ravel", as_traced(tape, weights))
+    counts = call("zeros_like", edges[1:], dtype=one.dtype)
+    UFUNCS["add.at"](counts, where(keep, at, 0), where(keep, one, np.zeros((), one.dtype)))
+    if density:
+        return counts / call("diff", edges).astype(np.float64) / counts.sum(), edges
+    return counts, edges
+
+
+def _edges(a: TracedArray, bins: Any, limits: Any) -> Any:
+    """Edges of bins of one width."""
+    if limits is None and not a.tape.at_most(1, a.node.shape[0], usual=True):
+        limits = (0, 1)
+    low, high = (call("min", a), call("max", a)) if limits is None else limits
+    dtype = common_dtype([low, high, a]).numpy
+    dtype = dtype if dtype.kind == "f" else np.result_type(dtype, float)
+    low, high = (as_traced(a.tape, each) for each in (low, high))
+    alike = low == high
+    low, high = (where(alike, end + by, end) for end, by in ((low, -0.5), (high, 0.5)))
+    return linspace(a.tape, low, high, bins + 1, dtype=dtype)
+
+
+enter(FUNCTIONS, _diag, _fill_diagonal, _piecewise, _put, _put_along_axis, _ravel_multi_index, _unravel_index)
+enter(FUNCTIONS, searchsorted, _digitize, _interp, _isin, _histogram)
+FUNCTIONS.update({name: from_source(name) for name in DEFINED})
+FUNCTIONS["diagflat"] = lambda v, k=0: _diag(call("ravel", array_of(v)), k)
+FUNCTIONS["flat"] = lambda a: TracedArray(a.tape, call("ravel", a).node)
+FUNCTIONS["imag"] = lambda val: call("zeros_like", array_of(val))
 METHODS["put"] = _put
-ATTRIBUTES["flat"] = _flat
-ATTRIBUTES["imag"] = lambda a: call("imag", a)
+ATTRIBUTES.update({name: partial(call, name) for name in ("flat", "imag")})  # what is written into flat is so here

@@ -10,7 +10,7 @@ import numpy as np
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.tape import dtype_from
-from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, tape_of
+from noyau.frontends.numpy.traced_array import FUNCTIONS, UFUNCS, TracedArray, call, enter, tape_of
 from noyau.frontends.numpy.traced_sizes import Number
 from noyau.frontends.numpy.ufuncs import NONE, apply, as_node, as_traced, loop_dtypes, refuse, write_out
 from noyau.ir.dims import product
@@ -23,10 +23,10 @@ def axes_of(axis: Any, rank: int) -> tuple[int, ...]:
     """The axes that a reduction names: all of them for None."""
     if axis is None:
         return tuple(range(rank))
-    listed = axis if isinstance(axis, tuple | list) else (axis,)
-    axes = tuple(axis_of(each, rank) for each in listed)
+    several = axis if isinstance(axis, tuple | list) else (axis,)
+    axes = tuple(axis_of(each, rank) for each in several)
     if len(set(axes)) < len(axes):
-        raise UnsupportedError(f"the axes {tuple(listed)} name one twice")
+        raise UnsupportedError(f"the axes {tuple(several)} name one twice")
     return axes
 
 
@@ -82,7 +82,7 @@ class _Reduction:
     def reduced(self, monoid: str, value: Node) -> Node:
         return self.tape.reduce(monoid, value, self.axes, keep=self.keep)
 
-    def given(self, result: Node) -> Any:
+    def give(self, result: Node) -> Any:
         """The result, or `out` with it."""
         return put_out(TracedArray(self.tape, result), self.out)
 
@@ -98,11 +98,11 @@ def _sum_like(monoid: str, function: str, neutral: int) -> Callable[..., Any]:
         target = accumulator_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
         value = request.counted(request.tape.cast(request.array.node, target), neutral)
         if target is DType.BOOL:
-            return request.given(request.reduced("any" if monoid == "sum" else "all", value))
+            return request.give(request.reduced("any" if monoid == "sum" else "all", value))
         result = request.reduced(monoid, value)
         if request.initial is not NONE:
             result = apply(request.tape, function, result, as_node(request.tape, request.initial, target))
-        return request.given(result)
+        return request.give(result)
 
     return reduce
 
@@ -121,7 +121,7 @@ def _extreme(monoid: str, bools: str, function: str) -> Callable[..., Any]:
         result = request.reduced(bools if value.dtype is DType.BOOL else monoid, value)
         if request.initial is not NONE:
             result = apply(tape, function, result, as_node(tape, request.initial, value.dtype))
-        return request.given(result)
+        return request.give(result)
 
     return reduce
 
@@ -130,24 +130,26 @@ def _logical(monoid: str) -> Callable[..., Any]:
     def reduce(a: Any, axis: Any = None, out: Any = None, dtype: Any = None, **options: Any) -> Any:
         request = _Reduction(monoid, a, axis, {**options, "out": out})
         value = request.counted(request.tape.cast(request.array.node, DType.BOOL), monoid == "all")
-        return request.given(request.reduced(monoid, value))
+        return request.give(request.reduced(monoid, value))
 
     return reduce
 
 
 def _mean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, **options: Any) -> Any:
     request = _Reduction("mean", a, axis, {**options, "out": out})
-    target = _mean_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
+    target = _mean_dtype(request, dtype)
     if not target.is_float:
         raise UnsupportedError(f"np.mean is traced in floats, not in {target.value}")
     value = request.tape.cast(request.array.node, target.compute)
     total = request.reduced("sum", request.counted(value, 0))
     mean = apply(request.tape, "divide", total, request.count(target.compute))
-    return request.given(request.tape.cast(mean, target))
+    return request.give(request.tape.cast(mean, target))
 
 
-def _mean_dtype(dtype: DType) -> DType:
-    return dtype if dtype.is_float else DType.F64
+def _mean_dtype(request: _Reduction, dtype: Any) -> DType:
+    """The dtype of a mean: the one that is asked for, that of floats, or float64."""
+    own = request.array.node.dtype
+    return dtype_from(dtype) if dtype is not None else own if own.is_float else DType.F64
 
 
 def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: Any = 0, **options: Any) -> Any:
@@ -155,7 +157,7 @@ def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: 
     ddof = options.pop("correction", ddof) if is_given(options.get("correction")) else ddof
     mean = options.pop("mean", NONE)
     request = _Reduction("var", a, axis, {**options, "out": out})
-    tape, target = request.tape, _mean_dtype(request.array.node.dtype) if dtype is None else dtype_from(dtype)
+    tape, target = request.tape, _mean_dtype(request, dtype)
     value = tape.cast(request.array.node, target.compute)
     if is_given(mean):
         centre = as_node(tape, mean, target.compute)
@@ -167,11 +169,7 @@ def _spread(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: 
     total = request.reduced("sum", request.counted(apply(tape, "multiply", away, away), 0))
     count = request.count(target.compute, ddof)
     freedom = apply(tape, "maximum", count, tape.constant(0, count.dtype))
-    return request.given(tape.cast(apply(tape, "divide", total, freedom), target))
-
-
-def _deviation(a: Any, *args: Any, out: Any = None, **options: Any) -> Any:
-    return UFUNCS["sqrt"](_spread(a, *args, **options), out=out)
+    return request.give(tape.cast(apply(tape, "divide", total, freedom), target))
 
 
 def _arg(monoid: str) -> Callable[..., Any]:
@@ -227,10 +225,6 @@ def count_nonzero(a: Any, axis: Any = None, *, keepdims: Any = False) -> Any:
     return Number(a.tape, count.node, None) if axis is None and not keepdims and _COUNTS_IN_PYTHON else count
 
 
-def _ptp(a: Any, axis: Any = None, out: Any = None, keepdims: Any = False) -> Any:
-    return UFUNCS["subtract"](call("max", a, axis, keepdims=keepdims), call("min", a, axis, keepdims=keepdims), out=out)
-
-
 def _average(a: Any, axis: Any = None, weights: Any = None, returned: bool = False, *, keepdims: Any = False) -> Any:
     """np.average; weights of the array's shape, or along one axis."""
     a, keep = as_traced(tape_of([a, weights]), a), keepdims not in (False, NONE)
@@ -266,44 +260,36 @@ def _logsumexp(a: Any, axis: Any = 0, **options: Any) -> Any:
     """np.logaddexp.reduce: by the monoid that does not overflow."""
     request = _Reduction("logaddexp.reduce", a, axis, options)
     value = request.tape.cast(request.array.node, loop_dtypes(np.logaddexp, [request.array] * 2)[0])
-    return request.given(request.reduced("logsumexp", request.counted(value, -np.inf)))
+    return request.give(request.reduced("logsumexp", request.counted(value, -np.inf)))
 
 
-def _over_axis_0(scan: Callable[..., Any]) -> Callable[..., Any]:
-    """ufunc.accumulate, which goes along axis 0 where nothing else is said."""
-    return lambda a, axis=0, **options: scan(a, axis, **options)
+def _accumulate(monoid: str, name: str, dtype: Any = None) -> Callable[..., Any]:
+    """ufunc.accumulate, which goes along axis 0 where nothing else is said; of values as a dtype, where one is."""
+    scan = scan_function(monoid, name)
+    return lambda a, axis=0, **options: scan(a if dtype is None else call("astype", a, dtype), axis, **options)
 
 
+enter(FUNCTIONS, _mean, count_nonzero, _average)
 FUNCTIONS.update(
     {
         "sum": _sum_like("sum", "add", 0),
         "prod": _sum_like("prod", "multiply", 1),
-        "mean": _mean,
         "var": _spread,
-        "std": _deviation,
-        "max": _extreme("max", "any", "maximum"),
-        "min": _extreme("min", "all", "minimum"),
-        "any": _logical("any"),
-        "all": _logical("all"),
-        "argmax": _arg("argmax"),
-        "argmin": _arg("argmin"),
-        "cumsum": scan_function("sum", "cumsum"),
-        "cumprod": scan_function("prod", "cumprod"),
-        "count_nonzero": count_nonzero,
-        "ptp": _ptp,
-        "average": _average,
+        "std": lambda a, *args, out=None, **options: UFUNCS["sqrt"](_spread(a, *args, **options), out=out),
+        **dict.fromkeys(("max", "amax"), _extreme("max", "any", "maximum")),
+        **dict.fromkeys(("min", "amin"), _extreme("min", "all", "minimum")),
+        **{name: _logical(name) for name in ("any", "all")},
+        **{name: _arg(name) for name in ("argmax", "argmin")},
+        **{f"cum{monoid}": scan_function(monoid, f"cum{monoid}") for monoid in ("sum", "prod")},
+        "ptp": lambda a, axis=None, out=None, keepdims=False: UFUNCS["subtract"](
+            call("max", a, axis, keepdims=keepdims), call("min", a, axis, keepdims=keepdims), out=out
+        ),
     }
 )
-FUNCTIONS.update({"amax": FUNCTIONS["max"], "amin": FUNCTIONS["min"]})
 UFUNCS.update({f"{ufunc}.reduce": _over_ufunc(name) for ufunc, name in BY_FUNCTION.items()})
 UFUNCS["logaddexp.reduce"] = _logsumexp
-UFUNCS["logical_xor.reduce"] = lambda a, axis=0, **said: call("sum", call("astype", a, bool), axis, **said) % 2 == 1
+UFUNCS["logical_xor.reduce"] = lambda a, axis=0, **more: call("sum", call("astype", a, bool), axis, **more) % 2 == 1
 _SCANNED = {ufunc: monoid for ufunc, monoid in BY_FUNCTION.items() if MONOIDS[monoid].is_arithmetic}
-UFUNCS.update({f"{u}.accumulate": _over_axis_0(scan_function(m, f"{u}.accumulate")) for u, m in _SCANNED.items()})
-_LOGICAL = {"logical_or": "max", "logical_and": "min"}
-UFUNCS.update(
-    {
-        f"{u}.accumulate": lambda a, axis=0, m=m, **said: scan_function(m, m)(call("astype", a, bool), axis, **said)
-        for u, m in _LOGICAL.items()
-    }
-)
+UFUNCS.update({f"{u}.accumulate": _accumulate(monoid, f"{u}.accumulate") for u, monoid in _SCANNED.items()})
+UFUNCS["logical_or.accumulate"] = _accumulate("max", "max", bool)
+UFUNCS["logical_and.accumulate"] = _accumulate("min", "min", bool)

@@ -2,20 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.lib.mixins import NDArrayOperatorsMixin
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.getitem import Key, flat_places, is_mask, mask_of, parse, read, resolve_masks
 from noyau.frontends.numpy.tape import Tape
-from noyau.frontends.numpy.traced_array import FUNCTIONS, METHODS, UFUNCS, TracedArray, Window, surely_scalar
-from noyau.frontends.numpy.ufuncs import apply, as_node, as_traced
+from noyau.frontends.numpy.traced_array import (
+    FUNCTIONS,
+    METHODS,
+    UFUNCS,
+    TracedArray,
+    Window,
+    name_of,
+    surely_scalar,
+    ufunc_call,
+)
+from noyau.frontends.numpy.traced_sizes import Number
+from noyau.frontends.numpy.ufuncs import MASKED, apply, as_node, as_traced
 from noyau.ir.dims import Dim, Shape, index_name, indices, same_shape
 from noyau.ir.graph import Constant, Lookup, Node
+from noyau.ir.monoids import BY_FUNCTION, highest, lowest
 
 
 def write(target: TracedArray, value: Node) -> None:
@@ -51,11 +63,7 @@ def setitem(array: TracedArray, key: Any, value: Any) -> None:
     if is_mask(key):
         write_where(array, key, value)
         return
-    value_node = (
-        as_node(tape, as_traced(tape, value), dtype)
-        if not isinstance(value, TracedArray)
-        else tape.cast(value.node, dtype)
-    )
+    value_node = as_node(tape, value if isinstance(value, TracedArray) else as_traced(tape, value), dtype)
     plan = parse(array, key)
     if plan.looked_up and isinstance(value, TracedArray) and _is_there(array, plan, value):
         return
@@ -80,7 +88,6 @@ def _is_there(array: TracedArray, plan: Key, value: TracedArray) -> bool:
 def write_where(array: TracedArray, mask: Any, value: Any) -> None:
     """array[mask] = value: one number, numbers for the axes that the mask leaves, or what the same mask picks."""
     tape, dtype = array.tape, array.node.dtype
-    from noyau.frontends.numpy.masks import MaskedArray
 
     condition = mask_of(array, mask)
     if isinstance(value, MaskedArray):
@@ -88,8 +95,7 @@ def write_where(array: TracedArray, mask: Any, value: Any) -> None:
             raise UnsupportedError("what one mask picks is written where another one is; use np.where")
         values = tape.cast(value.cells.node, dtype)
     else:
-        values = as_node(tape, as_traced(tape, value), dtype) if not isinstance(value, TracedArray) else value.node
-        values = tape.cast(values, dtype)
+        values = as_node(tape, value if isinstance(value, TracedArray) else as_traced(tape, value), dtype)
         if len(values.shape) > array.ndim - len(condition.shape):
             what = "as many values as a mask is true, which is only known when it runs"
             raise UnsupportedError(f"it writes {what}; give one number, or use np.where")
@@ -116,9 +122,8 @@ def _merges_alike(monoid: str, dtype: DType, updates: Node) -> bool:
     """Whether values may be cast to the array's dtype before they are merged, and not after."""
     if dtype.is_float or updates.dtype is dtype:
         return True
-    if isinstance(updates.kind, Constant) and np.array_equal(
-        updates.kind.value.astype(dtype.numpy), updates.kind.value
-    ):
+    known = updates.kind.value if isinstance(updates.kind, Constant) else None
+    if known is not None and np.array_equal(known.astype(dtype.numpy), known):
         return True
     wide = np.promote_types(dtype.numpy, updates.dtype.numpy)
     return wide == dtype.numpy or (wide.kind in "iu" and dtype is not DType.BOOL and monoid in ("sum", "prod"))
@@ -160,13 +165,10 @@ def overwrite(tape: Tape, whole: Node, index: Shape, part: Node) -> Node:
     for axis, (dim, span) in enumerate(zip(index, spans, strict=True)):
         if span.axis is not None:
             place = Dim.of(index_name(axis))
-            at[span.axis] = span.count - 1 - place if _is_turned(dim, span.axis) else place
+            is_turned = dict(dim.terms).get((index_name(span.axis),), 0) < 0
+            at[span.axis] = span.count - 1 - place if is_turned else place
     value = tape.view(part, tuple(span.count for span in spans), at)
     return _place(tape, whole, value, spans, 0)
-
-
-def _is_turned(dim: Dim, axis: int) -> bool:
-    return dict(dim.terms).get((index_name(axis),), 0) < 0
 
 
 def _span(dim: Dim, shape: Shape) -> _Span:
@@ -192,18 +194,12 @@ def _place(tape: Tape, whole: Node, value: Node, spans: Sequence[_Span], axis: i
     if span.step > 1 and not tape.at_most(1, span.count, usual=True):
         return whole
     reach = (span.count - 1) * span.step + 1
-    inner = _slice(tape, whole, axis, span.start, reach)
-    spread = _spread if span.step > 1 else _beyond
-    inner = spread(tape, inner, value, spans, axis)
-    before = _slice(tape, whole, axis, Dim.of(0), span.start)
-    after = _slice(tape, whole, axis, span.start + reach, extent - span.start - reach)
+    inner = tape.slice(whole, axis, span.start, reach)
+    inner = _spread(tape, inner, value, spans, axis) if span.step > 1 else _place(tape, inner, value, spans, axis + 1)
+    before = tape.slice(whole, axis, 0, span.start)
+    after = tape.slice(whole, axis, span.start + reach, extent - span.start - reach)
     pieces = [piece for piece in (before, inner, after) if piece.shape[axis] != Dim.of(0)]
-    placed_node = tape.concat(pieces, axis) if pieces else whole
-    return tape.assume_shape(placed_node, whole.shape)
-
-
-def _beyond(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
-    return _place(tape, inner, value, spans, axis + 1)
+    return tape.assume_shape(tape.concat(pieces, axis) if pieces else whole, whole.shape)
 
 
 def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: int) -> Node:
@@ -215,11 +211,6 @@ def _spread(tape: Tape, inner: Node, value: Node, spans: Sequence[_Span], axis: 
     spread = tape.view(value, inner.shape, [place // step if k == axis else place for k, place in enumerate(at)])
     place = tape.iota(at[axis] % step, inner.shape)
     return apply(tape, "where", apply(tape, "equal", place, tape.constant(0, DType.I64)), spread, inner)
-
-
-def _slice(tape: Tape, value: Node, axis: int, start: Dim, count: Dim) -> Node:
-    index = [at + start if k == axis else at for k, at in enumerate(indices(len(value.shape)))]
-    return tape.view(value, (*value.shape[:axis], count, *value.shape[axis + 1 :]), index)
 
 
 def _fill(array: TracedArray, value: Any) -> None:
@@ -246,5 +237,127 @@ def _copyto(array: TracedArray, value: Any, casting: str = "same_kind", where: A
 
 
 FUNCTIONS.update({"setitem": setitem, "write": write, "overwritten": overwrite, "putmask": _putmask, "copyto": _copyto})
-FUNCTIONS["scattered"] = lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)
-METHODS["fill"] = _fill
+FUNCTIONS.update({"scattered": lambda a, plan, value: _scatter(a.tape, TracedArray(a.tape, a.node), plan, value, None)})
+METHODS.update({"fill": _fill})
+
+
+UNKNOWN = (
+    "what a mask of bools picks has an unknown shape; reduce it, write it back under the same mask, or use np.where"
+)
+
+
+class MaskedArray(NDArrayOperatorsMixin):
+    """The cells of an array where a mask over its first axes is true."""
+
+    __array_priority__ = 2000
+
+    def __init__(self, cells: TracedArray, mask: Node) -> None:
+        self.cells, self.mask, self.tape = cells, mask, cells.tape
+
+    @property
+    def dtype(self) -> np.dtype:
+        return self.cells.dtype
+
+    @property
+    def ndim(self) -> int:
+        return self.cells.ndim - len(self.mask.shape) + 1
+
+    @property
+    def size(self) -> Number:
+        """The number of cells, as a number of Python."""
+        whole = self.tape.expand(self._wide(), self.cells.node.shape)
+        count = self.tape.reduce("sum", self.tape.cast(whole, DType.I64), range(self.cells.ndim))
+        return Number(self.tape, count, None)
+
+    def _wide(self) -> Node:
+        """The mask with axes of 1 where the array has more."""
+        return self.tape.restore_axes(self.mask, range(len(self.mask.shape), self.cells.ndim))
+
+    def reduced(self, name: str, axis: Any, options: dict[str, Any]) -> Any:
+        """A reduction over all cells, or over those that were one axis."""
+        if axis not in (None, 0):
+            raise UnsupportedError(f"np.{name} of what a mask picks is traced over all cells, or over axis 0")
+        axes = None if axis is None else tuple(range(len(self.mask.shape)))
+        if self.ndim == 1:
+            axes = None
+        where = TracedArray(self.tape, self._wide())
+        if name in ("max", "min"):
+            dtype = self.cells.node.dtype
+            options = {"initial": (lowest if name == "max" else highest)(dtype), **options}
+        return FUNCTIONS[name](self.cells, axis=axes, where=where, **options)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        if method == "reduce" and ufunc.__name__ in BY_FUNCTION:
+            return self.reduced(BY_FUNCTION[ufunc.__name__], options.pop("axis", 0), options)
+        return ufunc_call(ufunc, method, inputs, options)
+
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        name = {"amax": "max", "amin": "min"}.get(name_of(function), name_of(function))
+        if name not in _REDUCED or args[0] is not self:
+            raise UnsupportedError(UNKNOWN)
+        return self.reduced(name, *_axis(args[1:], kwargs))
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in _REDUCED:
+            raise UnsupportedError(UNKNOWN)
+        return lambda *args, **kwargs: self.reduced(name, *_axis(args, kwargs))
+
+    def astype(self, dtype: Any) -> MaskedArray:
+        return MaskedArray(FUNCTIONS["astype"](self.cells, dtype), self.mask)
+
+    def _unknown(self, *_: Any, **__: Any) -> Any:
+        raise UnsupportedError(UNKNOWN)
+
+    __getitem__ = __setitem__ = __len__ = __iter__ = __array__ = __bool__ = _unknown
+    shape = property(_unknown)
+    __hash__ = object.__hash__
+
+
+_REDUCED = frozenset({"sum", "prod", "mean", "var", "std", "max", "min", "any", "all"})
+
+
+def _axis(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[Any, dict[str, Any]]:
+    arguments = dict(kwargs)
+    axis = arguments.pop("axis", args[0] if args else None)
+    if len(args) > 1 or set(arguments) - {"dtype", "ddof"}:
+        raise UnsupportedError("a reduction of what a mask picks is traced with axis=, dtype= and ddof=")
+    return axis, arguments
+
+
+def masked_ufunc(ufunc: np.ufunc, operands: Sequence[Any], options: dict[str, Any]) -> MaskedArray | None:
+    """A ufunc of what one mask picks, and of numbers: cell by cell, before it picks. None where no operand is that."""
+    masked = [each for each in operands if isinstance(each, MaskedArray)]
+    if not masked:
+        return None
+    first = masked[0]
+    for each in operands:
+        if isinstance(each, MaskedArray):
+            fits = each.mask.output == first.mask.output and each.cells.ndim == first.cells.ndim
+        else:
+            fits = np.ndim(each) <= first.cells.ndim - len(first.mask.shape)
+        if not fits or ufunc.nout > 1 or options["where"] is not True:
+            raise UnsupportedError(UNKNOWN)
+    cells_of = [each.cells if isinstance(each, MaskedArray) else each for each in operands]
+    cells = ufunc_call(ufunc, "__call__", cells_of, {"dtype": options["dtype"]})
+    target = options["out"][0] if options["out"] else None
+    if target is not None and not (
+        isinstance(target, MaskedArray) and np.can_cast(cells.dtype, target.dtype, "same_kind")
+    ):
+        raise UnsupportedError(UNKNOWN)
+    return MaskedArray(cells if target is None else FUNCTIONS["astype"](cells, target.dtype), first.mask)
+
+
+def compress(mask: Any, array: TracedArray, axis: Any = None, out: Any = None) -> MaskedArray:
+    """np.compress and np.extract: of all axes alone."""
+    if axis is not None or out is not None:
+        raise UnsupportedError(UNKNOWN)
+    picked = FUNCTIONS["getitem"](array, mask)
+    if not isinstance(picked, MaskedArray):
+        raise UnsupportedError(UNKNOWN)
+    return picked
+
+
+MASKED.append(masked_ufunc)
+FUNCTIONS.update({"extract": compress, "masked": MaskedArray})

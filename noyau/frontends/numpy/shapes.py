@@ -9,18 +9,29 @@ import numpy as np
 
 from noyau.errors import UnsupportedError
 from noyau.frontends.numpy.reductions import array_of, axes_of, axis_of
-from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, tape_of
-from noyau.frontends.numpy.ufuncs import as_traced, refuse
-from noyau.ir.dims import Dim, indices, product
+from noyau.frontends.numpy.tape import Tape
+from noyau.frontends.numpy.traced_array import FUNCTIONS, TracedArray, call, enter, tape_of
+from noyau.frontends.numpy.ufuncs import as_traced, refuse, traced
+from noyau.ir.dims import Dim, Shape, index_name, indices, product
 from noyau.ir.sizes import Size, dim_of
 
 
-def shape_given(entries: Sequence[Any]) -> list[Any]:
-    """A shape given as one tuple, or as several numbers."""
+def extents_of(entries: Sequence[Any]) -> list[Any]:
+    """The extents of a shape that is one tuple, or several numbers."""
     one = entries[0] if len(entries) == 1 and isinstance(entries[0], tuple | list) else entries
     if any(not isinstance(each, int | np.integer | Size) for each in one):
         raise UnsupportedError(f"{tuple(one)} is no shape of integers and sizes")
     return [int(each) if isinstance(each, np.integer) else each for each in one]
+
+
+def shape_of(extents: Any) -> Shape:
+    """The shape that an argument of NumPy's is: a tuple, or one number."""
+    return tuple(map(dim_of, extents_of((extents,))))
+
+
+def offsets(tape: Tape, shape: Shape) -> TracedArray:
+    """The number of cells by which each cell of a matrix lies to the right of its diagonal."""
+    return TracedArray(tape, tape.iota(Dim.of(index_name(1)) - Dim.of(index_name(0)), shape))
 
 
 def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options: Any) -> Any:
@@ -30,10 +41,10 @@ def _reshape(a: Any, *shape: Any, order: str = "C", copy: Any = None, **options:
     a = array_of(a)
     one = options.pop("newshape", None) if options.get("shape") is None else options.pop("shape")
     refuse("reshape", options)
-    if _is_fortran("reshape", order, a):
-        extents = shape_given(shape if one is None else (one,))
+    is_fortran = _is_fortran("reshape", order, a)
+    extents = extents_of(shape if one is None else (one,))
+    if is_fortran:
         return call("transpose", call("reshape", call("transpose", a), extents[::-1]))
-    extents = shape_given(shape if one is None else (one,))
     free = [k for k, each in enumerate(extents) if isinstance(each, int) and each == -1]
     dims = [Dim.of(1) if k in free else dim_of(each) for k, each in enumerate(extents)]
     if len(free) > 1:
@@ -60,8 +71,8 @@ def _ravel(a: Any, order: str = "C") -> Any:
 def _transpose(a: Any, *axes: Any, **options: Any) -> TracedArray:
     a = array_of(a)
     one = axes[0] if len(axes) == 1 and (axes[0] is None or isinstance(axes[0], tuple | list)) else axes
-    given = options.get("axes", one)
-    order = [axis_of(each, a.ndim) for each in given] if given else list(range(a.ndim))[::-1]
+    names = options.get("axes", one)
+    order = [axis_of(each, a.ndim) for each in names] if names else list(range(a.ndim))[::-1]
     if sorted(order) != list(range(a.ndim)):
         raise UnsupportedError(f"{tuple(order)} does not permute {a.ndim} axes")
     return TracedArray(a.tape, a.tape.transpose(a.node, order))
@@ -73,10 +84,6 @@ def _swapaxes(a: Any, axis1: int, axis2: int) -> Any:
     first, second = axis_of(axis1, a.ndim), axis_of(axis2, a.ndim)
     order[first], order[second] = order[second], order[first]
     return _transpose(a, order)
-
-
-def _matrix_transpose(x: Any) -> Any:
-    return _swapaxes(x, -1, -2)
 
 
 def _moveaxis(a: Any, source: Any, destination: Any) -> Any:
@@ -112,8 +119,7 @@ def _expand_dims(a: Any, axis: Any) -> TracedArray:
 
 
 def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
-    array = array_of(array)
-    dims = tuple(dim_of(each) for each in shape_given((shape,)))
+    array, dims = array_of(array), shape_of(shape)
     if len(dims) < array.ndim:
         raise UnsupportedError(f"np.broadcast_to of {array.ndim} axes gives no fewer")
     for have, want in zip(array.node.shape[::-1], dims[::-1], strict=False):
@@ -123,10 +129,9 @@ def _broadcast_to(array: Any, shape: Any, subok: bool = False) -> TracedArray:
 
 
 def _broadcast_arrays(*arrays: Any, subok: bool = False) -> tuple[TracedArray, ...]:
-    tape = tape_of(arrays)
-    traced_arrays = [as_traced(tape, each) for each in arrays]
-    shape = tape.broadcast([each.node.shape for each in traced_arrays])
-    expanded = tuple(TracedArray(tape, tape.expand(each.node, shape)) for each in traced_arrays)
+    tape, nodes = tape_of(arrays), [each.node for each in traced(*arrays)]
+    shape = tape.broadcast([node.shape for node in nodes])
+    expanded = tuple(TracedArray(tape, tape.expand(node, shape)) for node in nodes)
     for one, other in zip(expanded, arrays, strict=True):
         if isinstance(other, TracedArray):
             one.look_at(other, "broadcast_to")
@@ -158,24 +163,16 @@ def _atleast(rank: int) -> Any:
 
     def call_(*arrays: Any) -> Any:
         tape = tape_of(arrays)
-        ranked = tuple(
-            _at_rank(as_traced(tape, each) if not isinstance(each, TracedArray) else each, rank) for each in arrays
-        )
+        ranked = tuple(_at_rank(each if isinstance(each, TracedArray) else as_traced(tape, each)) for each in arrays)
         return ranked[0] if len(ranked) == 1 else ranked
 
+    def _at_rank(a: TracedArray) -> Any:
+        axes = [None] * (rank - a.ndim)
+        if rank == 3 and a.ndim in (1, 2):
+            return a[(*axes[1:], Ellipsis, None)]
+        return a[(*axes, Ellipsis)] if axes else a
+
     return call_
-
-
-def _at_rank(a: TracedArray, rank: int) -> Any:
-    match rank - a.ndim:
-        case 1 if rank == 3:
-            return a[:, :, None]
-        case 2 if rank == 3:
-            return a[None, :, None]
-        case missing if missing > 0:
-            return a[(None,) * missing + (Ellipsis,)]
-        case _:
-            return a
 
 
 def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedArray:
@@ -197,34 +194,18 @@ def diagonal(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> TracedA
     return TracedArray(tape, tape.view(a.node, (*(a.node.shape[k] for k in rest), count), index))
 
 
-def _trace(a: Any, offset: int = 0, axis1: int = 0, axis2: int = 1, dtype: Any = None, out: Any = None) -> Any:
-    return call("sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out)
-
-
+enter(FUNCTIONS, _reshape, _ravel, _transpose, _swapaxes, _moveaxis, _rollaxis, _squeeze, _expand_dims)
+enter(FUNCTIONS, _broadcast_to, _broadcast_arrays, _flip, _rot90, diagonal)
 FUNCTIONS.update(
     {
-        "reshape": _reshape,
-        "ravel": _ravel,
         "flatten": lambda a, order="C": call("copy", _ravel(a, order)),
-        "transpose": _transpose,
-        "swapaxes": _swapaxes,
-        "matrix_transpose": _matrix_transpose,
-        "linalg.matrix_transpose": _matrix_transpose,
-        "moveaxis": _moveaxis,
-        "rollaxis": _rollaxis,
-        "squeeze": _squeeze,
-        "expand_dims": _expand_dims,
-        "broadcast_to": _broadcast_to,
-        "broadcast_arrays": _broadcast_arrays,
-        "flip": _flip,
+        **dict.fromkeys(("matrix_transpose", "linalg.matrix_transpose"), lambda x: _swapaxes(x, -1, -2)),
         "flipud": lambda m: _flip(m, 0),
         "fliplr": lambda m: _flip(m, 1),
-        "rot90": _rot90,
-        "atleast_1d": _atleast(1),
-        "atleast_2d": _atleast(2),
-        "atleast_3d": _atleast(3),
-        "diagonal": diagonal,
-        "trace": _trace,
+        **{f"atleast_{rank}d": _atleast(rank) for rank in (1, 2, 3)},
+        "trace": lambda a, offset=0, axis1=0, axis2=1, dtype=None, out=None: call(
+            "sum", diagonal(a, offset, axis1, axis2), -1, dtype=dtype, out=out
+        ),
         "shape": lambda a: array_of(a).shape,
         "ndim": lambda a: array_of(a).ndim,
         "size": lambda a, axis=None: array_of(a).size if axis is None else array_of(a).shape[axis],

@@ -38,6 +38,11 @@ RESHAPED = frozenset({"reshape", "ravel", "flat"})
 MAYBE = frozenset({"reshape", "ravel", "in_order"})  # a view or a copy, as the memory lies
 
 
+def enter(table: dict[str, Handler], *handlers: Handler) -> None:
+    """Puts functions into a table under their own names."""
+    table.update({handler.__name__.strip("_"): handler for handler in handlers})
+
+
 def final(door: Handler) -> Handler:
     """A function of the front end that notes what it refuses: who catches that has not been traced all the same."""
 
@@ -52,6 +57,15 @@ def final(door: Handler) -> Handler:
             raise
 
     return enter
+
+
+def refusal(message: str) -> Handler:
+    """A function that is not traced, and says why."""
+
+    def refuse(*args: Any, **kwargs: Any) -> NoReturn:
+        raise UnsupportedError(message)
+
+    return refuse
 
 
 class ArrayMemory:
@@ -375,6 +389,11 @@ def _view_of(source: TracedArray, result: TracedArray, name: str) -> TracedArray
         result.look_at(source, name)
         result.sure = result.sure and not source.either
     return result
+
+
+def cells(array: Any, axis: int, start: Any, stop: Any) -> Any:
+    """The cells of an axis from `start` to `stop`."""
+    return array[(*(slice(None),) * axis, slice(start, stop))]
 
 
 def as_scalars(result: Any) -> Any:

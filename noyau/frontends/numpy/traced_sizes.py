@@ -17,6 +17,43 @@ from noyau.ir.dims import Dim, equal, maximum
 from noyau.ir.sizes import Size, dim_of, is_whole
 
 
+def _is_part(value: Any) -> bool:
+    """Whether it makes a Number of a size: one itself, or a float."""
+    return isinstance(value, Number | float)
+
+
+def _is_number(value: Any) -> bool:
+    return _is_part(value) or is_whole(value)
+
+
+def _operators(ufunc: np.ufunc, fits: Callable[[Any], bool], plain: Any, swapped: Any) -> tuple[Any, Any]:
+    """An operator and the one of swapped operands: of a number that fits a calculation, else as `plain` and `swapped`
+    have them."""
+
+    def operate(self: Any, other: Any) -> Any:
+        return calculate_number(ufunc, self, other) if fits(other) else plain(self, other)
+
+    def operate_swapped(self: Any, other: Any) -> Any:
+        return calculate_number(ufunc, other, self) if fits(other) else swapped(self, other)
+
+    return operate, operate_swapped
+
+
+def _no_operator(size: Any, other: Any) -> Any:
+    return NotImplemented
+
+
+def _comparison(name: str) -> Any:
+    """A comparison with a number is asked for at once, where it follows from sizes."""
+
+    def compare(self: Any, other: Any) -> Any:
+        if _is_number(other) and self.names is not None:
+            self._settled()
+        return getattr(TracedArray, name)(self, other)
+
+    return compare
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class TracedSize(Size):
     """A size of which a trace is made: it can be compared, which becomes a demand, and asked for its number, with which
@@ -80,41 +117,12 @@ class TracedSize(Size):
     def __divmod__(self, other: Any) -> Any:
         return self // other, self % other
 
-    def __add__(self, other: Any) -> Any:
-        return calculate_number(np.add, self, other) if _is_part(other) else Size.__add__(self, other)
-
-    def __radd__(self, other: Any) -> Any:
-        return calculate_number(np.add, other, self) if _is_part(other) else Size.__radd__(self, other)
-
-    def __sub__(self, other: Any) -> Any:
-        return calculate_number(np.subtract, self, other) if _is_part(other) else Size.__sub__(self, other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return calculate_number(np.subtract, other, self) if _is_part(other) else Size.__rsub__(self, other)
-
-    def __mul__(self, other: Any) -> Any:
-        return calculate_number(np.multiply, self, other) if _is_part(other) else Size.__mul__(self, other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return calculate_number(np.multiply, other, self) if _is_part(other) else Size.__rmul__(self, other)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return calculate_number(np.floor_divide, self, other) if _is_part(other) else Size.__floordiv__(self, other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return calculate_number(np.floor_divide, other, self) if _is_part(other) else Size.__rfloordiv__(self, other)
-
-    def __mod__(self, other: Any) -> Any:
-        return calculate_number(np.remainder, self, other) if _is_part(other) else Size.__mod__(self, other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return calculate_number(np.remainder, other, self) if _is_part(other) else Size.__rmod__(self, other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return calculate_number(np.divide, self, other) if _is_number(other) else NotImplemented
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return calculate_number(np.divide, other, self) if _is_number(other) else NotImplemented
+    __add__, __radd__ = _operators(np.add, _is_part, Size.__add__, Size.__radd__)
+    __sub__, __rsub__ = _operators(np.subtract, _is_part, Size.__sub__, Size.__rsub__)
+    __mul__, __rmul__ = _operators(np.multiply, _is_part, Size.__mul__, Size.__rmul__)
+    __floordiv__, __rfloordiv__ = _operators(np.floor_divide, _is_part, Size.__floordiv__, Size.__rfloordiv__)
+    __mod__, __rmod__ = _operators(np.remainder, _is_part, Size.__mod__, Size.__rmod__)
+    __truediv__, __rtruediv__ = _operators(np.divide, _is_number, _no_operator, _no_operator)
 
     def __pow__(self, other: Any) -> Any:
         if isinstance(other, int) and 0 <= other < 5:
@@ -171,35 +179,6 @@ class Number(TracedArray):
     def weak(self) -> type:
         return float if self.node.dtype is DType.F64 else int
 
-    def __eq__(self, other: Any) -> Any:
-        self._compared(other)
-        return super().__eq__(other)
-
-    def __ne__(self, other: Any) -> Any:
-        self._compared(other)
-        return super().__ne__(other)
-
-    def __lt__(self, other: Any) -> Any:
-        self._compared(other)
-        return super().__lt__(other)
-
-    def __le__(self, other: Any) -> Any:
-        self._compared(other)
-        return super().__le__(other)
-
-    def __gt__(self, other: Any) -> Any:
-        self._compared(other)
-        return super().__gt__(other)
-
-    def __ge__(self, other: Any) -> Any:
-        self._compared(other)
-        return super().__ge__(other)
-
-    def _compared(self, other: Any) -> None:
-        """A comparison with a number is asked for at once, where it follows from sizes."""
-        if _is_number(other) and self.names is not None:
-            self._settled()
-
     def _settled(self, *_: Any) -> Any:
         """Ask for the number: the trace begins again with numbers for the sizes that it follows from."""
         if self.names is None:
@@ -207,62 +186,24 @@ class Number(TracedArray):
         for name in sorted(self.names or ()):
             self.tape.settle(Dim.of(name))
 
-    def __add__(self, other: Any) -> Any:
-        return calculate_number(np.add, self, other) if _is_number(other) else super().__add__(other)
-
-    def __radd__(self, other: Any) -> Any:
-        return calculate_number(np.add, other, self) if _is_number(other) else super().__radd__(other)
-
-    def __sub__(self, other: Any) -> Any:
-        return calculate_number(np.subtract, self, other) if _is_number(other) else super().__sub__(other)
-
-    def __rsub__(self, other: Any) -> Any:
-        return calculate_number(np.subtract, other, self) if _is_number(other) else super().__rsub__(other)
-
-    def __mul__(self, other: Any) -> Any:
-        return calculate_number(np.multiply, self, other) if _is_number(other) else super().__mul__(other)
-
-    def __rmul__(self, other: Any) -> Any:
-        return calculate_number(np.multiply, other, self) if _is_number(other) else super().__rmul__(other)
-
-    def __floordiv__(self, other: Any) -> Any:
-        return calculate_number(np.floor_divide, self, other) if _is_number(other) else super().__floordiv__(other)
-
-    def __rfloordiv__(self, other: Any) -> Any:
-        return calculate_number(np.floor_divide, other, self) if _is_number(other) else super().__rfloordiv__(other)
-
-    def __mod__(self, other: Any) -> Any:
-        return calculate_number(np.remainder, self, other) if _is_number(other) else super().__mod__(other)
-
-    def __rmod__(self, other: Any) -> Any:
-        return calculate_number(np.remainder, other, self) if _is_number(other) else super().__rmod__(other)
-
-    def __truediv__(self, other: Any) -> Any:
-        return calculate_number(np.divide, self, other) if _is_number(other) else super().__truediv__(other)
-
-    def __rtruediv__(self, other: Any) -> Any:
-        return calculate_number(np.divide, other, self) if _is_number(other) else super().__rtruediv__(other)
-
-    def __pow__(self, other: Any) -> Any:
-        return calculate_number(np.power, self, other) if _is_number(other) else super().__pow__(other)
-
-    def __rpow__(self, other: Any) -> Any:
-        return calculate_number(np.power, other, self) if _is_number(other) else super().__rpow__(other)
+    __eq__, __ne__ = _comparison("__eq__"), _comparison("__ne__")
+    __lt__, __le__ = _comparison("__lt__"), _comparison("__le__")
+    __gt__, __ge__ = _comparison("__gt__"), _comparison("__ge__")
+    __add__, __radd__ = _operators(np.add, _is_number, TracedArray.__add__, TracedArray.__radd__)
+    __sub__, __rsub__ = _operators(np.subtract, _is_number, TracedArray.__sub__, TracedArray.__rsub__)
+    __mul__, __rmul__ = _operators(np.multiply, _is_number, TracedArray.__mul__, TracedArray.__rmul__)
+    __truediv__, __rtruediv__ = _operators(np.divide, _is_number, TracedArray.__truediv__, TracedArray.__rtruediv__)
+    __pow__, __rpow__ = _operators(np.power, _is_number, TracedArray.__pow__, TracedArray.__rpow__)
+    __mod__, __rmod__ = _operators(np.remainder, _is_number, TracedArray.__mod__, TracedArray.__rmod__)
+    __floordiv__, __rfloordiv__ = _operators(
+        np.floor_divide, _is_number, TracedArray.__floordiv__, TracedArray.__rfloordiv__
+    )
 
     def __neg__(self) -> Any:
         return calculate_number(np.subtract, 0, self)
 
     __bool__ = __int__ = __float__ = __index__ = __floor__ = __ceil__ = __trunc__ = __round__ = _settled
     __hash__ = object.__hash__
-
-
-def _is_part(value: Any) -> bool:
-    """Whether it makes a Number of a size: one itself, or a float."""
-    return isinstance(value, Number | float)
-
-
-def _is_number(value: Any) -> bool:
-    return _is_part(value) or is_whole(value)
 
 
 def calculate_number(ufunc: np.ufunc, *operands: Any) -> TracedArray:

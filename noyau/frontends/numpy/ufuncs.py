@@ -84,6 +84,12 @@ def as_traced(tape: Tape, value: Any, dtype: DType | None = None) -> TracedArray
     return TracedArray(tape, tape.constant(array, dtype or dtype_from(array.dtype)))
 
 
+def traced(*values: Any) -> list[TracedArray]:
+    """Values, one of which is traced, as traced arrays."""
+    tape = tape_of(values)
+    return [as_traced(tape, each) for each in values]
+
+
 def has_traced(values: Any) -> bool:
     """Whether something traced, or a size, stands in a list."""
     return any(isinstance(v, Size | TracedArray) or (isinstance(v, tuple | list) and has_traced(v)) for v in values)

@@ -7,9 +7,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("onnx is not installed; run: pip install 'noyau[onnx]'") from error
 
-from noyau.frontends.onnx.importer import ImportedModel, import_model
-from noyau.frontends.onnx.model_checks import verify
-from noyau.frontends.onnx.node_sites import partition_model
-from noyau.frontends.onnx.reader import read
+from noyau.frontends.onnx.importer import ImportedModel, import_model, partition_model
+from noyau.frontends.onnx.reader import read, verify
 
 __all__ = ["ImportedModel", "import_model", "onnx", "partition_model", "read", "verify"]

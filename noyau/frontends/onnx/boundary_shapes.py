@@ -15,11 +15,10 @@ import onnx
 
 from noyau.dtypes import DType, from_numpy, from_onnx
 from noyau.errors import UnsupportedError
-from noyau.frontends.onnx.emitter import ModelValues
-from noyau.frontends.onnx.model_checks import Inference
 from noyau.frontends.onnx.opaque import ModelContext
+from noyau.frontends.onnx.reader import Inference
 from noyau.frontends.onnx.reductions import terms
-from noyau.frontends.onnx.sites import OnnxSite
+from noyau.frontends.onnx.sites import ModelValues, OnnxSite
 from noyau.ir.dims import Dim, Shape
 
 Outcome: TypeAlias = "tuple[DType, tuple[Dim | None, ...]]"
@@ -39,11 +38,6 @@ def _unknown(rank: int) -> tuple[None, ...]:
     return (None,) * rank
 
 
-def _like(*positions: int) -> Rule:
-    """Each output is like the input at a position."""
-    return lambda site: [(site.input(k).dtype, site.input(k).shape) for k in positions]
-
-
 def _same_rank(site: OnnxSite) -> list[Outcome]:
     """As many axes as the first input, and nothing known of them."""
     return [(site.input().dtype, _unknown(site.rank()))]
@@ -61,10 +55,6 @@ def _from_extents(position: int, dtype: Callable[[OnnxSite], DType]) -> Rule:
         return [] if count is None else [(dtype(site), _unknown(count))]
 
     return rule
-
-
-def _first(site: OnnxSite) -> DType:
-    return site.input().dtype
 
 
 def _filler(site: OnnxSite) -> DType:
@@ -96,10 +86,6 @@ def _fused_matmul(site: OnnxSite) -> list[Outcome]:
     batch = site.broadcast([left[:-2], right[:-2]])
     row, column = left[-1 if site.attribute("transA", 0) else -2], right[-2 if site.attribute("transB", 0) else -1]
     return [(site.input(0).dtype, (*batch, row, column))]
-
-
-def _matmul_of_bits(site: OnnxSite) -> list[Outcome]:
-    return [(site.input(0).dtype, (*site.input(0).shape[:-1], Dim.of(site.attribute("N", 0))))]
 
 
 def _attention(site: OnnxSite) -> list[Outcome]:
@@ -172,21 +158,16 @@ def _global_pool(site: OnnxSite) -> list[Outcome]:
 
 
 def _top_k(site: OnnxSite) -> list[Outcome]:
-    value, count = site.input(), site.contents(1)
-    axis = site.axis(site.attribute("axis", -1), len(value.shape))
-    length = count.dims[0] if count is not None and len(count.dims) == 1 else None
-    shape = (*value.shape[:axis], length, *value.shape[axis + 1 :])
-    return [(value.dtype, shape), (DType.I64, shape)]
+    count = site.contents(1)
+    shape = _along_axis(site, -1, count.dims[0] if count is not None and len(count.dims) == 1 else None)
+    return [(site.input().dtype, shape), (DType.I64, shape)]
 
 
-def _non_zero(site: OnnxSite) -> list[Outcome]:
-    return [(DType.I64, (Dim.of(site.rank()), None))]
-
-
-def _split(site: OnnxSite) -> list[Outcome]:
-    value = site.input()
-    axis = site.axis(site.attribute("axis", 0), len(value.shape))
-    return [(value.dtype, (*value.shape[:axis], None, *value.shape[axis + 1 :]))] * len(site.outputs)
+def _along_axis(site: OnnxSite, default: int, length: Dim | None) -> tuple[Dim | None, ...]:
+    """The shape of the first input with another extent along the axis of the node."""
+    shape = site.input().shape
+    axis = site.axis(site.attribute("axis", default), len(shape))
+    return (*shape[:axis], length, *shape[axis + 1 :])
 
 
 def _one_hot(site: OnnxSite) -> list[Outcome]:
@@ -196,15 +177,14 @@ def _one_hot(site: OnnxSite) -> list[Outcome]:
 
 
 def _compress(site: OnnxSite) -> list[Outcome]:
-    value = site.input()
-    if "axis" not in site.attributes:
-        return [(value.dtype, (None,))]
-    axis = site.axis(site.attribute("axis", 0), len(value.shape))
-    return [(value.dtype, (*value.shape[:axis], None, *value.shape[axis + 1 :]))]
+    return [(site.input().dtype, _along_axis(site, 0, None) if "axis" in site.attributes else (None,))]
 
 
 _RULES: dict[str, Rule] = {
-    **dict.fromkeys(("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"), _like(0)),
+    **dict.fromkeys(
+        ("CumProd", "CumSum", "LRN", "ReverseSequence", "TensorScatter"),
+        lambda site: [(site.input().dtype, site.input().shape)],
+    ),
     **dict.fromkeys(("Pad", "Resize", "Slice", "Tile", "Upsample"), _same_rank),
     **dict.fromkeys(("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean"), _reduction),
     **dict.fromkeys(("ReduceMin", "ReduceProd", "ReduceSum", "ReduceSumSquare"), _reduction),
@@ -216,11 +196,11 @@ _RULES: dict[str, Rule] = {
     "Gemm": _gemm,
     "GlobalLpPool": _global_pool,
     "MatMul": _matmul,
-    "NonZero": _non_zero,
+    "NonZero": lambda site: [(DType.I64, (Dim.of(site.rank()), None))],
     "OneHot": _one_hot,
     "Range": lambda site: [(site.input().dtype, (None,))],
-    "Reshape": _from_extents(1, _first),
-    "Split": _split,
+    "Reshape": _from_extents(1, lambda site: site.input().dtype),
+    "Split": lambda site: [(site.input().dtype, _along_axis(site, 0, None))] * len(site.outputs),
     "TopK": _top_k,
 }
 _CONTRIBUTED: dict[str, Rule] = {
@@ -229,14 +209,14 @@ _CONTRIBUTED: dict[str, Rule] = {
     "FusedGemm": _gemm,
     "FusedMatMul": _fused_matmul,
     "GroupQueryAttention": _multi_head_attention,
-    "MatMulNBits": _matmul_of_bits,
+    "MatMulNBits": lambda site: [(site.input().dtype, (*site.input().shape[:-1], Dim.of(site.attribute("N", 0))))],
     "MultiHeadAttention": _multi_head_attention,
     "TransposeMatMul": _fused_matmul,
 }
 _DOMAINS = {"": _RULES, "com.microsoft": _CONTRIBUTED}
 
 
-_SPELT = "noyau "  # begins the names by which extents go to ONNX's inference and come back
+_PREFIX = "noyau "  # begins the names by which extents go to ONNX's inference and come back
 
 
 class BoundaryTypes:
@@ -279,7 +259,7 @@ class BoundaryTypes:
             return self.declared.get(name, onnx.TypeProto())
         return _type_of((node.dtype, node.shape), dims)
 
-    def _merge(self, types: Sequence[onnx.TypeProto], spelt: Mapping[str, Dim]) -> tuple[DType, Shape]:
+    def _merge(self, types: Sequence[onnx.TypeProto], extents: Mapping[str, Dim]) -> tuple[DType, Shape]:
         tensors = [kind.tensor_type for kind in types if kind.HasField("tensor_type")]
         dtypes = (from_onnx(tensor.elem_type) for tensor in tensors)
         dtype = next((dtype for dtype in dtypes if dtype not in (None, DType.OTHER)), None)
@@ -287,7 +267,7 @@ class BoundaryTypes:
         if dtype is None or not shapes:
             return DType.OTHER, ()
         alike = [shape for shape in shapes if len(shape) == len(shapes[0])]
-        return dtype, tuple(self._dim(dims, spelt) for dims in zip(*alike, strict=True))
+        return dtype, tuple(self._dim(dims, extents) for dims in zip(*alike, strict=True))
 
     def _dim(self, candidates: Sequence[onnx.TensorShapeProto.Dimension], dims: Mapping[str, Dim]) -> Dim:
         """The first extent that is known. A 0 says nothing: exporters write it for what they do not know."""
@@ -296,16 +276,16 @@ class BoundaryTypes:
                 return Dim.of(dim.dim_value)
             if dim.dim_param in dims:
                 return dims[dim.dim_param]
-            if dim.dim_param and not dim.dim_param.startswith(("unk__", _SPELT)):
+            if dim.dim_param and not dim.dim_param.startswith(("unk__", _PREFIX)):
                 return self.values.sizes.dim_of(dim.dim_param)
         return self.values.sizes.fresh()
 
 
 def _type_of(outcome: Outcome, extents: dict[str, Dim]) -> onnx.TypeProto:
-    """An outcome as an ONNX type; `spelt` is given the extent that each name stands for."""
+    """An outcome as an ONNX type; `extents` is given the extent that each name stands for."""
     dtype, dims = outcome
-    extents.update((f"{_SPELT}{dim}", dim) for dim in dims if dim is not None and not dim.constant)
-    words = [None if dim is None else dim.constant or f"{_SPELT}{dim}" for dim in dims]
+    extents.update((f"{_PREFIX}{dim}", dim) for dim in dims if dim is not None and not dim.constant)
+    words = [None if dim is None else dim.constant or f"{_PREFIX}{dim}" for dim in dims]
     return onnx.helper.make_tensor_type_proto(dtype.onnx, words)
 
 

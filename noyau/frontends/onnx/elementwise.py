@@ -96,10 +96,6 @@ def _is_inf(site: OnnxSite) -> Node:
     return site.call("equal", value, site.like(np.inf if positive else -np.inf, value))
 
 
-def _where(site: OnnxSite) -> Node:
-    return site.call("where", site.input(0), site.input(1), site.input(2))
-
-
 def _cast(site: OnnxSite) -> Node:
     """Casts among noyau's dtypes; from float to bool, NaN is true."""
     number = site.attribute("to", 0)
@@ -107,10 +103,6 @@ def _cast(site: OnnxSite) -> Node:
     if dtype is None or dtype is DType.OTHER:
         raise UnsupportedError(f"a cast to {_type_name(number)} has no meaning here")
     return site.cast(site.input(), dtype)
-
-
-def _cast_like(site: OnnxSite) -> Node:
-    return site.cast(site.input(0), site.input(1).dtype)
 
 
 def _type_name(number: int) -> str:
@@ -124,15 +116,15 @@ def _relu(site: OnnxSite) -> Node:
     return site.call("maximum", site.input(), site.like(0, site.input()))
 
 
-def _leaky_relu(site: OnnxSite) -> Node:
-    value = site.input()
-    slope = site.like(site.attribute("alpha", 0.01), value)
-    return site.call("where", _negative(site, value), site.call("multiply", value, slope), value)
+def _sloped_relu(slope: Importer) -> Importer:
+    """The value where it is not negative, else a slope times it."""
 
+    def relu(site: OnnxSite) -> Node:
+        value, factor = site.input(), slope(site)
+        assert isinstance(factor, Node)
+        return site.call("where", _negative(site, value), site.call("multiply", value, factor), value)
 
-def _prelu(site: OnnxSite) -> Node:
-    value, slope = site.input(0), site.input(1)
-    return site.call("where", _negative(site, value), site.call("multiply", value, slope), value)
+    return relu
 
 
 def _negative(site: OnnxSite, value: Node) -> Node:
@@ -195,33 +187,6 @@ def _dropout(site: OnnxSite) -> list[Node]:
     return [_identity(site), mask]
 
 
-ELEMENTWISE: dict[str, Importer] = {
-    **{op: _of_arity(operator.name, operator.arity) for op, operator in _FIXED.items()},
-    **{op: _left_fold(function) for op, function in _VARIADIC.items()},
-    "BitShift": _bit_shift,
-    "Cast": _cast,
-    "CastLike": _cast_like,
-    "Clip": _clip,
-    "Dropout": _dropout,
-    "Elu": _elu,
-    "HardSigmoid": _hard_sigmoid,
-    "Identity": _identity,
-    "IsInf": _is_inf,
-    "LeakyRelu": _leaky_relu,
-    "Mean": _mean,
-    "Mod": _mod,
-    "PRelu": _prelu,
-    "Pow": _pow,
-    "Relu": _relu,
-    "Selu": _selu,
-    "Shrink": _shrink,
-    "Softsign": _softsign,
-    "Swish": _swish,
-    "ThresholdedRelu": _thresholded_relu,
-    "Where": _where,
-}
-
-
 _WIDE = frozenset({DType.I8, DType.U8, DType.I16, DType.U16})
 
 
@@ -275,4 +240,30 @@ def _dequantize(site: OnnxSite) -> Node:
     return site.cast(product, target)
 
 
-QUANTIZING: dict[str, Importer] = {"DequantizeLinear": _dequantize, "QuantizeLinear": _quantize}
+ELEMENTWISE: dict[str, Importer] = {
+    **{op: _of_arity(operator.name, operator.arity) for op, operator in _FIXED.items()},
+    **{op: _left_fold(function) for op, function in _VARIADIC.items()},
+    "BitShift": _bit_shift,
+    "Cast": _cast,
+    "CastLike": lambda site: site.cast(site.input(0), site.input(1).dtype),
+    "Clip": _clip,
+    "Dropout": _dropout,
+    "Elu": _elu,
+    "HardSigmoid": _hard_sigmoid,
+    "Identity": _identity,
+    "IsInf": _is_inf,
+    "LeakyRelu": _sloped_relu(lambda site: site.like(site.attribute("alpha", 0.01), site.input())),
+    "Mean": _mean,
+    "Mod": _mod,
+    "PRelu": _sloped_relu(lambda site: site.input(1)),
+    "Pow": _pow,
+    "Relu": _relu,
+    "Selu": _selu,
+    "Shrink": _shrink,
+    "Softsign": _softsign,
+    "Swish": _swish,
+    "ThresholdedRelu": _thresholded_relu,
+    "Where": _of_arity("where", 3),
+    "DequantizeLinear": _dequantize,
+    "QuantizeLinear": _quantize,
+}

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import onnx
 
+from noyau.compiler.partition.cut import Model, ModelOperator
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
 from noyau.frontends.onnx.boundary_shapes import BoundaryTypes, Outcome, outcome_of
-from noyau.frontends.onnx.contrib_operators import CONTRIBUTED, IN_DEFAULT_DOMAIN
-from noyau.frontends.onnx.elementwise import ELEMENTWISE, QUANTIZING
-from noyau.frontends.onnx.emitter import Contents, Emitter, ModelValues, rename
+from noyau.frontends.onnx.elementwise import ELEMENTWISE
 from noyau.frontends.onnx.function_bodies import (
     COMPOSITES,
+    CONTRIBUTED,
     FunctionBody,
     canonical,
     conform,
@@ -26,39 +26,27 @@ from noyau.frontends.onnx.function_bodies import (
     resolve,
     schema_body,
 )
-from noyau.frontends.onnx.gathers import INDEXING, SCATTERING
-from noyau.frontends.onnx.model_checks import Inference, verify
+from noyau.frontends.onnx.gathers import INDEXING
 from noyau.frontends.onnx.opaque import (
+    FOLDED,
     Boundary,
     ModelContext,
     Run,
     attribute_texts,
     captures,
+    foldable_nodes,
     reason_for,
 )
-from noyau.frontends.onnx.reductions import CONTRACTING, REDUCTIONS
-from noyau.frontends.onnx.resize import RESIZING
+from noyau.frontends.onnx.reader import Inference, Initializers, array_of, verify
+from noyau.frontends.onnx.reductions import REDUCTIONS
 from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic
-from noyau.frontends.onnx.sites import FOLDED, OnnxSite, foldable_nodes
-from noyau.frontends.onnx.tensors import Initializers, array_of
-from noyau.frontends.onnx.views import PADDING, VIEWS
+from noyau.frontends.onnx.sites import Contents, Emitter, ModelValues, OnnxSite, rename
+from noyau.frontends.onnx.views import VIEWS
 from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
 
-_FAMILIES = {
-    **ELEMENTWISE,
-    **REDUCTIONS,
-    **VIEWS,
-    **INDEXING,
-    **PADDING,
-    **RESIZING,
-    **SCATTERING,
-    **COMPOSITES,
-    **QUANTIZING,
-    **CONTRACTING,
-    **IN_DEFAULT_DOMAIN,
-}
+_FAMILIES = {**ELEMENTWISE, **REDUCTIONS, **VIEWS, **INDEXING, **COMPOSITES}
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64
@@ -383,3 +371,13 @@ def _all_names(graph: onnx.GraphProto) -> set[str]:
     """Every name of a value of the graph."""
     names = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
     return names | {name for node in graph.node for name in node.output}
+
+
+def partition_model(model: onnx.ModelProto, imported: ImportedModel) -> Model:
+    """A model and its graph, ready to be cut into groups."""
+    places = [
+        ModelOperator(position, node.op_type, (*node.input, *captures(node)), tuple(filter(None, node.output)))
+        for position, node in enumerate(model.graph.node)
+    ]
+    left = {**imported.opaque, **imported.foldable}
+    return Model(imported.graph, places, imported.places, imported.arithmetic, left, imported.demands)

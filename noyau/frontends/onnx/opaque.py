@@ -1,4 +1,4 @@
-"""Boundaries: nodes that noyau does not look into. What they give, and how the interpreter runs them."""
+"""Boundaries: nodes that noyau does not look into, why, and how the interpreter runs them; nodes computed once."""
 
 from __future__ import annotations
 
@@ -40,13 +40,9 @@ _FAULTS = (NotImplementedError, RuntimeError, TypeError, ValueError, AttributeEr
 def reason_for(node: onnx.NodeProto) -> str:
     """Why noyau does not look into a node of an operator for which it has no meaning."""
     if node.domain in ("", "ai.onnx"):
-        if node.op_type in LIBRARY:
-            return f"{node.op_type} is a library call"
-        if node.op_type in CONTROL_FLOW:
-            return f"{node.op_type} is control flow"
-        if node.op_type in RANDOM:
-            return f"{node.op_type} draws random numbers"
-        return f"no meaning for operator {node.op_type} yet"
+        kinds = ((LIBRARY, "is a library call"), (CONTROL_FLOW, "is control flow"), (RANDOM, "draws random numbers"))
+        reasons = (f"{node.op_type} {reason}" for ops, reason in kinds if node.op_type in ops)
+        return next(reasons, f"no meaning for operator {node.op_type} yet")
     if node.domain == "com.microsoft.nchwc":
         return f"{ALREADY_FUSED}: {node.op_type} in the memory layout of its convolutions"
     if node.domain == "com.microsoft" and node.op_type in FUSED_CALLS:
@@ -60,14 +56,12 @@ def captures(node: onnx.NodeProto) -> list[str]:
     """The outer values that the subgraphs of a node use, in order."""
     names: dict[str, None] = {}
     for graph in _subgraphs(node):
-        made = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
-        made |= {tensor.values.name for tensor in graph.sparse_initializer}
+        own = {value.name for value in graph.input} | {tensor.name for tensor in graph.initializer}
+        own |= {tensor.values.name for tensor in graph.sparse_initializer}
         for inner in graph.node:
-            for name in [*inner.input, *captures(inner)]:
-                if name and name not in made:
-                    names[name] = None
-            made.update(inner.output)
-        names.update((value.name, None) for value in graph.output if value.name and value.name not in made)
+            names.update((name, None) for name in [*inner.input, *captures(inner)] if name and name not in own)
+            own.update(inner.output)
+        names.update((value.name, None) for value in graph.output if value.name and value.name not in own)
     return list(names)
 
 
@@ -84,6 +78,27 @@ def attribute_texts(node: onnx.NodeProto, position: int) -> tuple[str, ...]:
     alone = node.op_type in RANDOM or node.domain not in ("", "ai.onnx") or any(_subgraphs(node))
     outputs = "".join("1" if name else "0" for name in node.output)
     return (node.domain, f"outputs:{outputs}", *sorted(texts), *((f"#{position}",) if alone else ()))
+
+
+FOLDED = "onnxruntime computes it once, when it loads the model: it reads nothing but tensors of the model"
+# onnxruntime leaves these be, for its quantised operators are found by them.
+_KEPT = frozenset({"DequantizeLinear", "QuantizeLinear"})
+
+
+def foldable_nodes(model: onnx.ModelProto) -> frozenset[int]:
+    """The positions of the nodes that read tensors of the model alone, through others such or directly; Constants are
+    not among them. A tensor that an input may override is none."""
+    inputs = {value.name for value in model.graph.input} if model.ir_version >= 4 else set()
+    constants = {tensor.name for tensor in model.graph.initializer} - inputs
+    places = set[int]()
+    for place, node in enumerate(model.graph.node):
+        if node.domain not in ("", "ai.onnx") or node.op_type in _KEPT | RANDOM | CONTROL_FLOW:
+            continue
+        if all(name in constants for name in node.input if name):
+            constants.update(node.output)
+            if any(node.input):
+                places.add(place)
+    return frozenset(places)
 
 
 @dataclass(frozen=True)

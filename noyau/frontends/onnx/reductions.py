@@ -54,9 +54,6 @@ def _sum_diagonals(site: OnnxSite, value: Node, term: str, output: str, extents:
     return site.reduce("sum", spread, range(len(output), len(order))) if summed else spread
 
 
-CONTRACTING: dict[str, Importer] = {"Einsum": _einsum}
-
-
 def reduction_axes(site: OnnxSite) -> tuple[int, ...]:
     """The axes of a ReduceX, an attribute or (ReduceSum since 13, all since 18) a constant input."""
     rank = site.rank()
@@ -76,10 +73,14 @@ def _reduction(
     def reduce(site: OnnxSite) -> Node:
         axes, value = reduction_axes(site), site.input()
         wide = site.cast(value, value.dtype.compute) if monoid in ("sum", "prod") else value
-        result = after(site, site.reduce(monoid, before(site, wide), axes, keep=site.attribute("keepdims", 1) == 1))
+        result = after(site, site.reduce(monoid, before(site, wide), axes, keep=_keeps(site)))
         return site.cast(site.call("identity", result) if result is value else result, value.dtype)
 
     return reduce
+
+
+def _keeps(site: OnnxSite) -> bool:
+    return bool(site.attribute("keepdims", 1) == 1)
 
 
 def _same(site: OnnxSite, value: Node) -> Node:
@@ -111,16 +112,12 @@ def mean(site: OnnxSite, value: Node, axes: tuple[int, ...], *, keep: bool = Tru
     return site.cast(site.call("divide", total, count), value.dtype)
 
 
-def _reduce_mean(site: OnnxSite) -> Node:
-    return mean(site, site.input(), reduction_axes(site), keep=site.attribute("keepdims", 1) == 1)
-
-
 def _log_sum_exp(site: OnnxSite) -> Node:
     axes, value = reduction_axes(site), site.input()
     if not axes:
         return site.call("identity", value)
     wide = value if value.dtype.is_float else site.cast(value, DType.F64)
-    return site.cast(site.reduce("logsumexp", wide, axes, keep=site.attribute("keepdims", 1) == 1), value.dtype)
+    return site.cast(site.reduce("logsumexp", wide, axes, keep=_keeps(site)), value.dtype)
 
 
 def _arg(monoid: str) -> Importer:
@@ -129,7 +126,7 @@ def _arg(monoid: str) -> Importer:
         axis = site.axis(site.attribute("axis", 0), len(value.shape))
         last = bool(site.attribute("select_last_index", 0))
         source = site.slice(value, axis, value.shape[axis] - 1, value.shape[axis], -1) if last else value
-        result = site.reduce(monoid, source, [axis], keep=site.attribute("keepdims", 1) == 1)
+        result = site.reduce(monoid, source, [axis], keep=_keeps(site))
         return site.call("subtract", site.iota(value.shape[axis] - 1), result) if last else result
 
     return reduce
@@ -157,6 +154,7 @@ REDUCTIONS: dict[str, Importer] = {
     "ReduceL2": _reduction(_square, "sum", _call("sqrt")),
     "ReduceLogSum": _reduction(_same, "sum", _call("log")),
     "ReduceLogSumExp": _log_sum_exp,
-    "ReduceMean": _reduce_mean,
+    "ReduceMean": lambda site: mean(site, site.input(), reduction_axes(site), keep=_keeps(site)),
     "ReduceSumSquare": _reduction(_square, "sum", _same),
+    "Einsum": _einsum,
 }

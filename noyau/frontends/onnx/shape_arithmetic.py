@@ -6,17 +6,18 @@ A function takes the contents of the inputs it reads and gives those of the outp
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from noyau.dtypes import DType, from_numpy, from_onnx
-from noyau.frontends.onnx.emitter import Contents, light
 from noyau.frontends.onnx.gathers import constant_array, minimum
-from noyau.frontends.onnx.sites import OnnxSite
+from noyau.frontends.onnx.sites import Contents, OnnxSite, light
 from noyau.ir.dims import Dim, equal, maximum, never_negative, product
 
 _MOST_CELLS, _MOST_ROW = 256, 1
+_INTEGERS = (DType.I32, DType.I64)
 Results: TypeAlias = "list[Contents] | None"
 
 
@@ -24,11 +25,11 @@ def shape_arithmetic(site: OnnxSite) -> Results:
     """The contents of a node's outputs, or None where it is no shape arithmetic."""
     function = ARITHMETIC.get(site.op)
     try:
-        found = function(site) if function else None
+        results = function(site) if function else None
     except (ValueError, IndexError):  # NumPy's, where the cells do not fit; the operator itself then says why
         return None
-    useful = found and all(len(contents.dims) <= _MOST_CELLS and light(contents.dims) for contents in found)
-    return found if useful else None
+    useful = results and all(len(contents.dims) <= _MOST_CELLS and light(contents.dims) for contents in results)
+    return results if useful else None
 
 
 def constant_contents(array: np.ndarray, dtype: DType | None) -> Contents | None:
@@ -45,8 +46,9 @@ def _contents_of(cells: Any, dtype: DType) -> Contents:
 
 
 def _all_known(site: OnnxSite) -> list[Contents] | None:
-    found = [site.contents(k) for k in range(len(site.inputs))]
-    return [contents for contents in found if contents is not None] if found and None not in found else None
+    operands = [site.contents(k) for k in range(len(site.inputs))]
+    complete = [contents for contents in operands if contents is not None]
+    return complete if operands and len(complete) == len(operands) else None
 
 
 def _move(function: Callable[[OnnxSite, np.ndarray], np.ndarray | None]) -> Callable[[OnnxSite], Results]:
@@ -69,11 +71,7 @@ def _dims_of(site: OnnxSite) -> tuple[Dim, ...]:
 def _shape(site: OnnxSite) -> Results:
     dims = _dims_of(site)
     dims = dims[site.attribute("start", 0) : site.attribute("end", len(dims))]
-    return [Contents(tuple(dims), (len(dims),), DType.I64)]
-
-
-def _size(site: OnnxSite) -> Results:
-    return [Contents((product(_dims_of(site)),), (), DType.I64)]
+    return [Contents(dims, (len(dims),), DType.I64)]
 
 
 def _cellwise(
@@ -89,10 +87,9 @@ def _cellwise(
         if arrays[0].size > max(_MOST_ROW, *(len(contents.dims) for contents in known)):  # a table is no shape
             return None
         cells = [function(*cell) for cell in zip(*(array.flat for array in arrays), strict=True)]
-        if any(cell is None for cell in cells):
-            return None
         complete = tuple(cell for cell in cells if cell is not None)
-        return [Contents(complete, arrays[0].shape, result or known[operands][0].dtype)]
+        dtype = result or known[operands][0].dtype
+        return [Contents(complete, arrays[0].shape, dtype)] if len(complete) == len(cells) else None
 
     return call
 
@@ -100,12 +97,14 @@ def _cellwise(
 def _integer(function: Callable[..., Dim | None]) -> Callable[[OnnxSite], Results]:
     """A cellwise function of integers (bools have no sum)."""
     call = _cellwise(function)
+    return lambda site: contents if (contents := call(site)) and contents[0].dtype in _INTEGERS else None
 
-    def checked(site: OnnxSite) -> Results:
-        contents = call(site)
-        return contents if contents and contents[0].dtype in (DType.I32, DType.I64) else None
 
-    return checked
+def _truth(function: Callable[[Dim, Dim], bool | None]) -> Callable[[OnnxSite], Results]:
+    """A cellwise comparison, the answer of which may not be known."""
+    return _cellwise(
+        lambda a, b: None if (answer := function(a, b)) is None else Dim.of(int(answer)), result=DType.BOOL
+    )
 
 
 def _divide(left: Dim, right: Dim) -> Dim | None:
@@ -121,10 +120,6 @@ def _is_positive(dim: Dim) -> bool:
     return never_negative(dim) if dim.constant is None else dim.constant > 0
 
 
-def _modulo_of(site: OnnxSite) -> Results:
-    return None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site)
-
-
 def _modulo(left: Dim, right: Dim) -> Dim | None:
     a, b = left.constant, right.constant
     if a is not None and b:
@@ -132,28 +127,10 @@ def _modulo(left: Dim, right: Dim) -> Dim | None:
     return left % right if _is_positive(right) and never_negative(left) else None
 
 
-def _fold(function: Callable[[Dim, Dim], Dim]) -> Callable[..., Dim]:
-    def fold(*cells: Dim) -> Dim:
-        result = cells[0]
-        for cell in cells[1:]:
-            result = function(result, cell)
-        return result
-
-    return fold
-
-
-def _truth(value: bool | None) -> Dim | None:
-    return None if value is None else Dim.of(int(value))
-
-
 def _less(left: Dim, right: Dim) -> bool | None:
     if never_negative(right - left - 1):
         return True
     return False if never_negative(left - right) else None
-
-
-def _not(value: Dim) -> Dim:
-    return 1 - value
 
 
 def _negate(value: bool | None) -> bool | None:
@@ -215,23 +192,8 @@ def _concat(site: OnnxSite) -> Results:
     pieces = _all_known(site)
     if pieces is None or len({contents.dtype for contents in pieces}) != 1:
         return None
-    return [
-        _contents_of(
-            np.concatenate([contents.cells for contents in pieces], site.attribute("axis", 0)), pieces[0].dtype
-        )
-    ]
-
-
-def _transpose(site: OnnxSite, cells: np.ndarray) -> np.ndarray:
-    return np.transpose(cells, site.attributes.get("perm"))
-
-
-def _squeeze(site: OnnxSite, cells: np.ndarray) -> np.ndarray:
-    return np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)
-
-
-def _unsqueeze(site: OnnxSite, cells: np.ndarray) -> np.ndarray:
-    return np.expand_dims(cells, site.integers(1, "the axes"))
+    cells = np.concatenate([contents.cells for contents in pieces], site.attribute("axis", 0))
+    return [_contents_of(cells, pieces[0].dtype)]
 
 
 def _reshape(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
@@ -256,8 +218,7 @@ def _split(site: OnnxSite) -> Results:
     return [_contents_of(contents.cells[end - n : end], contents.dtype) for end, n in zip(ends, lengths, strict=True)]
 
 
-def _constant(site: OnnxSite) -> Results:
-    array = constant_array(site)
+def _known(array: np.ndarray) -> Results:
     contents = constant_contents(array, from_numpy(array.dtype))
     return None if contents is None else [contents]
 
@@ -266,17 +227,15 @@ def _extents(site: OnnxSite, position: int) -> tuple[int, ...] | None:
     """Constant extents of a scalar or a small vector."""
     target = site.contents(position)
     extents = None if target is None else target.integers
-    return (
-        extents if extents is not None and len(extents) <= 1 and 0 <= min(extents, default=0) <= _MOST_CELLS else None
-    )
+    is_small = extents is not None and len(extents) <= 1 and 0 <= min(extents, default=0) <= _MOST_CELLS
+    return extents if is_small else None
 
 
 def _constant_of_shape(site: OnnxSite) -> Results:
     extents, value = _extents(site, 0), site.attribute("value", None)
     if extents is None or not isinstance(value, np.ndarray) or value.size != 1:
         return None
-    filled = constant_contents(np.full(extents, value.flat[0], value.dtype), from_numpy(value.dtype))
-    return None if filled is None else [filled]
+    return _known(np.full(extents, value.flat[0], value.dtype))
 
 
 def _expand(site: OnnxSite, cells: np.ndarray) -> np.ndarray | None:
@@ -300,12 +259,7 @@ def _range(site: OnnxSite) -> Results:
 def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite], Results]:
     def reduce(site: OnnxSite) -> Results:
         contents = site.contents(0)
-        if (
-            contents is None
-            or len(contents.shape) != 1
-            or not contents.dims
-            or contents.dtype not in (DType.I32, DType.I64)
-        ):
+        if contents is None or len(contents.shape) != 1 or not contents.dims or contents.dtype not in _INTEGERS:
             return None
         if site.has(1) and not site.integers(1, "the axes") and site.attribute("noop_with_empty_axes", 0):
             return [contents]
@@ -315,10 +269,6 @@ def _reduction(function: Callable[[Sequence[Dim]], Dim]) -> Callable[[OnnxSite],
     return reduce
 
 
-def _sum(dims: Sequence[Dim]) -> Dim:
-    return sum(dims, Dim.of(0))
-
-
 ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
     "Abs": _integer(_abs),
     "Add": _integer(lambda a, b: a + b),
@@ -326,37 +276,37 @@ ARITHMETIC: dict[str, Callable[[OnnxSite], Results]] = {
     "Cast": _cast,
     "CastLike": _cast_like,
     "Concat": _concat,
-    "Constant": _constant,
+    "Constant": lambda site: _known(constant_array(site)),
     "ConstantOfShape": _constant_of_shape,
     "Div": _integer(_divide),
-    "Equal": _cellwise(lambda a, b: _truth(equal(a, b)), result=DType.BOOL),
+    "Equal": _truth(equal),
     "Expand": _move(_expand),
     "Gather": _gather,
-    "Greater": _cellwise(lambda a, b: _truth(_less(b, a)), result=DType.BOOL),
-    "GreaterOrEqual": _cellwise(lambda a, b: _truth(_negate(_less(a, b))), result=DType.BOOL),
+    "Greater": _truth(lambda a, b: _less(b, a)),
+    "GreaterOrEqual": _truth(lambda a, b: _negate(_less(a, b))),
     "Identity": _move(lambda site, cells: cells),
-    "Less": _cellwise(lambda a, b: _truth(_less(a, b)), result=DType.BOOL),
-    "LessOrEqual": _cellwise(lambda a, b: _truth(_negate(_less(b, a))), result=DType.BOOL),
-    "Max": _integer(_fold(maximum)),
-    "Min": _integer(_fold(minimum)),
-    "Mod": _modulo_of,
+    "Less": _truth(_less),
+    "LessOrEqual": _truth(lambda a, b: _negate(_less(b, a))),
+    "Max": _integer(lambda *cells: reduce(maximum, cells)),
+    "Min": _integer(lambda *cells: reduce(minimum, cells)),
+    "Mod": lambda site: None if site.attribute("fmod", 0) == 1 else _integer(_modulo)(site),
     "Mul": _integer(lambda a, b: a * b),
     "Neg": _integer(lambda a: -a),
-    "Not": _cellwise(_not),
+    "Not": _cellwise(lambda a: 1 - a),
     "Or": _cellwise(lambda a, b: a + b - a * b),
     "Range": _range,
-    "ReduceMax": _reduction(lambda dims: _fold(maximum)(*dims)),
-    "ReduceMin": _reduction(lambda dims: _fold(minimum)(*dims)),
+    "ReduceMax": _reduction(lambda dims: reduce(maximum, dims)),
+    "ReduceMin": _reduction(lambda dims: reduce(minimum, dims)),
     "ReduceProd": _reduction(product),
-    "ReduceSum": _reduction(_sum),
+    "ReduceSum": _reduction(lambda dims: sum(dims, Dim.of(0))),
     "Reshape": _move(_reshape),
     "Shape": _shape,
-    "Size": _size,
+    "Size": lambda site: [Contents((product(_dims_of(site)),), (), DType.I64)],
     "Slice": _move(_slice),
     "Split": _split,
-    "Squeeze": _move(_squeeze),
+    "Squeeze": _move(lambda site, cells: np.squeeze(cells, site.integers(1, "the axes") if site.has(1) else None)),
     "Sub": _integer(lambda a, b: a - b),
-    "Transpose": _move(_transpose),
-    "Unsqueeze": _move(_unsqueeze),
+    "Transpose": _move(lambda site, cells: np.transpose(cells, site.attributes.get("perm"))),
+    "Unsqueeze": _move(lambda site, cells: np.expand_dims(cells, site.integers(1, "the axes"))),
     "Where": _cellwise(_choose, operands=slice(1, None)),
 }

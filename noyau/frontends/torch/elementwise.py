@@ -35,12 +35,9 @@ def in_result(site: AtenSite, position: int) -> Node:
     return site.operand(site.argument(position), site.dtype)
 
 
-def unary(function: str) -> Handler:
-    return lambda site: apply(site, function, in_result(site, 0))
-
-
-def binary(function: str) -> Handler:
-    return lambda site: apply(site, function, in_result(site, 0), in_result(site, 1))
+def of_operands(function: str, *places: int) -> Handler:
+    """A function of operands in the dtype of the result."""
+    return lambda site: apply(site, function, *(in_result(site, at) for at in places))
 
 
 def compare(function: str) -> Handler:
@@ -58,26 +55,21 @@ def logical(function: str) -> Handler:
     return lambda site: apply(site, function, *(site.operand(site.argument(at), DType.BOOL) for at in places))
 
 
-def _add(site: AtenSite) -> Node:
-    return _with_alpha(site, "add")
-
-
-def _subtract(site: AtenSite) -> Node:
-    return _with_alpha(site, "subtract")
-
-
-def _reversed_subtract(site: AtenSite) -> Node:
-    left, right = in_result(site, 1), in_result(site, 0)
-    alpha = site.number(2, "alpha", 1)
-    return apply(site, "subtract", left, right if alpha == 1 else _times(site, right, alpha))
-
-
-def _with_alpha(site: AtenSite, function: str) -> Node:
+def _with_alpha(function: str, left: int, right: int) -> Handler:
     """a + alpha b; a bool is 0 or 1, and their sum is whether one is."""
-    left, right, alpha = in_result(site, 0), in_result(site, 1), site.number(2, "alpha", 1)
-    if left.dtype is DType.BOOL:
-        return site.builder.call("logical_or", left, right)
-    return apply(site, function, left, right if alpha == 1 else _times(site, right, alpha))
+
+    def handle(site: AtenSite) -> Node:
+        pair = in_result(site, left), in_result(site, right)
+        if site.dtype is DType.BOOL and left < right:
+            return site.builder.call("logical_or", *pair)
+        return apply(site, function, pair[0], times(site, pair[1], site.number(2, "alpha", 1)))
+
+    return handle
+
+
+def times(site: AtenSite, value: Node, factor: float) -> Node:
+    """The value times a number, where that is not 1."""
+    return value if factor == 1 else _times(site, value, factor)
 
 
 def _times(site: AtenSite, value: Node, factor: float) -> Node:
@@ -90,32 +82,19 @@ def _divide(site: AtenSite) -> Node:
         case None:
             return apply(site, "divide", in_result(site, 0), in_result(site, 1))
         case "floor":
-            return _floor_divide(site)
+            return apply(site, "floor_divide", in_result(site, 0), in_result(site, 1))
         case "trunc":
-            pair = in_result(site, 0), in_result(site, 1)
-            if site.dtype.is_float:
-                return apply(site, "truncate", apply(site, "divide", *pair))
-            return apply(site, "divide", *pair)
+            quotient = apply(site, "divide", in_result(site, 0), in_result(site, 1))
+            return apply(site, "truncate", quotient) if site.dtype.is_float else quotient
         case other:
             raise UnsupportedError(f"aten.div has no rounding mode {other!r}")
 
 
-def _floor_divide(site: AtenSite) -> Node:
-    return apply(site, "floor_divide", in_result(site, 0), in_result(site, 1))
-
-
-def _power(site: AtenSite) -> Node:
-    return apply(site, "power", in_result(site, 0), in_result(site, 1))
-
-
-def _where(site: AtenSite) -> Node:
-    condition = site.operand(site.argument(0), DType.BOOL)
-    return apply(site, "where", condition, in_result(site, 1), in_result(site, 2))
-
-
-def _masked_fill(site: AtenSite) -> Node:
-    mask = site.operand(site.argument(1), DType.BOOL)
-    return apply(site, "where", mask, in_result(site, 2), in_result(site, 0))
+def _choose(condition: int, one: int, other: int) -> Handler:
+    """One operand where a condition holds, else the other."""
+    return lambda site: apply(
+        site, "where", site.operand(site.argument(condition), DType.BOOL), in_result(site, one), in_result(site, other)
+    )
 
 
 def _clamp(site: AtenSite) -> Node:
@@ -124,10 +103,6 @@ def _clamp(site: AtenSite) -> Node:
     if low is not None:
         value = apply(site, "maximum", value, site.operand(low, site.dtype))
     return value if high is None else apply(site, "minimum", value, site.operand(high, site.dtype))
-
-
-def _relu(site: AtenSite) -> Node:
-    return apply(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype))
 
 
 def _hardtanh(site: AtenSite) -> Node:
@@ -163,11 +138,6 @@ def _gelu(site: AtenSite) -> Node:
     return apply(site, "multiply", apply(site, "multiply", half, value), apply(site, "add", one, bent))
 
 
-def _silu(site: AtenSite) -> Node:
-    value = in_result(site, 0)
-    return apply(site, "multiply", value, apply(site, "sigmoid", value))
-
-
 def _sign(site: AtenSite) -> Node:
     """1 above 0, -1 below, else 0, also of NaN."""
     value = in_result(site, 0)
@@ -180,11 +150,6 @@ def _sign(site: AtenSite) -> Node:
     return apply(site, "where", apply(site, "less", value, zero), site.builder.constant(-1, value.dtype), above)
 
 
-def _square(site: AtenSite) -> Node:
-    value = in_result(site, 0)
-    return apply(site, "multiply", value, value)
-
-
 def _of_floats(function: str) -> Handler:
     def handle(site: AtenSite) -> Node:
         value = site.value(0)
@@ -194,41 +159,43 @@ def _of_floats(function: str) -> Handler:
     return handle
 
 
-def _cast(site: AtenSite) -> Node:
-    return site.builder.cast(site.value(0), site.dtype)
-
-
-def _same(site: AtenSite) -> Node:
-    return site.value(0)
-
-
 ATEN.update(
     {
-        **{f"{name}.default": unary(function) for name, function in UNARY.items()},
-        **{f"{name}.{kind}": binary(f) for name, f in BINARY.items() for kind in ("Tensor", "Scalar", "default")},
+        **{f"{name}.default": of_operands(function, 0) for name, function in UNARY.items()},
+        **{
+            f"{name}.{kind}": of_operands(function, 0, 1)
+            for name, function in BINARY.items()
+            for kind in ("Tensor", "Scalar", "default")
+        },
         **{f"{name}.{kind}": compare(f) for name, f in COMPARISONS.items() for kind in ("Tensor", "Scalar")},
         **{f"{name}.default": logical(function) for name, function in LOGICAL.items()},
-        **{f"add.{kind}": _add for kind in ("Tensor", "Scalar")},
-        **{f"sub.{kind}": _subtract for kind in ("Tensor", "Scalar")},
-        **{f"rsub.{kind}": _reversed_subtract for kind in ("Tensor", "Scalar")},
+        **{f"add.{kind}": _with_alpha("add", 0, 1) for kind in ("Tensor", "Scalar")},
+        **{f"sub.{kind}": _with_alpha("subtract", 0, 1) for kind in ("Tensor", "Scalar")},
+        **{f"rsub.{kind}": _with_alpha("subtract", 1, 0) for kind in ("Tensor", "Scalar")},
         **{f"div.{kind}": _divide for kind in ("Tensor", "Scalar", "Tensor_mode", "Scalar_mode")},
-        **{f"floor_divide.{kind}": _floor_divide for kind in ("default", "Scalar")},
-        **{f"pow.{kind}": _power for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
+        **{f"floor_divide.{kind}": of_operands("floor_divide", 0, 1) for kind in ("default", "Scalar")},
+        **{f"pow.{kind}": of_operands("power", 0, 1) for kind in ("Tensor_Tensor", "Tensor_Scalar", "Scalar")},
         **{f"clamp.{kind}": _clamp for kind in ("default", "Tensor")},
-        **{f"where.{kind}": _where for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
-        **{f"masked_fill.{kind}": _masked_fill for kind in ("Scalar", "Tensor")},
-        **{f"{name}.default": _same for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")},
-        "relu.default": _relu,
+        **{f"where.{kind}": _choose(0, 1, 2) for kind in ("self", "ScalarSelf", "ScalarOther", "Scalar")},
+        **{f"masked_fill.{kind}": _choose(1, 2, 0) for kind in ("Scalar", "Tensor")},
+        **dict.fromkeys(
+            [f"{name}.default" for name in ("clone", "alias", "detach", "lift_fresh_copy", "contiguous")],
+            lambda site: site.value(0),
+        ),
+        "relu.default": lambda site: apply(site, "maximum", in_result(site, 0), site.builder.constant(0, site.dtype)),
         "hardtanh.default": _hardtanh,
         "leaky_relu.default": _leaky_relu,
         "elu.default": _elu,
         "gelu.default": _gelu,
-        "silu.default": _silu,
-        "square.default": _square,
+        "silu.default": lambda site: apply(
+            site, "multiply", in_result(site, 0), apply(site, "sigmoid", in_result(site, 0))
+        ),
+        "square.default": of_operands("multiply", 0, 0),
         "sign.default": _sign,
         **{f"{name}.default": _of_floats(function) for name, function in OF_FLOATS.items()},
-        "_to_copy.default": _cast,
-        "prims.convert_element_type.default": _cast,
-        "to.dtype": _cast,
+        **dict.fromkeys(
+            ("_to_copy.default", "prims.convert_element_type.default", "to.dtype"),
+            lambda site: site.builder.cast(site.value(0), site.dtype),
+        ),
     }
 )

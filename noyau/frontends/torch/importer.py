@@ -18,9 +18,18 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch import elementwise, gathers, reductions, views  # noqa: F401  they fill ATEN
-from noyau.frontends.torch.dtypes import FROM_TORCH, dim_of, dtype_of, shape_from, unsupported_cells
-from noyau.frontends.torch.sites import ATEN, AtenSite, Made, evaluator
+from noyau.frontends.torch import elementwise, reductions, views  # noqa: F401  they fill ATEN
+from noyau.frontends.torch.sites import (
+    ATEN,
+    FROM_TORCH,
+    AtenSite,
+    Made,
+    dim_of,
+    dtype_of,
+    evaluator,
+    shape_from,
+    unsupported_cells,
+)
 from noyau.ir.builder import GraphBuilder
 from noyau.ir.dims import Dim, indices, shape_of
 from noyau.ir.graph import Constant, Graph, Input, Node, Opaque, Part
@@ -288,7 +297,7 @@ class _GraphImporter:
         outputs = tuple(names.get(name, name) for name in self.outputs)
         graph = check(Graph(nodes, outputs, tuple(self.builder.demands)))
         made_by = {names.get(value, value): name for value, name in self.made_by.items()}
-        results = {name: tuple(names.get(each, each) for each in made) for name, made in self.results.items()}
+        results = {name: tuple(names.get(each, each) for each in values) for name, values in self.results.items()}
         return ImportedGraph(graph, made_by, self.opaque, self.sizes, results, self.demands)
 
 

@@ -7,21 +7,15 @@ from __future__ import annotations
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import dtype_of
-from noyau.frontends.torch.elementwise import apply, in_result
-from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
+from noyau.frontends.torch.elementwise import apply, in_result, times
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, dtype_of
 from noyau.ir.dims import product
 from noyau.ir.graph import Node, Scan
 
 
-def einsum_of(equation: str, first: int = 0) -> Handler:
+def einsum_of(equation: str) -> Handler:
     """An einsum of two operands."""
-
-    def handle(site: AtenSite) -> Node:
-        left, right = site.value(first), site.value(first + 1)
-        return site.builder.contract(equation, [left, right])
-
-    return handle
+    return lambda site: site.builder.contract(equation, [site.value(0), site.value(1)])
 
 
 def _matmul(site: AtenSite) -> Node:
@@ -50,14 +44,10 @@ def _product_plus(equation: str) -> Handler:
     def handle(site: AtenSite) -> Node:
         product = site.builder.contract(equation, [site.value(1), site.value(2)])
         beta, alpha = site.number(3, "beta", 1), site.number(4, "alpha", 1)
-        if alpha != 1:
-            product = apply(site, "multiply", product, site.builder.constant(alpha, product.dtype))
+        product = times(site, product, alpha)
         if beta == 0:
             return product
-        other = site.operand(site.argument(0), product.dtype)
-        if beta != 1:
-            other = apply(site, "multiply", other, site.builder.constant(beta, product.dtype))
-        return apply(site, "add", other, product)
+        return apply(site, "add", times(site, site.operand(site.argument(0), product.dtype), beta), product)
 
     return handle
 
@@ -87,7 +77,7 @@ def _keeps(site: AtenSite, position: int) -> bool:
 
 
 def reduction(monoid: str, *, asks: DType | None = None) -> Handler:
-    """A reduction with `dim` and `keepdim`, computed in the dtype of the result, or in `asks`."""
+    """A reduction with `dim` and `keepdim`, or over everything; computed in the dtype of the result, or in `asks`."""
 
     def handle(site: AtenSite) -> Node:
         value = site.operand(site.argument(0), asks or site.dtype)
@@ -130,14 +120,6 @@ def _spread(site: AtenSite) -> tuple[Node, Node]:
     return site.builder.drop_axes(spread, axes), site.builder.drop_axes(centre, axes)
 
 
-def _variance(site: AtenSite) -> Node:
-    return _spread(site)[0]
-
-
-def _variance_and_mean(site: AtenSite) -> tuple[Node, Node]:
-    return _spread(site)
-
-
 def _ends(largest: str, place: str) -> Handler:
     """The largest along an axis and where it is, as two results."""
 
@@ -159,30 +141,8 @@ def _place(monoid: str) -> Handler:
         value, axis = site.value(0), site.argument(1, "dim")
         if axis is None:
             value = site.builder.reshape(value, (product(value.shape),))
-        return site.as_result(
-            site.builder.reduce(monoid, value, (site.axis(axis or 0, len(value.shape)),), keep=_keeps(site, 2))
-        )
-
-    return handle
-
-
-def _truth(monoid: str) -> Handler:
-    """any and all: without an axis, over all."""
-
-    def handle(site: AtenSite) -> Node:
-        value = site.operand(site.argument(0), DType.BOOL)
-        reduced = site.builder.reduce(monoid, value, _axes(site, 1, value), keep=_keeps(site, 2))
-        return site.builder.cast(reduced, site.dtype)
-
-    return handle
-
-
-def _whole(monoid: str) -> Handler:
-    """A reduction over everything."""
-
-    def handle(site: AtenSite) -> Node:
-        value = in_result(site, 0)
-        return site.builder.reduce(monoid, value, tuple(range(len(value.shape))))
+        axes = (site.axis(axis or 0, len(value.shape)),)
+        return site.builder.reduce(monoid, value, axes, keep=_keeps(site, 2))
 
     return handle
 
@@ -195,11 +155,6 @@ def _scan(monoid: str) -> Handler:
         return site.builder.scan(Scan(monoid, site.axis(site.argument(1), len(value.shape))), value)
 
     return handle
-
-
-def _logsumexp(site: AtenSite) -> Node:
-    value = in_result(site, 0)
-    return site.builder.reduce("logsumexp", value, _axes(site, 1, value), keep=_keeps(site, 2))
 
 
 def _exponentials(site: AtenSite) -> tuple[Node, Node, Node]:
@@ -240,27 +195,24 @@ def _layer_norm(site: AtenSite) -> tuple[Node, ...]:
 
 ATEN.update(
     {
-        **{f"sum.{kind}": reduction("sum") for kind in ("dim_IntList",)},
-        "sum.default": _whole("sum"),
-        "prod.default": _whole("prod"),
-        "prod.dim_int": reduction("prod"),
-        "amax.default": reduction("max"),
-        "amin.default": reduction("min"),
-        "max.default": _whole("max"),
-        "min.default": _whole("min"),
+        **dict.fromkeys(("sum.default", "sum.dim_IntList"), reduction("sum")),
+        **dict.fromkeys(("prod.default", "prod.dim_int"), reduction("prod")),
+        **dict.fromkeys(("max.default", "amax.default"), reduction("max")),
+        **dict.fromkeys(("min.default", "amin.default"), reduction("min")),
+        "logsumexp.default": reduction("logsumexp"),
         "max.dim": _ends("max", "argmax"),
         "min.dim": _ends("min", "argmin"),
-        "argmax.default": _place("argmax"),
-        "argmin.default": _place("argmin"),
-        **{f"any.{kind}": _truth("any") for kind in ("default", "dim", "dims")},
-        **{f"all.{kind}": _truth("all") for kind in ("default", "dim", "dims")},
-        "mean.default": _mean,
-        "mean.dim": _mean,
-        "var.correction": _variance,
-        "var_mean.correction": _variance_and_mean,
+        **{f"{name}.default": _place(name) for name in ("argmax", "argmin")},
+        **{
+            f"{name}.{kind}": reduction(name, asks=DType.BOOL)
+            for name in ("any", "all")
+            for kind in ("default", "dim", "dims")
+        },
+        **dict.fromkeys(("mean.default", "mean.dim"), _mean),
+        "var.correction": lambda site: _spread(site)[0],
+        "var_mean.correction": _spread,
         "cumsum.default": _scan("sum"),
         "cumprod.default": _scan("prod"),
-        "logsumexp.default": _logsumexp,
         "_softmax.default": _softmax,
         "_log_softmax.default": _log_softmax,
         "native_layer_norm.default": _layer_norm,

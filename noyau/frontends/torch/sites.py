@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, TypeAlias
 
 import ml_dtypes
@@ -14,11 +15,10 @@ import numpy as np
 import torch
 from torch import fx
 
-from noyau.dtypes import DType
+from noyau.dtypes import CELLS, DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import TO_TORCH, dim_of, dtype_of, shape_from, unsupported_cells
 from noyau.ir.builder import GraphBuilder
-from noyau.ir.dims import Dim, Shape
+from noyau.ir.dims import Dim, Shape, maximum, product
 from noyau.ir.graph import Node
 
 Made: TypeAlias = "Node | Dim | tuple[Node | None, ...] | None"
@@ -110,10 +110,6 @@ class AtenSite:
         listed = argument if isinstance(argument, list | tuple) else [argument]
         return tuple(sorted({self.axis(axis, rank) for axis in listed})) if rank else ()
 
-    def as_result(self, value: Node) -> Node:
-        """A value under the shape and the dtype that torch gives the result."""
-        return self.builder.assume_shape(self.builder.cast(value, self.dtype), self.shape)
-
     def view(self, value: Node, index: Sequence[Dim]) -> Node:
         """A view of the result's shape."""
         return self.builder.view(value, self.shape, index)
@@ -169,19 +165,86 @@ def evaluator(node: fx.Node, operands: Sequence[Node], values: dict[fx.Node, Mad
                 return as_tensor(np.asarray(arrays[places[value.output]]), value.dtype)
             return _size(argument, value, operands, arrays)
 
-        made = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
-        results = made if isinstance(made, tuple | list) else (made,)
-        return tuple(as_array(each) for each in results)
+        result = function(*fx.node.map_arg(node.args, tensor), **fx.node.map_arg(node.kwargs, tensor))
+        return tuple(as_array(each) for each in (result if isinstance(result, tuple | list) else (result,)))
 
     return evaluate
 
 
-def _size(argument: fx.Node, found: Any, operands: Sequence[Node], arrays: Sequence[Array]) -> int:
+def _size(argument: fx.Node, value: Any, operands: Sequence[Node], arrays: Sequence[Array]) -> int:
     """A size that the operator is given, from the shapes of its tensors."""
-    assert isinstance(found, Dim), argument
+    assert isinstance(value, Dim), argument
     sizes: dict[str, int] = {}
     for operand, array in zip(operands, arrays, strict=True):
         for dim, extent in zip(operand.shape, np.shape(array), strict=True):
             if dim == Dim.of(str(dim)):
                 sizes[str(dim)] = extent
-    return int(found.evaluate(sizes))
+    return int(value.evaluate(sizes))
+
+
+TO_TORCH: dict[DType, torch.dtype] = {dtype: getattr(torch, dtype.numpy.name) for dtype in CELLS}
+# What graphs of torch are taken from: where they cast to float8, torch itself does.
+FROM_TORCH = {theirs: ours for ours, theirs in TO_TORCH.items() if not ours.is_float8}
+
+
+def dtype_of(theirs: torch.dtype) -> DType:
+    """The DType of a dtype of torch. UnsupportedError where noyau has none: complex, quantised, float8."""
+    if theirs not in FROM_TORCH:
+        raise UnsupportedError(f"there is no dtype for {theirs} here: f16, bf16, f32, f64, integers and bool are")
+    return FROM_TORCH[theirs]
+
+
+def unsupported_cells(tensor: torch.Tensor) -> str:
+    """The reason why noyau has no cells for a tensor (complex, float8, sparse, quantised), or nothing."""
+    if tensor.layout is not torch.strided:
+        return f"laid out as {tensor.layout}"
+    if tensor.is_quantized:
+        return f"quantised ({tensor.dtype})"
+    return "" if tensor.dtype in FROM_TORCH else f"of {tensor.dtype}"
+
+
+def dim_of(size: Any) -> Dim:
+    """An extent: an integer, or what a SymInt is of its symbols. UnsupportedError where a Dim cannot say it."""
+    if isinstance(size, int):
+        return Dim.of(int(size))
+    return _of_expression(size.node.expr)
+
+
+def size_hint(size: Any) -> int:
+    """A size as the number that it was when torch traced. UnsupportedError for one that depends on values."""
+    number = size if isinstance(size, int) else size.node.hint
+    if number is None:
+        raise UnsupportedError(f"the size {size} depends on values: torch has no number for it when it traces")
+    return int(number)
+
+
+def shape_from(value: torch.Tensor) -> Shape:
+    """The shape of a tensor, a fake one too."""
+    return tuple(dim_of(extent) for extent in value.shape)
+
+
+def _of_expression(expression: Any) -> Dim:
+    """A sympy expression of integers. It is read by the names of its classes: sympy itself is not imported."""
+    kind = type(expression).__name__
+    if expression.is_Integer:
+        return Dim.of(int(expression))
+    if expression.is_Symbol:
+        return Dim.of(str(expression.name))
+    parts = [_of_expression(part) for part in expression.args]
+    match kind:
+        case "Add":
+            return sum(parts, Dim.of(0))
+        case "Mul":
+            return product(parts)
+        case "FloorDiv" | "CleanDiv" | "IntTrueDiv":
+            return parts[0] // parts[1]
+        case "Mod" | "PythonMod":
+            return parts[0] % parts[1]
+        case "Max":
+            return reduce(maximum, parts)
+        case "Min":
+            return reduce(lambda dim, part: dim - maximum(dim - part, 0), parts)
+        case "Pow" if expression.args[1].is_Integer and int(expression.args[1]) > 0:
+            return product([parts[0]] * int(expression.args[1]))
+        case _:
+            raise UnsupportedError(f"the size {expression} is no polynomial with divisions: {kind} is not in it")

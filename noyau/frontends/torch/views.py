@@ -9,17 +9,12 @@ from torch import fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import dim_of, shape_from, size_hint
-from noyau.frontends.torch.elementwise import apply
-from noyau.frontends.torch.sites import ATEN, AtenSite, Handler
-from noyau.ir.dims import Dim, indices
-from noyau.ir.graph import Node
+from noyau.frontends.torch.elementwise import apply, times
+from noyau.frontends.torch.sites import ATEN, AtenSite, Handler, Made, dim_of, shape_from, size_hint
+from noyau.ir.dims import Dim, Shape, index_name, indices
+from noyau.ir.graph import Lookup, Node
 
 _I64 = DType.I64
-
-
-def _reshape(site: AtenSite) -> Node:
-    return site.builder.reshape(site.value(0), site.shape)
 
 
 def _permute(site: AtenSite) -> Node:
@@ -37,11 +32,6 @@ def _transpose(site: AtenSite) -> Node:
     return site.builder.transpose(value, order)
 
 
-def _turn(site: AtenSite) -> Node:
-    value = site.value(0)
-    return site.builder.transpose(value, list(range(len(value.shape)))[::-1])
-
-
 def _unsqueeze(site: AtenSite) -> Node:
     value = site.value(0)
     return site.builder.restore_axes(value, (site.axis(site.argument(1), len(value.shape) + 1),))
@@ -52,10 +42,6 @@ def _squeeze(site: AtenSite) -> Node:
     value = site.value(0)
     axes = site.axes(site.argument(1, "dim"), len(value.shape))
     return site.builder.drop_axes(value, [axis for axis in axes if value.shape[axis] == Dim.of(1)])
-
-
-def _expand(site: AtenSite) -> Node:
-    return site.builder.expand(site.value(0), site.shape)
 
 
 def _first(site: AtenSite, start_argument: object, whole: torch.Tensor, axis: int) -> Dim:
@@ -151,7 +137,7 @@ def _pad_axis(site: AtenSite, value: Node, axis: int, before: Dim, after: Dim, f
     return site.builder.concat(pieces, axis) if len(pieces) > 1 else value
 
 
-def _put(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
+def _within(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Node:
     """A piece between what `whole` has before and after it along an axis."""
     end = start + piece.shape[axis]
     spans = ((Dim.of(0), start), (end, whole.shape[axis]))
@@ -161,37 +147,22 @@ def _put(site: AtenSite, piece: Node, axis: int, start: Dim, whole: Node) -> Nod
     return site.builder.concat(filled, axis) if len(filled) > 1 else filled[0]
 
 
-def _zeros(site: AtenSite) -> Node:
-    return site.builder.full(0, site.dtype, site.shape)
+def _put(*, slices: bool, backward: bool) -> Handler:
+    """A slice or a place along an axis as another value, of whole `value(0)`; or its gradient, which lies where the
+    slice was, and 0 elsewhere."""
 
+    def handle(site: AtenSite) -> Node:
+        axis = site.axis(site.argument(2, "dim", 0), len(site.shape))
+        if slices and int(site.number(5, "step", 1)) != 1:
+            raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
+        piece = site.value(0) if backward else site.operand(site.argument(1), site.dtype)
+        piece = piece if slices else site.builder.restore_axes(piece, (axis,))
+        start = _first(site, site.argument(3, "start"), site.meta, axis)
+        return _within(
+            site, piece, axis, start, site.builder.full(0, site.dtype, site.shape) if backward else site.value(0)
+        )
 
-def _slice_backward(site: AtenSite) -> Node:
-    """The gradient of a slice: it lies where the slice was, and 0 elsewhere."""
-    gradient, axis = site.value(0), site.axis(site.argument(2), len(site.shape))
-    if int(site.number(5, "step", 1)) != 1:
-        raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
-    return _put(site, gradient, axis, _first(site, site.argument(3), site.meta, axis), _zeros(site))
-
-
-def _select_backward(site: AtenSite) -> Node:
-    axis = site.axis(site.argument(2), len(site.shape))
-    piece = site.builder.restore_axes(site.value(0), (axis,))
-    return _put(site, piece, axis, _first(site, site.argument(3), site.meta, axis), _zeros(site))
-
-
-def _slice_scatter(site: AtenSite) -> Node:
-    whole, piece = site.value(0), site.operand(site.argument(1), site.dtype)
-    axis = site.axis(site.argument(2, "dim", 0), len(whole.shape))
-    if int(site.number(5, "step", 1)) != 1:
-        raise UnsupportedError(f"{site.node.target} of every n-th cell is left to torch")
-    return _put(site, piece, axis, _first(site, site.argument(3, "start"), site.meta, axis), whole)
-
-
-def _select_scatter(site: AtenSite) -> Node:
-    whole = site.value(0)
-    axis = site.axis(site.argument(2), len(whole.shape))
-    piece = site.builder.restore_axes(site.operand(site.argument(1), site.dtype), (axis,))
-    return _put(site, piece, axis, _first(site, site.argument(3), site.meta, axis), whole)
+    return handle
 
 
 def _repeat(site: AtenSite) -> Node:
@@ -229,7 +200,7 @@ def _number(number: float) -> Handler:
 
 def _arange(site: AtenSite) -> Node:
     """start + step i: of integers an index, of floats computed."""
-    count = {"arange.default": 1, "arange.start": 2}.get(_name(site), 3)
+    count = {"aten.arange.default": 1, "aten.arange.start": 2}.get(str(site.node.target), 3)
     bounds = [site.argument(at) for at in range(count)]
     start, step = (bounds[0] if count > 1 else 0), (site.argument(2, "step", 1) if count > 2 else 1)
     if all(isinstance(each, int) or not isinstance(each, float) for each in (start, step)):
@@ -238,10 +209,6 @@ def _arange(site: AtenSite) -> Node:
     places = site.builder.cast(site.builder.iota(Dim.of("#0"), site.shape), site.dtype)
     first, by = (site.operand(each, site.dtype) for each in (start, step))
     return apply(site, "add", first, apply(site, "multiply", places, by))
-
-
-def _name(site: AtenSite) -> str:
-    return str(site.node.target).removeprefix("aten.")
 
 
 def _triangle(lower: bool) -> Handler:
@@ -259,13 +226,16 @@ def _triangle(lower: bool) -> Handler:
 
 ATEN.update(
     {
-        **{f"{name}.default": _reshape for name in ("view", "_unsafe_view", "reshape")},
+        **dict.fromkeys(
+            ("view.default", "_unsafe_view.default", "reshape.default"),
+            lambda site: site.builder.reshape(site.value(0), site.shape),
+        ),
         "permute.default": _permute,
         "transpose.int": _transpose,
-        "t.default": _turn,
+        "t.default": lambda site: site.builder.transpose(site.value(0), range(len(site.value(0).shape))[::-1]),
         "unsqueeze.default": _unsqueeze,
         **{f"squeeze.{kind}": _squeeze for kind in ("default", "dim", "dims")},
-        "expand.default": _expand,
+        "expand.default": lambda site: site.builder.expand(site.value(0), site.shape),
         "slice.Tensor": _slice,
         "select.int": _select,
         "flip.default": _flip,
@@ -276,10 +246,10 @@ ATEN.update(
         "cat.default": _concatenate,
         "stack.default": _stack,
         "constant_pad_nd.default": _pad,
-        "slice_backward.default": _slice_backward,
-        "select_backward.default": _select_backward,
-        "slice_scatter.default": _slice_scatter,
-        "select_scatter.default": _select_scatter,
+        "slice_backward.default": _put(slices=True, backward=True),
+        "select_backward.default": _put(slices=False, backward=True),
+        "slice_scatter.default": _put(slices=True, backward=False),
+        "select_scatter.default": _put(slices=False, backward=False),
         "repeat.default": _repeat,
         "diagonal.default": _diagonal,
         "full.default": _full(1),
@@ -292,5 +262,127 @@ ATEN.update(
         **{f"arange.{kind}": _arange for kind in ("default", "start", "start_step")},
         "tril.default": _triangle(True),
         "triu.default": _triangle(False),
+    }
+)
+
+
+_MONOIDS = {"sum": "sum", "add": "sum", "prod": "prod", "multiply": "prod", "amax": "max", "amin": "min"}
+
+
+def _from_the_end(site: AtenSite, places: Node, extent: Dim) -> Node:
+    """Indices in int64, of which those below 0 count from the end."""
+    wide = site.builder.cast(places, DType.I64)
+    below = apply(site, "less", wide, site.builder.constant(0, DType.I64))
+    return apply(site, "where", below, apply(site, "add", wide, site.builder.size(extent, DType.I64)), wide)
+
+
+def _embedding(site: AtenSite) -> Node:
+    table, where = site.value(0), site.builder.cast(site.value(1), DType.I64)
+    at = indices(len(where.shape))
+    index: list[Dim | Lookup] = [Lookup(1, at), Dim.of(index_name(len(at)))]
+    return site.builder.gather(index, [table, where], site.shape)
+
+
+def _index_select(site: AtenSite) -> Node:
+    value = site.value(0)
+    axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+    return site.builder.gather(_along(axis, indices(len(value.shape)), row=True), [value, where], site.shape)
+
+
+def _gather(site: AtenSite) -> Node:
+    """out[i, j] = value[where[i, j], j] along an axis."""
+    value = site.value(0)
+    axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+    return site.builder.gather(_along(axis, indices(len(where.shape))), [value, where], site.shape)
+
+
+def _along(axis: int, own: Shape, *, row: bool = False) -> list[Dim | Lookup]:
+    """An index whose entry at an axis is looked up for each cell, or for each place along the axis (`row`)."""
+    return [Lookup(1, (at,) if row else own) if k == axis else at for k, at in enumerate(own)]
+
+
+def _index(site: AtenSite) -> Node:
+    """value[i, :, j]: arrays of indices, broadcast together; their axes come where the first one stands if they are
+    neighbours, else in front."""
+    value, entries = site.value(0), list(site.argument(1))
+    places = [at for at, each in enumerate(entries) if each is not None]
+    arrays = [site.tensor(entries[at]) for at in places]
+    if any(array.dtype is DType.BOOL for array in arrays):
+        raise UnsupportedError("a mask of bools has a result of unknown shape; it is left to torch")
+    common = site.builder.broadcast([array.shape for array in arrays])
+    first = places[0] if places == list(range(places[0], places[0] + len(places))) else 0
+    own, last = indices(len(value.shape) - len(places) + len(common)), first + len(common)
+    index: list[Dim | Lookup] = []
+    operands, others = [value], iter((*own[:first], *own[last:]))
+    for axis in range(len(value.shape)):
+        if axis in places:
+            array = arrays[places.index(axis)]
+            operands.append(site.builder.expand(_from_the_end(site, array, value.shape[axis]), common))
+            index.append(Lookup(len(operands) - 1, own[first:last]))
+        else:
+            index.append(next(others))
+    return site.builder.gather(index, operands, site.shape)
+
+
+def _scatter(monoid: str | None) -> Handler:
+    """The inverse of gather: updates merged at the places that are looked up along an axis."""
+
+    def handle(site: AtenSite) -> Node:
+        value = site.value(0)
+        axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+        updates, own = site.operand(site.argument(3), value.dtype), indices(len(where.shape))
+        if updates.shape != where.shape and updates.shape:
+            updates = site.builder.view(updates, where.shape, own)  # the first of its cells
+        updates = site.builder.expand(updates, where.shape)
+        return site.builder.scatter(_along(axis, own), monoid, [value, where, updates])
+
+    return handle
+
+
+def _scatter_reduce(site: AtenSite) -> Made:
+    """scatter_reduce, over what is there."""
+    kind = site.number(4, "reduce", None)
+    if kind not in _MONOIDS or not site.argument(5, "include_self", True):
+        raise UnsupportedError(f"scatter_reduce by {kind!r} without what is there is left to torch")
+    return _scatter(_MONOIDS[kind])(site)
+
+
+def _index_add(site: AtenSite) -> Node:
+    """value[where[i]] += updates[i] along an axis."""
+    value = site.value(0)
+    axis, where = site.axis(site.argument(1), len(value.shape)), site.builder.cast(site.value(2), DType.I64)
+    updates = times(site, site.value(3), site.number(4, "alpha", 1))
+    index = _along(axis, indices(len(updates.shape)), row=True)
+    return site.builder.scatter(index, "sum", [value, where, updates])
+
+
+def _index_put(site: AtenSite) -> Node:
+    """value[i] = updates, or += them, by one array of indices."""
+    value, entries = site.value(0), list(site.argument(1))
+    places = [at for at, each in enumerate(entries) if each is not None]
+    arrays: Sequence[Node] = [site.tensor(entries[at]) for at in places]
+    if len(arrays) != 1 or arrays[0].dtype is DType.BOOL:
+        raise UnsupportedError("index_put by several arrays or a mask is left to torch")
+    axis, rank = places[0], len(arrays[0].shape)
+    where = _from_the_end(site, arrays[0], value.shape[axis])
+    shape = (*value.shape[:axis], *where.shape, *value.shape[axis + 1 :])
+    updates = site.builder.expand(site.operand(site.argument(2), value.dtype), shape)
+    own, monoid = indices(len(shape)), "sum" if site.argument(3, "accumulate", False) else None
+    index: list[Dim | Lookup] = [*own[:axis], Lookup(1, own[axis : axis + rank]), *own[axis + rank :]]
+    return site.builder.scatter(index, monoid, [value, where, updates])
+
+
+ATEN.update(
+    {
+        "embedding.default": _embedding,
+        "index_select.default": _index_select,
+        "gather.default": _gather,
+        "index.Tensor": _index,
+        "_unsafe_index.Tensor": _index,
+        **{f"scatter.{kind}": _scatter(None) for kind in ("src", "value")},
+        "scatter_add.default": _scatter("sum"),
+        "scatter_reduce.two": _scatter_reduce,
+        "index_add.default": _index_add,
+        **{f"{name}.default": _index_put for name in ("index_put", "_unsafe_index_put")},
     }
 )

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from noyau.dtypes import DType
-from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy import memory
 from noyau.hosts.numpy.c_library import FILES, Library, Loader, open_texts
 from noyau.hosts.numpy.fast_calls import MISS, Argument, Door, ResultEnd, ends_of, failures, require_fitting

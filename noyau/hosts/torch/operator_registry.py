@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from noyau.compiler.lowering.names import identifier
-from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.torch.tensors import device_of, dtype_of
 from noyau.ir.dims import Shape
 from noyau.ir.graph import Graph

@@ -33,7 +33,7 @@ class Replacement:
     """The replacement of a module: an op, and what is to be known of the module for that."""
 
     op: str
-    told: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +93,16 @@ def patch(model: Module) -> PatchRecord:
         if module in inside:
             continue
         before: Replacement | None = getattr(original, "noyau_swap", None)
-        found = before or _recognised(module)
-        if isinstance(found, Replacement):
-            inside |= {getattr(module, child) for child in found.told if found.op in GATES and child in ACTS}
-        if isinstance(found, Replacement) and before is None:
-            module.__class__ = patched_class(cast(Any, original), found)
-            swapped.append(PatchedModule(name, original.__name__, found.op))
-        elif isinstance(found, str):
-            left.append(UnpatchedModule(name, original.__name__, found))
+        match before or _recognised(module):
+            case Replacement(op, arguments) as swap:
+                inside |= {getattr(module, child) for child in arguments if op in GATES and child in ACTS}
+                if before is None:
+                    module.__class__ = patched_class(cast(Any, original), swap)
+                    swapped.append(PatchedModule(name, original.__name__, op))
+            case str(reason):
+                left.append(UnpatchedModule(name, original.__name__, reason))
+            case None:
+                pass
     return PatchRecord(tuple(swapped), tuple(left), model)
 
 
@@ -122,7 +124,7 @@ def patched_class(original: Any, swap: Replacement) -> type[Module]:
     """The subclass of a module's class that calls an op, named as its parent is."""
     own: dict[str, Any] = {"noyau_swap": swap, "__reduce_ex__": _reduced, "__module__": original.__module__}
     own["__qualname__"], own["__doc__"] = original.__qualname__, original.__doc__
-    own |= MADE[swap.op](original, *swap.told)
+    own |= MEMBERS[swap.op](original, *swap.arguments)
     return type(original.__name__, (original,), own)
 
 
@@ -132,8 +134,8 @@ def _reduced(module: Any, protocol: Any) -> tuple[Any, ...]:
 
 
 def _fresh(original: Any, swap: Replacement) -> Module:
-    made: Any = patched_class(original, swap)
-    return cast(Module, made.__new__(made))
+    kind: Any = patched_class(original, swap)
+    return cast(Module, kind.__new__(kind))
 
 
 def _recognised(module: Module) -> Replacement | str | None:
@@ -160,17 +162,9 @@ def _is_activation(module: Module, kind: str) -> bool:
     return bare and any(word in kind for word in ("gelu", "silu", "swish"))
 
 
-def _is_gated(module: Module, kind: str) -> bool:
-    return all(isinstance(getattr(module, name, None), Module) for name in ("gate_proj", "up_proj", "down_proj"))
-
-
 def _calls(function: Any, name: str) -> bool:
     """Whether a plain function calls another one by its name in a module."""
     return isinstance(function, types.FunctionType) and name in function.__code__.co_names
-
-
-def _rotates(module: Module, kind: str) -> bool:
-    return _calls(type(module).forward, ROTATE)
 
 
 def _has_loss(module: Module, kind: str) -> bool:
@@ -187,12 +181,12 @@ def _norm(module: Module) -> Replacement | str:
     if eps is None or [name for name, _ in module.named_parameters()] != ["weight"]:
         return "it is no norm of one weight and an eps"
     x, weight = _numbers(3, len(module.weight)), _numbers(len(module.weight))
-    tried = copy.deepcopy(module).to(device="cpu", dtype=torch.float64)
-    tried.weight.copy_(weight)
-    setattr(tried, eps, 0.25)  # which shows
-    found, normed = tried.forward(x), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 0.25)
+    double = copy.deepcopy(module).to(device="cpu", dtype=torch.float64)
+    double.weight.copy_(weight)
+    setattr(double, eps, 0.25)  # which shows
+    result, normed = double.forward(x), x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 0.25)
     for shift in ("0", "1"):
-        if _alike(found, normed * (weight + float(shift))):
+        if _alike(result, normed * (weight + float(shift))):
             return Replacement("rms_norm", (eps, shift))
     return "it does not compute an RMSNorm"
 
@@ -200,44 +194,43 @@ def _norm(module: Module) -> Replacement | str:
 def _activation(module: Module) -> Replacement | str:
     if getattr(module, "inplace", False):
         return "it writes into its input"
-    found = _act(module)
-    return Replacement(*found) if found else "it is neither silu nor gelu"
+    return _act(module) or "it is neither silu nor gelu"
 
 
-def _act(module: Module) -> tuple[str, tuple[str, ...]] | None:
-    """The op of an activation, and what it is told."""
+def _act(module: Module) -> Replacement | None:
+    """The op that an activation is."""
     x = torch.linspace(-6, 6, 101, dtype=torch.float64)
-    found = module.forward(x.clone())
-    if _alike(found, plain.silu(x), 1e-9):
-        return "silu", ()
-    forms = (form for form in ("none", "tanh") if _alike(found, plain.gelu(x, approximate=form), 1e-9))
-    return next((("gelu", (form,)) for form in forms), None)
+    result = module.forward(x.clone())
+    if _alike(result, plain.silu(x), 1e-9):
+        return Replacement("silu")
+    forms = (form for form in ("none", "tanh") if _alike(result, plain.gelu(x, approximate=form), 1e-9))
+    return next((Replacement("gelu", (form,)) for form in forms), None)
 
 
 def _gated(module: Module) -> Replacement | str:
     act = next((name for name in ACTS if isinstance(getattr(module, name, None), Module)), None)
     if act is None:
         return "it has no activation of its own"
-    found = _act(getattr(module, act))
-    if found is None:
+    activation = _act(getattr(module, act))
+    if activation is None:
         return "its activation is neither silu nor gelu"
     if any(child._forward_hooks or child._forward_pre_hooks for child in module.modules() if child is not module):
         return "a hook hangs on a part of it"
     first = next(module.gate_proj.parameters())
     x = _numbers(2, module.gate_proj.in_features).to(first)
     gate = getattr(module, act)(module.gate_proj(x))
-    want, found_now = module.down_proj(gate * module.up_proj(x)), type(module).forward(module, x)
-    if not want.any() or not _alike(found_now, want, 1e-4 if first.dtype in FLOATS[:2] else 0.05):
+    product, result = module.down_proj(gate * module.up_proj(x)), type(module).forward(module, x)
+    if not product.any() or not _alike(result, product, 1e-4 if first.dtype in FLOATS[:2] else 0.05):
         return "it does not compute down(act(gate(x)) * up(x))"
-    return Replacement("swiglu" if found[0] == "silu" else "geglu", (act, *found[1]))
+    return Replacement("swiglu" if activation.op == "silu" else "geglu", (act, *activation.arguments))
 
 
 def _attention(module: Module) -> Replacement | str:
     rotate = type(module).forward.__globals__[ROTATE]
     q, k, cos, sin = (_numbers(*shape) for shape in ((2, 3, 5, 8), (2, 1, 5, 8), (2, 5, 8), (2, 5, 8)))
     for form in ("", "interleaved"):
-        wanted = [nn.rope(each, cos.unsqueeze(1), sin.unsqueeze(1), interleaved=bool(form)) for each in (q, k)]
-        if all(_alike(one, other) for one, other in zip(rotate(q, k, cos, sin), wanted, strict=True)):
+        turned = [nn.rope(each, cos.unsqueeze(1), sin.unsqueeze(1), interleaved=bool(form)) for each in (q, k)]
+        if all(_alike(one, other) for one, other in zip(rotate(q, k, cos, sin), turned, strict=True)):
             return Replacement("rope", (form,))
     return f"its {ROTATE} turns other pairs"
 
@@ -246,11 +239,11 @@ def _loss(module: Module) -> Replacement | str | None:
     function: Any = getattr(module, "loss_function", None)
     if not _calls(function, LOSS):
         return None
-    given = function.__globals__[LOSS]
-    logits, labels = _numbers(4, 7), torch.tensor([0, 6, -100, 3])
-    wanted = plain.cross_entropy(logits, labels), plain.cross_entropy(logits, labels, reduction="sum") / 3
-    same = _alike(given(logits, labels), wanted[0]) and _alike(given(logits, labels, 3), wanted[1])
-    if not same:
+    loss, logits, labels = function.__globals__[LOSS], _numbers(4, 7), torch.tensor([0, 6, -100, 3])
+    third = plain.cross_entropy(logits, labels, reduction="sum") / 3
+    if not (
+        _alike(loss(logits, labels), plain.cross_entropy(logits, labels)) and _alike(loss(logits, labels, 3), third)
+    ):
         return f"its {LOSS} computes something else"
     CROSSED.setdefault(function, _crossed(function))
     return Replacement("cross_entropy")
@@ -261,9 +254,9 @@ def _numbers(*shape: int) -> Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 
 
-def _alike(found: Any, wanted: Tensor, close: float = 1e-5) -> bool:
-    fits = isinstance(found, torch.Tensor) and found.shape == wanted.shape
-    return fits and bool((found.double() - wanted.double()).abs().max() <= close * wanted.double().abs().max())
+def _alike(result: Any, truth: Tensor, close: float = 1e-5) -> bool:
+    fits = isinstance(result, torch.Tensor) and result.shape == truth.shape
+    return fits and bool((result.double() - truth.double()).abs().max() <= close * truth.double().abs().max())
 
 
 CROSSED: dict[Forward, Forward] = {}  # losses, and the same by noyau's cross-entropy
@@ -272,8 +265,10 @@ GATES = ("swiglu", "geglu")
 LOOKS: dict[Callable[[Any], Replacement | str | None], Callable[[Module, str], bool]] = {
     _norm: _is_norm,
     _activation: _is_activation,
-    _gated: _is_gated,
-    _attention: _rotates,
+    _gated: lambda module, kind: all(
+        isinstance(getattr(module, name, None), Module) for name in ("gate_proj", "up_proj", "down_proj")
+    ),
+    _attention: lambda module, kind: _calls(type(module).forward, ROTATE),
     _loss: _has_loss,
 }
 
@@ -286,59 +281,37 @@ def _takes(*tensors: Any) -> bool:
     return all(each.device.type == "cpu" and each.dtype == first.dtype for each in tensors)
 
 
-def _with_rms_norm(original: type[Any], eps: str, shift: str) -> dict[str, Any]:
+def _of_input(
+    original: type[Any], call: Callable[[Any, Any], Any], *names: str, dtypes: tuple[torch.dtype, ...] = FLOATS
+) -> dict[str, Any]:
+    """A forward that calls an op of the module and its one input, where the op takes that and what the module has under
+    these names."""
+
+    def forward(self: Any, *args: Any, **options: Any) -> Any:
+        tensors = [*args, *(getattr(self, name) for name in names)]
+        if len(args) != 1 or options or not _takes(*tensors) or args[0].dtype not in dtypes:
+            return original.forward(self, *args, **options)
+        return call(self, args[0])
+
+    return {"forward": forward}
+
+
+def _with_rms_norm(original: type[Any], eps_name: str, shift: str) -> dict[str, Any]:
     added = float(shift)
 
-    def forward(self: Any, *given: Any, **said: Any) -> Any:
-        half = added and self.weight.dtype not in FLOATS[:2]  # 1 + weight would be rounded
-        if len(given) != 1 or said or half or not _takes(given[0], self.weight):
-            return original.forward(self, *given, **said)
+    def norm(self: Any, x: Any) -> Any:
         weight = self.weight + added if added else self.weight
-        said_eps = getattr(self, eps)
-        return nn.rms_norm(given[0], weight, eps=torch.finfo(weight.dtype).eps if said_eps is None else said_eps)
+        eps = getattr(self, eps_name)
+        return nn.rms_norm(x, weight, eps=torch.finfo(weight.dtype).eps if eps is None else eps)
 
-    return {"forward": forward}
-
-
-def _with_layer_norm(original: type[Any]) -> dict[str, Any]:
-    def forward(self: Any, *given: Any, **said: Any) -> Any:
-        if len(given) != 1 or said or not _takes(given[0], self.weight, self.bias):
-            return original.forward(self, *given, **said)
-        return nn.layer_norm(given[0], self.weight, self.bias, eps=self.eps)
-
-    return {"forward": forward}
+    return _of_input(original, norm, "weight", dtypes=FLOATS[:2] if added else FLOATS)  # half's 1 + weight is rounded
 
 
-def _with_silu(original: type[Any]) -> dict[str, Any]:
-    def forward(self: Any, *given: Any, **said: Any) -> Any:
-        plain_call = len(given) == 1 and not said and _takes(given[0])
-        return nn.silu(given[0]) if plain_call else original.forward(self, *given, **said)
-
-    return {"forward": forward}
-
-
-def _with_gelu(original: type[Any], approximate: str) -> dict[str, Any]:
-    def forward(self: Any, *given: Any, **said: Any) -> Any:
-        plain_call = len(given) == 1 and not said and _takes(given[0])
-        return nn.gelu(given[0], approximate=approximate) if plain_call else original.forward(self, *given, **said)
-
-    return {"forward": forward}
-
-
-def _with_swiglu(original: type[Any], act: str) -> dict[str, Any]:
+def _with_gate(original: type[Any], op: str, act: str, **options: str) -> dict[str, Any]:
     def forward(self: Any, x: Any) -> Any:
         gate, up = self.gate_proj(x), self.up_proj(x)
-        return self.down_proj(nn.swiglu(gate, up) if _takes(gate, up) else getattr(self, act)(gate) * up)
-
-    return {"forward": forward}
-
-
-def _with_geglu(original: type[Any], act: str, approximate: str) -> dict[str, Any]:
-    def forward(self: Any, x: Any) -> Any:
-        gate, up = self.gate_proj(x), self.up_proj(x)
-        if not _takes(gate, up):
-            return self.down_proj(getattr(self, act)(gate) * up)
-        return self.down_proj(nn.geglu(gate, up, approximate=approximate))
+        gated = getattr(nn, op)(gate, up, **options) if _takes(gate, up) else getattr(self, act)(gate) * up
+        return self.down_proj(gated)
 
     return {"forward": forward}
 
@@ -347,10 +320,10 @@ def _with_rope(original: type[Any], form: str) -> dict[str, Any]:
     function: Any = original.forward
     rotate, interleaved = function.__globals__[ROTATE], bool(form)
 
-    def turned(q: Any, k: Any, cos: Any, sin: Any, *rest: Any, **said: Any) -> Any:
-        axis = said.get("unsqueeze_dim", 1)
-        if rest or said.keys() - {"unsqueeze_dim"} or axis != 1 or not _takes(q, k, cos, sin):
-            return rotate(q, k, cos, sin, *rest, **said)
+    def turned(q: Any, k: Any, cos: Any, sin: Any, *rest: Any, **options: Any) -> Any:
+        axis = options.get("unsqueeze_dim", 1)
+        if rest or options.keys() - {"unsqueeze_dim"} or axis != 1 or not _takes(q, k, cos, sin):
+            return rotate(q, k, cos, sin, *rest, **options)
         cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
         if cos.shape[-1] != q.shape[-1] or cos.shape[-1] != k.shape[-1]:
             return rotate(q, k, cos[:, 0], sin[:, 0])
@@ -360,21 +333,21 @@ def _with_rope(original: type[Any], form: str) -> dict[str, Any]:
 
 
 def _with_cross_entropy(original: type[Any]) -> dict[str, Any]:
-    known: property = original.loss_function
+    own: property = original.loss_function
 
     def loss_function(self: Any) -> Any:
-        given = cast(Forward, known.fget)(self)
-        return CROSSED.get(given, given)
+        loss = cast(Forward, own.fget)(self)
+        return CROSSED.get(loss, loss)
 
-    return {"loss_function": property(loss_function, known.fset)}
+    return {"loss_function": property(loss_function, own.fset)}
 
 
 def _crossed(function: Any) -> Any:
     """A loss whose cross-entropy is noyau's."""
     fixed = function.__globals__[LOSS]
 
-    def crossed(source: Any, target: Any, items: Any = None, ignore_index: int = -100, **said: Any) -> Any:
-        items = said.get("num_items_in_batch", items)
+    def crossed(source: Any, target: Any, items: Any = None, ignore_index: int = -100, **options: Any) -> Any:
+        items = options.get("num_items_in_batch", items)
         if source.dim() != 2 or not _takes(source) or target.dtype != torch.int64:
             return fixed(source, target, items, ignore_index)
         if items is None:
@@ -386,14 +359,22 @@ def _crossed(function: Any) -> Any:
 
 def _seeing(function: Any, name: str, other: Forward) -> Any:
     """The same function, for which a name of its module is another function: nobody else sees that."""
-    seen = {**function.__globals__, name: other}
-    del seen["__name__"]  # torch.compile would look into the module of that name instead
-    made = types.FunctionType(function.__code__, seen, function.__name__, function.__defaults__, function.__closure__)
-    made.__kwdefaults__, made.__doc__, made.__dict__ = function.__kwdefaults__, function.__doc__, function.__dict__
-    return made
+    scope = {**function.__globals__, name: other}
+    del scope["__name__"]  # torch.compile would look into the module of that name instead
+    twin = types.FunctionType(function.__code__, scope, function.__name__, function.__defaults__, function.__closure__)
+    twin.__kwdefaults__, twin.__doc__, twin.__dict__ = function.__kwdefaults__, function.__doc__, function.__dict__
+    return twin
 
 
-OPS = (_with_rms_norm, _with_layer_norm, _with_silu, _with_gelu, _with_swiglu, _with_geglu, _with_rope)
-MADE: dict[str, Callable[..., dict[str, Any]]] = {
-    each.__name__.removeprefix("_with_"): each for each in (*OPS, _with_cross_entropy)
+MEMBERS: dict[str, Callable[..., dict[str, Any]]] = {  # by the op, what a module's class gets to call it
+    "rms_norm": _with_rms_norm,
+    "layer_norm": lambda original: _of_input(
+        original, lambda self, x: nn.layer_norm(x, self.weight, self.bias, eps=self.eps), "weight", "bias"
+    ),
+    "silu": lambda original: _of_input(original, lambda self, x: nn.silu(x)),
+    "gelu": lambda original, form: _of_input(original, lambda self, x: nn.gelu(x, approximate=form)),
+    "swiglu": lambda original, act: _with_gate(original, "swiglu", act),
+    "geglu": lambda original, act, form: _with_gate(original, "geglu", act, approximate=form),
+    "rope": _with_rope,
+    "cross_entropy": _with_cross_entropy,
 }

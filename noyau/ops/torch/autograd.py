@@ -22,7 +22,7 @@ from torch._functorch.autograd_function import enable_single_level_autograd_func
 from noyau.compiler.autodiff.reverse import Derived, derive, gradient_name
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.torch.operator_registry import TorchOperator, register, results_of_graph
 from noyau.hosts.torch.tensors import has_tangent, is_recorded, is_unwatched
 from noyau.ir.graph import Graph, Node

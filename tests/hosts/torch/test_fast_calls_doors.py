@@ -19,7 +19,7 @@ from noyau.ops import torch_entry
 
 torch = pytest.importorskip("torch")
 
-from noyau.frontends.torch.dtypes import FROM_TORCH, TO_TORCH  # noqa: E402
+from noyau.frontends.torch.sites import FROM_TORCH, TO_TORCH  # noqa: E402
 from noyau.hosts.torch import fast_calls  # noqa: E402
 from noyau.hosts.torch import fast_calls as torch_fast_calls  # noqa: E402
 from noyau.hosts.torch.fast_calls import TensorDoor  # noqa: E402

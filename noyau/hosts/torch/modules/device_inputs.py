@@ -14,7 +14,7 @@ from torch import Tensor, fx
 
 from noyau.compiler.partition.cut import Group
 from noyau.errors import InputError
-from noyau.frontends.torch.dtypes import size_hint
+from noyau.frontends.torch.sites import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_of
 from noyau.hosts.torch.tensors import tensor_of
 from noyau.ir.graph import Map, Node, Select, View

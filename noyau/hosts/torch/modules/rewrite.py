@@ -21,7 +21,7 @@ from torch import fx
 
 from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import DeviceError, ModelError, UnsupportedError
-from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.torch.modules.sites import is_size, order_of
 from noyau.hosts.torch.operator_registry import DEVICES
 from noyau.ir.graph import Graph

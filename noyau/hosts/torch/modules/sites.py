@@ -28,8 +28,8 @@ from noyau.compiler.partition.cut import (
 from noyau.compiler.partition.sites import DefUse, Positions, StructuralKey, StructuralKeys
 from noyau.compiler.passes.normal_form import normalise
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch.dtypes import size_hint
 from noyau.frontends.torch.importer import ImportedGraph, import_graph
+from noyau.frontends.torch.sites import size_hint
 from noyau.ir.dims import Dim, index_name
 from noyau.ir.graph import Constant, Graph, Input, Node, View
 from noyau.ir.sizes import bind

@@ -21,7 +21,7 @@ from torch.utils import _pytree as pytree
 
 from noyau.compiler.partition.cut import Group
 from noyau.errors import FindingKind, InputError
-from noyau.frontends.torch.dtypes import FROM_TORCH
+from noyau.frontends.torch.sites import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb

@@ -12,7 +12,7 @@ import torch
 
 from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.input_layouts import Layout
-from noyau.frontends.torch.dtypes import size_hint
+from noyau.frontends.torch.sites import size_hint
 from noyau.hosts.torch.modules.sites import TracedGraph
 from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
 from noyau.jobs.optimize.torch.candidates import input_names

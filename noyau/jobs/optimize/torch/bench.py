@@ -14,7 +14,7 @@ from torch import fx
 from noyau.compiler.partition.costs import Traffic, traffic
 from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.errors import CheckError, InputError, NoyauError
-from noyau.frontends.torch.dtypes import size_hint
+from noyau.frontends.torch.sites import size_hint
 from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, sizes_in, sizes_of
 from noyau.hosts.torch.tensors import tensor_of

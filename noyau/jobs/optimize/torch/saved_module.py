@@ -26,7 +26,7 @@ from torch import fx
 from noyau.codegen.language import generated_on
 from noyau.dtypes import DType, from_numpy
 from noyau.errors import BuildError, ModelError, NoyauError, OutputError
-from noyau.frontends.torch.dtypes import TO_TORCH
+from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
 from noyau.hosts.torch.modules.rewrite import device_here, graph_from_json, graph_to_json
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen

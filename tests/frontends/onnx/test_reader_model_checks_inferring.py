@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import onnx
 
-from noyau.frontends.onnx.model_checks import Inference
+from noyau.frontends.onnx.reader import Inference
 from tests.frontends.onnx.models import imported, model
 
 
