@@ -4,8 +4,9 @@ What other languages reserve besides, their own files say."""
 
 from __future__ import annotations
 
+import keyword
 import re
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from contextlib import contextmanager
 
 from noyau.compiler.lowering.names import identifier
@@ -49,7 +50,7 @@ class Scopes:
     def bind(self, name: str, wish: str | None = None) -> str:
         """An identifier for a name of the kernel, like `wish` where that is free."""
         text = self.fresh(wish if wish in OWN else fitting(name.removeprefix("#") if wish is None else wish))
-        self.blocks[-1][_key(name)] = text
+        self.blocks[-1]["index" if name.startswith("#") else "value", name] = text
         return text
 
     def fresh(self, stem: str) -> str:
@@ -59,11 +60,15 @@ class Scopes:
             stem = f"n{self.count}"
         used = {text for block in self.blocks for text in block.values()}
         name, count = stem, 1
-        while name in used:
+        while name in used or not self.fits(name):
             count += 1
             name = f"{stem}_{count}"
         self.blocks[-1]["taken", name] = name
         return name
+
+    def fits(self, name: str) -> bool:
+        """Whether a language can have a name that nothing in sight has."""
+        return True
 
     def value(self, name: str) -> str:
         """The identifier of a buffer, of memory or of a Let."""
@@ -71,7 +76,7 @@ class Scopes:
 
     def atom(self, name: str) -> str:
         """The identifier of a size or an index."""
-        return self._find(_atom_key(name))
+        return self._find(("index" if name.startswith("#") else "size", name))
 
     def peek(self, name: str) -> str:
         """The identifier of a size or an index, for a comment: it is not used."""
@@ -95,12 +100,14 @@ def wish_of(variable: str) -> str | None:
     return next((own for own in OWN if variable.startswith(f"#{own}")), None)
 
 
-def _key(name: str) -> Key:
-    return ("index" if name.startswith("#") else "value", name)
-
-
-def _atom_key(name: str) -> Key:
-    return ("index" if name.startswith("#") else "size", name)
+def refuse_name(kernel: Kernel, reserved: Container[str]) -> None:
+    """GraphError where the name of a kernel cannot be that of a Python function."""
+    plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
+    if not plain or keyword.iskeyword(kernel.name) or kernel.name in reserved:
+        raise GraphError(
+            f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
+            "give letters, digits and _"
+        )
 
 
 def fitting(name: str) -> str:

@@ -166,16 +166,16 @@ def describe(planned: Planned, certificate: str = "") -> str:
     places = f"; {len(planned.groups)} places in the model" if len(planned.groups) > 1 else ""
     lines = [
         f"{planned.operator}: {', '.join(planned.replaces)}{places}",
-        *(f"{_role(buffer)} {spell(buffer)}" for buffer in planned.kernel.buffers if buffer.role is not Role.SCRATCH),
+        *(
+            f"{'reads ' if buffer.role is Role.INPUT else 'writes'} {spell(buffer)}"
+            for buffer in planned.kernel.buffers
+            if buffer.role is not Role.SCRATCH
+        ),
         f"moves {bytes_moved(first.kernel)} bytes{'' if planned.by_hand else f', does {flops(first.kernel)} flops'}",
         *(["written by hand"] if planned.by_hand else []),
     ]
     words = textwrap.wrap(f"certificate: {certificate}", _WIDTH, subsequent_indent="  ") if certificate else []
     return "\n".join([*lines, *words])
-
-
-def _role(buffer: Buffer) -> str:
-    return "reads " if buffer.role is Role.INPUT else "writes"
 
 
 def spell(buffer: Buffer) -> str:

@@ -26,6 +26,7 @@ from noyau.ir.loops import (
     Index,
     InWholeLines,
     Kernel,
+    Launch,
     Let,
     Load,
     Loop,
@@ -469,3 +470,11 @@ class Expressions(ABC):
 def is_variable(memory: Buffer | Alloc) -> bool:
     """Whether it is memory of one cell, in registers."""
     return isinstance(memory, Alloc) and memory.space is Space.REGISTER and memory.shape == (Dim.of(1),)
+
+
+def rounds_apart(launches: Iterable[Launch]) -> bool:
+    """Whether a value is rounded before others are made of it (see compiler/passes/fp_contraction.py): then nothing
+    is fused in the whole kernel, for the launch that takes its maximum may be another one than that which takes this
+    off."""
+    every = (expr for launch in launches for expr in every_expression(launch.body))
+    return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every)

@@ -5,14 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from threading import Barrier
+from functools import cache, partial
 
 import numpy as np
 
 from noyau.errors import BuildError
-from noyau.timing.rates import memory_loops, memory_rate, rate_of, recall_curves
+from noyau.timing.rates import aligned, least_s, memory_loops, memory_rate, rate_of, recall_curves
 
 Clock = Callable[[], float]
 
@@ -24,7 +22,6 @@ _ROUNDS = 4  # in which a floor is measured anew before anybody is accused
 _OWN_CACHE_BYTES = 512 << 10
 _SMALLEST_BYTES, _LARGEST_BYTES = 8 << 10, 256 << 20
 _SAMPLE_BYTES, _MOST_ROUNDS = 8 << 20, 1024
-_PAGE_BYTES = 4096
 
 
 def copy_rate(moved_bytes: int, threads: int) -> float:
@@ -32,19 +29,21 @@ def copy_rate(moved_bytes: int, threads: int) -> float:
 
     The same memory is copied again and again, as a kernel's is when it is timed: what fits into a cache is in it.
     From what `noyau machine` has kept, else measured once and kept for each power of two; 256 MiB at most."""
-    size_bytes, threads = _size_class(moved_bytes), max(threads, 1)
-    curves = recall_curves()
-    rate = None if curves is None else curves[0].get(threads, {}).get(size_bytes)
-    return _copy_rate(size_bytes, threads) if rate is None else rate
+    return _recorded(0, moved_bytes, threads, _copy_rate)
 
 
 def read_rate(read_bytes: int, threads: int) -> float:
     """As `copy_rate`, of memory that is only read. BuildError where `noyau machine` has kept nothing and there is no
     compiler to measure it with."""
-    size_bytes, threads = _size_class(read_bytes), max(threads, 1)
-    curves = recall_curves()
-    rate = None if curves is None else curves[1].get(threads, {}).get(size_bytes)
-    return _read_rate(size_bytes, threads) if rate is None else rate
+    return _recorded(1, read_bytes, threads, _read_rate)
+
+
+def _recorded(curve: int, moved_bytes: int, threads: int, measure: Callable[[int, int], float]) -> float:
+    """The rate of one of the two curves at the next power of two, within bounds, or what is measured there."""
+    size_bytes = min(max(1 << max(moved_bytes - 1, 0).bit_length(), _SMALLEST_BYTES), _LARGEST_BYTES)
+    threads, curves = max(threads, 1), recall_curves()
+    rate = None if curves is None else curves[curve].get(threads, {}).get(size_bytes)
+    return measure(size_bytes, threads) if rate is None else rate
 
 
 def floor_s(read_bytes: int, written_bytes: int, threads: int) -> float:
@@ -99,11 +98,14 @@ def floor_ratio(read_bytes: int, written_bytes: int, time_s: float, threads: int
 def measure_copy(moved_bytes: int, threads: int, clock: Clock = time.perf_counter) -> float:
     """As copy_rate, but measured now, with nothing rounded or kept; `clock` gives seconds."""
     part_bytes = max(moved_bytes // (2 * threads), 1)
-    alone = threads == 1 or 2 * part_bytes <= _OWN_CACHE_BYTES
     rounds = min(max(_SAMPLE_BYTES // (2 * part_bytes), 1), _MOST_ROUNDS)
-    if alone:
-        return threads * _rate_alone(part_bytes, rounds, clock)
-    return _rate_together(part_bytes, threads, rounds, clock)
+    samples = 16 if rounds > 1 else 6  # the first may be a slow one, the fastest counts
+    if threads > 1 and 2 * part_bytes > _OWN_CACHE_BYTES:
+        copiers = [partial(_copy, *_pair(part_bytes)) for _ in range(threads)]
+        return 2.0 * part_bytes * threads * rounds / least_s(copiers, rounds, samples, clock)
+    # The cost of the calls themselves, that of copies of nothing, is taken off.
+    copied_s, calls_s = (least_s([partial(_copy, *_pair(size))], rounds, samples, clock) for size in (part_bytes, 1))
+    return threads * 2 * part_bytes * rounds / max(copied_s - calls_s, 0.1 * copied_s)
 
 
 def measure_around(moved_bytes: int, threads: int) -> float:
@@ -134,68 +136,17 @@ def _best_copy(moved_bytes: int, threads: int) -> float:
     return max(measure_copy(moved_bytes, threads), measure_around(moved_bytes, threads))
 
 
-def _size_class(moved_bytes: int) -> int:
-    """The next power of two, within bounds."""
-    return min(max(1 << max(moved_bytes - 1, 0).bit_length(), _SMALLEST_BYTES), _LARGEST_BYTES)
+def _pair(size_bytes: int) -> tuple[np.ndarray, np.ndarray]:
+    """A source and a target, each written to before so that it has pages of its own.
+
+    A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page can wait for
+    the source."""
+    return aligned(size_bytes), aligned(size_bytes, 2112)
 
 
-def _rate_alone(part_bytes: int, rounds: int, clock: Clock) -> float:
-    """Bytes per second of one thread; the cost of the calls themselves, that of copies of nothing, is taken off."""
-    copier, idle = _Copier(part_bytes, clock), _Copier(1, clock)
-    copied_s = min(copier.lasts(rounds) for _ in range(_samples(rounds)))
-    calls_s = min(idle.lasts(rounds) for _ in range(_samples(rounds)))
-    return 2 * part_bytes * rounds / max(copied_s - calls_s, 0.1 * copied_s)
-
-
-def _rate_together(part_bytes: int, threads: int, rounds: int, clock: Clock) -> float:
-    """Bytes per second of several threads, each copying a part of its own, from the first start to the last end."""
-    copiers = [_Copier(part_bytes, clock) for _ in range(threads)]
-    start = Barrier(threads)
-
-    def work(copier: _Copier) -> list[tuple[float, float]]:
-        spans = []
-        for _ in range(_samples(rounds)):
-            start.wait()
-            spans.append(copier.span(rounds))
-        return spans
-
-    with ThreadPoolExecutor(threads) as pool:
-        samples = zip(*pool.map(work, copiers), strict=True)
-        lasted_s: list[float] = [max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in samples]
-    return 2.0 * part_bytes * threads * rounds / min(lasted_s)
-
-
-def _samples(rounds: int) -> int:
-    """The number of samples; the first may be a slow one, the fastest counts."""
-    return 16 if rounds > 1 else 6
-
-
-class _Copier:
-    """A source and a target, each written to before so that it has pages of its own."""
-
-    def __init__(self, size_bytes: int, clock: Clock) -> None:
-        # A memcpy to a target that is not aligned can be ten times slower; one at the source's place in its page can
-        # wait for the source.
-        self.source, self.target = _align(size_bytes, 0), _align(size_bytes, 2112)
-        self.clock = clock
-
-    def span(self, rounds: int) -> tuple[float, float]:
-        """The seconds at which `rounds` copies began and ended."""
-        begin_s = self.clock()
-        for _ in range(rounds):
-            np.copyto(self.target, self.source)
-        return begin_s, self.clock()
-
-    def lasts(self, rounds: int) -> float:
-        begin_s, end_s = self.span(rounds)
-        return end_s - begin_s
-
-
-def _align(size_bytes: int, place: int) -> np.ndarray:
-    """u8[size_bytes], beginning at this place of a page."""
-    block = np.full(size_bytes + 2 * _PAGE_BYTES, 7, np.uint8)
-    start = -block.ctypes.data % _PAGE_BYTES + place
-    return block[start : start + size_bytes]
+def _copy(source: np.ndarray, target: np.ndarray, rounds: int) -> None:
+    for _ in range(rounds):
+        np.copyto(target, source)
 
 
 def gain_s(time_s: float, floor_s: float) -> float:
@@ -207,8 +158,5 @@ def ceiling(total_s: float, gains_s: Iterable[float]) -> float | None:
     """The greatest speed-up of the whole, when its parts gain so many seconds; None above 20 times.
 
     Amdahl, Validity of the single processor approach to achieving large scale computing capabilities (1967)."""
-    left_s = total_s - sum(gains_s)
-    return total_s / left_s if total_s > 0 and left_s > _LEAST_LEFT * total_s else None
-
-
-_LEAST_LEFT = 0.05  # of the whole: where less would be left, the ceiling is beyond what a clock can tell
+    left_s = total_s - sum(gains_s)  # where less than a twentieth would be, the ceiling is beyond what a clock can tell
+    return total_s / left_s if total_s > 0 and left_s > 0.05 * total_s else None

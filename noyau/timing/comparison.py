@@ -9,18 +9,18 @@ Comparisons of sides that are each in a place of their own, a process, half of t
 
 from __future__ import annotations
 
-import contextlib
-import gc
 import math
 import operator
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+
+from noyau.toolchain.python_modules import without_collections
 
 _RESAMPLES = 2000
 _CONFIDENCE = 0.95
@@ -240,7 +240,7 @@ def compare(
         [_self_timed(before, clock), _self_timed(after, clock)], np.random.default_rng(seed), clock, alike=True
     )
     start_s = clock()
-    with _without_collections():
+    with without_collections():
         if sum(warmed_s) < budget_s / 4 or min(warmed_s) < _LONG * _SAMPLE_S:
             rounds.settle(start_s + budget_s / 4, math.inf)
         rounds.measure(start_s + budget_s, seed, fewest, enough)
@@ -263,7 +263,7 @@ def compare_all(
     rng = np.random.default_rng(seed)
     rounds = _Rounds([_self_timed(side, clock) for side in sides], rng, clock, alike=False, sample_s=sample_s)
     start_s = clock()
-    with _without_collections():
+    with without_collections():
         rounds.settle(start_s + budget_s / 4, budget_s / (2 * FEWEST_PAIRS))
         rounds.measure(max(start_s + budget_s, clock()), seed, FEWEST_PAIRS, NARROW)
     return rounds.series(seed)
@@ -383,18 +383,6 @@ def _agree(windows: Sequence[tuple[float, ...]]) -> bool:
     """Whether three windows saw the same times, on each side."""
     sides = tuple(zip(*windows, strict=True))
     return len(windows) == 3 and all(max(side) <= (1 + _AGREE) * min(side) for side in sides)
-
-
-@contextlib.contextmanager
-def _without_collections() -> Iterator[None]:
-    """No collection of garbage in the middle of a sample."""
-    enabled = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if enabled:
-            gc.enable()
 
 
 def spell_s(time_s: float) -> str:

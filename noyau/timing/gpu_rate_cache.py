@@ -4,7 +4,7 @@ floors of times on it. Nothing here needs a GPU."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from noyau.text import as_json
@@ -63,21 +63,10 @@ class GpuRates:
         return doubt
 
     def to_json(self) -> Any:
-        return as_json(
-            {
-                "format": FORMAT,
-                "gpu": self.gpu,
-                "copy_bytes_per_s": self.copy,
-                "read_bytes_per_s": self.read,
-                "fill_bytes_per_s": self.fill,
-                "matmul_flops_per_s": self.matmul,
-                "launch_s": self.launch_s,
-                "transfer_bytes_per_s": self.transfer,
-                "flush_s": self.flush_s,
-                "conditions": self.conditions,
-                "date": self.date,
-            }
-        )
+        names = {name: f"{name}_bytes_per_s" for name in ("copy", "read", "fill", "transfer")}
+        names["matmul"] = "matmul_flops_per_s"
+        values = {names.get(each.name, each.name): getattr(self, each.name) for each in fields(self)}
+        return as_json({"format": FORMAT, **values})
 
     def floor_s(self, read_bytes: int, written_bytes: int, temperature: str = COLD) -> float:
         """The least seconds in which this GPU moves so many bytes: as much of both at the rate of copies, what is read

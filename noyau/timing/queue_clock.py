@@ -8,7 +8,7 @@ of nvbench's blocking kernel, with the overhead of an empty pair of marks taken 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from random import Random
 from typing import Any, Protocol
@@ -125,7 +125,7 @@ class BlockedClock:
     def __init__(self, queue: Queue, clock: Clock = seconds) -> None:
         self.queue, self.clock, self.overhead_s = queue, clock, 0.0
         self.usual = Hold()
-        empty = [self.sample(_nothing).took_s for _ in range(EMPTY_PAIRS)]
+        empty = [self.sample(lambda: None).took_s for _ in range(EMPTY_PAIRS)]
         self.overhead_s = statistics.median(empty[EMPTY_PAIRS // 4 :])
 
     def sample(self, call: Call, *, cold: bool = True, around: Around = Around(), hold: Hold | None = None) -> Sample:
@@ -166,21 +166,16 @@ def interleave(
     for _ in range(rounds):
         for name in random.sample(list(calls), len(calls)):
             by_call[name].append(clock.sample(calls[name], cold=cold, hold=holds[name]))
-    return {name: times_of(samples) for name, samples in by_call.items()}
-
-
-def times_of(samples: Sequence[Sample]) -> Times:
-    return Times(
-        tuple(each.took_s for each in samples),
-        tuple(each.host_s for each in samples),
-        sum(not each.blocked for each in samples),
-    )
+    return {
+        name: Times(
+            tuple(each.took_s for each in samples),
+            tuple(each.host_s for each in samples),
+            sum(not each.blocked for each in samples),
+        )
+        for name, samples in by_call.items()
+    }
 
 
 def ratio(one: Times, other: Times) -> float:
     """The ratio of the times of one and the other: the median over rounds, each of which timed both."""
     return statistics.median(a / b for a, b in zip(one.samples_s, other.samples_s, strict=True) if b > 0)
-
-
-def _nothing() -> None:
-    pass

@@ -4,14 +4,12 @@ kept in the cache folder until the machine, its compiler or noyau change."""
 from __future__ import annotations
 
 import ctypes
-import datetime
 import json
-import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cache, partial
 from importlib.resources import files
 from threading import Barrier
@@ -86,40 +84,39 @@ def memory_rate(loop: Callable[..., None], name: str, size_bytes: int, threads: 
     """Bytes per second of one loop, each thread on memory of its own; `size_bytes` are those of all of them."""
     streams = 1 if name == "noyau_read" else 2
     words = max(size_bytes // (8 * threads * streams), 32)
-    blocks = [(_aligned(8 * words), _aligned(8 * words if streams == 2 else 64, 2112)) for _ in range(threads)]
+    blocks = [(aligned(8 * words), aligned(8 * words if streams == 2 else 64, 2112)) for _ in range(threads)]
     calls = [partial(loop, a.ctypes.data, b.ctypes.data, words) for a, b in blocks]
     rounds_per_s = repeat(calls, clock)
     return 8.0 * words * streams * threads * rounds_per_s
 
 
-def repeat(calls: Sequence[Callable[[int], None]], clock: Clock) -> float:
+def repeat(calls: Sequence[Callable[[int], object]], clock: Clock) -> float:
     """The rounds a second of each of the calls, all of them at once, at best; a call takes its rounds."""
     rounds = _enough(calls[0], clock)
-    best_s = math.inf
-    if len(calls) == 1:
-        for _ in range(_SAMPLES):
-            start_s = clock()
-            calls[0](rounds)
-            best_s = min(best_s, clock() - start_s)
-        return rounds / best_s
+    return rounds / least_s(calls, rounds, _SAMPLES, clock)
+
+
+def least_s(calls: Sequence[Callable[[int], object]], rounds: int, samples: int, clock: Clock) -> float:
+    """The least seconds of so many rounds of each call, all at once, from the first start to the last end."""
     start = Barrier(len(calls))
 
-    def work(call: Callable[[int], None]) -> list[tuple[float, float]]:
+    def work(call: Callable[[int], object]) -> list[tuple[float, float]]:
         spans = []
-        for _ in range(_SAMPLES):
+        for _ in range(samples):
             start.wait()
             begin_s = clock()
             call(rounds)
             spans.append((begin_s, clock()))
         return spans
 
+    if len(calls) == 1:
+        return min(end - begin for begin, end in work(calls[0]))
     with ThreadPoolExecutor(len(calls)) as pool:
         together = zip(*pool.map(work, calls), strict=True)
-        lasted_s = [max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in together]
-    return rounds / float(min(lasted_s))
+        return float(min(max(end for _, end in spans) - min(begin for begin, _ in spans) for spans in together))
 
 
-def _enough(call: Callable[[int], None], clock: Clock) -> int:
+def _enough(call: Callable[[int], object], clock: Clock) -> int:
     """The number of rounds that last long enough for the clock; the memory is warm then."""
     rounds = 1
     call(1)
@@ -195,7 +192,7 @@ NOYAU_EXPORT void {name}_loop({parameters}{result} *restrict y, int64_t count, i
 """
 
 
-def _aligned(size_bytes: int, place: int = 0) -> np.ndarray:
+def aligned(size_bytes: int, place: int = 0) -> np.ndarray:
     """u8[size_bytes], beginning at this place of a page, and written to."""
     block = np.full(size_bytes + 8192, 7, np.uint8)
     start = -block.ctypes.data % 4096 + place
@@ -231,19 +228,9 @@ class MachineRates:
         return unsteady(*self.conditions, self.machine.cores)
 
     def to_json(self) -> Any:
-        return as_json(
-            {
-                "format": FORMAT,
-                "machine": self.machine,
-                "caches_bytes": self.caches,
-                "copy_bytes_per_s": self.copy,
-                "read_bytes_per_s": self.read,
-                "values_per_s": self.rates,
-                "scaling": self.scaling,
-                "conditions": self.conditions,
-                "date": self.date,
-            }
-        )
+        names = ("machine", "caches_bytes", "copy_bytes_per_s", "read_bytes_per_s", "values_per_s", "scaling")
+        values = (getattr(self, each.name) for each in fields(self))
+        return as_json({"format": FORMAT, **dict(zip((*names, "conditions", "date"), values, strict=True))})
 
 
 def machine_rates(options: c_compiler.CompilerOptions = c_compiler.DEFAULTS, *, refresh: bool = False) -> MachineRates:
@@ -301,9 +288,8 @@ def _measure(options: c_compiler.CompilerOptions) -> MachineRates:
         "exp": {count: scalar_rate(library, _SCALED, count) / one for count in steps},
     }
     rates = scalar_rates(library)
-    today = datetime.datetime.now(datetime.UTC).date().isoformat()
-    ladder = cache_ladder()
-    return MachineRates(this_machine(options), ladder, copies, reads, rates, scaling, (start, conditions()), today)
+    ladder, today, both = cache_ladder(), toolchain_cache.today(), (start, conditions())
+    return MachineRates(this_machine(options), ladder, copies, reads, rates, scaling, both, today)
 
 
 def _keep(rates: MachineRates, options: c_compiler.CompilerOptions) -> None:

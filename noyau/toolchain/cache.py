@@ -81,6 +81,11 @@ def lookup(key: str, suffix: str) -> Path | None:
     return None
 
 
+def cached(key: str, suffix: str, produce: Callable[[Path], object]) -> Path:
+    """The entry of a key, which is stored where it is not there."""
+    return lookup(key, suffix) or store(key, suffix, produce)
+
+
 @lru_cache(maxsize=1)
 def _names(home: str, _changed_ns: int) -> str:
     """The sorted entries of a folder, each between two ends of lines, as long as nothing in it has changed: as objects
@@ -88,7 +93,7 @@ def _names(home: str, _changed_ns: int) -> str:
     return "\n".join(["", *sorted(os.listdir(home)), ""])
 
 
-def store(key: str, suffix: str, produce: Callable[[Path], None], limit_bytes: int = LIMIT_BYTES) -> Path:
+def store(key: str, suffix: str, produce: Callable[[Path], object], limit_bytes: int = LIMIT_BYTES) -> Path:
     """Keep what `produce` writes to the path it is given; the entry appears whole or not at all.
 
     The least recently used entries then make room until all are within `limit_bytes`; as long as nobody asks for
@@ -251,11 +256,7 @@ def keep(key: str, record: Any) -> None:
     OutputError where the cache cannot be written."""
     text = json.dumps(record)
     old = lookup(key, _SUFFIX)
-    new = store(key, _SUFFIX, lambda path: _write(path, text))
+    new = store(key, _SUFFIX, lambda path: path.write_text(text, encoding="ascii"))
     if old is not None and old != new:
         with contextlib.suppress(OSError):
             old.unlink()
-
-
-def _write(path: Path, text: str) -> None:
-    path.write_text(text, encoding="ascii")

@@ -190,9 +190,9 @@ def test_what_lies_between_two_sizes_may_be_in_the_faster_cache(rates, monkeypat
 
 
 def test_source_and_target_are_apart_and_aligned():
-    copier = bandwidth._Copier(5000, lambda: 0.0)
-    copier.source[:] = np.arange(5000) % 251
-    copier.span(1)
-    assert (copier.target == np.arange(5000) % 251).all()
-    assert not np.shares_memory(copier.source, copier.target)
-    assert copier.source.ctypes.data % 64 == copier.target.ctypes.data % 64 == 0
+    source, target = bandwidth._pair(5000)
+    source[:] = np.arange(5000) % 251
+    bandwidth._copy(source, target, 1)
+    assert (target == np.arange(5000) % 251).all()
+    assert not np.shares_memory(source, target)
+    assert source.ctypes.data % 64 == target.ctypes.data % 64 == 0

@@ -34,7 +34,7 @@ FLOPS_A_BYTE = 3  # that a thread computes while it moves one
 
 def interface(kernel: Kernel, names: Scopes, expressions: CExpressions) -> str:
     """The functions of the kernel's table, and the table."""
-    scratch, extents = _scratch(kernel), [extent_of(launch) for launch in kernel.launches]
+    scratch, extents = list(map(_bytes, kernel.of(Role.SCRATCH))), [extent_of(launch) for launch in kernel.launches]
     moved = [item_bytes(kernel, launch) for launch in kernel.launches]
     table = _Interface(kernel, names, expressions)
     return "\n\n".join(
@@ -140,10 +140,6 @@ class _Interface:
             f'    "{name}", {counts}, {name}_dtypes, {name}_ranks,\n'
             f"    {', '.join(f'{name}_{what}' for what in functions)},\n}};"
         )
-
-
-def _scratch(kernel: Kernel) -> list[Dim]:
-    return [_bytes(buffer) for buffer in kernel.of(Role.SCRATCH)]
 
 
 def item_bytes(kernel: Kernel, launch: Launch) -> Dim:

@@ -6,27 +6,23 @@ arrays of uint16, their bits.
 
 from __future__ import annotations
 
-import keyword
 import re
 from collections.abc import Iterator, Mapping, Sequence
 
-from noyau.codegen.identifiers import wish_of
+from noyau.codegen.identifiers import refuse_name, wish_of
 from noyau.codegen.numba import intrinsics
-from noyau.codegen.numba import intrinsics as numba_math
 from noyau.codegen.numba.expressions import NumbaExpressions, is_number, tile_of
 from noyau.codegen.numba.intrinsics import LEAST_LANES, STACK_CELLS, merged_by
 from noyau.codegen.numba.tables import KINDS, NUMPY, RESERVED, NumbaNames, const_text, integer_function
-from noyau.codegen.statements import INDENT, Statements, is_variable
+from noyau.codegen.statements import INDENT, Statements, is_variable, rounds_apart
 from noyau.codegen.tables import closed, opened
 from noyau.compiler.schedules.cpu.strategy_choice import Options
 from noyau.dtypes import DType
-from noyau.errors import GraphError
 from noyau.ir.dims import Dim, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
     Buffer,
-    Call,
     Index,
     Kernel,
     Launch,
@@ -40,7 +36,7 @@ from noyau.ir.loops import (
     StreamStore,
     TransposeTile,
 )
-from noyau.ir.walk import every_expression, every_statement, extent_of, merge_of, on_threads
+from noyau.ir.walk import every_statement, extent_of, merge_of, on_threads
 
 WIDTH = 118
 
@@ -50,30 +46,26 @@ SCHEDULE = Options(lanes=64, short=False, pairs=False, turned="words", rests=Fal
 
 
 def source(kernel: Kernel, comment: str = "") -> str:
-    """The text of a kernel: a comment, the scalar functions it uses, and one function of its inputs, then its outputs,
-    that returns 0; 1 where an index is out of bounds; 2 where a shape does not fit."""
+    """The text of one kernel, as of several."""
     return together([kernel], comment)
 
 
 def together(kernels: Sequence[Kernel], comment: str = "") -> str:
-    """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function."""
+    """One text of several kernels, whose names differ: a comment, the scalar functions they use, and for each one
+    function of its inputs, then its outputs, that returns 0; 1 where an index is out of bounds; 2 where a shape does
+    not fit. GraphError where a name cannot be that of a function."""
     functions, integers, preludes, bodies = set[str](), set[tuple[str, str]](), set[str](), list[str]()
     for kernel in kernels:
-        plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
-        if not plain or keyword.iskeyword(kernel.name) or kernel.name in RESERVED:
-            raise GraphError(
-                f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
-                "give letters, digits and _"
-            )
+        refuse_name(kernel, RESERVED)
         caller = NumbaCaller(kernel)
         bodies.append(caller.text())
         functions |= caller.expressions.functions
         integers |= caller.expressions.integers
         preludes |= caller.expressions.preludes
-    scalars = [numba_math.scalar_text(functions), *(integer_function(*key) for key in sorted(integers))]
+    scalars = [intrinsics.scalar_text(functions), *(integer_function(*key) for key in sorted(integers))]
     words = [intrinsics.words(preludes), intrinsics.merge_text(preludes)]
     below = "\n\n\n".join(part for part in [*words, *scalars, *bodies] if part)
-    head = [comment_text(comment), _imports(below), _kinds(below), numba_math.SCALAR if "@scalar" in below else ""]
+    head = [comment_text(comment), _imports(below), _kinds(below), intrinsics.SCALAR if "@scalar" in below else ""]
     return "\n\n".join(part for part in head if part) + f"\n\n\n{below}\n"
 
 
@@ -210,7 +202,7 @@ class NumbaPrinter(Statements):
         self.expressions.integers = shared.integers
         self.expressions.preludes = shared.preludes
         self.arrays: dict[tuple[str, str, str], str] = {}  # memory of the launch, by its name, type and size
-        self.apart = rounds_apart(kernel)
+        self.apart = rounds_apart(kernel.launches)
         self.given: list[str] = []  # the buffers and the sizes that it takes
         self.fails = False  # whether an index is checked in it
 
@@ -343,7 +335,8 @@ class NumbaPrinter(Statements):
             self.names.blocks[-1]["value", alloc.name] = self.arrays[self.key(alloc)]
 
     def prefetch(self, prefetch: Prefetch) -> Iterator[str]:
-        if is_packed(self.expressions.memory[prefetch.buffer]) and len(prefetch.index) == 1:
+        memory = self.expressions.memory[prefetch.buffer]
+        if isinstance(memory, Buffer) and memory.strides is None and len(prefetch.index) == 1:
             place = f"{self.names.value(prefetch.buffer)}, {self.expressions.dim(prefetch.index[0])}"
             yield f"{self.prelude('noyau_fetch')}({place}, {prefetch.lines})"
 
@@ -392,15 +385,3 @@ class NumbaPrinter(Statements):
 
     def signs(self, dtype: DType) -> Mapping[str, str]:
         return {"add": "+", "multiply": "*"} if dtype.is_float and dtype is dtype.compute else {}
-
-
-def rounds_apart(kernel: Kernel) -> bool:
-    """Whether a value is rounded before others are made of it (see compiler/passes/fp_contraction.py): then nothing
-    is fused in the
-    whole kernel, for the launch that takes its maximum may be another one than that which takes this off."""
-    every = (expr for launch in kernel.launches for expr in every_expression(launch.body))
-    return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every)
-
-
-def is_packed(memory: Buffer | Alloc) -> bool:
-    return isinstance(memory, Buffer) and memory.strides is None

@@ -155,12 +155,9 @@ class NumbaNames(Scopes):
 
     def fresh(self, stem: str) -> str:
         """An identifier that nothing in sight has, and no variable of another type had."""
-        stem = f"v_{stem}" if stem in self.reserved else stem
-        used = {text for block in self.blocks for text in block.values()}
-        name, count = stem, 1
-        while name in used or self.kinds.get(name, self.kind) != self.kind:
-            count += 1
-            name = f"{stem}_{count}"
-        self.blocks[-1]["taken", name] = name
+        name = super().fresh(f"v_{stem}" if stem in self.reserved else stem)
         self.kinds[name] = self.kind
         return name
+
+    def fits(self, name: str) -> bool:
+        return self.kinds.get(name, self.kind) == self.kind

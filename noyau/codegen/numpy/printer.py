@@ -213,9 +213,6 @@ class _Printer:
 
         return name
 
-    def operand(self, name: str) -> NumpyTerm:
-        return self.terms[name]
-
     def whole(self, name: str) -> NumpyTerm:
         return full(self.terms[name], self.graph[name], self.extents)
 

@@ -77,10 +77,6 @@ def _plain(operator: str, **attributes: int | str) -> Spelling:
     return lambda cells, *terms: cells(operator, *terms, **attributes)
 
 
-def _rsqrt(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    return cells("Reciprocal", cells("Sqrt", x))
-
-
 def _sigmoid(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
     """Both ways of 1 / (1 + exp(-x)) that do not overflow: onnxruntime's Sigmoid is cut off at 18."""
     small, one = cells("Exp", cells("Neg", cells("Abs", x))), cells.number(1, x)
@@ -140,10 +136,6 @@ def _logarithm(base: float) -> Spelling:
     return lambda cells, x: cells("Mul", cells("Log", x), cells.number(1 / math.log(base), x))
 
 
-def _divide(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
-    return cells("Div", a, b if a.dtype.is_float else cells.divisor(b))
-
-
 def _floor_divide(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
     if not a.dtype.is_float:
         b = cells.divisor(b)
@@ -184,14 +176,6 @@ def _power(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
         power = cells("Mul", power, power) if power.shape or bit == "0" else power
         power = cells("Mul", power, a) if bit == "1" else power
     return power
-
-
-def _exp2(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    return cells("Pow", cells.number(2, x), x)
-
-
-def _tan(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    return cells("Div", cells("Sin", x), cells("Cos", x))
 
 
 def _sinh(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
@@ -256,22 +240,6 @@ def _by_width(chosen: Spelling, otherwise: Spelling) -> Spelling:
     return lambda cells, x: (chosen if x.dtype is DType.F64 else otherwise)(cells, x)
 
 
-def _not_equal(cells: CellWriter, a: OnnxTerm, b: OnnxTerm) -> OnnxTerm:
-    return cells("Not", cells("Equal", a, b))
-
-
-def _identity(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    return x
-
-
-def _expm1(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    return cells.expm1(x)
-
-
-def _log1p(cells: CellWriter, x: OnnxTerm) -> OnnxTerm:
-    return cells.log1p(x)
-
-
 SPELLINGS: dict[str, Spelling] = {
     **{
         each.name: _plain(each.names.onnx)
@@ -279,19 +247,19 @@ SPELLINGS: dict[str, Spelling] = {
         if each.names.onnx and each.accepts not in (INTEGER, MOVED)
     },
     "sign": _sign,
-    "divide": _divide,
+    "divide": lambda cells, a, b: cells("Div", a, b if a.dtype.is_float else cells.divisor(b)),
     "floor_divide": _floor_divide,
     "floor_mod": _floor_mod,
     "fmod": _fmod,
     "power": _power,
-    "exp2": _exp2,
-    "expm1": _expm1,
+    "exp2": lambda cells, x: cells("Pow", cells.number(2, x), x),
+    "expm1": CellWriter.expm1,
     "log2": _logarithm(2),
     "log10": _logarithm(10),
-    "log1p": _log1p,
-    "rsqrt": _rsqrt,
+    "log1p": CellWriter.log1p,
+    "rsqrt": lambda cells, x: cells("Reciprocal", cells("Sqrt", x)),
     "atan2": _atan2,
-    "tan": _by_width(_tan, _plain("Tan")),
+    "tan": _by_width(lambda cells, x: cells("Div", cells("Sin", x), cells("Cos", x)), _plain("Tan")),
     "sinh": _by_width(_sinh, _plain("Sinh")),
     "cosh": _by_width(_cosh, _plain("Cosh")),
     "asinh": _by_width(_asinh, _plain("Asinh")),
@@ -304,10 +272,10 @@ SPELLINGS: dict[str, Spelling] = {
     "minimum": _extreme("Min"),
     "fmax": _fmax("Max"),
     "fmin": _fmax("Min"),
-    "not_equal": _not_equal,
+    "not_equal": lambda cells, a, b: cells("Not", cells("Equal", a, b)),
 }
 _IN_FLOAT32_ALONE = frozenset({"asin", "acos", "atan", "atan2", "erf"})
-_OF_NO_SIGN = {"abs": _identity, "sign": _is_any}
+_OF_NO_SIGN: dict[str, Spelling] = {"abs": lambda cells, x: x, "sign": _is_any}
 
 
 def map_term(cells: CellWriter, function: str, operands: Sequence[OnnxTerm], dtype: DType) -> OnnxTerm:

@@ -19,7 +19,6 @@ from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.loops import (
     Alloc,
     Axis,
-    Call,
     Const,
     Expr,
     Fold,
@@ -250,12 +249,6 @@ def index_of(body: Sequence[Statement], variable: str) -> tuple[Let, Dim] | None
             return let, at
         case _:
             return None
-
-
-def rounds_apart(launch: Launch) -> bool:
-    """Whether a value is rounded before others are made of it (see compiler/passes/fp_contraction.py): nothing is
-    fused then."""
-    return any(isinstance(expr, Call) and expr.function == "rounded" for expr in every_expression(launch.body))
 
 
 @dataclass(frozen=True, slots=True)

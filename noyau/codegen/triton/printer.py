@@ -6,17 +6,17 @@ The text stands alone: it needs torch and triton to run, and nothing to be print
 
 from __future__ import annotations
 
-import keyword
-import re
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 from typing import assert_never
 
+from noyau.codegen.identifiers import refuse_name
 from noyau.codegen.numba.printer import comment_text
+from noyau.codegen.statements import rounds_apart
 from noyau.codegen.tables import closed, opened
 from noyau.codegen.triton.expressions import Used, merge_function
 from noyau.codegen.triton.launch import TritonPrinter
-from noyau.codegen.triton.memory import INDENT, Even, covered_in, is_led, led_row, rounds_apart
+from noyau.codegen.triton.memory import INDENT, Even, covered_in, is_led, led_row
 from noyau.codegen.triton.tables import (
     AGAIN,
     INFIX,
@@ -34,7 +34,7 @@ from noyau.codegen.triton.tables import (
 )
 from noyau.compiler.schedules.gpu.rows import strides_in
 from noyau.dtypes import DType
-from noyau.errors import GraphError, UnsupportedError
+from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, product
 from noyau.ir.loops import Buffer, Call, Const, Expr, Index, Kernel, Launch, Let, Role, Tile, TilePolicy
 from noyau.ir.walk import every_statement, on_threads
@@ -50,12 +50,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     """One text of several kernels, whose names differ. GraphError where a name cannot be that of a function."""
     used, bodies = Used(), list[str]()
     for kernel in kernels:
-        plain = re.fullmatch(r"(?!noyau)[a-z]\w*", kernel.name, re.ASCII | re.IGNORECASE)
-        if not plain or keyword.iskeyword(kernel.name) or kernel.name in RESERVED:
-            raise GraphError(
-                f"{kernel.name!r} cannot be the name of a Python function, or the text needs it for itself: "
-                "give letters, digits and _"
-            )
+        refuse_name(kernel, RESERVED)
         printers = [TritonPrinter(kernel, position, launch, used) for position, launch in enumerate(kernel.launches)]
         bodies += [printer.text() for printer in printers]
         bodies.append(HostFunction(kernel, printers, used).text())
@@ -283,7 +278,7 @@ class HostFunction(SizeText):
             yield REGISTERS
         yield "if programs > 0:"
         yield f"{pad}{printer.name}[(programs,)]("
-        apart = ", enable_fp_fusion=False" if any(map(rounds_apart, self.kernel.launches)) else ""
+        apart = ", enable_fp_fusion=False" if rounds_apart(self.kernel.launches) else ""
         apart += ", **registers" if is_of_several(printer) else ""
         yield f"{pad}{INDENT}{arguments}, num_warps={'warps' if is_of_several(printer) else self.warps(printer)}{apart}"
         yield f"{pad})"
@@ -446,15 +441,11 @@ def row_of(launch: Launch) -> Dim:
     return next(row for index in lets if (row := led_row(index)) is not None)
 
 
-def row_length(launch: Launch) -> Dim:
-    """The length of the rows that lanes of several cells each cover."""
-    lengths = (covered_by(tile, launch) for tile in launch.tiles)
-    return next((extent for extents in lengths for extent in extents), Dim.of(1))
-
-
 def length_of(tile: Tile, launch: Launch) -> Dim:
     """The length of the loops that a tile of a launch covers; of the rows, where its loops are of full tiles alone."""
-    return next(covered_by(tile, launch), None) or row_length(launch)
+    whole = next(covered_by(tile, launch), None)
+    rows = (extent for one in launch.tiles for extent in covered_by(one, launch))
+    return whole or next(rows, Dim.of(1))
 
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
@@ -462,14 +453,6 @@ def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:
     aligned = [one.size - 1 for one in launch.tiles if one.policy is TilePolicy.ALIGNMENT]
     for one, rest in covered_in(launch):
         if one == tile:
-            yield whole_of(rest.replace(dict(zip(("#lead",), aligned, strict=False))))
-
-
-def whole_of(rest: Dim) -> Dim:
-    """An extent, from what is left of it after some tiles."""
-    kept = [(atoms, factor) for atoms, factor in rest.terms if not any(_is_loop(atom) for atom in atoms)]
-    return Dim(tuple(kept))
-
-
-def _is_loop(atom: object) -> bool:
-    return isinstance(atom, str) and atom.startswith("#")
+            left = rest.replace(dict(zip(("#lead",), aligned, strict=False)))
+            loops = {name for name in left.names if name.startswith("#")}
+            yield Dim(tuple((atoms, factor) for atoms, factor in left.terms if loops.isdisjoint(atoms)))

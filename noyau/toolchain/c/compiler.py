@@ -142,9 +142,7 @@ def compile_object(text: str, options: CompilerOptions = DEFAULTS) -> Path:
     compiler = find_compiler(options.compiler)
     flags = _compile_flags(options, compiler)
     key = _key("object", compiler, flags, [text])
-    return toolchain_cache.lookup(key, ".o") or toolchain_cache.store(
-        key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options)
-    )
+    return toolchain_cache.cached(key, ".o", lambda path: _compile(text, (*compiler.command, *flags), path, options))
 
 
 def preprocess(text: str, options: CompilerOptions = DEFAULTS) -> bytes:
@@ -161,14 +159,17 @@ def link(objects: Sequence[Path], output: Path, options: CompilerOptions = DEFAU
 
     BuildError where a name is undefined or an object is gone, OutputError where `output` cannot be written.
     """
+    _link(objects, (*_link_flags(), *_libraries(options)), output, options)
+
+
+def _link(objects: Sequence[Path], words: Sequence[str], output: Path, options: CompilerOptions) -> None:
     compiler = find_compiler(options.compiler)
     with tempfile.TemporaryDirectory(prefix="noyau-") as name:
         folder = Path(name)
         names = _gather(objects, folder)
-        command = (*compiler.command, *_link_flags(), *names, *_libraries(options), "-lm", "-o", "library.so")
-        _run(command, folder, options.timeout_s, "link")
-        _require(folder / "library.so", compiler.command[0])
-        _install(folder / "library.so", output)
+        _run((*compiler.command, *names, *words, "-lm", "-o", "linked"), folder, options.timeout_s, "link")
+        _require(folder / "linked", compiler.command[0])
+        _install(folder / "linked", output)
 
 
 def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
@@ -180,9 +181,11 @@ def compile_library(texts: Sequence[str], options: CompilerOptions = DEFAULTS) -
     compiler = find_compiler(options.compiler)
     flags = _compile_flags(options, compiler)
     key = _key("library", compiler, (*flags, *_link_flags()), texts)
-    return toolchain_cache.lookup(key, LIBRARY_SUFFIX) or toolchain_cache.store(
-        key, LIBRARY_SUFFIX, lambda path: link([compile_object(text, options) for text in texts], path, options)
-    )
+
+    def produce(path: Path) -> None:
+        link([compile_object(text, options) for text in texts], path, options)
+
+    return toolchain_cache.cached(key, LIBRARY_SUFFIX, produce)
 
 
 def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS) -> Path:
@@ -193,9 +196,7 @@ def shared_library(objects: Sequence[Path], options: CompilerOptions = DEFAULTS)
     except OSError as error:
         raise BuildError(f"an object is gone ({error.strerror}: {error.filename}); build it again") from error
     key = _key("shared", compiler, (*_link_flags(), *_libraries(options)), contents)
-    return toolchain_cache.lookup(key, LIBRARY_SUFFIX) or toolchain_cache.store(
-        key, LIBRARY_SUFFIX, lambda path: link(objects, path, options)
-    )
+    return toolchain_cache.cached(key, LIBRARY_SUFFIX, lambda path: link(objects, path, options))
 
 
 def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOptions = DEFAULTS) -> Path:
@@ -204,15 +205,7 @@ def program(objects: Sequence[Path], words: Sequence[str], options: CompilerOpti
     compiler = find_compiler(options.compiler)
     contents = [hashlib.sha256(path.read_bytes()).hexdigest() for path in objects]
     key = _key("program", compiler, words, contents)
-
-    def produce(path: Path) -> None:
-        with tempfile.TemporaryDirectory(prefix="noyau-") as name:
-            folder = Path(name)
-            names = _gather(objects, folder)
-            _run((*compiler.command, *names, *words, "-lm", "-o", "program"), folder, options.timeout_s, "link")
-            _install(folder / "program", path)
-
-    return toolchain_cache.lookup(key, ".program") or toolchain_cache.store(key, ".program", produce)
+    return toolchain_cache.cached(key, ".program", lambda path: _link(objects, words, path, options))
 
 
 @cache
@@ -287,7 +280,9 @@ def _compile(text: str, command: Sequence[str], output: Path, options: CompilerO
         try:
             _run((*command, "-c", options.called, "-o", "kernel.o"), folder, options.timeout_s, "compile")
         except BuildError as error:
-            path = toolchain_cache.store(toolchain_cache.digest("refused", data), ".c", lambda path: _write(path, data))
+            path = toolchain_cache.store(
+                toolchain_cache.digest("refused", data), ".c", lambda path: path.write_bytes(data)
+            )
             raise BuildError(f"{error}; the text is in {path}") from None
         _require(folder / "kernel.o", command[0])
         shutil.copyfile(folder / "kernel.o", output)
@@ -297,10 +292,6 @@ def _require(file: Path, tool: str) -> None:
     """BuildError where a compiler that found no fault has not written what it was asked for."""
     if not file.is_file():
         raise BuildError(f"{Path(tool).name} says that all is well, and wrote nothing; {_REMEDY}")
-
-
-def _write(path: Path, data: bytes) -> None:
-    path.write_bytes(data)
 
 
 def _gather(objects: Sequence[Path], folder: Path) -> list[str]:

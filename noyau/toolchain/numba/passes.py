@@ -44,35 +44,36 @@ class _Launch(CPUTargetOptions):  # type: ignore[misc]
         flags.noalias, flags.no_cfunc_wrapper = True, True
 
 
-class _Target:
+class _Wrapped:
+    """An object of Numba's; what is not said otherwise is as there."""
+
+    def __init__(self, whole: Any) -> None:
+        self._whole = whole
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._whole, name)
+
+
+class _Target(_Wrapped):
     """The target of Numba, with these options."""
 
     def __init__(self, target: Any, options: Any) -> None:
-        self._target, self.options = target, options
-        self.typing_context = _Typing(target.typing_context)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._target, name)
+        super().__init__(target)
+        self.options, self.typing_context = options, _Typing(target.typing_context)
 
 
-class _Typing:
+class _Typing(_Wrapped):
     """The typing context of Numba; of what Python and NumPy define, it is asked once."""
-
-    def __init__(self, context: Any) -> None:
-        self._context = context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
 
     def resolve_function_type(self, function: Any, arguments: tuple[Any, ...], named: dict[str, Any]) -> Any:
         if named or not _is_known(function):
-            return self._context.resolve_function_type(function, arguments, named)
+            return self._whole.resolve_function_type(function, arguments, named)
         plain = tuple(map(unliteral, arguments))
         if all(isinstance(kind, types.Number | types.Boolean) for kind in plain):
             arguments = plain  # 64 is an int64 to what computes
         key = function, *arguments
         if key not in _signatures:
-            _signatures[key] = self._context.resolve_function_type(function, arguments, named)
+            _signatures[key] = self._whole.resolve_function_type(function, arguments, named)
         return _signatures[key]
 
 

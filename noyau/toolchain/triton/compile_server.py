@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from noyau.workers.channel import Channel
@@ -105,7 +105,7 @@ def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = com
     read, written = os.pipe()
     os.set_blocking(written, False)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())  # who has started this process may have held some back
-    signal.signal(signal.SIGCHLD, _woken)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)  # it wakes who waits
     signal.set_wakeup_fd(written)
     running, queued, count = dict[int, int](), deque[tuple[int, CompileTask]](), 0
     while True:
@@ -127,10 +127,6 @@ def serve(channel: Channel, most: int, work: Callable[[CompileTask], None] = com
         while queued and len(running) < most:
             number, task = queued.popleft()
             running[forked(lambda task=task: work(task))] = number  # type: ignore[misc]  # as it is now
-
-
-def _woken(number: int, frame: FrameType | None) -> None:
-    del number, frame
 
 
 def _ended(children: Sequence[int]) -> Iterator[tuple[int, int]]:
