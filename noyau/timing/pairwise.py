@@ -103,7 +103,6 @@ class RotatingSide(SelfTimed):
     clock: Clock
     into: list[Arrays] = field(default_factory=list)
     verified: int = VERIFIED
-    calls: int = 0
     samples: int = 0
     snapshots: list[Snapshot] = field(default_factory=list)
     taken: list[tuple[Any, ...]] = field(default_factory=list)
@@ -129,7 +128,6 @@ class RotatingSide(SelfTimed):
             within = first + chosen - calls_before if calls_before <= chosen < calls_before + count else None
             took_s += self._turn(range(first, first + count), within, slot)
             calls_before += count
-        self.calls += calls
         return took_s
 
     def _slot(self) -> int | None:

@@ -8,8 +8,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
 from threading import Lock, get_ident
 
@@ -49,12 +48,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_HELD.forget_threads)
 
 
-@contextmanager
-def without_collections() -> Iterator[None]:
+def without_collections() -> AbstractContextManager[None]:
     """Collect no garbage within the block: each time would go through all that torch, its dynamo or Numba have left,
     millions of objects of which none goes away. Threads that hold that at once let go of it together."""
-    with _HELD:
-        yield
+    return _HELD
 
 
 KEPT = 512  # modules on disk

@@ -114,8 +114,4 @@ def give_back() -> None:
 
 
 def _status(path: Path, field: str) -> int | None:
-    try:
-        lines = path.read_text("ascii", "replace").splitlines()
-    except OSError:
-        return None
-    return next((int(line.split()[1]) << 10 for line in lines if line.startswith(field)), None)
+    return next((int(line.split()[1]) << 10 for line in _lines(path) if line.startswith(field)), None)

@@ -1,6 +1,6 @@
 """Language `c`: C11 for gcc, clang and zig, against the ABI of noyau.h; the text compiles alone.
 
-KernelText kernels of language `c` as one text: what they call stands there once, before them.
+Kernels of language `c` are one text: what they call stands there once, before them.
 """
 
 from __future__ import annotations

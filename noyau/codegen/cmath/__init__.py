@@ -59,15 +59,20 @@ ULP: Mapping[str, float] = MappingProxyType({s.name: s.ulp for s in SNIPPETS.val
 NAMES: frozenset[str] = frozenset(ULP)
 
 
-def _in_order(name: str, order: dict[str, Snippet]) -> None:
-    """Add a snippet to `done`, after all that it calls."""
-    if name in order:
-        return
-    if name not in SNIPPETS:
-        raise UnsupportedError(f"c has no function {name}; noyau.codegen.cmath.NAMES lists those it has")
-    for callee in SNIPPETS[name].calls:
-        _in_order(callee, order)
-    order[name] = SNIPPETS[name]
+def callees_first(names: Iterable[str], calls: Mapping[str, Iterable[str]], language: str) -> list[str]:
+    """The named functions and all that they call, each once. UnsupportedError for a name that `calls` does not have."""
+    order: dict[str, None] = {}
+
+    def add(name: str) -> None:
+        if name not in calls:
+            raise UnsupportedError(f"{language} has no function {name}; noyau.codegen.cmath.NAMES lists those it has")
+        for callee in calls[name] if name not in order else ():
+            add(callee)
+        order[name] = None
+
+    for name in sorted(set(names)):
+        add(name)
+    return list(order)
 
 
 def text(names: Iterable[str]) -> str:
@@ -76,7 +81,5 @@ def text(names: Iterable[str]) -> str:
     The same set of names gives the same bytes, in whichever order they come; no names give no text. The text opens
     with the #include and the macro that it needs. Raises UnsupportedError for a name that no snippet has.
     """
-    order: dict[str, Snippet] = {}
-    for name in sorted(set(names)):
-        _in_order(name, order)
-    return "\n".join([_HEAD, *(snippet.text + "\n" for snippet in order.values())]) if order else ""
+    order = callees_first(names, {name: snippet.calls for name, snippet in SNIPPETS.items()}, "c")
+    return "\n".join([_HEAD, *(f"{SNIPPETS[name].text}\n" for name in order)]) if order else ""

@@ -13,8 +13,8 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from functools import cache
 from pathlib import Path
 
+from noyau.codegen.cmath import callees_first
 from noyau.codegen.numba.tables import KINDS
-from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim
 from noyau.ir.loops import Expr, Load, MergeLanes
 from noyau.ir.monoids import MONOIDS, Symbolic
@@ -225,24 +225,11 @@ def functions() -> Mapping[str, str]:
 def scalar_text(names: Iterable[str]) -> str:
     """The Python text of the named functions ("noyau_exp_f32") and of all that they call, callees first; no text for
     no names. UnsupportedError for a name that codegen/cmath does not have."""
-    order: dict[str, None] = {}
-    for name in sorted(set(names)):
-        _add(name, order)
-    casts = [BIT_CASTS[name] for name in sorted(BIT_CASTS.keys() & order.keys())]
+    calls = {name: sorted({*_CALLED.findall(each)} - {name}) for name, each in functions().items()}
+    order = callees_first(names, {**calls, **dict.fromkeys(BIT_CASTS, ())}, "numba")
+    casts = [BIT_CASTS[name] for name in sorted(BIT_CASTS.keys() & {*order})]
     parts = [BITS, "\n".join(casts)] if casts else []
     return "\n\n\n".join([*parts, *(functions()[name] for name in order if name not in BIT_CASTS)])
-
-
-def _add(name: str, order: dict[str, None]) -> None:
-    """Add a function to `order`, after those that it calls."""
-    if name in order:
-        return
-    if name not in BIT_CASTS:
-        if name not in functions():
-            raise UnsupportedError(f"numba has no function {name}; noyau.codegen.cmath.NAMES lists those it has")
-        for callee in sorted({*_CALLED.findall(functions()[name])} - {name}):
-            _add(callee, order)
-    order[name] = None
 
 
 MERGING = '''\

@@ -193,7 +193,7 @@ class SizeWriter:
             right = self.writer.emit("Max", right, self.writer.constant(np.array([1], np.int64)))
         if op.kind == "mod":
             return self.writer.emit("Mod", left, right)
-        if not _is_natural(op.left):  # Div truncates
+        if not never_negative(op.left):  # Div truncates; an index is never below 0
             left = self.writer.emit("Sub", left, self.writer.emit("Mod", left, right))
         return self.writer.emit("Div", left, right)
 
@@ -227,11 +227,6 @@ class SizeWriter:
             return writer.constant(np.arange(count, dtype=np.int64).reshape(spread))
         ends = writer.constant(np.int64(0)), self.scalar(dim), writer.constant(np.int64(1))
         return unsqueeze(writer, writer.emit("Range", *ends), [each for each in range(rank) if each != axis])
-
-
-def _is_natural(dim: Dim) -> bool:
-    """Whether it is surely not below 0: an index never is."""
-    return never_negative(dim)
 
 
 def unsqueeze(writer: NodeWriter, name: str, axes: Iterable[int]) -> str:

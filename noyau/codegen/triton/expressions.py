@@ -62,12 +62,7 @@ class Used:
 
     functions: set[tuple[str, DType, bool]] = field(default_factory=set)  # and whether loosely
     merges: set[tuple[str, DType, bool]] = field(default_factory=set)
-    scales: bool = False  # what a tile is divided by
-    divides: bool = False  # a tile by one value
-    inside: bool = False  # which cells of a tile are of its row
-    led: bool = False  # rows that begin at any cell
-    ends: bool = False  # tiles of such rows of which cells are merged
-    again: bool = False  # rows that are loaded twice
+    rows: set[str] = field(default_factory=set)  # of tables.ROWS
     host: set[str] = field(default_factory=set)  # functions that choose what a launch is given
 
 
@@ -177,7 +172,7 @@ class TritonExpressions(SizeText):
             held = self.held.get(self.load(load))
         if held is None:
             return None
-        self.used.again = True
+        self.used.rows.add("again")
         led = self.led_by(buffer, load.index)
         cells, masks = self.cell(buffer, load.index), self.masks(load.index)
         cells = cells if led is None else self.in_lines(buffer, load.index, led)[0]

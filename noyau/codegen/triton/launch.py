@@ -191,8 +191,7 @@ class TritonPrinter(LaunchMemory):
         """A tile divided by what is one value along one of its axes, which is inverted once; None of other values."""
         match value:
             case Call("divide", (x, Var() as by), DType.F32) if self.said.varies(by) < self.said.varies(x):
-                self.used.divides = self.used.divides or not self.launch.hints.is_loose
-                self.used.scales = True
+                self.used.rows |= {"scale"} if self.launch.hints.is_loose else {"scale", "quotient"}
                 divisor = self.said.expr(by)
                 scale = self.define(f"noyau_scale({divisor})", f"{divisor}_scale")
                 scaled = self.define(f"{divisor} * {scale}", f"{divisor}_scaled")
@@ -275,7 +274,7 @@ class TritonPrinter(LaunchMemory):
             even = f"{tile.name}_EVEN" if tile.name in self.even else "False"
             text = f"{index} < {said.dim(end)}"
             if led is not None or tile.name in self.even:
-                self.used.inside = True
+                self.used.rows.add("inside")
                 text = f"noyau_inside({index}, {said.dim(end)}, {'ALIGN' if led else 1}, {even})"
             said.lanes[variable] = Lane(axis, tile.name, self.define(text, f"{index}_inside"))
         if led is not None and placed and end is not None:
@@ -293,7 +292,8 @@ class TritonPrinter(LaunchMemory):
         cells = self.define(before, f"{stem}_cells")
         lines = self.define(f"noyau_lines({cells}, {name}, {extent}, ALIGN)", f"{stem}_lines")
         near = self.define(f"noyau_near({cells}, {name}, {extent}, ALIGN)", f"{stem}_near")
-        at_end, self.used.led = "True", True
+        at_end = "True"
+        self.used.rows.add("led")
         if not said.dim_varies((row,)):
             first = said.dim((at + Dim.of(lead)).replace(dict.fromkeys(said.lanes, 0)))
             size = " * ".join(other.size for other in said.lanes.values())

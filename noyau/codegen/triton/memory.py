@@ -40,10 +40,19 @@ from noyau.ir.walk import every_expression, every_statement
 INDENT = "    "
 
 
-class LaunchText:
-    """LaunchText under heads, and variables in them."""
+def read(lines: Sequence[str]) -> list[str]:
+    """The lines but those of variables that no other line reads."""
+    words = Counter(word for line in lines for word in set(re.findall(r"[A-Za-z_]\w*", line)))
+    alone = [re.match(r" *(\w+) = ", line) for line in lines]
+    kept = [line for line, name in zip(lines, alone, strict=True) if name is None or words[name[1]] > 1]
+    return kept if len(kept) == len(lines) else read(kept)
 
-    def __init__(self, kernel: Kernel, used: Used) -> None:
+
+class LaunchMemory:
+    """The lines of a launch, under heads, and the variables in them. Memory is a variable: a block of values, one for
+    each cell of the open tiles and of its own."""
+
+    def __init__(self, kernel: Kernel, used: Used, rank: int, tiles: Sequence[Tile]) -> None:
         self.kernel, self.used = kernel, used
         self.names = TritonNames(kernel)
         self.said = TritonExpressions(kernel, self.names, used)
@@ -52,6 +61,10 @@ class LaunchText:
         self.known: list[dict[str, str]] = [{}]  # texts that have a name, block by block
         self.changing: set[str] = set()  # the variables that are assigned more than once
         self.waiting: dict[str, str] = {}  # lines that set memory, which need not be written where it is set again
+        self.rank, self.tiles = rank, tiles
+        self.shapes: dict[str, str] = {}  # of memory
+        self.empty: set[str] = set()  # memory that holds the state of nothing
+        self.merged = frozenset[str]()  # memory of which the cells of a tile are merged, so that those outside matter
 
     def write(self, line: str) -> None:
         self.lines.append(INDENT * self.depth + line)
@@ -75,7 +88,7 @@ class LaunchText:
 
     @contextmanager
     def block(self, head: str) -> Iterator[None]:
-        """LaunchText under a head; what they name is not known after them."""
+        """Lines under a head; what they name is not known after them."""
         self.write_waiting()
         self.write(head)
         self.depth += 1
@@ -86,25 +99,6 @@ class LaunchText:
             self.write("pass")
         self.known.pop()
         self.depth -= 1
-
-
-def read(lines: Sequence[str]) -> list[str]:
-    """The lines but those of variables that no other line reads."""
-    words = Counter(word for line in lines for word in set(re.findall(r"[A-Za-z_]\w*", line)))
-    alone = [re.match(r" *(\w+) = ", line) for line in lines]
-    kept = [line for line, name in zip(lines, alone, strict=True) if name is None or words[name[1]] > 1]
-    return kept if len(kept) == len(lines) else read(kept)
-
-
-class LaunchMemory(LaunchText):
-    """LaunchMemory is a variable: a block of values, one for each cell of the open tiles and of its own."""
-
-    def __init__(self, kernel: Kernel, used: Used, rank: int, tiles: Sequence[Tile]) -> None:
-        super().__init__(kernel, used)
-        self.rank, self.tiles = rank, tiles
-        self.shapes: dict[str, str] = {}  # of memory
-        self.empty: set[str] = set()  # memory that holds the state of nothing
-        self.merged = frozenset[str]()  # memory of which the cells of a tile are merged, so that those outside matter
 
     def block_of(self, lanes: Iterable[str]) -> str:
         """The shape of a block of values along tiles."""
@@ -137,7 +131,7 @@ class LaunchMemory(LaunchText):
         self.changing.add(name)
 
     def begin(self, buffers: Sequence[str], values: Sequence[Expr]) -> None:
-        """LaunchMemory set to numbers."""
+        """Memory set to numbers."""
         for buffer, value in zip(buffers, values, strict=True):
             assert isinstance(value, Const)
             shape, kind = self.shapes[buffer], TYPES[self.said.memory[buffer].dtype]
@@ -182,7 +176,7 @@ class LaunchMemory(LaunchText):
         at_end = next((led.at_end for led in self.said.led.values() if led.inside == mask), "True")
         if at_end == "True" or not self.said.lanes.keys() <= self.said.varies(value):
             return f"tl.where({mask}, {text}, {empty})"
-        self.used.ends = True
+        self.used.rows.add("of row")
         return f"noyau_of_row({text}, {mask}, {empty}, {at_end}, ALIGN)"
 
     def beside(self, store: Store) -> list[str]:

@@ -18,14 +18,9 @@ from noyau.codegen.triton.expressions import Used, merge_function
 from noyau.codegen.triton.launch import TritonPrinter
 from noyau.codegen.triton.memory import INDENT, Even, covered_in, is_led, led_row
 from noyau.codegen.triton.tables import (
-    AGAIN,
     INFIX,
-    INSIDE,
-    LED,
-    OF_ROW,
-    QUOTIENT,
     RESERVED,
-    SCALE,
+    ROWS,
     TORCH,
     SizeText,
     TritonNames,
@@ -57,15 +52,7 @@ def together(kernels: Sequence[Kernel], comment: str = "") -> str:
     merges = [merge_function(monoid, dtype, used, loose) for monoid, dtype, loose in sorted(used.merges, key=_named)]
     own = [own_function(function, dtype, loose) for function, dtype, loose in sorted(used.functions, key=_named)]
     hosts = [text for name, text in HOST.items() if name in used.host]
-    needed = (
-        (SCALE, used.scales),
-        (QUOTIENT, used.divides),
-        (INSIDE, used.inside),
-        (LED, used.led),
-        (OF_ROW, used.ends),
-        (AGAIN, used.again),
-    )
-    rows = [text for text, wanted in needed if wanted]
+    rows = [text for name, text in ROWS.items() if name in used.rows]
     below = "\n\n\n".join([*own, *rows, *merges, *hosts, *bodies])
     imports = "import torch\nimport triton\nimport triton.language as tl"
     if "libdevice." in below:

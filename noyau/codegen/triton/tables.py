@@ -356,6 +356,9 @@ def noyau_again(held, cells, inside, AGAIN: tl.constexpr):
     return held'''
 
 
+ROWS = {"scale": SCALE, "quotient": QUOTIENT, "inside": INSIDE, "led": LED, "of row": OF_ROW, "again": AGAIN}
+
+
 @dataclass(frozen=True, slots=True)
 class Led:
     """A tile that begins before a row: where the row begins, the text of the 16 bytes that it begins in, and those of
