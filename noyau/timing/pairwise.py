@@ -221,11 +221,6 @@ class Rotation:
             for k in range(sets)
         ]
 
-    @property
-    def bytes(self) -> int:
-        """The bytes of all sets."""
-        return sum(block.nbytes for block in self.blocks)
-
     def take(self, count: int) -> list[Arrays]:
         """The next sets, at most `count` and at most to the end of the turn, changed since they were last used."""
         first = self.next

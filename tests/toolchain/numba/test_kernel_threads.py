@@ -10,8 +10,8 @@ from functools import partial
 import numpy as np
 import pytest
 
-from noyau.toolchain.numba import threads as numba_threads
-from noyau.toolchain.numba.threads import PIECES_A_THREAD, run_shared
+from noyau.toolchain.numba import kernel as numba_threads
+from noyau.toolchain.numba.kernel import PIECES_A_THREAD, run_shared
 
 
 @pytest.mark.parametrize(("items", "threads"), [(1, 2), (7, 2), (1000, 2), (1000, 5), (3, 64)])
