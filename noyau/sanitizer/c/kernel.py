@@ -1,4 +1,4 @@
-"""A kernel in C, C++ or CUDA C++, run on arrays with every access observed."""
+"""A kernel in C, C++ or CUDA C++, on an op or called on one's own arguments, run with every access observed."""
 
 from __future__ import annotations
 
@@ -32,6 +32,7 @@ Array = np.ndarray
 _TEAMS = (WorkSharing(4, BLOCKS), WorkSharing(2, ROUND_ROBIN), WorkSharing(3, ROUND_ROBIN), WorkSharing(7, RANDOM))
 _THREADS = (WorkSharing(4, BLOCKS), WorkSharing(4, ROUND_ROBIN))
 _ALONE = (WorkSharing(1, BLOCKS),)
+_RESULT = "what it returns"  # as no parameter is called
 
 
 def watch(case: KernelCase, maps: list[AccessMap] | None = None) -> WatchedRun:
@@ -64,26 +65,29 @@ def _run(
     context = ReportContext(
         kernel.target.op, kernel.name, kernel.entry, kernel.language, kernel.place, kernel.text, shapes, case.size
     )
-    findings, allowed = findings_of_runs(runs, program.lines, context)
+    watched = _watched(runs, program, context)
     if maps is not None:
         maps += maps_of(runs[0], program.lines, replace(context, kernel=kernel.called))
     ends = runs[0].arrays
     changed = [] if ends is None else _changed_inputs(call, ends, context)
     outputs = None if ends is None else tuple(ends[place] for place in call.outputs)
     wasted = _idle_threads(runs[0], call, context) if callable(kernel.usage.launch) else []
-    return WatchedRun(
-        (*findings, *changed, *wasted), sum(each.accesses for each in runs), allowed, concurrency_notes(runs), outputs
-    )
+    return replace(watched, findings=(*watched.findings, *changed, *wasted), outputs=outputs)
+
+
+def _watched(runs: Sequence[RunResult], program: InstrumentedProgram, context: ReportContext) -> WatchedRun:
+    """The findings of the runs of a call, with a note on their concurrency."""
+    findings, allowed = findings_of_runs(runs, program.lines, context)
+    note = runs[0].concurrency or (f"with other numbers of threads: {len(runs)} runs" if len(runs) > 1 else "")
+    return WatchedRun(findings, sum(each.accesses for each in runs), allowed, (note,) if note else ())
 
 
 def _source(case: KernelCase, calls: Sequence[EntryCall]) -> Source:
     """The text that is built: the user's, on its own lines, and the calls below."""
     kernel = case.kernel
-    named = {each.name for each in prototype(kernel).parameters}
-    numbers = kernel.numbers(case.constants)
-    macros = "".join(
-        f"#define {name} {number_text(numbers[name])}\n" for name in kernel.usage.constants if name not in named
-    )
+    parameters, numbers = {each.name for each in prototype(kernel).parameters}, kernel.numbers(case.constants)
+    constants = [name for name in kernel.usage.constants if name not in parameters]
+    macros = "".join(f"#define {name} {number_text(numbers[name])}\n" for name in constants)
     text = with_calls(rewrite(kernel.text, kernel.language, kernel.called), calls, kernel.language)
     folder = None if kernel.place == "a text" else Path(kernel.place).parent
     return Source(macros + text, kernel.language, tuple(kernel.usage.options.get("flags", ())), folder)
@@ -131,16 +135,6 @@ def _idle_threads(run: RunResult, call: EntryCall, context: ReportContext) -> li
     return [replace(context.finding(FindingKind.LAUNCH, message), severity="warning", mend=mend)]
 
 
-def concurrency_notes(runs: Sequence[RunResult]) -> tuple[str, ...]:
-    """Notes on the concurrency of the runs."""
-    if runs[0].concurrency:
-        return (runs[0].concurrency,)
-    return (f"with other numbers of threads: {len(runs)} runs",) if len(runs) > 1 else ()
-
-
-_RESULT = "what it returns"  # as no parameter is called
-
-
 def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, name: str) -> tuple[WatchedRun, Any]:
     """Call it as sanitizer/routes.py has it: pointers take packed arrays of their type, other parameters numbers.
 
@@ -154,16 +148,15 @@ def call(function: TextFunction, args: Sequence[Any], launch: Any, size: str, na
     context = ReportContext(
         name, function.name, function.entry, function.language, str(function.path), function.text, shapes, size
     )
-    findings, allowed = findings_of_runs(runs, program.lines, context)
     returned = None
     if runs[0].arrays is not None:
-        for each, end in zip(_arrays_of(entry_call.arguments), runs[0].arrays, strict=True):
+        arrays = (each for each in entry_call.arguments if isinstance(each, ArrayArgument))
+        for each, end in zip(arrays, runs[0].arrays, strict=True):
             if each.name == _RESULT:
                 returned = end
             elif each.contents is not None and each.contents.flags.writeable:
                 each.contents[...] = end
-    watched = WatchedRun(findings, sum(each.accesses for each in runs), allowed, concurrency_notes(runs))
-    return watched, None if returned is None else returned[()]
+    return _watched(runs, program, context), None if returned is None else returned[()]
 
 
 def _call_of(function: TextFunction, args: Sequence[Any], launch: Any) -> EntryCall:
@@ -227,11 +220,9 @@ def _number(each: Parameter, value: Any, where: str) -> int | float:
 def _place(name: str, value: np.ndarray, arguments: list[ArrayArgument | int | float], where: str) -> int:
     """The position of an array among the arguments: an array that is passed twice is one memory."""
     for place, other in enumerate(arguments):
-        if (
-            not isinstance(other, ArrayArgument)
-            or other.contents is None
-            or not np.may_share_memory(other.contents, value)
-        ):
+        if not isinstance(other, ArrayArgument) or other.contents is None:
+            continue
+        if not np.may_share_memory(other.contents, value):
             continue
         if (other.contents.ctypes.data, other.bytes) != (value.ctypes.data, value.nbytes):
             overlap = f"which shares a part of its memory with {other.name}"
@@ -239,10 +230,6 @@ def _place(name: str, value: np.ndarray, arguments: list[ArrayArgument | int | f
         return place
     arguments.append(ArrayArgument(name, value.shape, value.dtype, value))
     return len(arguments) - 1
-
-
-def _arrays_of(arguments: Sequence[ArrayArgument | int | float]) -> list[ArrayArgument]:
-    return [each for each in arguments if isinstance(each, ArrayArgument)]
 
 
 def _with_result(

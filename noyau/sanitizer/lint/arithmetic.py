@@ -1,5 +1,6 @@
 """Lint of a kernel's arithmetic at sizes at which nothing is run: offsets beyond 32 bits, and sums of float32 of more
-terms than float32 can count."""
+terms than float32 can count. A situation is a kernel at such sizes: its launch, and what each of its parameters is,
+without any memory."""
 
 from __future__ import annotations
 

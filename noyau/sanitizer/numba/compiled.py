@@ -1,7 +1,7 @@
 """The fast way: a kernel whose accesses are all of single cells, compiled so that each of them is noted.
 
 `a[i, j]` becomes a call of a small compiled function that compares each index with its axis and tells the shadow. What
-makes views, gives arrays to other functions or has more than two axes is refused, and runs in Python (`running.py`).
+makes views, gives arrays to other functions or has more than two axes is refused, and runs in Python (interpreter.py).
 Names that are carried from one iteration to the next are not seen in this way."""
 
 from __future__ import annotations
@@ -61,8 +61,7 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     if any(isinstance(each, tuple) and _holds_array(each) for each in args):
         raise UnsupportedError(f"{plain.__name__} takes arrays in a tuple, which are watched in Python")
     changed = _changed(plain, parallel, arrays, error_model(function))
-    shadow = Shadow()
-    memories: dict[int, WatchedMemory] = {}
+    shadow, memories = Shadow(), dict[int, WatchedMemory]()
     for name in changed.arrays:
         array = args[changed.names.index(name)]
         number = shadow.memory(array.size, is_set=name not in unset)
@@ -70,9 +69,8 @@ def run_compiled(function: Any, args: Sequence[Any], unset: frozenset[str] = fro
     try:
         changed.function(*args, shadow.handle, *memories)
     except numba.core.errors.NumbaError as error:
-        raise UnsupportedError(
-            f"{plain.__name__} does not compile with its accesses noted, so it runs in Python"
-        ) from error
+        reason = f"{plain.__name__} does not compile with its accesses noted, so it runs in Python"
+        raise UnsupportedError(reason) from error
     return Fast(shadow, changed.sites, memories)
 
 
@@ -95,9 +93,8 @@ def _changed(function: Any, parallel: bool, arrays: frozenset[int], error_model:
     tree.body = [definition]
     exec(compile(ast.fix_missing_locations(tree), file, "exec"), scope)  # noqa: S102  the user's own function
     sites = tuple(Site.of(file, line) for line in changer.lines)
-    return Changed(
-        numba.njit(error_model=error_model)(scope[function.__name__]), sites, tuple(array_names), tuple(names)
-    )
+    compiled = numba.njit(error_model=error_model)(scope[function.__name__])
+    return Changed(compiled, sites, tuple(array_names), tuple(names))
 
 
 def _memory(name: str) -> str:
@@ -184,9 +181,8 @@ class _AccessRewriter(ast.NodeTransformer):
         """An array of the function's own, and its memory."""
         self.arrays.add(name)
         size = ast.Attribute(ast.Name(name, ast.Load()), "size", ast.Load())
-        assignment = ast.Assign(
-            [ast.Name(_memory(name), ast.Store())], self.called("memory", size, ast.Constant(is_set))
-        )
+        memory = self.called("memory", size, ast.Constant(is_set))
+        assignment = ast.Assign([ast.Name(_memory(name), ast.Store())], memory)
         return [node, ast.copy_location(assignment, node)]
 
     def visit_For(self, node: ast.For) -> Any:

@@ -1,5 +1,6 @@
 """Calls of a script to a GPU beside its kernels and arrays, where Numba's own simulator of the API has no answer: which
-device there is, events that take the time, streams that are the default one."""
+device there is, events that take the time, streams that are the default one; and @vectorize and @guvectorize with
+target="cuda", called cell by cell, in Python: a function of numbers touches no memory, so there is nothing to watch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A program in C, C++ or CUDA C++ run as it is, its own main() and all, every access watched without a GPU."""
+"""A program in C, C++ or CUDA C++ run as it is, its own main() and all, every access watched without a GPU, and lint of
+the launches that it made, by the grid and the block that each had."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""While a script runs, launches of Triton's kernels are watched in Triton's interpreter, on the script's own arguments.
-There need be no GPU: tensors of the CPU stand for those of one."""
+"""While a script runs, launches of Triton's kernels are watched in Triton's interpreter, on the script's own arguments,
+and linted: their number of programs, and offsets that 32 bits do not hold. There need be no GPU: tensors of the CPU
+stand for those of one."""
 
 from __future__ import annotations
 
