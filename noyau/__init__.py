@@ -18,10 +18,11 @@ if TYPE_CHECKING:
     from noyau.jobs.bench.run import bench
     from noyau.jobs.check.run import check
     from noyau.jobs.extract.run import Extraction
-    from noyau.jobs.optimize.keywords import HostedKeywords, ModelKeywords, ModuleKeywords
+    from noyau.jobs.optimize.onnx.options import ModelKeywords
     from noyau.jobs.optimize.onnx.run import OptimizedModel
     from noyau.jobs.optimize.torch.explain import ModuleExplanation
     from noyau.jobs.optimize.torch.onnx_model import HostedModel
+    from noyau.jobs.optimize.torch.options import HostedKeywords, ModuleKeywords
     from noyau.jobs.optimize.torch.run import OptimizedModule as OptimizedModule
     from noyau.jobs.profile.record import Profile
     from noyau.jobs.profile.run import ProfileKeywords

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from noyau.errors import NoyauError, OutputError
-from noyau.jobs import cache, command_line, doctor
+from noyau.jobs import command_line, doctor
 from noyau.jobs.bench import command as bench_command
 from noyau.jobs.check import command as check_command
 from noyau.jobs.demo import command as demo_command
@@ -120,6 +120,6 @@ COMMANDS = {
     "bench": bench_command.COMMAND,
     "demo": demo_command.COMMAND,
     "machine": machine_command.COMMAND,
-    "cache": cache.COMMAND,
+    "cache": doctor.CACHE,
     "doctor": doctor.COMMAND,
 }

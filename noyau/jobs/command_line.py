@@ -64,11 +64,11 @@ def sizes_of(texts: list[str], option: str = "--dim") -> dict[str, list[int]]:
 
 def size_of_each(texts: list[str]) -> dict[str, int]:
     """One number for each size. InputError for several, where what flows is captured in one run."""
-    found = sizes_of(texts)
-    several = next((name for name, values in found.items() if len(values) > 1), None)
-    if several is not None:
-        raise InputError(f"--dim {several} has several numbers, and the path is captured in one run: give one")
-    return {name: values[0] for name, values in found.items()}
+    by_name = sizes_of(texts)
+    for name, values in by_name.items():
+        if len(values) > 1:
+            raise InputError(f"--dim {name} has several numbers, and the path is captured in one run: give one")
+    return {name: values[0] for name, values in by_name.items()}
 
 
 def is_stream(path: Path) -> bool:
@@ -96,7 +96,7 @@ def progress() -> Iterator[Callable[[str], None]]:
 
     console = Console(stderr=True)
     if not console.is_terminal:
-        yield _told
+        yield _print_step
         return
     with console.status(Text("starting"), refresh_per_second=4) as status:  # nothing that a clock would see
         yield lambda step: status.update(Text(plain(step), no_wrap=True, overflow="ellipsis"))
@@ -107,6 +107,6 @@ def plain(text: str) -> str:
     return "".join(letter if letter.isprintable() else "?" for letter in " ".join(text.split()))
 
 
-def _told(step: str) -> None:
+def _print_step(step: str) -> None:
     sys.stderr.write(f"noyau: {plain(step)}\n")  # in one piece: two threads tell of what they check
     sys.stderr.flush()

@@ -1,4 +1,4 @@
-"""The command `noyau doctor`: the compiler, the GPU and the packages that noyau finds on this machine."""
+"""The commands `noyau doctor`, of what noyau finds on this machine, and `noyau cache`, of what it keeps there."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import sys
 
 from noyau.errors import BuildError
 from noyau.jobs.command_line import Command
+from noyau.text import several
 from noyau.version import __version__
 
 _PACKAGES = ("numpy", "ml-dtypes", "rich", "onnx", "onnxruntime", "torch", "numba", "triton", "ziglang")
@@ -24,8 +25,8 @@ def _run(_: argparse.Namespace) -> int:
     from noyau.workers.nvml import driver_version
 
     try:
-        found = c_compiler.find_compiler()
-        compiler, status = f"{' '.join(found.command)} ({found.version})", 0
+        usual = c_compiler.find_compiler()
+        compiler, status = f"{' '.join(usual.command)} ({usual.version})", 0
     except BuildError as error:
         compiler, status = str(error), 1
     facts = {
@@ -51,4 +52,21 @@ def _release(package: str) -> str:
         return "not installed"
 
 
+def _declare_cache(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--clear", action="store_true", help="remove every built kernel")
+
+
+def _run_cache(arguments: argparse.Namespace) -> int:
+    from noyau.toolchain import cache
+
+    home, taken = cache.folder(), cache.size_bytes()
+    if arguments.clear:
+        count = cache.clear()
+        print(f"removed {several(count, 'file')}, {taken / 2**20:.1f} MiB, from {home}")
+    else:
+        print(f"{home}: {taken / 2**20:.1f} MiB of at most {cache.LIMIT_BYTES / 2**20:.0f} MiB")
+    return 0
+
+
+CACHE = Command("show or clear the cache of built kernels", _declare_cache, _run_cache)
 COMMAND = Command("say what noyau finds on this machine", _declare, _run)

@@ -9,9 +9,9 @@ from typing import Any
 
 from noyau.errors import InputError, SignatureError
 from noyau.jobs.bench.inputs import usual_numbers
-from noyau.jobs.bench.record import BenchRecord
-from noyau.jobs.bench.run import Numbers, bench, combinations, device_of
-from noyau.jobs.bench.tasks import largest
+from noyau.jobs.bench.record import BenchPoint, BenchRecord
+from noyau.jobs.bench.run import Numbers, combinations, device_of, timed
+from noyau.jobs.bench.tasks import BenchOptions, largest
 from noyau.jobs.bench.winners import is_able, winner_of
 from noyau.jobs.check.run import check
 from noyau.kernels.programs.generate import CPU, specialization_of
@@ -20,7 +20,6 @@ from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.dispatch.winners import Winner, record
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
-from noyau.signatures.types import Signature
 from noyau.text import Printed, as_json
 from noyau.timing.comparison import spell_s
 
@@ -81,65 +80,44 @@ def tune(
     with a few sizes of tiles and numbers of warps, each told with its reason.
     SignatureError for an op without a signature, or inputs that do not fit; InputError for more than 64 variants of a
     kernel."""
-    signature = _signature_of(op)
+    _require_signature(op)
     report: Say = say or (lambda step: None)
     place = device_of(args, device)
     if place:
-        return _tune_on(op, args, sizes, place, TuningRace(budget_s, seed, report))
-    records: list[BenchRecord] = []
-    winners: list[Winner] = []
+        from noyau.hosts.torch.cuda.device import require_free
+
+        require_free(op.name)
+    records, winners = list[BenchRecord](), list[Winner]()
     left_out: dict[str, str] = {}
+    wishes = BenchOptions(budget_s, seed=seed, searches=True)
     for arguments, numbers in _wishes(op, args, sizes):
         bound = _bind_arguments(op, arguments, numbers, seed)
-        form, left = _with_variants(op, bound, report)
-        left_out |= left
-        records.append(
-            bench(form, arguments or None, sizes=numbers, budget_s=budget_s, seed=seed, say=report, record=False)
-        )
-        request = specialization_of(signature, bound, op.description.reference.constants)
-        winner = winner_of(form, records[-1].at[0], request, largest(bound))
-        record(op.description, request, [winner])
-        winners.append(winner)
+        form, reasons = _with_variants(op, bound, report, place or CPU)
+        left_out |= reasons
+        inputs, there = arguments or None, bool(place)
+        records.append(timed(form, inputs, place, wishes, peers={}, sizes=[numbers], say=report, record=there))
+        winners += _winners(op, form, records[-1].at[0], bound, place)
     op.calls.forget()
     return TuneRecord(tuple(records), tuple(winners), left_out)
 
 
-def _signature_of(op: object) -> Signature:
+def _winners(op: Op[..., Any], form: Op[..., Any], at: BenchPoint, bound: Bound, place: str) -> Iterator[Winner]:
+    """Yield the winner at one set of sizes, if there is one, once it is recorded; on a GPU it is already."""
+    if not place:
+        assert op.signature is not None
+        request = specialization_of(op.signature, bound, op.description.reference.constants)
+        winner = winner_of(form, at, request, largest(bound))
+        record(op.description, request, [winner])
+        yield winner
+    elif at.request is not None and any(is_able(row.name, form, at.request) for row in at.ranked):
+        yield winner_of(form, at, at.request, at.cells)
+
+
+def _require_signature(op: object) -> None:
     if not isinstance(op, Op):
         raise SignatureError(f"noyau.tune takes an op, and this is of the type {type(op).__name__}")
     if op.signature is None:
         raise SignatureError(f"{op.name} has no signature; give it one: @noyau.op('f32[n] -> f32[n]')")
-    return op.signature
-
-
-@dataclass(frozen=True, slots=True)
-class TuningRace:
-    """The settings of the races of `tune`."""
-
-    budget_s: float
-    seed: int
-    say: Say
-
-
-def _tune_on(op: Op[..., Any], args: Sequence[Any], sizes: Numbers | None, place: str, how: TuningRace) -> TuneRecord:
-    """As `tune`, on a GPU. UnsupportedError while a CUDA graph is captured."""
-    from noyau.hosts.torch.cuda.device import require_free
-    from noyau.jobs.bench.torch_cuda import DeviceBenchOptions, bench_on_device, remember
-
-    require_free(op.name)
-    wishes, records, winners = DeviceBenchOptions(how.budget_s, None, None, how.seed, searches=True), [], []
-    left_out: dict[str, str] = {}
-    for arguments, numbers in _wishes(op, args, sizes):
-        form, left = _with_variants(op, _bind_arguments(op, arguments, numbers, how.seed), how.say, place)
-        left_out |= left
-        result = bench_on_device(form, arguments or None, place, wishes, peers={}, sizes=[numbers], say=how.say)
-        records.append(result.benched)
-        remember(form, result)
-        (request, cells), own = result.wanted[0], result.benched.at[0]
-        if any(is_able(row.name, form, request) for row in own.ranked):
-            winners.append(winner_of(form, own, request, cells))
-    op.calls.forget()
-    return TuneRecord(tuple(records), tuple(winners), left_out)
 
 
 def _wishes(
@@ -173,7 +151,7 @@ def on_host(arguments: Any) -> Any:
     return copied(arguments)
 
 
-def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str = CPU) -> tuple[Op[..., Any], dict[str, str]]:
+def _with_variants(op: Op[..., Any], bound: Bound, say: Say, device: str) -> tuple[Op[..., Any], dict[str, str]]:
     """The op with those attached kernels that may run, one for each choice of their constants; why others may not."""
     reference, kernels, left_out = op.description.reference, [], {}
     for kernel in op.kernels.values():

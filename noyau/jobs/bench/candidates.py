@@ -32,12 +32,16 @@ Arrays = tuple[Array, ...]
 Function = Callable[..., object]
 
 
+def _one_or_all(arrays: Arrays) -> Any:
+    return arrays[0] if len(arrays) == 1 else arrays
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """A participant of a race. `returning`: called as users call it; `filling`: called with `out=`, where it takes
     that; `other`: called on tensors instead, where it does not take arrays; `skipped`: why it cannot run here; `fault`:
     why it cannot be built; `is_peer`: it is timed where its values are wrong, too, and not ranked; `is_judge`: its
-    values are what the others are judged by."""
+    values are what the others are judged by; `note`: why it is tried."""
 
     name: str
     language: str = ""
@@ -48,6 +52,7 @@ class Entry:
     fault: str = ""
     is_peer: bool = False
     is_judge: bool = False
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +167,11 @@ def _through_door(
     door = entry(op.name, op.signature, Selection(request, ((choice, math.inf),), ()))
     assert door is not None
 
-    def returning(*arguments: Any) -> object:
-        return door(arguments, None)
-
     def filling(*arguments: Any, out: Any) -> object:
         return door(arguments, out)
 
-    takes = calling.plain
-    into = Contender(name, filling, True, takes, _one_or_all)
-    return Entry(name, choice.language, Contender(name, returning, takes=takes, gives=calling.gives), into)
+    usual = Contender(name, lambda *arguments: door(arguments, None), takes=calling.plain, gives=calling.gives)
+    return Entry(name, choice.language, usual, Contender(name, filling, True, calling.plain, _one_or_all))
 
 
 def _attached_entry(
@@ -196,10 +197,6 @@ def _attached_entry(
 
     usual = Contender(kernel.name, returning, takes=takes)
     return Entry(kernel.name, kernel.language, usual, Contender(kernel.name, filling, True, takes))
-
-
-def _one_or_all(arrays: Arrays) -> Any:
-    return arrays[0] if len(arrays) == 1 else arrays
 
 
 def _direct(call_once: FunctionKernel) -> Function | None:

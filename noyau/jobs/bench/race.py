@@ -6,24 +6,21 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
 from noyau.errors import CheckError
 from noyau.jobs.bench.candidates import Entry
-from noyau.jobs.bench.inputs import Arrays
+from noyau.jobs.bench.inputs import Arrays, Workload, work_of_arrays
 from noyau.jobs.bench.record import COLD, BenchPoint, CandidateTimes, Race
 from noyau.jobs.bench.tasks import BenchTask
-from noyau.jobs.bench.work import Workload, work_of_arrays
+from noyau.ops.op import Op
 from noyau.timing.comparison import SelfTimed, Series
 from noyau.timing.conditions import conditions
 from noyau.timing.output_checks import Check
 from noyau.timing.pairwise import VERIFIED
 from noyau.workers.tamper_detection import Watch, seconds
-
-if TYPE_CHECKING:
-    from noyau.jobs.bench.torch_candidates import DeviceEntry  # of a GPU alone
 
 Say = Callable[[str], None]
 
@@ -50,18 +47,18 @@ class ResultJudge:
             return ""
         begin_s = seconds()
         fault = self.check(self.inputs, outputs)
-        fault = "" if is_judge else fault
         self.took_s = max(self.took_s, seconds() - begin_s)
-        if not fault:
-            self.right.append(bits)
-        return fault
+        if fault and not is_judge:
+            return fault
+        self.right.append(bits)
+        return ""
 
 
 @dataclass(slots=True)
 class Entrant:
     """A candidate that is right so far, and what its first call told: its outputs (`like`), seconds and memory."""
 
-    entry: Any  # of the track's own kind
+    entry: Entry
     like: Sequence[Any]
     first_s: float
     peak_bytes: int
@@ -97,7 +94,7 @@ class Track(Protocol[SideT]):
     task: BenchTask
     machine: str  # as messages call it
 
-    def first(self, entry: Any, judge: ResultJudge) -> Entrant | CandidateTimes:
+    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
         ...
 
@@ -134,9 +131,7 @@ class Track(Protocol[SideT]):
         ...
 
 
-def race(
-    track: Track[SideT], entries: Sequence[Entry | DeviceEntry], *, budget_s: float, cores: int, say: Say
-) -> BenchPoint:
+def race(track: Track[SideT], entries: Sequence[Entry], *, budget_s: float, cores: int, say: Say) -> BenchPoint:
     """Verify each candidate on a first call, time all of them together, and verify some of the timed runs."""
     task = track.task
     watch, start, judge = Watch(), conditions(), ResultJudge(task.check, task.drawn.draws[-1])
@@ -156,12 +151,17 @@ def race(
     arrays = [each for each in task.drawn.first if isinstance(each, np.ndarray)]
     work = task.work or work_of_arrays(arrays, track.outputs(runners[0]) if runners else (), task.flops)
     floor_s = track.floor_s(work, cold=COLD in races)
-    inputs = tuple(map(_argument_form, task.drawn.first))
-    at = BenchPoint(task.sizes, inputs, rows, races, work, floor_s, (start, conditions()), cores, task.drawn.notes)
+    inputs = tuple(
+        f"{each.dtype}{list(each.shape)}" if isinstance(each, np.ndarray) else repr(each) for each in task.drawn.first
+    )
+    meanwhile = (start, conditions())
+    at = BenchPoint(
+        task.sizes, inputs, rows, races, work, floor_s, meanwhile, cores, task.drawn.notes, task.request, task.cells
+    )
     return replace(at, rows=tuple(_possible(row, at, track, timed_sides) for row in rows))
 
 
-def _first(track: Track[SideT], entry: Entry | DeviceEntry, judge: ResultJudge, say: Say) -> Entrant | CandidateTimes:
+def _first(track: Track[SideT], entry: Entry, judge: ResultJudge, say: Say) -> Entrant | CandidateTimes:
     if entry.skipped or entry.fault:
         return CandidateTimes(entry.name, entry.language, entry.fault, entry.skipped)
     say(f"first call of {entry.name}")
@@ -176,15 +176,11 @@ def _verify(track: Track[SideT], sides: Sides[SideT], runners: Sequence[Entrant]
         try:
             watch.refuse(name)
             track.look(side, runner)
-            side.refuse(_no_fault if runner.entry.is_judge else track.check)
+            # The judge, in another order of memory, may lose more than where it judges: that is no fault.
+            side.refuse((lambda *_: "") if runner.entry.is_judge else track.check)
         except CheckError as error:
             runner.fault = runner.fault or shortened(str(error), name)
         runner.verified += len(side.snapshots)
-
-
-def _no_fault(inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
-    """The check of the judge, which finds nothing: in another order of memory it may lose more than where it judges."""
-    return ""
 
 
 def _possible(
@@ -200,15 +196,16 @@ def _possible(
     return replace(row, notes=(*row.notes, doubt))
 
 
-def _argument_form(argument: object) -> str:
-    return f"{argument.dtype}{list(argument.shape)}" if isinstance(argument, np.ndarray) else repr(argument)
-
-
 def shortened(message: str, name: str) -> str:
     """The fault without the name that the row has already."""
     for prefix in (f"{name} is wrong: ", f"{name} was wrong ", f"{name} is ", f"{name} "):
         message = message.removeprefix(prefix)
     return message
+
+
+def name_of(what: Op[..., Any] | Mapping[str, Callable[..., object]]) -> str:
+    """The name of a record: that of the op, or those of the functions."""
+    return what.name if isinstance(what, Op) else ", ".join(what)
 
 
 def pools() -> dict[str, int]:

@@ -7,17 +7,16 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from noyau.errors import CheckError
-from noyau.jobs.bench.work import Workload
+from noyau.jobs.bench.inputs import Workload
 from noyau.jobs.report.text import Record, number
-from noyau.text import as_json
+from noyau.kernels.programs.generate import Specialization
+from noyau.text import as_json, fields_json
 from noyau.timing.comparison import Comparison, Series, Verdict
 from noyau.timing.conditions import Conditions, Machine, unsteady
 
 SCHEMA_VERSION = 1
 RETURNING, FILLING = "returns", "out="  # the ways in which a candidate is called
 HOT, COLD = "hot", "cold"
-
-_TOLD = ("name", "language", "fault", "skipped", "first_s", "peak_bytes", "verified", "host_s")
 
 RotatingSide = tuple[str, str]  # a candidate's name, and a way of calling it
 
@@ -68,7 +67,8 @@ class BenchPoint:
     """The results at one set of sizes. `races`: hot, on inputs that stay in a core's cache where they fit, and cold, on
     inputs that went through twice the last-level cache, where that was timed too; none where no candidate is right.
     `against`: the candidate that all are compared with, the first that is right. `floor_s`: of the usual
-    temperature, None where it cannot be measured. `notes`: on the inputs."""
+    temperature, None where it cannot be measured. `notes`: on the inputs. `request`, `cells`: of an op, what its
+    kernels were made for, and how many cells the largest array has."""
 
     sizes: Mapping[str, int]
     inputs: tuple[str, ...]
@@ -79,6 +79,8 @@ class BenchPoint:
     conditions: tuple[Conditions, Conditions]
     cores: int
     notes: tuple[str, ...] = ()
+    request: Specialization | None = None
+    cells: int = 0
 
     @property
     def against(self) -> str:
@@ -138,14 +140,13 @@ class BenchPoint:
         return {name: as_json(rows if name == "candidates" else getattr(self, name)) for name in names}
 
     def _row_json(self, row: CandidateTimes) -> dict[str, Any]:
-        record = {name: getattr(row, name) for name in _TOLD}
         times = [
             self._timed_json(row.name, way, temperature)
             for temperature, race in self.races.items()
             for name, way in race.sides
             if name == row.name
         ]
-        return {**record, "notes": list(row.notes), "timed": times}
+        return {**fields_json(row, without=("notes",)), "notes": list(row.notes), "timed": times}
 
     def _timed_json(self, name: str, way: str, temperature: str) -> dict[str, Any]:
         race = self.races[temperature]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
 from noyau.jobs.report import text as report_text
-from noyau.jobs.report.text import hanging
-from noyau.text import printable
+from noyau.jobs.report.text import Show, hanging, show_of
 from noyau.timing.comparison import Verdict, spell_s
 
 _GIGA = 1e9
@@ -19,12 +18,10 @@ _FLOPS, _CANDIDATE = "GFLOP/s", "candidate"
 _LONGEST_RIVAL = 15  # as wide as an AMBIGUOUS beside its ratio
 _SLOW_START_S = 0.05  # of a first call, from which it is worth a word
 
-Show = Callable[[str], str]
-
 
 def render(record: BenchRecord, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The record in the order in which it is read, for a terminal of so many columns."""
-    show = _escape if ascii_only else printable
+    show = show_of(ascii_only=ascii_only)
     machine = record.machine
     threads = ", ".join(f"{name} {count}" for name, count in record.threads.items() if name != "cores")
     facts = f"{machine.cpu}, {machine.cores} cores, {machine.level}{f'; threads: {threads}' if threads else ''}"
@@ -33,10 +30,6 @@ def render(record: BenchRecord, width: int, *, ascii_only: bool = False) -> Iter
     for at in record.at:
         yield Text()
         yield from _at(record.name, at, width, show)
-
-
-def _escape(text: str) -> str:
-    return printable(text).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[RenderableType]:
@@ -51,7 +44,10 @@ def _at(name: str, at: BenchPoint, width: int, show: Show) -> Iterator[Renderabl
             yield from hanging(show(f"{row.title} is not timed: {row.skipped}"), width, rest="    ", style="dim")
     for note in filter(None, (*at.notes, at.doubts)):
         yield from hanging(show(f"{note[:1].upper()}{note[1:]}."), width, rest="  ", style="yellow")
-    yield from _advice(at, width, show)
+    for row in at.ranked:
+        if row.name != at.against and at.verdict(row.name) is Verdict.AMBIGUOUS:
+            advice = at.deciding(row.name)[1].advice
+            yield from hanging(show(f"{row.name}: {advice}."), width, rest="  ", style="yellow")
 
 
 def _ranked(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
@@ -99,14 +95,12 @@ def _cells(row: CandidateTimes, at: BenchPoint, columns: tuple[str, ...]) -> tup
         "GB/s": f"{at.work.bytes_moved / best_s / _GIGA:.1f}",
         "floor": f"{(at.floor_s or 0.0) / best_s:.0%}",
         _FLOPS: f"{(at.work.flops or 0.0) / best_s / _GIGA:.1f}",
-        "": _verdict(row, at),
+        "": "-" if row.name == at.against else _verdict(row, at),
     }
     return tuple(cells[column] for column in columns)
 
 
 def _verdict(row: CandidateTimes, at: BenchPoint) -> str:
-    if row.name == at.against:
-        return "-"
     _, comparison = at.deciding(row.name)
     return f"{comparison.speedup:.2f}x {comparison.verdict.value}"
 
@@ -121,13 +115,6 @@ def _remark(row: CandidateTimes, at: BenchPoint) -> str:
     if row.first_s is not None and row.first_s > max(_SLOW_START_S, 10 * (at.time_s(row.name) or 0.0)):
         remarks.append(f"its first call took {spell_s(row.first_s)}")
     return "; ".join(remarks)
-
-
-def _advice(at: BenchPoint, width: int, show: Show) -> Iterator[Text]:
-    """Advice where a verdict is AMBIGUOUS."""
-    unsure = [row.name for row in at.ranked if row.name != at.against and at.verdict(row.name) is Verdict.AMBIGUOUS]
-    for name in unsure:
-        yield from hanging(show(f"{name}: {at.deciding(name)[1].advice}."), width, rest="  ", style="yellow")
 
 
 def _spell(time_s: float | None) -> str:

@@ -1,4 +1,4 @@
-"""The tasks of a bench, one for each set of sizes: inputs, candidates and the check of results."""
+"""The tasks of a bench, one for each set of sizes: inputs, candidates and the check of results against a truth."""
 
 from __future__ import annotations
 
@@ -8,26 +8,47 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from noyau.dtypes import DType
+from noyau.dtypes import DType, from_numpy
 from noyau.errors import InputError, NoyauError, SignatureError
+from noyau.ir.graph import Graph
 from noyau.jobs.bench.candidates import CandidateCall, Entry, Function, of_functions, of_op
-from noyau.jobs.bench.inputs import Arrays, InputMaker, draw_by, usual_numbers, vary
-from noyau.jobs.bench.truth import by_function, by_op
-from noyau.jobs.bench.work import Workload, work_of_arrays, work_of_graph
+from noyau.jobs.bench.inputs import (
+    InputMaker,
+    Views,
+    Workload,
+    draw_by,
+    usual_numbers,
+    vary,
+    work_of_arrays,
+    work_of_graph,
+)
 from noyau.kernels.programs.generate import Specialization, lazy_graph, specialization_of, trace_reference
 from noyau.kernels.reference import graph_of
 from noyau.ops.op import Op
 from noyau.signatures.binding import Bound, bind
-from noyau.timing.output_checks import Check
-from noyau.timing.pairwise import Contender
+from noyau.timing.output_checks import Arrays, Check, arrays_of, by_graph, by_reference
+from noyau.timing.pairwise import Contender, call_once
+from noyau.verify.values import LazyGraph
 
 Arguments: TypeAlias = Sequence[Any] | Callable[..., Sequence[Any]]
 
 
 @dataclass(frozen=True, slots=True)
+class BenchOptions:
+    """Options of a bench, as of `noyau.bench`; `searches`: on a GPU the generated kernel is tried with other sizes of
+    tiles, too."""
+
+    budget_s: float = 1.0
+    cold: bool | None = None
+    flops: float | None = None
+    seed: int = 0
+    searches: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class BenchTask:
     """The inputs, the candidates and the check at one set of sizes. `work`: None where it follows from inputs and
-    outputs, with `flops`, if the user gives them. `wanted`, `cells`: of an op, what its kernels were made for, and how
+    outputs, with `flops`, if the user gives them. `request`, `cells`: of an op, what its kernels were made for, and how
     many cells the largest array has."""
 
     sizes: Mapping[str, int]
@@ -36,7 +57,7 @@ class BenchTask:
     check: Check
     work: Workload | None = None
     flops: float | None = None
-    wanted: Specialization | None = None
+    request: Specialization | None = None
     cells: int = 0
 
 
@@ -64,7 +85,7 @@ def op_tasks(
         request = specialization_of(op.signature, bound, constants)
         check = _op_check(op, entries[0], bound, request, calling)
         work = _op_work(op, request, bound)
-        yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, wanted=request, cells=largest(bound))
+        yield BenchTask(bound.sizes, inputs, _apart(entries), check, work, None, request, largest(bound))
 
 
 def largest(bound: Bound) -> int:
@@ -88,8 +109,7 @@ def _op_check(op: Op[..., Any], judge: Entry, bound: Bound, request: Specializat
         return by_function(judge.returning, calling.dtypes)
     reference = op.description.reference
     graph = graph_of(reference, bound.instance, reference.constants)
-    form = lazy_graph(reference, request)
-    return by_op(graph, calling.views, calling.dtypes, form)
+    return by_op(graph, calling.views, calling.dtypes, lazy_graph(reference, request))
 
 
 def _op_inputs(
@@ -103,19 +123,13 @@ def _op_inputs(
             raise InputError(f"{op.name}: both inputs and sizes are given; the sizes are those of the inputs")
         inputs = vary(bind(signature, op.arguments(args, {})[0], constants, op.name).arrays, seed)
         return inputs, bind(signature, inputs.views.memory_as_given(inputs.draws[0]), constants, op.name)
-    if callable(args):
-        maker = args
-
-        def make(number: int) -> Sequence[Any]:
-            return tuple(maker(np.random.default_rng(number), **numbers))
-    else:
-        usual = numbers if op.inputs is not None else usual_numbers(signature, constants, numbers)
-
-        def make(number: int) -> Sequence[Any]:
-            return op.make(number, **usual)
+    maker = args
+    usual = numbers if maker or op.inputs is not None else usual_numbers(signature, constants, numbers)
 
     def bound_arrays(number: int) -> Sequence[Any]:
-        return bind(signature, make(seed + number), constants, op.name).arrays
+        rng = np.random.default_rng(seed + number)
+        made_up = tuple(maker(rng, **usual)) if maker else op.make(seed + number, **usual)
+        return bind(signature, made_up, constants, op.name).arrays
 
     inputs = draw_by(bound_arrays)
     return inputs, bind(signature, inputs.views.memory_as_given(inputs.draws[0]), constants, op.name)
@@ -134,23 +148,19 @@ def _op_work(op: Op[..., Any], request: Specialization, bound: Bound) -> Workloa
 
 
 def function_tasks(
-    functions: Mapping[str, Function],
-    args: Arguments | None,
-    sizes: Sequence[dict[str, int]],
-    flops: float | None,
-    seed: int,
+    functions: Mapping[str, Function], args: Arguments | None, sizes: Sequence[dict[str, int]], wishes: BenchOptions
 ) -> Iterator[BenchTask]:
     """Tasks of plain functions. InputError where there are none, or where the first does not run."""
     if not functions:
         raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
     for numbers in sizes:
-        inputs = _function_inputs(args, numbers, seed)
+        inputs = _function_inputs(args, numbers, wishes.seed)
         calling = CandidateCall(inputs.views, (False,) * len(inputs.views.views))
         judge, outputs = _judge(next(of_functions(functions, calling)), inputs.draws[0])
         calling = replace(calling, dtypes=tuple(array.dtype for array in outputs))
         check = by_function(judge, calling.dtypes)
         first, *others = of_functions(functions, calling)
-        yield BenchTask(numbers, inputs, (replace(first, is_judge=True), *others), check, flops=flops)
+        yield BenchTask(numbers, inputs, (replace(first, is_judge=True), *others), check, flops=wishes.flops)
 
 
 def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int) -> InputMaker:
@@ -162,7 +172,7 @@ def _function_inputs(args: Arguments | None, numbers: dict[str, int], seed: int)
     return draw_by(lambda number: tuple(maker(np.random.default_rng(seed + number), **numbers)))
 
 
-def _judge(entry: Entry, inputs: Arrays) -> tuple[Contender, list[np.ndarray]]:
+def _judge(entry: Entry, inputs: tuple[np.ndarray, ...]) -> tuple[Contender, list[np.ndarray]]:
     """The first of some functions, called once: what the others are judged by. On tensors, where it takes no arrays."""
     candidate = entry.returning
     assert candidate is not None
@@ -180,3 +190,55 @@ def _judge(entry: Entry, inputs: Arrays) -> tuple[Contender, list[np.ndarray]]:
         problem = f"{entry.name} returns {wrong[0] if wrong else 'nothing'}, not arrays or numbers"
         raise InputError(f"{problem}; the others are judged by it")
     return candidate, [np.asarray(part) for part in parts]
+
+
+def by_op(graph: Graph, views: Views, dtypes: Sequence[np.dtype[Any]], spelling: LazyGraph | None = None) -> Check:
+    """By the certificate against an op's reference, of which `graph` is made, and `spelt` traced. Results of other
+    widths are narrowed."""
+    judged = by_graph(graph, spelling)
+
+    def check(inputs: Arrays, outputs: Arrays) -> str:
+        if misfit := _count(outputs, len(dtypes)):
+            return misfit
+        summary = judged(views.memory_as_given(tuple(inputs)), narrowed(outputs, dtypes))
+        return summary.removeprefix("tried on 1 case: ")
+
+    return check
+
+
+def by_function(judge: Contender, dtypes: Sequence[np.dtype[Any]]) -> Check:
+    """Against a plain function: for the truth in float64, or longer where inputs are float64, as far as it takes that;
+    as it is for what is allowed."""
+
+    def results(*arrays: np.ndarray) -> list[np.ndarray]:
+        return arrays_of(judge.gives(judge.run(*judge.takes(arrays))))
+
+    def check(inputs: Arrays, outputs: Arrays) -> str:
+        def truth(*widened: np.ndarray) -> list[np.ndarray]:
+            longer = any(array.dtype == np.float64 for array in inputs)
+            wide = [array.astype(np.longdouble) if longer and _is_float(array.dtype) else array for array in widened]
+            try:
+                wide_results = call_once(judge, wide)
+                return [each.astype(np.float64) if each.dtype == np.longdouble else each for each in wide_results]
+            except NoyauError:  # it takes no wider floats
+                return results(*(array.copy() for array in inputs))
+
+        return _count(outputs, len(dtypes)) or by_reference(results, truth)(inputs, narrowed(outputs, dtypes))
+
+    return check
+
+
+def narrowed(outputs: Arrays, dtypes: Sequence[np.dtype[Any]]) -> list[np.ndarray]:
+    """Floats in the dtypes that are wanted; all else as it is."""
+    return [
+        array.astype(dtype) if _is_float(array.dtype) and _is_float(dtype) else array
+        for array, dtype in zip(outputs, dtypes, strict=True)
+    ]
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return (each := from_numpy(dtype)) is not None and each.is_float
+
+
+def _count(outputs: Arrays, expected: int) -> str:
+    return "" if len(outputs) == expected else f"gave {len(outputs)} results, and {expected} are wanted"

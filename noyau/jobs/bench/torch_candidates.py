@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,35 +13,19 @@ import torch
 from noyau.errors import InputError, NoyauError, SignatureError
 from noyau.hosts.numpy.fast_calls import MISS
 from noyau.hosts.torch.tensors import array_of, tensor_of
+from noyau.jobs.bench.candidates import Entry
 from noyau.jobs.bench.inputs import InputMaker, InputView
 from noyau.jobs.bench.tasks import BenchTask
-from noyau.jobs.bench.tile_sizes import tilings
+from noyau.jobs.bench.winners import tilings
 from noyau.kernels.call import caller_of
 from noyau.kernels.programs.generate import Specialization, key_of
 from noyau.kernels.user_kernel import UserKernel
-from noyau.ops.dispatch.choice import Choice, Selection, Selector
+from noyau.ops.dispatch.choice import REFERENCE, Choice, Selection, Selector
 from noyau.ops.op import Op
 from noyau.ops.torch.fast_entries import entry
+from noyau.timing.pairwise import Contender
 
 Array = np.ndarray
-Function = Callable[..., object]
-REFERENCE_STAYS = "it is NumPy's: the others are judged by it, and nothing runs it on a GPU"
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceEntry:
-    """A participant of a race on a device. `skipped`: why it cannot run here; `fault`: why it cannot be built;
-    `is_peer`: it is timed where its values are wrong, too, and not ranked; `is_judge`: its values are what the others
-    are judged by; `note`: why it is tried."""
-
-    name: str
-    language: str = ""
-    run: Function | None = None
-    skipped: str = ""
-    fault: str = ""
-    is_peer: bool = False
-    is_judge: bool = False
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +76,18 @@ def device_name(args: Any) -> str:
     return devices.pop() if devices else ""
 
 
-def of_op(op: Op[..., Any], task: BenchTask, device: str, *, searches: bool) -> Iterator[DeviceEntry]:
+def of_op(op: Op[..., Any], task: BenchTask, *, searches: bool) -> Iterator[Entry]:
     """An op's reference, which is not run, then each generated kernel, then each attached one. `searches`: the
     generated one with other sizes of tiles, too."""
-    assert op.signature is not None and task.wanted is not None
-    yield DeviceEntry("reference", skipped=REFERENCE_STAYS)
-    sm_count = torch.cuda.get_device_properties(device).multi_processor_count
-    request = replace(task.wanted, device=device)
+    request = task.request
+    assert op.signature is not None and request is not None
+    yield Entry(REFERENCE, skipped="it is NumPy's: the others are judged by it, and nothing runs it on a GPU")
+    sm_count = torch.cuda.get_device_properties(request.device).multi_processor_count
     choosing = Selector(op.description)
     for language in request.languages:
         program = choosing.program(request, key_of(request), language)
         if isinstance(program, str):
-            yield DeviceEntry(f"generated {language}", language, skipped=program)
+            yield Entry(f"generated {language}", language, skipped=program)
             continue
         others = tilings(program.generated, task.cells, sm_count) if searches else []
         for tiles, reason in (({}, ""), *others):
@@ -119,19 +103,19 @@ def tile_text(tiles: Mapping[str, int]) -> str:
     return f" ({', '.join(f'{name}={size}' for name, size in tiles.items())})" if tiles else ""
 
 
-def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specialization) -> DeviceEntry:
+def _attached_entry(op: Op[..., Any], kernel: UserKernel, request: Specialization) -> Entry:
     if caller_of(kernel, gpu=True) is None:
         reason = f"it is in {kernel.language}, and the tensors lie on {request.device}"
-        return DeviceEntry(kernel.name, kernel.language, skipped=reason)
+        return Entry(kernel.name, kernel.language, skipped=reason)
     try:
         return _by_door(op, kernel.name, Choice(kernel.name, kernel.language, "", kernel), request)
     except SignatureError as error:
-        return DeviceEntry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
+        return Entry(kernel.name, kernel.language, skipped=f"it does not take these inputs: {error}")
     except NoyauError as error:
-        return DeviceEntry(kernel.name, kernel.language, fault=str(error))
+        return Entry(kernel.name, kernel.language, fault=str(error))
 
 
-def _by_door(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> DeviceEntry:
+def _by_door(op: Op[..., Any], name: str, choice: Choice, request: Specialization) -> Entry:
     """A kernel as a call of the op runs it."""
     assert op.signature is not None
     door = entry(op.name, op.signature, Selection(request, ((choice, math.inf),), ()))
@@ -141,4 +125,4 @@ def _by_door(op: Op[..., Any], name: str, choice: Choice, request: Specializatio
         result = door(arguments)
         return door.insist(arguments) if result is MISS and hasattr(door, "insist") else result
 
-    return DeviceEntry(name, choice.language, run)
+    return Entry(name, choice.language, Contender(name, run))

@@ -21,17 +21,13 @@ from noyau.hosts.torch.cuda.comparison_sides import (
 )
 from noyau.hosts.torch.cuda.device import require_free
 from noyau.hosts.torch.tensors import array_of, tensor_of
-from noyau.jobs.bench.candidates import CandidateCall
-from noyau.jobs.bench.inputs import draw_by, vary
-from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, race
+from noyau.jobs.bench.candidates import CandidateCall, Entry
+from noyau.jobs.bench.inputs import Workload, draw_by, vary
+from noyau.jobs.bench.race import Entrant, ResultJudge, Say, Sides, name_of, race
 from noyau.jobs.bench.record import COLD, HOT, RETURNING, BenchPoint, BenchRecord, CandidateTimes
-from noyau.jobs.bench.tasks import Arguments, BenchTask, op_tasks
-from noyau.jobs.bench.torch_candidates import DeviceCandidate, DeviceEntry, of_op, on_host
-from noyau.jobs.bench.truth import by_function
-from noyau.jobs.bench.winners import record_winner
-from noyau.jobs.bench.work import Workload
-from noyau.jobs.machine.render_gpu import clocks
-from noyau.kernels.programs.generate import Specialization
+from noyau.jobs.bench.tasks import Arguments, BenchOptions, BenchTask, by_function, op_tasks
+from noyau.jobs.bench.torch_candidates import DeviceCandidate, of_op, on_host
+from noyau.jobs.machine.run import clocks
 from noyau.ops.op import Op
 from noyau.text import as_json
 from noyau.timing.comparison import Series, compare_all
@@ -46,36 +42,16 @@ Function = Callable[..., object]
 _FEW = 0.9  # the share of calls that must have been on the queue before they began
 
 
-@dataclass(frozen=True, slots=True)
-class DeviceBenchOptions:
-    """Options of a bench on a GPU; `searches`: the generated kernel is tried with other sizes of tiles, too."""
-
-    budget_s: float = 1.0
-    cold: bool | None = None
-    flops: float | None = None
-    seed: int = 0
-    searches: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class DeviceBenched:
-    """The record of a bench on a GPU, and of an op the request of its kernels at each of the sizes, and the largest
-    array's cells."""
-
-    benched: BenchRecord
-    wanted: tuple[tuple[Specialization, int], ...]
-
-
 def bench_on_device(
     what: Op[..., Any] | Mapping[str, Function],
     args: Arguments | None,
     device: str,
-    wishes: DeviceBenchOptions,
+    wishes: BenchOptions,
     *,
     peers: Mapping[str, Function],
     sizes: Sequence[dict[str, int]],
     say: Say,
-) -> DeviceBenched:
+) -> BenchRecord:
     """As `noyau.bench`, of tensors on a CUDA device: peers and plain functions are given tensors there."""
     require_free("noyau.bench")
     place = torch.device(device if ":" in device else f"cuda:{torch.cuda.current_device()}")
@@ -83,28 +59,15 @@ def bench_on_device(
     say("measuring the GPU, unless that was done before")
     card = measured_gpu(number)
     before = conditions_of(number)
-    found, wanted = [], []
+    points = []
     for task, entries in _tasks(what, args, peers, sizes, wishes, place):
         with torch.cuda.device(place), torch.no_grad():
             track = CudaTrack(
                 task, DeviceCandidate(task.drawn, place), number, card, wishes.seed, wishes.cold is not False
             )
-            found.append(race(track, entries, budget_s=wishes.budget_s, cores=usable_cores(), say=say))
-        if task.wanted is not None:
-            wanted.append((replace(task.wanted, device=str(place)), task.cells))
-    after = conditions_of(number)
-    told = gpu_record(number, card, (before, after))
-    name = what.name if isinstance(what, Op) else ", ".join(what)
-    return DeviceBenched(
-        BenchRecord(name, this_machine(), {"cores": usable_cores()}, tuple(found), told), tuple(wanted)
-    )
-
-
-def remember(what: object, timed: DeviceBenched) -> None:
-    """Record which kernel of an op won at each of the sizes."""
-    if isinstance(what, Op):
-        for at, (wanted, cells) in zip(timed.benched.at, timed.wanted, strict=True):
-            record_winner(what, at, wanted, cells)
+            points.append(race(track, entries, budget_s=wishes.budget_s, cores=usable_cores(), say=say))
+    gpu = gpu_record(number, card, (before, conditions_of(number)))
+    return BenchRecord(name_of(what), this_machine(), {"cores": usable_cores()}, tuple(points), gpu)
 
 
 def gpu_record(number: int, card: GpuRates, moments: tuple[GpuConditions, GpuConditions]) -> dict[str, Any]:
@@ -125,30 +88,32 @@ def _tasks(
     args: Arguments | None,
     peers: Mapping[str, Function],
     sizes: Sequence[dict[str, int]],
-    wishes: DeviceBenchOptions,
+    wishes: BenchOptions,
     place: torch.device,
-) -> Iterator[tuple[BenchTask, list[DeviceEntry]]]:
+) -> Iterator[tuple[BenchTask, list[Entry]]]:
     """The tasks at each set of sizes."""
     if isinstance(what, Op):
-        given = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
-        for task in op_tasks(what, given, {}, sizes, wishes.seed, judge_alone=True):
-            own = of_op(what, task, str(place), searches=wishes.searches)
-            others = [DeviceEntry(name, "", run, is_peer=True) for name, run in peers.items()]
-            yield task, [*own, *others]
+        arrays = tuple(map(on_host, args)) if isinstance(args, list | tuple) else args
+        for task in op_tasks(what, arrays, {}, sizes, wishes.seed, judge_alone=True):
+            assert task.request is not None
+            there = replace(task, request=replace(task.request, device=str(place)))
+            own = of_op(what, there, searches=wishes.searches)
+            yield there, [*own, *(Entry(name, "", Contender(name, run), is_peer=True) for name, run in peers.items())]
         return
     functions = {**what, **peers}
     if not functions:
         raise InputError("there is nothing to time: give an op, or functions by name: {'a': f, 'b': g}")
     for numbers in sizes:
         task = _function_task(functions, args, numbers, wishes, place)
-        yield task, [DeviceEntry(name, "", run, is_judge=not at) for at, (name, run) in enumerate(functions.items())]
+        entries = [Entry(name, "", Contender(name, run)) for name, run in functions.items()]
+        yield task, [replace(entries[0], is_judge=True), *entries[1:]]
 
 
 def _function_task(
     functions: Mapping[str, Function],
     args: Arguments | None,
     numbers: dict[str, int],
-    wishes: DeviceBenchOptions,
+    wishes: BenchOptions,
     place: torch.device,
 ) -> BenchTask:
     """Plain functions of tensors, judged by the first of them, which runs on the device as well."""
@@ -167,10 +132,10 @@ def _function_task(
 
     judge = Contender(name, function, takes=takes, gives=_arrays)
     try:
-        made = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
+        results = [np.asarray(each) for each in _arrays(function(*takes(drawn.draws[0])))]
     except Exception as fault:
         raise InputError(f"{name} fails with {type(fault).__name__}: {fault}; the others are judged by it") from fault
-    dtypes = tuple(array.dtype for array in made)
+    dtypes = tuple(array.dtype for array in results)
     calling = CandidateCall(drawn.views, (False,) * len(drawn.views.views), dtypes)
     return BenchTask(numbers, drawn, (), by_function(judge, calling.dtypes), flops=wishes.flops)
 
@@ -199,15 +164,15 @@ class CudaTrack:
     def __post_init__(self) -> None:
         self.clock, self.draws = clock_of(self.number), self.on.draws()
 
-    def first(self, entry: DeviceEntry, judge: ResultJudge) -> Entrant | CandidateTimes:
+    def first(self, entry: Entry, judge: ResultJudge) -> Entrant | CandidateTimes:
         """A candidate that was called and is right, or why it is not timed."""
-        assert entry.run is not None
+        assert entry.returning is not None
         set_ = tuple(map(alike, self.draws[-1]))
         torch.cuda.synchronize()
         torch.cuda.reset_peak_memory_stats()
         held, begin_s = torch.cuda.memory_allocated(), seconds()
         try:
-            results, fault = result_tensors(entry.run(*self.on.arguments(set_)))
+            results, fault = result_tensors(entry.returning.run(*self.on.arguments(set_)))
             torch.cuda.synchronize()
             if fault:
                 raise CheckError(fault)
@@ -237,19 +202,13 @@ class CudaTrack:
         rotation = TensorRotation(self.draws, rng)
         # Where a check takes long, one timed run of a candidate is judged, among the last ones.
         verified = int(last) if judge.affordable == 1 else judge.affordable // 2
+        how = (self.clock, temperature == COLD, rng, self.on.arguments, verified)
         return {
             (each.entry.name, RETURNING): TensorSide(
-                each.entry.name,
-                each.entry.run,
-                rotation,
-                each.like,
-                self.clock,
-                temperature == COLD,
-                rng,
-                self.on.arguments,
-                verified,
+                each.entry.name, each.entry.returning.run, rotation, each.like, *how
             )
             for each in runners
+            if each.entry.returning is not None
         }
 
     def compare(self, sides: Sequence[TensorSide], budget_s: float) -> Series:
@@ -260,8 +219,8 @@ class CudaTrack:
         """The time that Python takes to launch a call; a note where the times may hold it."""
         runner.host_s = statistics.median(sample.host_s for sample in side.samples)
         if side.unblocked > (1 - _FEW) * len(side.samples):
-            told = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
-            runner.notes.append(f"{told}: its times may hold what Python takes; it may wait for the GPU")
+            message = f"{side.unblocked} of {len(side.samples)} calls began before all of them was launched"
+            runner.notes.append(f"{message}: its times may hold what Python takes; it may wait for the GPU")
 
     def check(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> str:
         """The fault of a timed run, or nothing."""

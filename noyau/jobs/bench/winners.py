@@ -1,15 +1,21 @@
-"""The winner of a race among an op's kernels, recorded for later calls."""
+"""The winner of a race among an op's kernels, recorded for later calls; and the tiles that are worth a try on a GPU.
+
+The rules of thumb are CUDA's own (Best Practices Guide, "Execution configuration"): blocks of whole warps, 128 to 512
+threads, two to four blocks and more for each multiprocessor; and 16 bytes a load with a few loads in flight a thread.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import itertools
+import math
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from noyau.errors import OutputError
+from noyau.ir.loops import Tile, TilePolicy
 from noyau.jobs.bench.record import BenchPoint
-from noyau.jobs.bench.tile_sizes import read_tiles
-from noyau.kernels.programs.generate import CPU, Specialization, generate
+from noyau.kernels.programs.generate import CPU, GeneratedProgram, Specialization, generate
 from noyau.kernels.trust import ineligible
 from noyau.ops.dispatch.choice import REFERENCE
 from noyau.ops.dispatch.winners import Winner, record, text_digest, usual_text
@@ -17,12 +23,21 @@ from noyau.ops.op import Op
 from noyau.timing.comparison import Verdict
 from noyau.toolchain.cache import today
 
+WARP = 32
+SIZED = (TilePolicy.FIXED, TilePolicy.LIMITED)
+WARPS = (4, 8, 16)  # 128 to 512 threads
+CELLS_A_THREAD = (4, 64)
+LEAST_BLOCKS = 2  # of a multiprocessor
+MOST = 12
+_FACTORS = (0.25, 0.5, 1, 2, 4)
 
-def record_winner(op: Op[..., Any], at: BenchPoint, request: Specialization, cells: int) -> None:
-    """Let calls like the one that was timed run what won; where the cache cannot be written, nothing is recorded."""
-    if any(is_able(row.name, op, request) for row in at.ranked):
+
+def record_winner(op: object, at: BenchPoint) -> None:
+    """Let calls of an op like the one that was timed run what won; where the cache cannot be written, nothing is
+    recorded."""
+    if isinstance(op, Op) and at.request and any(is_able(row.name, op, at.request) for row in at.ranked):
         with contextlib.suppress(OutputError):
-            record(op.description, request, [winner_of(op, at, request, cells)])
+            record(op.description, at.request, [winner_of(op, at, at.request, at.cells)])
         op.calls.forget()
 
 
@@ -35,8 +50,7 @@ def is_able(name: str, op: Op[..., Any], request: Specialization) -> bool:
 def winner_of(op: Op[..., Any], at: BenchPoint, request: Specialization, cells: int) -> Winner:
     """The fastest kernel that may run, where it is surely faster than what runs by default; else that one."""
     names = [row.name for row in at.ranked if is_able(row.name, op, request)]
-    usual = next((name for name in by_default(op, request) if name in names), REFERENCE)
-    usual = usual if usual in names else names[-1]
+    usual = next((name for name in (*by_default(op, request), REFERENCE) if name in names), names[-1])
     best = names[0] if at.comparison(names[0], usual).verdict is Verdict.FASTER else usual
     median_s, kernel = at.time_s(best) or 0.0, op.kernels.get(best)
     if kernel is not None:
@@ -58,3 +72,45 @@ def by_default(op: Op[..., Any], request: Specialization) -> Iterator[str]:
     yield from (kernel.name for kernel in able if kernel.usage.trust)
     yield from (f"generated {language}" for language in request.languages)
     yield from (kernel.name for kernel in able if not kernel.usage.trust)
+
+
+def tilings(generated: GeneratedProgram, cells: int, sm_count: int) -> list[tuple[dict[str, int], str]]:
+    """Sizes of tiles and numbers of warps for the kernels of a program, by name, each with its reason; `cells` of the
+    largest array. Those that leave multiprocessors idle come only where all do; none where nothing can be chosen."""
+    tiles = chosen_tiles(generated)
+    candidates = sorted(_candidates(tiles, cells, sm_count), key=lambda each: each[0])
+    busy = [each for each in candidates if each[2] >= LEAST_BLOCKS] or candidates
+    return [(sizes, name) for _, name, _, sizes in busy[:MOST]]
+
+
+def chosen_tiles(generated: GeneratedProgram) -> list[Tile]:
+    """The tiles whose size whoever launches may choose."""
+    tiles = (tile for kernel in generated.program.kernels for launch in kernel.launches for tile in launch.tiles)
+    return list({tile.name: tile for tile in tiles if tile.policy in (*SIZED, TilePolicy.SHARING)}.values())
+
+
+def _candidates(tiles: list[Tile], cells: int, sm_count: int) -> Iterator[tuple[float, str, float, dict[str, int]]]:
+    """All choices: the distance from the usual one, the reason, the blocks of a multiprocessor, and the sizes."""
+    sized = [tile for tile in tiles if tile.policy in SIZED]
+    if not sized:
+        return
+    for factors in itertools.product(_FACTORS, repeat=len(sized)):
+        sizes = {tile.name: int(tile.number * factor) for tile, factor in zip(sized, factors, strict=True)}
+        program = math.prod(sizes.values())
+        for warps in WARPS:
+            threads = warps * WARP
+            blocks = cells / max(program, 1) / sm_count
+            if CELLS_A_THREAD[0] <= program / threads <= CELLS_A_THREAD[1] and min(sizes.values()) >= 1:
+                name = (
+                    f"{threads} threads, a multiple of {WARP} from 128 to 512, of {program / threads:g} cells each; "
+                    f"{blocks:.3g} blocks a multiprocessor"
+                )
+                far = sum(abs(math.log2(factor)) for factor in factors) + abs(math.log2(warps / 8))
+                yield far, name, blocks, {**sizes, "num_warps": warps}
+
+
+def read_tiles(named: str) -> Mapping[str, int]:
+    """The sizes in a candidate's name: `generated triton (TILE=1024, num_warps=4)`."""
+    inside = named.partition(" (")[2].removesuffix(")")
+    pairs = (each.partition("=") for each in inside.split(", ") if each)
+    return {name: int(value) for name, _, value in pairs if value.isdecimal()}

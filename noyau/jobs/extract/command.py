@@ -36,12 +36,12 @@ def _run(arguments: argparse.Namespace) -> int:
     require_room(arguments.output, force=arguments.force)
     with progress() as say:
         say(f"running {arguments.model.name} up to the path")
-        found = extract(arguments.model, arguments.between, dims=size_of_each(arguments.dim), inputs=arguments.inputs)
-        files = found.save(arguments.output, force=arguments.force)
+        path = extract(arguments.model, arguments.between, dims=size_of_each(arguments.dim), inputs=arguments.inputs)
+        files = path.save(arguments.output, force=arguments.force)
     op = f"{arguments.output}::{op_name(arguments.output)}"
     lines = [
         f"Wrote {', '.join(plain(str(file)) for file in files)}.",
-        *(f"  {plain(note)}" for note in found.notes),
+        *(f"  {plain(note)}" for note in path.notes),
         f"Next: noyau optimize {plain(str(arguments.model))} --with {plain(op)}",
     ]
     Console(soft_wrap=True).print("\n".join(lines), markup=False, highlight=False)

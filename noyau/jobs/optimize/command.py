@@ -47,7 +47,14 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
         help="which of the right kernels stay: those that are surely faster (default), not surely slower, or all",
     )
     declare_between(parser)
-    _declare_ops(parser)
+    add(
+        "--with",
+        dest="ops",
+        action="append",
+        default=[],
+        metavar="FILE.py::OP",
+        help="put this op's own kernel in the place that its file names, if it is right and wins; can be repeated",
+    )
     place = "a kernel, or a value that one writes, for that place alone; can be repeated"
     add("--only", action="append", default=[], metavar="GROUP", help=f"this group and no other: {place}")
     add("--drop", action="append", default=[], metavar="GROUP", help="not this group; as --only")
@@ -63,17 +70,6 @@ def declare_options(parser: argparse.ArgumentParser) -> None:
     add("--within", metavar="SECONDS", help="end after so long: what is not timed by then is not kept")
     add("--require", metavar="1.1x", help="exit with status 1 where the whole model is not so much faster")
     declare_record(parser)
-
-
-def _declare_ops(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--with",
-        dest="ops",
-        action="append",
-        default=[],
-        metavar="FILE.py::OP",
-        help="put this op's own kernel in the place that its file names, if it is right and wins; can be repeated",
-    )
 
 
 def _run(arguments: argparse.Namespace) -> int:
@@ -124,14 +120,8 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
 
     from noyau.jobs.optimize.torch import job
 
-    names = {
-        "--between": arguments.between,
-        "--with": arguments.ops,
-        "--only": arguments.only,
-        "--drop": arguments.drop,
-    }
-    for option, value in names.items():
-        if value:
+    for name, option in {"between": "--between", "ops": "--with", "only": "--only", "drop": "--drop"}.items():
+        if getattr(arguments, name):
             raise InputError(f"{option} is for models in onnxruntime: leave it, or --device, out")
     sizes = sizes_of(arguments.dim)
     if any(len(numbers) > 1 for numbers in sizes.values()):
@@ -143,13 +133,13 @@ def _on_device(arguments: argparse.Namespace, model: Path, output: Path) -> int:
         say(f"hosting {model.name} on {arguments.device}")
         wishes = {} if arguments.inputs is None else {"inputs": arguments.inputs}
         hosting = job("onnx_model")
-        made = hosting.optimize_model(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
-        made.save(output)
+        result = hosting.optimize_model(model, device=arguments.device, dims=dims, keep=arguments.keep, **wishes)
+        result.save(output)
         if arguments.json is not None:
-            made.report.write(arguments.json)
-    Console().print(made.report)
+            result.report.write(arguments.json)
+    Console().print(result.report)
     print(f"\nWrote {plain(str(output))}; noyau.load({plain(str(output))!r}) is called with the model's inputs.")
-    return _verdict(made.report, required)
+    return _verdict(result.report, required)
 
 
 def require_places(model: Path, output: Path, record: Path | None) -> None:
@@ -193,20 +183,17 @@ def _verdict(report: Report, required: float | None) -> int:
 
 def _seconds(text: str | None) -> float:
     """The seconds of --within; without end where it is not given. InputError where it is no number."""
-    if text is None:
-        return math.inf
-    if not text.replace(".", "", 1).isdecimal() or not text.isascii():
-        raise InputError(f"--within {text} is no number of seconds: --within 60")
-    return float(text)
+    return math.inf if text is None else _number(text, f"--within {text} is no number of seconds: --within 60")
 
 
 def _required(text: str | None) -> float | None:
-    if text is None:
-        return None
-    number = text.removesuffix("x")
-    if not number.replace(".", "", 1).isdecimal() or not number.isascii():
-        raise InputError(f"--require {text} is no ratio: --require 1.1x")
-    return float(number)
+    return None if text is None else _number(text.removesuffix("x"), f"--require {text} is no ratio: --require 1.1x")
+
+
+def _number(text: str, fault: str) -> float:
+    if not text.replace(".", "", 1).isdecimal() or not text.isascii():
+        raise InputError(fault)
+    return float(text)
 
 
 COMMAND = Command("fuse a model, check and time it, write it", _declare, _run)

@@ -1,23 +1,65 @@
-"""The optimizer: plan, certify, time, decide, install. One pipeline for every host; each then reports the outcome."""
+"""The optimizer: plan, certify, time, decide, install. One pipeline for every host; each then reports the outcome.
+
+A host is the place where a program runs, and where kernels take the place of groups of its nodes: onnxruntime, torch on
+the CPU, torch on CUDA. A new one is a file with the methods of `Host`, and nothing else knows.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
-from noyau.codegen.plan import Plan
+from noyau.codegen.plan import Plan, Planned
 from noyau.compiler.partition.cut import Partition
 from noyau.errors import CheckError, NoyauError
 from noyau.hosts.onnxruntime.inputs import spell
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import decide
-from noyau.jobs.optimize.host import Host, HostBench
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.timing.comparison import Verdict
 
 Say = Callable[[str], None]
+Sizes = Mapping[str, int]
 Installed = TypeVar("Installed")
+Installed_co = TypeVar("Installed_co", covariant=True)
+
+
+class HostBench(Protocol):
+    """The clock of a host at one binding of the sizes."""
+
+    @property
+    def sizes(self) -> Sizes: ...
+
+    def timing(self, candidate: Candidate) -> BindingTiming:
+        """The kernel in its first place against what the host runs there otherwise. An error of noyau where it cannot
+        be timed; CheckError where it crashes, hangs, or is wrong meanwhile."""
+        ...
+
+
+class Host(Protocol[Installed_co]):
+    """One program on one host."""
+
+    def plan(self) -> tuple[Partition, Plan]:
+        """The groups of the program, and a kernel for each kind of group."""
+        ...
+
+    def certify(self, kernels: Sequence[Planned]) -> Sequence[Candidate]:
+        """The kernels built, each with its certificate or with the reason that it has none; several at once. BuildError
+        where nothing can be built at all."""
+        ...
+
+    def bindings(self) -> Iterable[Sizes]:
+        """The sizes to time at, one round each."""
+        ...
+
+    def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> HostBench | None:
+        """The clock at these sizes; None where the program does not run with them."""
+        ...
+
+    def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], Installed_co]:
+        """The program with the kernels that are kept, and the candidates: some may be dropped only here, where all run
+        together."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +73,7 @@ class Optimization(Generic[Installed]):
 
 
 def optimize(host: Host[Installed], keep: str, say: Say) -> Optimization[Installed]:
-    """Fuse what can be fused, keep the kernels that are right and win, by one of noyau.jobs.optimize.decision.KEEPS."""
+    """Fuse what can be fused, keep the kernels that are right and win, by one of candidate.KEEPS."""
     partition, plan = host.plan()
     candidates = race(host, host.certify(plan.kernels), keep, say)
     remaining, installed = host.install(candidates)
@@ -48,7 +90,7 @@ def race(host: Host[Installed], candidates: Sequence[Candidate], keep: str, say:
         doing = f"timing at {spell(bench.sizes)}" if bench.sizes else "timing"
         turn = announce(doing, len(candidates), say, partial(time_at, bench=bench, keep=keep))
         candidates = [turn(numbered) for numbered in enumerate(candidates, 1)]
-    return [decide_on(each, keep) for each in candidates]
+    return [decide(each, keep) for each in candidates]
 
 
 def announce(
@@ -82,13 +124,4 @@ def time_at(candidate: Candidate, bench: HostBench, keep: str) -> Candidate:
     candidate = replace(candidate, timings=(*candidate.timings, timing))
     if timing.mistake:
         return replace(candidate, kept=keep == "all", reason=f"not timed: {timing.mistake}")
-    lost = keep != "all" and timing.verdict is Verdict.SLOWER
-    return replace(candidate, reason=decide(candidate.timings, keep).reason if lost else "")
-
-
-def decide_on(candidate: Candidate, keep: str) -> Candidate:
-    """The candidate kept or not, by all its timings."""
-    if candidate.reason:
-        return candidate
-    decision = decide(candidate.timings, keep)
-    return replace(candidate, kept=decision.kept, reason=decision.reason)
+    return decide(candidate, keep) if keep != "all" and timing.verdict is Verdict.SLOWER else candidate

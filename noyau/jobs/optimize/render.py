@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.cells import cell_len
@@ -16,7 +16,7 @@ from rich.text import Text
 
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.jobs.optimize.record import EndToEnd, KernelRecord, NotFused, Report
-from noyau.jobs.report.text import hanging
+from noyau.jobs.report.text import Show, hanging
 from noyau.text import several
 from noyau.timing.comparison import Verdict, spell_s
 
@@ -26,8 +26,6 @@ _MOST_REASONS = 12
 _MOST_REPLACED = 12
 _GAP = 2
 _FAR = 1e-2  # of the largest: more than rounding comes to, but in models that magnify it
-
-Show = Callable[[str], str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +95,9 @@ def _kernels(kernels: Sequence[KernelRecord], width: int, show: Show) -> Iterato
         yield from hanging(f"for {_replaced(kernel.replaces, show)}", width, "    ", "      ", "dim")
         if kernel.reason:
             message = f"{'kept' if kernel.kept else 'dropped'}: {show(kernel.reason)}"
-            yield from hanging(message, width, "    ", "      ", _alarm(kernel))
+            # One that was not even timed is wrong, or cannot be built.
+            style = "yellow" if kernel.verdict is not None or kernel.kept else "red"
+            yield from hanging(message, width, "    ", "      ", style)
     yield Text()
 
 
@@ -110,8 +110,8 @@ def _columns(kernels: Sequence[KernelRecord]) -> list[Column]:
         column("places", (str(kernel.places) for kernel in kernels)),
         Column("verdict", verdicts, right=False),
         column("speed-up", map(_speedup, kernels), right=False),
-        column("GB/s", (_short(kernel.rate, 1e-9) for kernel in kernels)),
-        column("floor", (_percent(kernel.floor_ratio) for kernel in kernels)),
+        column("GB/s", ("-" if kernel.rate is None else f"{kernel.rate * 1e-9:.3g}" for kernel in kernels)),
+        column("floor", ("-" if k.floor_ratio is None else f"{100 * k.floor_ratio:.0f}%" for k in kernels)),
         column("error (unfused)", map(_errors, kernels), right=False),
         Column(
             "", tuple(("kept", "green") if kernel.kept else ("dropped", "yellow") for kernel in kernels), right=False
@@ -152,7 +152,8 @@ def _end_to_end(whole: EndToEnd, width: int, fused: str) -> Iterator[RenderableT
     for each in whole.bindings if len(whole.bindings) > 1 else ():
         at = f"  at {spell(each.sizes)}: "
         line = _moved(at, each.before_s or 0.0, each.after_s or 0.0, each.verdict, each.speedup)
-        line.append("" if each.ceiling is None else _of_most(each.ceiling))
+        # What it gained may be more.
+        line.append("" if each.ceiling is None else f" of {_ratio(each.ceiling)} expected at most")
         yield from hanging(line, width, rest="    ")
 
 
@@ -162,11 +163,6 @@ def _moved(head: str, before_s: float, after_s: float, verdict: Verdict | None, 
         line.append(verdict.value, style=_STYLES[verdict])
     line.append("" if speedup is None else f" {_ratio(speedup)}")
     return line
-
-
-def _of_most(ceiling: float) -> str:
-    """Gain that fusing was expected to bring at most, after what it gained, which may be more."""
-    return f" of {_ratio(ceiling)} expected at most"
 
 
 def _apart(apart: float | None) -> str:
@@ -206,15 +202,14 @@ def _not_fused(groups: Sequence[NotFused], width: int, show: Show) -> Iterator[R
 
 def _few(names: Sequence[str], width: int, show: Show) -> str:
     """The first names, as many as a line of so many columns takes, and how many more there are."""
-    shown: list[str] = []
-    for place, name in enumerate(names):
-        left = len(names) - place - 1
-        rest = f" and {left} more" if left else ""
+    first: list[str] = []
+    for place, name in enumerate(names, 1):
+        rest = f" and {len(names) - place} more" if place < len(names) else ""
         short = _shortened(show(name), _LONGEST_NAME)
-        if shown and cell_len(", ".join([*shown, short]) + rest) > width:
-            return ", ".join(shown) + f" and {len(names) - place} more"
-        shown.append(short)
-    return ", ".join(shown)
+        if first and cell_len(", ".join([*first, short]) + rest) > width:
+            return ", ".join(first) + f" and {len(names) - place + 1} more"
+        first.append(short)
+    return ", ".join(first)
 
 
 def _replaced(operators: Sequence[str], show: Show) -> str:
@@ -222,11 +217,6 @@ def _replaced(operators: Sequence[str], show: Show) -> str:
     shown = [_shortened(show(name), _LONGEST_NAME) for name in operators[:_MOST_REPLACED]]
     rest = ["..."] if len(operators) > _MOST_REPLACED else []
     return f"{several(len(operators), 'operator')}: {', '.join([*shown, *rest])}"
-
-
-def _alarm(kernel: KernelRecord) -> str:
-    """A kernel that was not even timed is a wrong one, or one that cannot be built."""
-    return "yellow" if kernel.verdict is not None or kernel.kept else "red"
 
 
 def _speedup(kernel: KernelRecord) -> str:
@@ -254,14 +244,6 @@ def _errors(kernel: KernelRecord) -> str:
 def _error(value: float) -> str:
     """`1.2e-7`"""
     return f"{value:.2g}".replace("e-0", "e-")
-
-
-def _short(value: float | None, unit: float = 1.0) -> str:
-    return "-" if value is None else f"{value * unit:.3g}"
-
-
-def _percent(share: float | None) -> str:
-    return "-" if share is None else f"{100 * share:.0f}%"
 
 
 def _shortened(name: str, longest: int) -> str:

@@ -17,11 +17,10 @@ from noyau.errors import BuildError, InputError
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.ir.graph import names_of
 from noyau.ir.sizes import bind
-from noyau.jobs.profile.node_attribution import Attribution, Positions, attributions_of
 from noyau.jobs.profile.onnx_overheads import Overhead
 from noyau.jobs.profile.record import LargeValue, NodeTime, OperatorTime, PathTime
 from noyau.jobs.profile.session_runs import TimedSession
-from noyau.jobs.profile.traces import NodeRuns
+from noyau.jobs.profile.traces import Attribution, NodeRuns, Positions, attributions_of
 from noyau.timing.bandwidth import copy_rate, floor_s, gain_s
 from noyau.verify.inputs import Inputs
 
@@ -92,17 +91,15 @@ def break_down(
     spots = subject.spots()
     nodes = []
     for node, time_s in zip(runs, own_s, strict=True):
-        attribution = standing.get(node.within or node.name, Attribution(frozenset(), (), made=True))
+        attribution = standing.get(node.within or node.name, Attribution(frozenset(), (), is_new=True))
         spot = subject.spot_of(attribution.positions, spots)
         kernel = "" if spot is None else subject.plan.kernels[spot[0]].operator
         stands_for = tuple(f"{subject.original.operators[k]}#{k}" for k in sorted(attribution.positions))
-        is_made = attribution.made if node.within is None else False
-        nodes.append(
-            TimedNodes(
-                NodeTime(node.operator, stands_for, is_made, node.calls, time_s * scaled, kernel), attribution.positions
-            )
-        )
-    shapes = source_shapes(subject.original, inputs) | run_shapes(runs, standing)
+        is_new = attribution.is_new and node.within is None
+        record = NodeTime(node.operator, stands_for, is_new, node.calls, time_s * scaled, kernel)
+        nodes.append(TimedNodes(record, attribution.positions))
+    shapes = source_shapes(subject.original, inputs)
+    shapes |= {name: shape for name, _, shape in run_values(runs, standing)}
     return BrokenDown(tuple(nodes), tuple(paths(subject, nodes, inputs, shapes, threads)), between_s, scaled)
 
 
@@ -210,10 +207,6 @@ def run_values(
             yield from ((name, *tensor) for name, tensor in zip(names, node.outputs, strict=True))
 
 
-def run_shapes(runs: Iterable[NodeRuns], standing: Mapping[str, Attribution]) -> dict[str, Sequence[int]]:
-    return {name: shape for name, _, shape in run_values(runs, standing)}
-
-
 def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
     """The largest tensors that onnxruntime made, with the name that the model has for them, if any."""
     names = {name for node in ran.numbered.graph.node for name in node.output}
@@ -228,5 +221,4 @@ def largest_values(ran: TimedSession) -> tuple[LargeValue, ...]:
 
 def removed(nodes: Iterable[TimedNodes], original: SourceModel) -> int:
     """The number of nodes of the file that no executed node stands for."""
-    left = set(range(len(original.operators))).difference(*(node.positions for node in nodes))
-    return len(left)
+    return len(set(range(len(original.operators))).difference(*(node.positions for node in nodes)))

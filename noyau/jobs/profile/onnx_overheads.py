@@ -129,8 +129,8 @@ def chain(inputs: int, rank: int, length: int = LENGTH) -> onnx.ModelProto:
     """A chain of nodes that each read so many values of one number, of so many dimensions: x: f32[1, ...] -> y."""
     operator, names = ("Identity" if inputs == 1 else "Sum"), ["x", *(f"v{k}" for k in range(length - 1)), "y"]
     nodes = [
-        helper.make_node(operator, [source, *["x"] * (inputs - 1)], [made])
-        for source, made in itertools.pairwise(names)
+        helper.make_node(operator, [source, *["x"] * (inputs - 1)], [result])
+        for source, result in itertools.pairwise(names)
     ]
     ends = [[helper.make_tensor_value_info(name, TensorProto.FLOAT, [1] * rank)] for name in ("x", "y")]
     graph = helper.make_graph(nodes, "chain", *ends)

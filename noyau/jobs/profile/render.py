@@ -6,13 +6,13 @@ With several sizes each table has a column for each. Names come from model files
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from rich.console import RenderableType
 from rich.text import Text
 
 from noyau.jobs.profile.record import LargeValue, NodeMemory, OperatorTime, PathTime, Profile, ProfiledSize
-from noyau.jobs.report.text import TableRow, hanging, table
+from noyau.jobs.report.text import Show, TableRow, hanging, show_of, table
 from noyau.text import printable
 from noyau.timing.comparison import spell_s
 
@@ -21,12 +21,10 @@ _DRIFT = 0.05  # that is worth a word
 _OUTSIDE = 4  # operator types that the ceiling names
 BETWEEN = "(no node's)"
 
-Show = Callable[[str], str]
-
 
 def render(profile: Profile, width: int, *, ascii_only: bool = False) -> Iterator[RenderableType]:
     """The profile in the order in which it is read, for a terminal of so many columns."""
-    show = _escaped if ascii_only else printable
+    show = show_of(ascii_only=ascii_only)
     yield from _header(profile, width, show)
     yield Text()
     for at in profile.at:
@@ -42,10 +40,6 @@ def render(profile: Profile, width: int, *, ascii_only: bool = False) -> Iterato
     for at, each in zip(profile.at, where, strict=True):
         yield from _memory(at, f" {each}" if len(profile.at) > 1 else "", width, show)
     yield from _inputs(profile, width, show)
-
-
-def _escaped(text: str) -> str:
-    return printable(text).encode("ascii", "backslashreplace").decode("ascii")
 
 
 def _header(profile: Profile, width: int, show: Show) -> Iterator[Text]:
@@ -92,9 +86,10 @@ def _operators(profile: Profile, width: int, show: Show) -> Iterator[Text]:
     most = _ranked((row.operator, row.time_s / at.run_s) for at in profile.at for row in at.operators)
     has_made = any(not row.in_file for at in profile.at for row in at.operators)
     rows = [_operator(name, profile.at, show, alone=alone) for name in most[: profile.top]]
-    rows += _rest(most[profile.top :], profile.at, alone=alone)
-    between = [f"{spell_s(at.between_s)} {_share(at.between_s, at.run_s):>4}" for at in profile.at]
-    rows.append(TableRow(BETWEEN, ("", *between, *[""] * alone)))
+    if rest := most[profile.top :]:
+        rest_s = [sum(row.time_s for row in at.operators if row.operator in rest) for at in profile.at]
+        rows.append(_sums(f"({len(rest)} more: --top)", rest_s, profile.at, alone=alone))
+    rows.append(_sums(BETWEEN, [at.between_s for at in profile.at], profile.at, alone=alone))
     yield from table("Operator", ("nodes", *labels(profile, show), *["a node"] * alone), rows, width)
     if has_made:
         yield from hanging("* made by onnxruntime's optimizer of other nodes", width, rest="  ", style="dim")
@@ -110,17 +105,16 @@ def _operator(name: str, every: Sequence[ProfiledSize], show: Show, *, alone: bo
 
 
 def _time(row: OperatorTime | PathTime | None, at: ProfiledSize) -> str:
-    return "-" if row is None else f"{spell_s(row.time_s)} {_share(row.time_s, at.run_s):>4}"
+    return "-" if row is None else _of_run(row.time_s, at)
 
 
-def _rest(names: Sequence[str], every: Sequence[ProfiledSize], *, alone: bool) -> list[TableRow]:
-    if not names:
-        return []
-    cells = []
-    for at in every:
-        time_s = sum(row.time_s for row in at.operators if row.operator in names)
-        cells.append(f"{spell_s(time_s)} {_share(time_s, at.run_s):>4}")
-    return [TableRow(f"({len(names)} more: --top)", ("", *cells, *[""] * alone))]
+def _of_run(time_s: float, at: ProfiledSize) -> str:
+    return f"{spell_s(time_s)} {_share(time_s, at.run_s):>4}"
+
+
+def _sums(name: str, times_s: Sequence[float], every: Sequence[ProfiledSize], *, alone: bool) -> TableRow:
+    cells = [_of_run(time_s, at) for time_s, at in zip(times_s, every, strict=True)]
+    return TableRow(name, ("", *cells, *[""] * alone))
 
 
 def _ranked(shares: Iterable[tuple[str, float]]) -> list[str]:
@@ -195,15 +189,11 @@ def _weighed(memory: NodeMemory) -> str:
     weights = f"{spell_bytes(memory.weights)} of weights in the file"
     if memory.peak is None or memory.started is None or memory.opened is None:
         return weights
-    process = (
-        f"the process takes {spell_bytes(memory.opened)} with the model open ({spell_bytes(memory.started)} before)"
-    )
-    running = "" if memory.running is None else f", at most {spell_bytes(memory.running)} as it runs"
-    opening = memory.opening or 0
-    opened = (
-        f", {spell_bytes(opening)} as it is opened" if opening > 1.05 * max(memory.opened, memory.running or 0) else ""
-    )
-    return f"{process}{running}{opened}; {weights}"
+    opened, opening, running = memory.opened, memory.opening or 0, memory.running
+    text = f"the process takes {spell_bytes(opened)} with the model open ({spell_bytes(memory.started)} before)"
+    text += "" if running is None else f", at most {spell_bytes(running)} as it runs"
+    text += f", {spell_bytes(opening)} as it is opened" if opening > 1.05 * max(opened, running or 0) else ""
+    return f"{text}; {weights}"
 
 
 def _value(value: LargeValue, show: Show) -> str:

@@ -16,7 +16,7 @@ import re
 import secrets
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -28,8 +28,9 @@ from rich.text import Text
 
 from noyau.errors import OutputError
 from noyau.jobs.command_line import is_stream
-from noyau.text import Printed
+from noyau.text import Printed, printable
 
+Show = Callable[[str], str]
 _CONSOLE = Console(file=io.StringIO(), color_system=None)
 _SOURCE = re.compile(r"\s*(\d+ \||-->)")  # a line of a text, or its place
 
@@ -44,6 +45,13 @@ def hanging(text: str | Text, width: int, first: str = "", rest: str | None = No
         line.rstrip()
         if line or not number:
             yield Text(rest if number else first) + line
+
+
+def show_of(*, ascii_only: bool) -> Show:
+    """The function that makes a name printable, for a terminal that may have no letters beyond ASCII."""
+    return (
+        (lambda name: printable(name).encode("ascii", "backslashreplace").decode("ascii")) if ascii_only else printable
+    )
 
 
 def print_lines(text: str) -> None:
@@ -67,11 +75,8 @@ def _fold(line: str, width: int) -> Iterator[str]:
 
 def plain_lines(text: str) -> str:
     """The lines of a text, each safe to print, and with the spaces that it has."""
-    return "\n".join(_plain(line.expandtabs(4)) for line in text.splitlines())
-
-
-def _plain(line: str) -> str:
-    return "".join(letter if letter.isprintable() else "?" for letter in line)
+    lines = "\n".join(line.expandtabs(4) for line in text.splitlines())
+    return "".join(letter if letter.isprintable() or letter == "\n" else "?" for letter in lines)
 
 
 _GAP = 2

@@ -136,13 +136,15 @@ def show(path: str | Path, *, target: str = "native", between: Between | None = 
 
 def origin(original: SourceModel) -> str:
     """Origin of a model, where noyau has written it, and whether its library is beside it; else ""."""
-    told, path = original.written, original.path
-    if told is None:
+    provenance, path = original.written, original.path
+    if provenance is None:
         return ""
-    library = f"its library {library_path(path).name}: {library_state(path, told)}" if told.library_sha256 else ""
+    library = (
+        f"its library {library_path(path).name}: {library_state(path, provenance)}" if provenance.library_sha256 else ""
+    )
     facts = [
-        f"written by noyau {told.version} for {told.target}",
-        f"from a model of SHA-256 {told.source_sha256}",
+        f"written by noyau {provenance.version} for {provenance.target}",
+        f"from a model of SHA-256 {provenance.source_sha256}",
         library,
         "its kernels are taken apart here",
     ]

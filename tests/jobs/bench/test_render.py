@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from noyau.jobs.bench.inputs import Workload
 from noyau.jobs.bench.record import FILLING, HOT, RETURNING, BenchRecord, CandidateTimes, Race
 from noyau.jobs.bench.render import render
-from noyau.jobs.bench.work import Workload
 from noyau.timing.comparison import Series
 from noyau.timing.conditions import Conditions, Machine
 from tests.jobs.bench.samples import CALM, at

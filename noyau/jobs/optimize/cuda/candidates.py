@@ -1,14 +1,17 @@
 """The groups of torch's graphs on a GPU as kernels in language triton: made for inputs as torch lays them out there.
 
-Numbers that a group knows (eps, scales) stand in the text, for on a GPU each would be read from memory.
+Numbers that a group knows (eps, scales) stand in the text, for on a GPU each would be read from memory. The launches of
+kernels are compiled beside this process, before any of them is called.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from threading import Event, Lock
+from typing import Any, TypeAlias
 
 import torch
 
@@ -20,15 +23,22 @@ from noyau.compiler.partition.cut import Group, scalars_of
 from noyau.compiler.passes.rewrite import nameless
 from noyau.compiler.schedules.gpu.strategies import on_gpu
 from noyau.errors import GraphError, UnsupportedError
+from noyau.frontends.torch.sites import size_hint
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.sites import TracedGraph, order_of
 from noyau.ir.graph import Constant, Graph
 from noyau.ir.loops import Kernel
 from noyau.jobs.optimize.torch.candidates import input_names
 from noyau.toolchain.cache import digest
+from noyau.toolchain.triton.parallel_compile import COMPILER
 
 Tensor: TypeAlias = torch.Tensor
 _LETTERS = 12  # of the digest in a kernel's name
+CALLS: dict[str, DeviceCall] = {}
+BEGUN: dict[str, list[Event]] = {}  # by the name of a kernel: set when its launches are compiled
+_TAKING = Lock()  # of the events of a kernel, for which one waits
+Form = tuple[tuple[int, ...], tuple[int, ...], torch.dtype]
+Launching = tuple[Any, Sequence[Any], Mapping[str, Any]]
 
 
 def triton_text(kernel: Kernel) -> object:
@@ -49,12 +59,9 @@ class DeviceShelf:
         key = nameless(graph), layouts
         with self.lock:
             if key not in self.kernels:
-                made, letters = (
-                    device_kernel(graph, layouts),
-                    digest(triton_printer.source(device_kernel(*key)))[:_LETTERS],
-                )
-                named = replace(made, name=f"{title(graph)}_{letters}")
-                self.kernels[key] = named, triton_printer.source(named)
+                letters = digest(triton_printer.source(device_kernel(*key)))[:_LETTERS]
+                kernel = replace(device_kernel(graph, layouts), name=f"{title(graph)}_{letters}")
+                self.kernels[key] = kernel, triton_printer.source(kernel)
             return self.kernels[key]
 
 
@@ -105,11 +112,61 @@ def layout_of(fake: Tensor) -> Layout:
     return PACKED if order is None else Layout(Order.PERMUTED, tuple(order))
 
 
-CALLS: dict[str, DeviceCall] = {}
-
-
 def call_of(kernel: Planned, layouts: tuple[Layout, ...]) -> DeviceCall:
     """The function of a kernel, one in a process."""
     return CALLS.get(kernel.operator) or CALLS.setdefault(
         kernel.operator, DeviceCall(kernel.text, kernel.kernel, layouts)
     )
+
+
+@dataclass(frozen=True, slots=True)
+class FirstCall:
+    """A kernel, how its inputs lie, and shapes, strides and dtypes of what it reads in its first place."""
+
+    kernel: Planned
+    layouts: tuple[Layout, ...]
+    forms: tuple[Form, ...]
+
+    def launches(self, device: torch.device) -> list[Launching]:
+        """Launches for tensors on a device that lie so; of their cells nothing is read."""
+        from noyau.hosts.torch.cuda.launch import foretell
+
+        call = call_of(self.kernel, self.layouts)
+        results = [torch.empty_strided(*lies, dtype=dtype, device=device) for *lies, dtype in self.forms]
+        return foretell(call.launcher.function, call.in_memory(results))
+
+
+def first_call(kernel: Planned, source: TracedGraph) -> FirstCall:
+    """The first call of a kernel of a graph."""
+    group = kernel.groups[0]
+    fakes = [source.givers[name].meta["val"] for name in input_names(group)]
+    forms = [(tuple(map(size_hint, fake.shape)), tuple(map(size_hint, fake.stride())), fake.dtype) for fake in fakes]
+    return FirstCall(kernel, layouts_of(group, source), tuple(forms))
+
+
+def begin(kernels: Sequence[Planned], source: TracedGraph, device: torch.device) -> None:
+    """Begin with the launches of kernels that nothing is begun of."""
+    for kernel in kernels if device.type == "cuda" else ():
+
+        def begun(kernel: Planned = kernel) -> list[Event | None]:
+            from noyau.hosts.torch.cuda.launch import guard
+
+            with guard(device):
+                return [COMPILER.begin(*each) for each in first_call(kernel, source).launches(device)]
+
+        _begin(kernel.operator, begun)
+
+
+def _begin(name: str, begun: Callable[[], list[Event | None]]) -> None:
+    events = list[Event]()
+    if BEGUN.setdefault(name, events) is events:
+        with contextlib.suppress(Exception):  # it is compiled when it is called, and there its error is told
+            events += filter(None, begun())
+
+
+def wait(kernel: Planned) -> None:
+    """Until its launches are compiled, or are given up; once."""
+    with _TAKING:
+        events = BEGUN.get(kernel.operator, [])
+        taken, events[:] = events[:], []
+    COMPILER.wait(taken)

@@ -1,4 +1,4 @@
-"""The certificate of a kernel on a GPU, made there: on tensors of the very shapes that torch saw.
+"""The certificates of kernels on a GPU, made there, several at once: on tensors of the very shapes that torch saw.
 
 The truth is torch's own nodes on tensors that are widened to float64, all casts among floats dropped; what is allowed
 follows, cell by cell and by the one rule of noyau.verify.values, from runs of those nodes as they are, and with their
@@ -8,10 +8,14 @@ little time are judged, among them the first and the last.
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import chain, islice, repeat
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,14 +23,21 @@ import torch
 from torch import Tensor, fx
 from torch.utils import _pytree as pytree
 
+from noyau.codegen.plan import Planned
 from noyau.compiler.partition.cut import Group
-from noyau.errors import FindingKind, InputError
+from noyau.errors import BuildError, FindingKind, InputError
 from noyau.frontends.torch.sites import FROM_TORCH
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.cuda.guarded_memory import Fault, Flag, Room, answers, brought, differ, holds_poison
 from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer, other_sizes, perturb
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, order_of, plain, sizes_of
-from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.jobs.optimize.candidate import Candidate, certify
+from noyau.jobs.optimize.cuda import candidates
+from noyau.jobs.optimize.cuda.candidates import call_of, layouts_of
+from noyau.jobs.optimize.pipeline import Say
+from noyau.jobs.optimize.torch.candidates import CertifiedKernels, input_names
+from noyau.kernels.certificates import certificate_key, keep_certificate, recall_certificate
+from noyau.ops.dispatch.winners import machine_of
 from noyau.text import printable
 from noyau.toolchain.guard_zones import PLAIN
 from noyau.verify.adversarial import FULL, Effort
@@ -38,6 +49,7 @@ JUDGED = 1 << 15  # cells of an output that are judged in a case
 ENDS = 1 << 10  # of them at either end
 POISONS = (0, PLAIN)  # of the two runs of a case
 _HALF_TO_FLOAT = (torch.ops.aten._softmax.default, torch.ops.aten._log_softmax.default)
+MOST_AT_ONCE = 16  # threads: Triton's compiler works without Python's lock
 
 
 class WideInterpreter(fx.Interpreter):  # type: ignore[misc]  # torch's class has no types
@@ -86,8 +98,8 @@ class DeviceTrial:
         outcomes, alike = list[Outcome](), True
         with torch.no_grad():
             cases = ((pattern, drawer.drawn(pattern, number)) for number, pattern in enumerate(patterns))
-            for number, (label, given) in enumerate(chain(cases, self.elsewhere(drawer.device))):
-                outcome, same = self.outcome(Case(label, ()), given, number)
+            for number, (label, inputs) in enumerate(chain(cases, self.elsewhere(drawer.device))):
+                outcome, same = self.outcome(Case(label, ()), inputs, number)
                 outcomes.append(outcome)
                 alike &= same
         return Certificate(f"{self.call.name}[triton]", tuple(outcomes), made_up=True, order_independent=alike)
@@ -112,7 +124,7 @@ class DeviceTrial:
         self.ready()
         results, faults = self.twice([inputs[name] for name in input_names(self.group)])
         if faults and faults[0].kind is not FindingKind.ORDER_DEPENDENT:
-            failure = Failure(faults[0].kind, case.label, self.told(inputs), faults[0].note)
+            failure = Failure(faults[0].kind, case.label, self.in_words(inputs), faults[0].note)
             return Outcome(case.label, False, failures=(failure,)), True
         return self.judged(case, inputs, results, truth, seed), not faults
 
@@ -133,16 +145,15 @@ class DeviceTrial:
         before, TAPE.empty = TAPE.empty, room.empty
         try:
             launcher = self.call.launcher
-            made = launcher.function(*self.call.in_memory(own))
+            results = launcher.function(*self.call.in_memory(own))
         finally:
             TAPE.empty = before
-        return made if isinstance(made, tuple) else (made,)
+        return results if isinstance(results, tuple) else (results,)
 
     def truth(self, inputs: Mapping[str, Any]) -> list[Tensor]:
         """Run torch's nodes in float64."""
         part, reads = self.part
-        result = WideInterpreter(part).run(*[widen(inputs[node.name]) for node in reads])
-        return self.in_order(result)
+        return self.in_order(WideInterpreter(part).run(*[widen(inputs[node.name]) for node in reads]))
 
     def unfused(self, inputs: Mapping[str, Any]) -> list[Tensor]:
         """Run torch's nodes as they are."""
@@ -176,7 +187,7 @@ class DeviceTrial:
         rest = _later(runs, 1 + MOVED_RUNS - first)
         more = _later(runs, MORE_RUNS - MOVED_RUNS)
         stages = [Stage(seen), Stage(rest, is_undecided), Stage(more, is_rare)]
-        outcome = decide(case, self.told(inputs), judges, iter(stages))
+        outcome = decide(case, self.in_words(inputs), judges, iter(stages))
         names = map(printable, graph.outputs)
         return _placed(outcome, dict(zip(names, zip(cells, results, strict=True), strict=True)))
 
@@ -186,14 +197,10 @@ class DeviceTrial:
         while True:
             yield self.unfused({name: perturb(each, noise) for name, each in inputs.items()})
 
-    def told(self, inputs: Mapping[str, Any]) -> str:
+    def in_words(self, inputs: Mapping[str, Any]) -> str:
         """The inputs in words."""
         results = [(name, inputs[name]) for name in input_names(self.group)]
-        return ", ".join(f"{name}: {_dtype(each)}{list(each.shape)}" for name, each in results)
-
-
-def _dtype(tensor: Tensor) -> str:
-    return FROM_TORCH[tensor.dtype].value
+        return ", ".join(f"{name}: {FROM_TORCH[each.dtype].value}{list(each.shape)}" for name, each in results)
 
 
 def _placed(outcome: Outcome, outputs: Mapping[str, tuple[Tensor, Tensor]]) -> Outcome:
@@ -230,14 +237,9 @@ def sample_cells(count: int, noise: torch.Generator) -> Tensor:
     return torch.cat([ends, between, count - 1 - ends])
 
 
-def pick(tensor: Tensor, where: Tensor) -> Tensor:
-    """Cells of a tensor, counted in the order of its axes."""
-    return tensor.contiguous().reshape(-1)[where]
-
-
 def cells_of(result: Sequence[Tensor], cells: Sequence[Tensor]) -> list[Tensor]:
-    """Pick cells of each result."""
-    return [pick(*each) for each in zip(result, cells, strict=True)]
+    """Pick cells of each result, counted in the order of its axes."""
+    return [each.contiguous().reshape(-1)[where] for each, where in zip(result, cells, strict=True)]
 
 
 def _changed(now: Sequence[Tensor], before: Sequence[Tensor]) -> Iterator[Flag]:
@@ -252,3 +254,108 @@ def _unwritten(one: Sequence[Tensor], other: Sequence[Tensor]) -> Iterator[Flag]
         first, second = (holds_poison(each, which) for each, which in zip(pair, POISONS, strict=True))
         left = Fault(FindingKind.UNWRITTEN, f"left cells of its output {number} as they were")
         yield left, (first & second).any()
+
+
+def certify_all(
+    kernels: Sequence[Planned],
+    source: TracedGraph,
+    device: torch.device,
+    say: Say,
+    effort: Effort = FULL,
+    memory: CertifiedKernels | None = None,
+) -> list[Candidate]:
+    """Each kernel compiled and certified on the device, several at once; one that is wrong has the reason. BuildError
+    where there is no device that Triton compiles for, and it does not interpret."""
+    require_device(device)
+    memory = memory or memory_of(_stamp(device))
+    fresh, results = [kernel for kernel in kernels if memory.of(kernel, effort) is None], dict[str, Candidate]()
+    if fresh:
+        say(f"compiling and checking {len(fresh)} kernels on {device}")
+        candidates.begin(fresh, source, device)
+        # For what a key of any kernel holds and is kept: the machine, the device, digests of the files that certify.
+        # Each thread would find them out for itself.
+        certificate_key(_stamp(device), fresh[0].groups[0].original, (), True, 0)
+        count = min(len(fresh), os.cpu_count() or 1, MOST_AT_ONCE) if device.type == "cuda" else 1
+        with ThreadPoolExecutor(count) as pool:
+            for one, stays in pool.map(lambda kernel: _certified(kernel, source, device, effort), fresh):
+                results[one.planned.operator] = one
+                if stays:
+                    memory.keep(one, effort)
+    return [memory.of(kernel, effort) or replace(results[kernel.operator], planned=kernel) for kernel in kernels]
+
+
+def require_device(device: torch.device) -> None:
+    """BuildError where nothing in Triton runs on a device."""
+    from noyau.hosts.torch.cuda.device import missing_device
+    from noyau.toolchain.triton.module import interprets
+
+    if device.type == "cpu" and not interprets():
+        raise BuildError(
+            "kernels in Triton run on a GPU; TRITON_INTERPRET=1, set before triton is imported, has them interpreted"
+        )
+    lacks = missing_device(device)
+    if lacks:
+        raise BuildError(lacks)
+
+
+def _certified(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> tuple[Candidate, bool]:
+    """A kernel with its evidence, and whether that holds another time: memory may be there then."""
+    candidate = Candidate(kernel)
+    try:
+        return certify(candidate, lambda: (_certificate(kernel, source, device, effort), "")), True
+    except Exception as error:  # noqa: BLE001  of torch, or of Triton's compiler: its own share no other class
+        stays = not isinstance(error, torch.OutOfMemoryError)
+        return replace(candidate, reason=f"does not run: {first_line(error)}"), stays
+
+
+def first_line(error: Exception) -> str:
+    """The first line of what an error says, or its class."""
+    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+
+
+def _certificate(kernel: Planned, source: TracedGraph, device: torch.device, effort: Effort) -> Certificate:
+    group, call = kernel.groups[0], kernel_of(kernel, source)
+    sizes = sizes_of(group, source)
+    key = certificate_key(
+        f"{kernel.text} {_stamp(device)} {sorted(sizes.items())} {effort}", group.original, (), True, 0
+    )
+    certificate = recall_certificate(key, f"{kernel.operator}[triton]")
+    if certificate is not None:
+        return certificate
+    with on_device(device):
+        trial = DeviceTrial(call, group, source, lambda: candidates.wait(kernel))
+        certificate = trial.certificate(Drawer(group, source, device), effort)
+    keep_certificate(key, certificate)
+    return certificate
+
+
+def machine_on(device: torch.device) -> str:
+    """Facts of a device that a record depends on."""
+    return "; ".join(machine_of(str(device))) if device.type == "cuda" else "Triton's interpreter"
+
+
+@cache
+def memory_of(stamp: str) -> CertifiedKernels:
+    """The candidates of this process on such a device: where there are several kinds, of each by itself."""
+    del stamp
+    return CertifiedKernels()
+
+
+@cache
+def _stamp(device: torch.device) -> str:
+    """The device, and a digest of the files that certify there."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    code = hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
+    return f"{machine_on(device)} {code}"
+
+
+def on_device(device: torch.device) -> Any:
+    """The device as the current one, in a `with`."""
+    from noyau.hosts.torch.cuda.launch import guard
+
+    return guard(device)
+
+
+def kernel_of(kernel: Planned, source: TracedGraph) -> DeviceCall:
+    """A kernel as a function of the tensors that its group reads."""
+    return call_of(kernel, layouts_of(kernel.groups[0], source))

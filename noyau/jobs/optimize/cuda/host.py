@@ -21,9 +21,9 @@ from noyau.hosts.torch.modules.device_inputs import PATTERNS, Drawer
 from noyau.hosts.torch.modules.rewrite import KernelSwap
 from noyau.hosts.torch.modules.sites import TracedGraph, isolate, sizes_in, sizes_of
 from noyau.ir.loops import Kernel, Role
-from noyau.jobs.optimize.candidate import Candidate
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates
-from noyau.jobs.optimize.cuda.certification import (
+from noyau.jobs.optimize.cuda.certificate import (
     certify_all,
     first_line,
     kernel_of,
@@ -31,12 +31,9 @@ from noyau.jobs.optimize.cuda.certification import (
     on_device,
     require_device,
 )
-from noyau.jobs.optimize.decision import BindingTiming
-from noyau.jobs.optimize.host import Sizes
-from noyau.jobs.optimize.torch.aot import AheadOfTime
-from noyau.jobs.optimize.torch.bench import Budget
-from noyau.jobs.optimize.torch.candidates import input_names
-from noyau.jobs.optimize.torch.host import rounds_of, swaps_of
+from noyau.jobs.optimize.pipeline import Sizes
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, input_names
+from noyau.jobs.optimize.torch.host import Budget, rounds_of, swaps_of
 from noyau.jobs.optimize.torch.options import CERTIFICATES, CompileOptions
 from noyau.kernels.certificates import timing_key
 from noyau.timing.comparison import Comparison
@@ -106,10 +103,8 @@ class CudaBench:
         fakes = [each.meta["val"] for each in reads]
         shapes = [str((fake.shape, fake.dtype)) for fake in fakes if hasattr(fake, "shape")]
         key = timing_key((kernel.text, self.rival, machine_on(self.device), part.code, *shapes), {}, 1)
-        sizes, moved = (
-            sizes_of(kernel.groups[0], self.source),
-            traffic(kernel.graph, sizes_in(kernel.graph, self.source)),
-        )
+        moved = traffic(kernel.graph, sizes_in(kernel.graph, self.source))
+        sizes = sizes_of(kernel.groups[0], self.source)
         return self.clock.timing(key, sizes, moved, lambda: self._compared(kernel, part, reads))
 
     def _compared(self, kernel: Planned, part: fx.GraphModule, reads: Sequence[fx.Node]) -> Comparison:
@@ -117,16 +112,12 @@ class CudaBench:
         inputs = Drawer(group, self.source, self.device).drawn(PATTERNS[0], 0)
         own, others = [inputs[name] for name in input_names(group)], [inputs[node.name] for node in reads]
         before = executor.RIVALS[self.rival](part, others)
+        from noyau.hosts.torch.cuda.clock import time_calls  # their time there, and not what Python takes to launch
+
+        calls = {"before": lambda: before(*others), "after": lambda: call(*own)}
         with torch.no_grad(), on_device(self.device):
-            return compare_on_device(lambda: before(*others), lambda: call(*own))
-
-
-def compare_on_device(before: Callable[[], Any], after: Callable[[], Any]) -> Comparison:
-    """Compare two calls by the clock of a device: their time there, and not what Python takes to launch them."""
-    from noyau.hosts.torch.cuda.clock import time_calls
-
-    times = time_calls({"before": before, "after": after}, rounds=ROUNDS, cold=False)
-    return Comparison(times["before"].samples_s, times["after"].samples_s)
+            times = time_calls(calls, rounds=ROUNDS, cold=False)
+        return Comparison(times["before"].samples_s, times["after"].samples_s)
 
 
 def plan_for_triton(source: TracedGraph, *, reasons: bool = True) -> tuple[Partition, Plan]:

@@ -12,14 +12,13 @@ from torch import fx
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.utils import _pytree as pytree
 
-from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.input_layouts import Layout, Order
 from noyau.errors import ModelError, NoyauError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.executor import Boxed, with_device_errors
 from noyau.hosts.torch.modules.flat_codegen import flat
 from noyau.ir.loops import Kernel, Launch
-from noyau.jobs.optimize.cuda.certification import require_device
+from noyau.jobs.optimize.cuda.certificate import require_device
 from noyau.text import printable
 
 _MOST_LAUNCHES = 1000
@@ -42,25 +41,22 @@ def flatten_later(program: fx.Graph, places: Sequence[int], slowly: Boxed) -> Bo
     `places`: which arguments are the caller's. Where one of them has other strides or another dtype than in the first
     call, `slowly` runs: what is noted are numbers, and nobody else asks. It runs in other threads until there is a flat
     function, too."""
-    module, lock, slowly = (
-        fx.GraphModule(torch.nn.Module(), program),
-        Lock(),
-        with_device_errors("a compiled graph", slowly),
-    )
+    module, lock = fx.GraphModule(torch.nn.Module(), program), Lock()
+    slowly = with_device_errors("a compiled graph", slowly)
     known: list[tuple[list[Form], Boxed]] = []
 
     def run(arguments: list[Any]) -> Any:
         forms = [form(arguments[at]) for at in places]
         if known:
-            noted, made = known[0]
-            return (made if forms == noted else slowly)(arguments)
+            first_forms, flat_run = known[0]
+            return (flat_run if forms == first_forms else slowly)(arguments)
         if not lock.acquire(blocking=False):
             return slowly(arguments)
         try:
             if not known:
-                given = list(arguments)
+                values = list(arguments)
                 arguments.clear()
-                results = ShapeRecorder(module).run(*given)
+                results = ShapeRecorder(module).run(*values)
                 known.append((forms, flat(module, ())))
                 return results
         finally:
@@ -87,11 +83,6 @@ class ShapeRecorder(fx.Interpreter):  # type: ignore[misc]  # torch's class has 
         result = super().run_node(n)
         n.meta["val"] = pytree.tree_map_only(torch.Tensor, self.fakes.from_tensor, result)
         return result
-
-
-def call_form(kernel: Planned, call: DeviceCall) -> CallForm:
-    """Form of a call of a kernel of this process."""
-    return CallForm(len(kernel.kernel.launches), call.axes)
 
 
 def reopen(fields: Mapping[str, Any], text: str) -> Callable[..., Any]:

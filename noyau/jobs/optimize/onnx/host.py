@@ -1,19 +1,30 @@
-"""onnxruntime as a host of the pipeline: a model, what flows through it, and processes that time it."""
+"""onnxruntime as a host of the pipeline: a model, what flows through it, and processes that time it.
+
+The sizes that kernels are timed at are one round each.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from noyau.codegen import plan as codegen_plan
 from noyau.codegen.plan import Plan, Planned, no_such, without
 from noyau.compiler.partition.cut import Group, Partition
+from noyau.errors import InputError, ModelError
 from noyau.hosts.onnxruntime.inputs import (
+    MOST_BYTES,
     Activations,
+    Dims,
+    ModelInputs,
+    bindings,
+    capture_at,
     capture_of,
     capture_twice,
     first_of,
+    inputs_at,
+    largest_bytes,
     model_inputs,
     model_names,
     spell,
@@ -21,20 +32,18 @@ from noyau.hosts.onnxruntime.inputs import (
 from noyau.hosts.onnxruntime.session_workers import Workers
 from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.subgraph import closest, cut_of
+from noyau.hosts.onnxruntime.submodel import ActivationCapture
 from noyau.hosts.onnxruntime.write_back import installable
 from noyau.jobs.optimize.candidate import Candidate, right
-from noyau.jobs.optimize.host import Sizes
-from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels
+from noyau.jobs.optimize.onnx.candidates import certify_candidate, compile_kernels, recall_options, tune
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, Deadline, OnnxBench, with_idle
 from noyau.jobs.optimize.onnx.options import OptimizeOptions
-from noyau.jobs.optimize.onnx.schedule_tuning import recall_options, tune
-from noyau.jobs.optimize.onnx.size_schedule import SizeSchedule
 from noyau.jobs.optimize.onnx.user_kernels import try_isolated, user_kernels_of
 from noyau.jobs.optimize.onnx.whole_model import LIMIT_S, FinalModel, settle, with_kernels
-from noyau.jobs.optimize.pipeline import Say, announce
+from noyau.jobs.optimize.pipeline import Say, Sizes, announce
 from noyau.kernels.certificates import MOST_AT_ONCE, Certifiers
 from noyau.text import several
-from noyau.timing.conditions import Conditions, conditions, usable_cores
+from noyau.timing.conditions import Conditions, conditions, is_brief, usable_cores
 from noyau.toolchain.c import compiler as c_compiler
 
 
@@ -59,9 +68,10 @@ class OnnxHost:
         them."""
         original, wishes, target = self.original, self.wishes, self.options.target
         own = user_kernels_of(original, wishes.ops, target)
-        cut = cut_of(original, wishes.between, own.positions)
+        replaced = frozenset(position for kernel in own for group in kernel.groups for position in group.positions)
+        cut = cut_of(original, wishes.between, replaced)
         plan = codegen_plan.plan(cut.groups, original.operators, target)
-        plan = replace(plan, kernels=(*own.kernels, *plan.kernels))
+        plan = replace(plan, kernels=(*own, *plan.kernels))
         return cut, choose_places(installable(plan, original.model, original.folder), wishes.only, wishes.drop)
 
     def certify(self, kernels: Sequence[Planned]) -> list[Candidate]:
@@ -84,8 +94,8 @@ class OnnxHost:
     def _certified(self, candidates: Sequence[Candidate], small: Activations) -> list[Candidate]:
         """The candidates with the options that suit this machine, and with their certificates: several at once in
         processes of their own, while there is time. `small`: what they read with small inputs."""
-        options, wishes, given = self.options, self.wishes, self.workers.workers
-        with Certifiers(given, min(usable_cores(), len(candidates), MOST_AT_ONCE)) as certifiers:
+        options, wishes = self.options, self.wishes
+        with Certifiers(self.workers.workers, min(usable_cores(), len(candidates), MOST_AT_ONCE)) as certifiers:
 
             def certify(candidate: Candidate) -> Candidate:
                 if not candidate.reason and self.deadline.passed:
@@ -95,13 +105,11 @@ class OnnxHost:
 
             if wishes.tune:
                 self.say("trying other options of the schedules")
-                sizes = self.schedule.bindings()
-                seens = [
-                    activations for each in sizes if (activations := self.schedule.seen(candidates, each)) is not None
-                ]
-                candidates = list(tune(candidates, seens, options, self.workers, certify, wishes.threads))
+                flows = [self.schedule.activations(candidates, sizes) for sizes in self.schedule.bindings()]
+                known = [each for each in flows if each is not None]
+                candidates = list(tune(candidates, known, options, self.workers, certify, wishes.threads))
             elif wishes.tune is None:
-                candidates = recall_options(candidates, self.schedule.asked, options, wishes.threads)
+                candidates = recall_options(candidates, self.schedule.usual, options, wishes.threads)
             turn = announce("checking", len(candidates), self.say, certify)
             return list(certifiers.each(turn, enumerate(candidates, 1)))
 
@@ -125,15 +133,18 @@ class OnnxHost:
 
     def bench(self, sizes: Sizes, candidates: Sequence[Candidate]) -> OnnxBench | None:
         """The clock at some sizes; with cold caches, too, in the first round."""
-        named = model_names(self.original.imported, sizes)
+        own_sizes = model_names(self.original.imported, sizes)
         if self.scenes:
-            self.say(f"running the model at {spell(named)}")
+            self.say(f"running the model at {spell(own_sizes)}")
         late = self.deadline.passed and self.scenes
-        activations = None if late else self.schedule.seen(candidates, dict(sizes))
+        activations = None if late else self.schedule.activations(candidates, dict(sizes))
         if activations is None:
             return None
-        bench = replace(self.base, seen=activations, sizes=named, cold=not self.scenes)
-        self.scenes += _scene(self.original, activations, named)
+        bench = replace(self.base, activations=activations, sizes=own_sizes, cold=not self.scenes)
+        stored = self.original.imported.initializers
+        inputs = [each.name for each in self.original.model.graph.input if each.name not in stored]
+        if activations.arrays.keys() >= set(inputs):  # else an input is not known
+            self.scenes.append(BenchmarkCase(own_sizes, {name: activations.arrays[name] for name in inputs}))
         return bench
 
     def install(self, candidates: Sequence[Candidate]) -> tuple[Sequence[Candidate], FinalModel]:
@@ -151,22 +162,14 @@ class OnnxHost:
         return []
 
 
-def _scene(original: SourceModel, activations: Activations, sizes: Sizes) -> list[BenchmarkCase]:
-    """Benchmark case of the whole model at a binding; none where an input is not known."""
-    stored = original.imported.initializers
-    names = [value.name for value in original.model.graph.input if value.name not in stored]
-    if not activations.arrays.keys() >= set(names):
-        return []
-    return [BenchmarkCase(sizes, {name: activations.arrays[name] for name in names})]
-
-
 def choose_places(plan: Plan, only: Sequence[str], drop: Sequence[str]) -> Plan:
     """The plan with the places that are asked for: those that `only` names, or all, without those that `drop` names.
 
     A name is that of a kernel, for all of its places, or of a value that a kernel writes, for that place alone. What is
     left out is among the refused. InputError for a name that is neither."""
     places = [group for kernel in plan.kernels for group in kernel.groups]
-    names = {group.positions for name in only for group in places_by_name(plan, name)} if only else _positions(places)
+    names = {group.positions for name in only for group in places_by_name(plan, name)}
+    names = names if only else {group.positions for group in places}
     names -= {group.positions for name in drop for group in places_by_name(plan, name)}
     return without(plan, [(group, "left out as asked") for group in places if group.positions not in names])
 
@@ -183,5 +186,49 @@ def places_by_name(plan: Plan, name: str) -> list[Group]:
     raise no_such(name, plan.kernels, closest(name, values, cutoff=0.75))
 
 
-def _positions(places: Iterable[Group]) -> set[tuple[int, ...]]:
-    return {group.positions for group in places}
+@dataclass(frozen=True, slots=True)
+class SizeSchedule:
+    """The sizes of each round of a model, by `dims` or by itself, with its inputs and what flows through it at them.
+
+    `usual`: what flows with the first; `capturing` may have a session that shows what does with others."""
+
+    original: SourceModel
+    feeds: ModelInputs
+    usual: Activations
+    dims: Dims
+    seed: int = 0
+    capturing: ActivationCapture | None = None
+    notes: list[str] = field(default_factory=list)
+
+    def bindings(self) -> list[dict[str, int]]:
+        """The sizes of each round; a user's arrays have theirs. The first alone where clocks are to be brief."""
+        fixed = not self.feeds.made_up or not self.feeds.full.arrays
+        imported = self.original.imported
+        first, *others = [dict(self.feeds.full.sizes)] if fixed else bindings(imported, self.dims)
+        assert fixed or first == dict(self.feeds.full.sizes)
+        return [first, *(sizes for sizes in others if not is_brief() and self._fits(sizes))]
+
+    def _fits(self, sizes: dict[str, int]) -> bool:
+        """Whether the largest value has room at sizes that nobody asked for; if not, that is noted."""
+        imported = self.original.imported
+        largest = 0 if self.dims else largest_bytes(imported.graph, sizes)
+        if largest > MOST_BYTES:
+            at = spell(model_names(imported, sizes))
+            self.note(f"not timed at {at}: a value takes {largest / 2**30:.1f} GiB; --dim asks for that")
+        return largest <= MOST_BYTES
+
+    def activations(self, candidates: Sequence[Candidate], sizes: dict[str, int]) -> Activations | None:
+        """The values that right kernels read at some sizes; None, and a note, where the model does not run."""
+        if sizes == dict(self.feeds.full.sizes):
+            return self.usual
+        try:
+            inputs = inputs_at(self.original.imported, sizes, self.feeds.missing, self.seed)
+            return capture_at(self.original, right(candidates), inputs, self.feeds.made_up, self.capturing)
+        except (InputError, ModelError) as error:
+            self.note(f"not timed at {spell(model_names(self.original.imported, sizes))}: {error}")
+            return None
+
+    def note(self, text: str) -> None:
+        """Note something for the report, once."""
+        if text not in self.notes:
+            self.notes.append(text)

@@ -23,11 +23,10 @@ from noyau.hosts.onnxruntime.source_model import SourceModel
 from noyau.hosts.onnxruntime.submodel import extract
 from noyau.hosts.onnxruntime.write_back import value_type
 from noyau.ir.graph import names_of
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import BindingTiming
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.kernels.certificates import keep_late, keep_timing, recall_late, recall_timing, timing_key
 from noyau.timing.bandwidth import floor_s, mistake
-from noyau.timing.comparison import DECIDED, NARROW, Comparison
+from noyau.timing.comparison import DECIDED, NARROW
 from noyau.timing.conditions import last_level_bytes
 from noyau.toolchain.cache import digest, today
 
@@ -79,7 +78,7 @@ class OnnxBench:
     original: SourceModel
     fused: onnx.ModelProto
     library: Path | None
-    seen: Activations
+    activations: Activations
     workers: Workers | None = None
     threads: int = 1
     budget_s: float = 0.6
@@ -88,7 +87,7 @@ class OnnxBench:
     whole: bool = False
     cold: bool = False
     idle_s: float = 0.0
-    made: set[str] = field(default_factory=set)  # the keys of what was timed in this run
+    new_keys: set[str] = field(default_factory=set)  # the keys of what was timed in this run
     deadline: Deadline = Deadline(math.inf)
 
     @contextlib.contextmanager
@@ -107,10 +106,10 @@ class OnnxBench:
             raise InputError(self.deadline.fault)
         kernel = candidate.planned
         group = kernel.groups[0]
-        if self.seen.of(group.original) is None:
+        if self.activations.of(group.original) is None:
             raise InputError("what it reads could not be captured")
         before, after, read = parts(group, self)
-        sizes = self.seen.sizes_of(group.original)
+        sizes = self.activations.sizes_of(group.original)
         moved = traffic(group.graph, sizes) if names_of(group.graph) <= sizes.keys() else None
         cold = self.cold and moved is not None and matters(moved.bytes)
         (timing,) = self.compare(before, after, [BenchmarkCase(self.sizes, read, cold)], kernel.text)
@@ -139,35 +138,35 @@ class OnnxBench:
         counts. None for a scene, but the first, whose runs would not be done within `limit_s`. UnsupportedError for
         strings, CheckError for a session that crashes, hangs or gives something else when it is timed."""
         contents = tuple(model.SerializeToString() for model in (before, after))
-        asked = (str(self.original.prepacked), str(self.budget_s))
-        parts = (digest(*contents), text, *asked, *stamps(before, self.original.folder))
+        wishes = (str(self.original.prepacked), str(self.budget_s))
+        parts = (digest(*contents), text, *wishes, *stamps(before, self.original.folder))
         keys = [
             [timing_key((str(feed.cold), *parts), feed.arrays, self.threads) for feed in scene.feeds]
             for scene in scenes
         ]
-        known = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
+        timings = [self._recalled(scene, each) for scene, each in zip(scenes, keys, strict=True)]
         late = [not self.fresh and recall_late(each[0], limit_s) for each in keys]
-        left = [number for number, timing in enumerate(known) if timing is None and not late[number]]
-        result = self._surely_measured(contents, [scenes[number] for number in left], limit_s)
-        for number, timing in zip(left, result, strict=True):
+        new = [number for number, timing in enumerate(timings) if timing is None and not late[number]]
+        results = self._surely_measured(contents, [scenes[number] for number in new], limit_s)
+        for number, timing in zip(new, results, strict=True):
             if isinstance(timing, float):
                 keep_late(keys[number][0], timing)
                 continue
-            known[number] = timing
-            for key, found in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=True):
-                keep_timing(key, found)
-                self.made.add(key)
-        return known
+            timings[number] = timing
+            for key, comparison in zip(keys[number], filter(None, (timing.hot, timing.cold)), strict=True):
+                keep_timing(key, comparison)
+                self.new_keys.add(key)
+        return timings
 
     def _recalled(self, scene: BenchmarkCase, keys: Sequence[str]) -> BindingTiming | None:
         """The timing of an earlier run, or of this one, where there is one at each temperature."""
-        if self.fresh and not self.made.issuperset(keys):
+        if self.fresh and not self.new_keys.issuperset(keys):
             return None
         results = [known for key in keys if (known := recall_timing(key, ambiguous=self.whole)) is not None]
         if len(results) < len(keys):
             return None
         hot, *cold = (each.comparison for each in results)
-        day, earlier = min(each.timed_on for each in results), not self.made.issuperset(keys)
+        day, earlier = min(each.timed_on for each in results), not self.new_keys.issuperset(keys)
         return BindingTiming(scene.sizes, hot, cold[0] if cold else None, timed_on=day, recalled=earlier)
 
     def _surely_measured(
@@ -175,38 +174,32 @@ class OnnxBench:
     ) -> list[BindingTiming | float]:
         """Timings of some scenes; those near the border are of a second look, since one in fifty may be chance. Of one
         that would take too long, its seconds."""
-        result = self._measured(contents, scenes, limit_s)
-        near = [
-            number for number, timing in enumerate(result) if isinstance(timing, BindingTiming) and timing.is_borderline
-        ]
-        again = self._measured(contents, [scenes[number] for number in near], math.inf)
-        for number, timing in zip(near, again, strict=True):
-            result[number] = timing
-        return result
+        timings = self._measured(contents, scenes, limit_s)
+        near = [at for at, each in enumerate(timings) if isinstance(each, BindingTiming) and each.is_borderline]
+        again = self._measured(contents, [scenes[at] for at in near], math.inf)
+        for at, timing in zip(near, again, strict=True):
+            timings[at] = timing
+        return timings
 
     def _measured(
         self, contents: Sequence[bytes], scenes: Sequence[BenchmarkCase], limit_s: float
     ) -> list[BindingTiming | float]:
         if not scenes:
             return []
-        first, *others = [feed for scene in scenes for feed in scene.feeds]
+        first, *rest = [feed for scene in scenes for feed in scene.feeds]
         before, after = (
             Job(content, first.arrays, library, self.original.folder, self.threads, self.original.prepacked)
             for content, library in zip(contents, (None, self.library), strict=True)
         )
         with self.processes() as workers:
             enough = NARROW if self.whole else DECIDED
-            found = workers.compare_each(before, after, others, budget_s=self.budget_s, limit_s=limit_s, enough=enough)
-        comparisons = iter([each if isinstance(each, float) else each[0] for each in found])
-        return [_timing(scene, [next(comparisons) for _ in scene.feeds]) for scene in scenes]
-
-
-def _timing(scene: BenchmarkCase, comparison: Sequence[Comparison | float]) -> BindingTiming | float:
-    hot, *others = comparison
-    if isinstance(hot, float):
-        return hot
-    cold = next((each for each in others if not isinstance(each, float)), None)
-    return BindingTiming(scene.sizes, hot, cold, timed_on=today())
+            results = workers.compare_each(before, after, rest, budget_s=self.budget_s, limit_s=limit_s, enough=enough)
+        comparisons, timings = iter([each if isinstance(each, float) else each[0] for each in results]), []
+        for scene in scenes:
+            hot, *cold_ones = [next(comparisons) for _ in scene.feeds]
+            cold = next((each for each in cold_ones if not isinstance(each, float)), None)
+            timings.append(hot if isinstance(hot, float) else BindingTiming(scene.sizes, hot, cold, timed_on=today()))
+        return timings
 
 
 def stamps(model: onnx.ModelProto, folder: Path) -> Iterator[str]:
@@ -235,8 +228,7 @@ def with_idle(bench: OnnxBench) -> OnnxBench:
 
 def _idle(model: onnx.ModelProto) -> onnx.ModelProto:
     """A model that copies one number, of the versions of another."""
-    result = type(model)()
-    result.ir_version = model.ir_version
+    result = type(model)(ir_version=model.ir_version)
     result.opset_import.extend(each for each in model.opset_import if not each.domain)
     result.graph.name = "idle"
     result.graph.node.add(op_type="Identity", input=["x"], output=["y"])
@@ -250,7 +242,7 @@ def _idle(model: onnx.ModelProto) -> onnx.ModelProto:
 def parts(group: Group, bench: OnnxBench) -> tuple[onnx.ModelProto, onnx.ModelProto, Arrays]:
     """A group's operators as a model, its kernel as one, and what both read."""
     position = next(k for k, node in enumerate(bench.fused.graph.node) if set(group.outputs) <= set(node.output))
-    tensors, arrays = bench.original.imported.initializers, bench.seen.arrays
+    tensors, arrays = bench.original.imported.initializers, bench.activations.arrays
     names = dict.fromkeys(bench.fused.graph.node[position].input)
     read = {name: arrays[name] for name in names if name in arrays and name not in tensors}
     types = {name: ValueType(dtype, (None,) * a.ndim) for name, a in read.items() if (dtype := from_numpy(a.dtype))}

@@ -6,13 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from noyau.errors import InputError
 from noyau.hosts.onnxruntime.custom_ops import version
 from noyau.hosts.onnxruntime.inputs import Dims
 from noyau.hosts.onnxruntime.subgraph import Between
-from noyau.jobs.optimize.decision import KEEPS
+from noyau.jobs.optimize.candidate import KEEPS
 from noyau.ops.op import Op
 
 
@@ -39,6 +39,24 @@ class OptimizeOptions:
     drop: Sequence[str] = ()
     between: Between | None = None
     ops: Sequence[str | Op[Any, Any]] = ()
+
+
+class ModelKeywords(TypedDict, total=False):
+    """The fields of `OptimizeOptions` but `inputs`, as keyword arguments of `noyau.optimize`, each optional."""
+
+    keep: str
+    dims: Dims
+    target: str
+    threads: int
+    budget_s: float
+    within_s: float
+    fresh: bool
+    tune: bool | None
+    seed: int
+    only: Sequence[str]
+    drop: Sequence[str]
+    between: Between | None
+    ops: Sequence[str | Op[Any, Any]]
 
 
 DEFAULTS = OptimizeOptions()

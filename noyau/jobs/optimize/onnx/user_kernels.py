@@ -1,15 +1,17 @@
 """Kernels of one's own in a model: the op of a file, its kernel in C, and the places that it takes.
 
-One's own kernel tried in a process of its own, before anything else is done with it: it may crash, hang, or write
-where it should not.
+It goes into every place that computes the same as its path, which is walked backwards beside each. It is tried in a
+process of its own, before anything else is done with it: it may crash, hang, or write where it should not.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,16 +20,16 @@ from noyau.codegen.plan import Planned
 from noyau.compiler.lowering.names import identifier
 from noyau.compiler.partition.cut import Group
 from noyau.compiler.partition.sites import DefUse
+from noyau.compiler.passes.rewrite import nameless
 from noyau.dtypes import DType
 from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.hosts.onnxruntime.source_model import SourceModel
-from noyau.hosts.onnxruntime.subgraph import path_between
+from noyau.hosts.onnxruntime.subgraph import Ends, Path, path_between
 from noyau.ir.graph import Graph
 from noyau.ir.loops import Buffer, Kernel, Launch, Role
 from noyau.ir.sizes import plan
-from noyau.jobs.extract.run import wires_of
-from noyau.jobs.extract.subgraph_match import Occurrence, places_of
+from noyau.jobs.extract.run import path_graph, wires_of
 from noyau.jobs.optimize.candidate import Candidate
 from noyau.jobs.optimize.onnx.candidates import activation_cases
 from noyau.kernels.c.syntax import functions_of
@@ -36,23 +38,19 @@ from noyau.kernels.certificates import IsolatedLibrary
 from noyau.kernels.user_kernel import UserKernel
 from noyau.ops.op import Op
 from noyau.ops.op_files import load_op
+from noyau.signatures.types import Instance
 from noyau.text import printable
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.verify.adversarial import cases
-from noyau.verify.values import Case
+
+if TYPE_CHECKING:
+    import onnx
 
 WHERE = "BETWEEN"  # what a file calls the ends of its path
+PATIENCE_S = 20.0  # for one call
 
 
-@dataclass(frozen=True, slots=True)
-class UserKernels:
-    """The kernels of one's own that are to go into a model, and the positions of the operators that they replace."""
-
-    kernels: tuple[Planned, ...] = ()
-    positions: frozenset[int] = frozenset()
-
-
-def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> UserKernels:
+def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], target: str) -> list[Planned]:
     """A kernel for each op, in the place that its file names and in every other one that computes the same.
 
     An op is given as "path.py::op", or as it is; of several kernels in C the one that was attached last is taken.
@@ -61,16 +59,16 @@ def user_kernels_of(original: SourceModel, ops: Sequence[str | Op[Any, Any]], ta
     kernels, taken = list[Planned](), dict[int, str]()
     for op_or_path in ops:
         op = load_op(op_or_path) if isinstance(op_or_path, str) else op_or_path
-        found = _planned(original, op, target)
-        for group in found.groups:
+        kernel = _planned(original, op, target)
+        for group in kernel.groups:
             for position in group.positions:
                 if position in taken:
                     message = f"{original.operators[position]}#{position}"
                     raise InputError(f"{op.name} and {taken[position]} both want to replace {message}: leave one out")
                 taken[position] = op.name
-        kernels.append(found)
+        kernels.append(kernel)
     _require_linked(kernels, target)
-    return UserKernels(tuple(kernels), frozenset(taken))
+    return kernels
 
 
 def _require_linked(kernels: Sequence[Planned], target: str) -> None:
@@ -96,7 +94,10 @@ def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
     path = path_between(original, ends_of_op(op))
     places, kernel = places_of(original, path), kernel_of(op)
     graph = places[0].graph
-    text, operator = _text(op, kernel, graph, target)
+    instance = _instance(op, graph)
+    digest = hashlib.sha256(f"{target}\n{c_source(kernel, instance, 'kernel')}".encode()).hexdigest()[:8]
+    operator = f"{identifier(op.name)}_{digest}"
+    text = c_source(kernel, instance, operator)
     wires = wires_of(original)
     groups = tuple(_group(wires, place, operator) for place in places)
     replaces = tuple(original.operators[position] for position in groups[0].positions)
@@ -105,9 +106,9 @@ def _planned(original: SourceModel, op: Op[Any, Any], target: str) -> Planned:
 
 def ends_of_op(op: Op[Any, Any]) -> tuple[Sequence[str], Sequence[str]]:
     """The ends of the path that an op was extracted from. InputError where its file does not name them."""
-    found = op.reference.__globals__.get(WHERE)
+    ends = op.reference.__globals__.get(WHERE)
     message = f'{op.name} does not say where it lies in the model: its file needs {WHERE} = (["A"], ["C"])'
-    match found:
+    match ends:
         case ((tuple() | list()) as sources, (tuple() | list()) as results):
             names = [*sources, *results]
         case _:
@@ -132,29 +133,18 @@ def kernel_of(op: Op[Any, Any]) -> UserKernel:
     return kernels[-1]
 
 
-def _text(op: Op[Any, Any], kernel: UserKernel, graph: Graph, target: str) -> tuple[str, str]:
-    """The whole text of the kernel, and the name of its operator, which ends in a digest of text and target."""
-    _require_fit(op, graph)
-    inputs = graph.inputs
-    instance = op.instance([node.dtype for node in inputs], [len(node.shape) for node in inputs])
-    plain = c_source(kernel, instance, "kernel")
-    digest = hashlib.sha256(f"{target}\n{plain}".encode()).hexdigest()[:8]
-    operator = f"{identifier(op.name)}_{digest}"
-    return c_source(kernel, instance, operator), operator
-
-
-def _require_fit(op: Op[Any, Any], graph: Graph) -> None:
-    """InputError where an op does not take what its path reads, or does not give what it makes."""
+def _instance(op: Op[Any, Any], graph: Graph) -> Instance:
+    """The op as its path calls it. InputError where it does not take what that reads, or give what it makes."""
     try:
         instance = op.instance([node.dtype for node in graph.inputs], [len(node.shape) for node in graph.inputs])
     except NoyauError as error:
         reads = ", ".join(f"{printable(node.output)}: {_spell(node.dtype, len(node.shape))}" for node in graph.inputs)
         raise InputError(f"{op.name} does not fit its path, which reads {reads}: {error}") from error
-    wanted = [(graph[name].dtype, len(graph[name].shape)) for name in graph.outputs]
-    results = [(value.dtype, len(value.shape)) for value in instance.outputs]
-    if results != wanted:
-        gives, makes = (", ".join(_spell(*each) for each in ends) for ends in (results, wanted))
+    ends = instance.outputs, [graph[name] for name in graph.outputs]
+    gives, makes = (", ".join(_spell(each.dtype, len(each.shape)) for each in values) for values in ends)
+    if gives != makes:
         raise InputError(f"{op.name} does not fit its path: it gives {gives}, and the path makes {makes}")
+    return instance
 
 
 def _spell(dtype: DType, rank: int) -> str:
@@ -171,20 +161,11 @@ def _group(wires: DefUse, place: Occurrence, operator: str) -> Group:
     )
     binding = plan([graph[name].shape for name in inputs])
     kernel = Kernel(operator, buffers, binding, (Launch(()),))
-    stand_ins = _stand_ins(wires, place)
+    stand_ins: Mapping[str, str] = {}  # results that have the shapes of values that others only measure
+    with contextlib.suppress(UnsupportedError):
+        stand_ins = wires.ends(place.path.positions)[1]
+    stand_ins = {name: other for name, other in stand_ins.items() if other in place.path.ends.results}
     return Group(tuple(sorted(place.path.positions)), graph, graph, stand_ins, by_hand=kernel)
-
-
-def _stand_ins(wires: DefUse, place: Occurrence) -> Mapping[str, str]:
-    """Results that have the shapes of values that others only measure."""
-    try:
-        found = wires.ends(place.path.positions)[1]
-    except UnsupportedError:
-        return {}
-    return {name: other for name, other in found.items() if other in place.path.ends.results}
-
-
-PATIENCE_S = 20.0  # for one call
 
 
 def try_isolated(
@@ -197,7 +178,9 @@ def try_isolated(
     planned = candidate.planned
     library = c_compiler.compile_library([planned.text], options)
     with IsolatedLibrary(library, f"{planned.operator}_kernel", planned.operator, PATIENCE_S) as kernel:
-        for case in _cases(candidate, activations, seed):
+        graph = planned.groups[0].original
+        made_up = cases(graph, activations.sizes_of(graph), np.random.default_rng(seed))
+        for case in chain(activation_cases(planned, activations)[0], made_up):
             try:
                 kernel.call_guarded(*case.inputs)
             except InputError:  # whether it must refuse these is the certificate's to say
@@ -207,7 +190,113 @@ def try_isolated(
     return candidate
 
 
-def _cases(candidate: Candidate, activations: Activations, seed: int) -> Iterator[Case]:
-    graph = candidate.planned.groups[0].original
-    yield from activation_cases(candidate.planned, activations)[0]
-    yield from cases(graph, activations.sizes_of(graph), np.random.default_rng(seed))
+@dataclass(frozen=True, slots=True)
+class Occurrence:
+    """A path, and what it computes, its inputs in the order in which an op takes them."""
+
+    path: Path
+    graph: Graph
+
+
+def places_of(original: SourceModel, path: Path) -> list[Occurrence]:
+    """The path itself, then every other place of the model that computes the same, in the model's order.
+
+    Places do not overlap: of two that do, the earlier one is taken."""
+    wires = wires_of(original)
+    first = _ordered(path_graph(wires, path), path.ends.sources)
+    places, taken = [Occurrence(path, first)], set(path.positions)
+    for ends in _candidates(original, path):
+        try:
+            other = path_between(original, ends)
+            graph = _ordered(path_graph(wires, other), ends.sources)
+        except NoyauError:
+            continue
+        if taken.isdisjoint(other.positions) and nameless(graph) == nameless(first):
+            places.append(Occurrence(other, graph))
+            taken |= other.positions
+    return places
+
+
+def _ordered(graph: Graph, sources: tuple[str, ...]) -> Graph:
+    """The graph with its inputs at the front: the sources, then the others as they come."""
+    inputs = [graph[name] for name in sources if name in graph.by_name]
+    inputs += [node for node in graph.inputs if node.output not in sources]
+    names = {node.output for node in inputs}
+    return replace(graph, nodes=(*inputs, *(node for node in graph.nodes if node.output not in names)))
+
+
+def _candidates(original: SourceModel, path: Path) -> Iterator[Ends]:
+    """The ends of each place that hangs together as the path does."""
+    walk = _PathWalk(original, path)
+    result = max(path.ends.results, key=lambda name: walk.makers[name])
+    last = walk.nodes[walk.makers[result]]
+    at = list(last.output).index(result)
+    for position, node in enumerate(walk.nodes):
+        if position != walk.makers[result] and node.op_type == last.op_type and len(node.output) > at:
+            ends = walk.ends(result, node.output[at])
+            if ends is not None:
+                yield ends
+
+
+class _PathWalk:
+    """A path beside another place: which value there is which value here."""
+
+    def __init__(self, original: SourceModel, path: Path) -> None:
+        self.path, self.nodes = path, original.model.graph.node
+        self.makers = {name: at for at, node in enumerate(self.nodes) for name in node.output if name}
+        self.readers: dict[str, list[onnx.NodeProto]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                self.readers.setdefault(name, []).append(node)
+
+    def ends(self, result: str, other: str) -> Ends | None:
+        """The ends of the place in which one value is another; None where its operators are not the same."""
+        known = self.backwards({result: other})
+        if known is None:
+            return None
+        for position in sorted(self.path.positions):
+            self.forwards(self.nodes[position], known)
+        names = (self.path.ends.sources, self.path.ends.results)
+        if not all(known.get(name) for each in names for name in each):
+            return None
+        sources, results = (tuple(known[name] for name in each) for each in names)
+        return Ends(sources, results)
+
+    def backwards(self, mapping: dict[str, str]) -> dict[str, str] | None:
+        """Match what the operators read that make a value, one after the other, up to the sources."""
+        waiting, done = list(mapping), set[str]()
+        while waiting:
+            name = waiting.pop()
+            if name in done or name in self.path.ends.sources or self.makers.get(name) not in self.path.positions:
+                continue
+            done.add(name)
+            if mapping[name] not in self.makers:
+                return None
+            one, other = self.nodes[self.makers[name]], self.nodes[self.makers[mapping[name]]]
+            if not _alike(one, other):
+                return None
+            for left, right in (
+                *zip(one.input, other.input, strict=True),
+                *zip(one.output, other.output, strict=False),
+            ):
+                mapping.setdefault(left, right)
+            waiting += [left for left in one.input if left]
+        return mapping
+
+    def forwards(self, one: onnx.NodeProto, mapping: dict[str, str]) -> None:
+        """An operator that makes another result, found by what it reads of what is known."""
+        if all(name in mapping for name in one.output if name):
+            return
+        read = [mapping[name] for name in one.input if name in mapping]
+        for other in self.readers.get(read[0], ()) if read else ():
+            same = _alike(one, other) and all(
+                mapping.get(left, right) == right for left, right in zip(one.input, other.input, strict=True)
+            )
+            if same:
+                mapping.update(zip(one.input, other.input, strict=True))
+                mapping.update(zip(one.output, other.output, strict=False))
+                return
+
+
+def _alike(one: onnx.NodeProto, other: onnx.NodeProto) -> bool:
+    return (one.op_type, one.domain, len(one.input)) == (other.op_type, other.domain, len(other.input))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,9 @@ from noyau.hosts.onnxruntime.custom_ops import BoundRun, PlainRun, ends_run, ope
 from noyau.hosts.onnxruntime.inputs import spell
 from noyau.hosts.onnxruntime.source_model import foreign_operators
 from noyau.hosts.onnxruntime.write_back import library, put_back
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import BindingTiming, decisive, overall
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decisive, overall
 from noyau.jobs.optimize.onnx.kernel_timing import Arrays, BenchmarkCase, OnnxBench, stamps
+from noyau.jobs.optimize.pipeline import Say
 from noyau.kernels.certificates import timing_key
 from noyau.timing.comparison import Comparison, Verdict, compare
 from noyau.toolchain import cache
@@ -29,8 +29,6 @@ from noyau.toolchain.cache import today
 from noyau.workers.array_files import read_arrays
 
 log = logging.getLogger("noyau")
-Say = Callable[[str], None]
-
 ATTEMPTS = 4  # at a model that is not slower, each with fewer kernels, before it is handed back as it was
 LIMIT_S = 30.0  # for all bindings that nobody asked for
 PATIENCE_S = 300.0  # for one answer: large models take long to open
@@ -134,19 +132,20 @@ def time_whole(bench: OnnxBench, scenes: Sequence[BenchmarkCase], limit_s: float
     original = bench.original
     if bench.library is None or not scenes or foreign_operators(original.model):
         return Whole()
-    slow = "" if original.prepacked else "the whole model is timed with its weights as they lie in the file, not copied"
-    notes = tuple(filter(None, [slow]))
+    notes: tuple[str, ...] = ()
+    if not original.prepacked:
+        notes = ("the whole model is timed with its weights as they lie in the file, not copied",)
     try:
         moved = _kept_apart(bench, scenes[0].arrays)
-        found = bench.compare(original.model, bench.fused, scenes, bench.library.name, limit_s)
+        timings = bench.compare(original.model, bench.fused, scenes, bench.library.name, limit_s)
     except UnsupportedError:  # strings, or what is no tensor, cannot go to another process
         return replace(_timed_here(bench, scenes[0]), notes=notes)
     except NoyauError as error:
         fault = str(error) if isinstance(error, CheckError) else ""
         return Whole(notes=(*notes, f"the whole model is not timed: {error}"), fault=fault)
-    late = [spell(scene.sizes) for scene, timing in zip(scenes, found, strict=True) if timing is None]
+    late = [spell(scene.sizes) for scene, timing in zip(scenes, timings, strict=True) if timing is None]
     notes += tuple(f"the whole model is not timed at {at}: it takes long; --dim asks for that" for at in late)
-    return Whole(tuple(timing for timing in found if timing is not None), moved, notes)
+    return Whole(tuple(timing for timing in timings if timing is not None), moved, notes)
 
 
 def _timed_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
@@ -154,8 +153,8 @@ def _timed_here(bench: OnnxBench, scene: BenchmarkCase) -> Whole:
     original, arrays = bench.original, scene.arrays
     before = ends_run(original.session(original.model, threads=bench.threads), arrays)
     after = ends_run(original.session(bench.fused, bench.library, threads=bench.threads), arrays)
-    moved, found = output_distance(before, after), compare(before, after, budget_s=bench.budget_s)
-    return Whole((BindingTiming(scene.sizes, found, timed_on=today()),), moved)
+    moved, comparison = output_distance(before, after), compare(before, after, budget_s=bench.budget_s)
+    return Whole((BindingTiming(scene.sizes, comparison, timed_on=today()),), moved)
 
 
 def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:
@@ -170,7 +169,7 @@ def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:
     with bench.processes() as workers, workers.written(arrays) as (folder, inputs):
         for name, content in zip(("before", "after"), contents, strict=True):
             (folder / name).write_bytes(content)
-        found = workers.workers[0].ask(
+        distance = workers.workers[0].ask(
             models_apart,
             folder / "before",
             folder / "after",
@@ -180,8 +179,8 @@ def _kept_apart(bench: OnnxBench, arrays: Arrays) -> float | None:
             prepacked=original.prepacked,
             inputs=inputs,
         )
-    cache.keep(key, {"apart": found})
-    return found
+    cache.keep(key, {"apart": distance})
+    return distance
 
 
 def models_apart(
@@ -215,12 +214,12 @@ def output_distance(before: BoundRun | PlainRun, after: BoundRun | PlainRun) -> 
     before()
     after()
     first = {name: array.copy() for name, array in before.outputs.items()}
-    found = max((_distance(first[name], after.outputs[name]) for name in first), default=None)
-    if found is None or found < _ROUNDING:
-        return found
+    distance = max((_distance(first[name], after.outputs[name]) for name in first), default=None)
+    if distance is None or distance < _ROUNDING:
+        return distance
     before()  # a model that draws random numbers is apart from itself
     again = max(_distance(first[name], before.outputs[name]) for name in first)
-    return found if again < _ROUNDING else None
+    return distance if again < _ROUNDING else None
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:

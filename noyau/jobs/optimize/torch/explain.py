@@ -18,13 +18,11 @@ from noyau.errors import UnsupportedError
 from noyau.hosts.torch.modules import sites as modules_sites
 from noyau.hosts.torch.modules.executor import eager
 from noyau.jobs.optimize.torch import candidates as torch_candidates
-from noyau.jobs.optimize.torch.backend import trace_with_autograd
-from noyau.jobs.optimize.torch.compile import CompiledGraph
-from noyau.jobs.optimize.torch.report import left
-from noyau.jobs.optimize.torch.run import as_inputs
+from noyau.jobs.optimize.torch.backend import CompiledGraph, trace_with_autograd
+from noyau.jobs.optimize.torch.run import as_inputs, left
 from noyau.jobs.report.text import Record, hanging
 from noyau.jobs.show.stages import KernelStages, Staged, stages_of_plan
-from noyau.text import printable
+from noyau.text import printable, several
 from noyau.toolchain.c import compiler as c_compiler
 
 _MOST = 4  # names after one reason
@@ -52,7 +50,7 @@ class ModuleExplanation(Staged, Record):
         }
 
     def renderables(self, width: int, *, ascii_only: bool) -> Iterator[RenderableType]:
-        yield Text.assemble((printable(self.name), "bold"), f": {_counted(len(self.graphs), 'graph')}")
+        yield Text.assemble((printable(self.name), "bold"), f": {several(len(self.graphs), 'graph')}")
         for graph in self.graphs:
             yield from _shown(graph, width)
         for reason in self.breaks:
@@ -62,20 +60,20 @@ class ModuleExplanation(Staged, Record):
 def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = None) -> ModuleExplanation:
     """The groups of a module on some inputs, why it is cut where it is, and where dynamo breaks it. The module runs
     once or twice on torch's kernels; nothing is built. InputError for inputs that are none."""
-    given, found = as_inputs(inputs), list[CompiledGraph]()
+    arguments, graphs = as_inputs(inputs), list[CompiledGraph]()
 
     def look(graph: fx.GraphModule, examples: Sequence[Any], kind: str) -> Callable[..., Any]:
-        found.append(explain_graph(graph.graph, kind))
+        graphs.append(explain_graph(graph.graph, kind))
         return eager(graph, examples)
 
     with torch.no_grad():
         torch.compile(
             module, backend=lambda graph, examples: trace_with_autograd(graph, examples, look), dynamic=dynamic
-        )(*given)
-        told = torch._dynamo.explain(module)(*given)
-    breaks = tuple(dict.fromkeys(str(each.reason) for each in told.break_reasons))
+        )(*arguments)
+        explanation = torch._dynamo.explain(module)(*arguments)
+    breaks = tuple(dict.fromkeys(str(each.reason) for each in explanation.break_reasons))
     name = type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
-    return ModuleExplanation(name, tuple(found), breaks)
+    return ModuleExplanation(name, tuple(graphs), breaks)
 
 
 def explain_graph(program: fx.Graph, kind: str) -> CompiledGraph:
@@ -113,7 +111,7 @@ def _cuts(graph: CompiledGraph) -> Iterator[tuple[str, str, str]]:
 def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
     covered = sum(len(group.positions) for one in graph.plan.kernels for group in one.groups)
     count = len(graph.source.nodes) - 1 if graph.source else 0
-    message = f"{covered} of {count} operators in {_counted(len(graph.plan.kernels), 'kernel')}"
+    message = f"{covered} of {count} operators in {several(len(graph.plan.kernels), 'kernel')}"
     yield from hanging(f"{graph.kind}: {graph.whole or message}", width, "", "  ")
     for one in graph.plan.kernels:
         where = f", {len(one.groups)} places" if len(one.groups) > 1 else ""
@@ -126,7 +124,3 @@ def _shown(graph: CompiledGraph, width: int) -> Iterator[RenderableType]:
     for reason, names in sorted(reasons.items(), key=lambda item: -len(item[1])):
         more = f" and {len(names) - _MOST} more" if len(names) > _MOST else ""
         yield from hanging(printable(f"{reason}: {', '.join(names[:_MOST])}{more}"), width, "  ", "    ")
-
-
-def _counted(count: int, what: str) -> str:
-    return f"{count} {what}{'' if count == 1 else 's'}"

@@ -1,21 +1,40 @@
-"""torch on the CPU as a host of the pipeline: one graph of ATen operators, its kernels certified ahead of time."""
+"""torch on the CPU as a host of the pipeline: one graph of ATen operators, its kernels certified ahead of time.
+
+They are timed against torch's own nodes, in their first place, on made-up inputs of the sizes that torch saw.
+"""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+import numpy as np
+import torch
+from torch import fx
+
 from noyau.codegen.plan import Plan, Planned
-from noyau.compiler.partition.cut import Group, Partition
+from noyau.compiler.partition.costs import Traffic, traffic
+from noyau.compiler.partition.cut import Group, Partition, scalars_of
+from noyau.errors import CheckError, InputError, NoyauError
+from noyau.frontends.torch.sites import size_hint
+from noyau.hosts.torch.modules import executor
 from noyau.hosts.torch.modules.rewrite import KernelSwap, operator_of
-from noyau.hosts.torch.modules.sites import TracedGraph, plain
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.host import Sizes
-from noyau.jobs.optimize.torch.aot import AheadOfTime, Sketch
-from noyau.jobs.optimize.torch.bench import Budget, TorchBench, kernel_of
-from noyau.jobs.optimize.torch.candidates import input_names
+from noyau.hosts.torch.modules.sites import TracedGraph, draw, isolate, plain, sizes_in, sizes_of
+from noyau.hosts.torch.tensors import tensor_of
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
+from noyau.jobs.optimize.pipeline import Sizes
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, Sketch, ends_of, input_names, open_kernel
 from noyau.jobs.optimize.torch.options import CompileOptions
+from noyau.kernels.certificates import keep_timing, recall_timing, timing_key
+from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.toolchain.cache import today
+from noyau.verify.inputs import make_inputs
+
+_SEED = 0
+_SHARE_S = 0.1  # of the clock's budget, for one kernel at the most
+_GLANCE_S, _CLEARLY = 0.03, 1.15  # the first look, and the ratio with which it is the last
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,3 +104,93 @@ def swaps_of(
 
     kept = [each for each in candidates if each.kept]
     return candidates, [swap(each, group) for each in kept for group in each.planned.groups]
+
+
+@dataclass(slots=True)
+class Budget:
+    """The seconds that may go to timing, of all kernels of a graph."""
+
+    left_s: float
+
+    def share_s(self, kernels: int) -> float:
+        """The seconds that the next of so many kernels may take."""
+        return min(_SHARE_S, self.left_s / max(kernels, 1))
+
+    def timing(self, key: str, sizes: Sizes, moved: Traffic, measure: Callable[[], Comparison]) -> BindingTiming:
+        """The timing that an earlier run has kept under `key`, or a new one. InputError where no time is left."""
+        recalled = recall_timing(key)
+        if recalled is not None:
+            return BindingTiming(sizes, recalled.comparison, None, moved, timed_on=recalled.timed_on, recalled=True)
+        if self.left_s <= 0:
+            raise InputError("there is no time left; a larger budget_s would do")
+        start_s = time.perf_counter()
+        comparison = measure()
+        self.left_s -= time.perf_counter() - start_s
+        keep_timing(key, comparison)
+        return BindingTiming(sizes, comparison, None, moved, timed_on=today())
+
+
+@dataclass(slots=True)
+class TorchBench:
+    """The clock of a graph on the CPU; `rival` runs torch's own nodes, `left` kernels are still to be timed."""
+
+    source: TracedGraph
+    rival: str
+    clock: Budget
+    left: int
+    sizes: Sizes = field(default_factory=dict)  # of several rounds: torch has one
+
+    def timing(self, candidate: Candidate) -> BindingTiming:
+        """The kernel against torch's nodes. An error of noyau, also where torch's nodes do not run."""
+        share_s = self.clock.share_s(self.left)
+        self.left -= 1
+        group = candidate.planned.groups[0]
+        part, reads = isolate(self.source, group)
+        sizes = sizes_of(group, self.source)
+        shapes = (
+            f"{node.output}: {node.dtype}{[each.evaluate(sizes) for each in node.shape]}"
+            for node in group.original.inputs
+        )
+        stamp = (candidate.planned.text, self.rival, torch.__version__, part.code, *shapes)
+        moved = traffic(group.graph, sizes_in(group.graph, self.source))
+        key = timing_key(stamp, {}, torch.get_num_threads())
+        try:
+            return self.clock.timing(key, sizes, moved, lambda: self._compared(candidate, part, reads, share_s))
+        except NoyauError:
+            raise
+        except RuntimeError as error:
+            raise CheckError(str(error)) from error
+
+    def _compared(self, candidate: Candidate, part: fx.GraphModule, reads: list[fx.Node], share_s: float) -> Comparison:
+        group = candidate.planned.groups[0]
+        arrays = make_inputs(group.original, sizes_of(group, self.source), np.random.default_rng(_SEED)).arrays
+        tensors = {name: lay_out(tensor_of(array), self.source.givers[name]) for name, array in arrays.items()}
+        arguments = [tensors[node.name] if node.name in tensors else draw(node) for node in reads]
+        own = [tensors[name] for name in input_names(group)]
+        before, after = executor.RIVALS[self.rival](part, arguments), kernel_of(candidate, group)
+        with torch.no_grad():
+            return compare_briefly(lambda: before(*arguments), lambda: after(*own), share_s)
+
+
+def compare_briefly(before: Callable[[], object], after: Callable[[], object], budget_s: float) -> Comparison:
+    """Torch's nodes and a kernel, timed against each other: a moment is enough where the kernel is clearly faster."""
+    glance = compare(before, after, budget_s=min(_GLANCE_S, budget_s))
+    clear = glance.verdict is Verdict.FASTER and glance.low > _CLEARLY
+    return glance if clear else compare(before, after, budget_s=budget_s)
+
+
+def kernel_of(candidate: Candidate, group: Group) -> Callable[..., Any]:
+    """A built kernel as a function of tensors, with the numbers of a place of its own."""
+    assert candidate.library is not None
+    scalars = scalars_of(group)
+    fixed = [scalars.get(node.output) for node in group.graph.inputs]
+    return open_kernel(candidate.planned.operator, candidate.library, ends_of(group.graph), fixed)
+
+
+def lay_out(tensor: torch.Tensor, giver: fx.Node) -> torch.Tensor:
+    """A tensor that lies in memory as torch's node gives it."""
+    fake = giver.meta["val"]
+    if fake.is_contiguous():
+        return tensor
+    strides = [size_hint(stride) for stride in fake.stride()]
+    return torch.empty_strided(tensor.shape, strides, dtype=tensor.dtype).copy_(tensor)

@@ -20,7 +20,7 @@ from noyau.hosts.onnxruntime.inputs import ModelInputs, model_inputs
 from noyau.hosts.torch.cuda.device import missing_device
 from noyau.hosts.torch.modules.onnx_operators import NodeCall, Value, run
 from noyau.hosts.torch.tensors import tensor_of
-from noyau.jobs.optimize.keywords import ModuleKeywords
+from noyau.jobs.optimize.torch.options import ModuleKeywords
 from noyau.jobs.optimize.torch.run import OptimizedModule, optimize
 from noyau.text import printable
 
@@ -40,33 +40,32 @@ class HostedModel:
     device: torch.device
     options: ModuleKeywords
     notes: tuple[str, ...]
-    made: dict[tuple[Any, ...], OptimizedModule] = field(default_factory=dict)
+    modules: dict[tuple[Any, ...], OptimizedModule] = field(default_factory=dict)
     lock: Lock = field(default_factory=Lock)
 
     def __call__(self, *args: Any, **named: Any) -> list[torch.Tensor]:
-        given = self.host.in_order(args, named, self.device)
-        return list(self.of(given)(*given))
+        inputs = self.host.in_order(args, named, self.device)
+        return list(self.of(inputs)(*inputs))
 
-    def of(self, given: Sequence[torch.Tensor]) -> OptimizedModule:
+    def of(self, inputs: Sequence[torch.Tensor]) -> OptimizedModule:
         """The model with its kernels for inputs of these shapes."""
-        key = tuple((tuple(each.shape), each.dtype) for each in given)
+        key = tuple((tuple(each.shape), each.dtype) for each in inputs)
         with self.lock:
-            known = self.made.get(key)
-            if known is not None:
-                if known is not self.first:  # what was used last is let go of last
-                    self.made[key] = self.made.pop(key)
-                return known
-        result = optimize(self.host.module(given), tuple(given), **self.options)
+            if key in self.modules:
+                if self.modules[key] is not self.first:  # what was used last is let go of last
+                    self.modules[key] = self.modules.pop(key)
+                return self.modules[key]
+        result = optimize(self.host.module(inputs), tuple(inputs), **self.options)
         with self.lock:
-            result = self.made.setdefault(key, result)  # another thread may have been first
-            if len(self.made) > MOST_SHAPES:  # the first is what it was optimised with, and stays
-                del self.made[list(self.made)[1]]
+            result = self.modules.setdefault(key, result)  # another thread may have been first
+            if len(self.modules) > MOST_SHAPES:  # the first is what it was optimised with, and stays
+                del self.modules[list(self.modules)[1]]
         return result
 
     @property
     def first(self) -> OptimizedModule:
         """For the inputs that it was optimised with."""
-        return next(iter(self.made.values()))
+        return next(iter(self.modules.values()))
 
     @property
     def report(self) -> Any:
@@ -105,31 +104,31 @@ class TorchModel:
         values = (known[name] for name in self.inputs)
         return [(each if isinstance(each, torch.Tensor) else tensor_of(np.asarray(each))).to(device) for each in values]
 
-    def module(self, given: Sequence[torch.Tensor]) -> torch.nn.Module:
+    def module(self, inputs: Sequence[torch.Tensor]) -> torch.nn.Module:
         """The model for inputs of some shapes, as torch's own operators. UnsupportedError for a node that torch has
         nothing for, or of which a shape follows from values."""
         with torch.no_grad():
-            result: torch.nn.Module = make_fx(self.run)(*given)
+            result: torch.nn.Module = make_fx(self.run)(*inputs)
         type(result).__name__ = self.name  # its own class, which reports name
         return result
 
-    def run(self, *given: torch.Tensor) -> list[torch.Tensor]:
+    def run(self, *tensors: torch.Tensor) -> list[torch.Tensor]:
         """One run, node by node."""
-        values: dict[str, Value] = {**self.tensors, **dict(zip(self.inputs, given, strict=True))}
+        values: dict[str, Value] = {**self.tensors, **dict(zip(self.inputs, tensors, strict=True))}
         for node in self.nodes:
-            inputs = [self.known(values, name) if name else None for name in node.input]
-            values.update(zip(node.output, self.made(node, inputs), strict=False))
-        results = [self.known(values, name) for name in self.outputs]
+            operands = [self.value(values, name) if name else None for name in node.input]
+            values.update(zip(node.output, self.results_of(node, operands), strict=False))
+        results = [self.value(values, name) for name in self.outputs]
         return [tensor_of(each).to(self.device) if isinstance(each, np.ndarray) else each for each in results]
 
-    def known(self, values: Mapping[str, Value], name: str) -> Value:
+    def value(self, values: Mapping[str, Value], name: str) -> Value:
         """A value by its name. UnsupportedError for a second result of a node of which torch makes the first alone."""
         if name in values:
             return values[name]
         giver = next((printable(node.op_type) for node in self.nodes if name in node.output), "no node")
         raise UnsupportedError(f"{printable(name)}, a result of {giver}, is not made where torch hosts a model")
 
-    def made(self, node: Any, inputs: list[Value]) -> Sequence[Value]:
+    def results_of(self, node: Any, inputs: list[Value]) -> Sequence[Value]:
         """Evaluate a node: of shapes and numbers that are known, at once."""
         domain, numbers = canonical(node.domain), attributes(node)
         if node.op_type in _DRAWN or (domain == "com.microsoft" and node.op_type not in _OF_MICROSOFT):
@@ -195,15 +194,15 @@ def optimize_model(
 def device_of_name(device: str) -> torch.device:
     """A device by its name. InputError where there is none of that name."""
     try:
-        found = torch.device(device)
+        result = torch.device(device)
     except RuntimeError as error:
         raise InputError(f"device={printable(device)} is no device of torch's: cuda, cuda:1 and cpu are") from error
-    if found.type == "cuda" and found.index is None:
-        found = torch.device("cuda", 0)
-    lacks = missing_device(found)
+    if result.type == "cuda" and result.index is None:
+        result = torch.device("cuda", 0)
+    lacks = missing_device(result)
     if lacks:
         raise InputError(f"device={printable(device)}: {lacks}")
-    return found
+    return result
 
 
 def host_model(

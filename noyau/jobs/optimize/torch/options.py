@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, TypedDict
 
 from noyau.errors import InputError
-from noyau.jobs.optimize.decision import KEEPS
+from noyau.jobs.optimize.candidate import KEEPS
 from noyau.text import printable
 from noyau.verify.adversarial import FULL, SMOKE, Effort
 
@@ -37,6 +37,31 @@ class CompileOptions:
     def rival(self) -> str:
         """Executor that kernels are timed against."""
         return self.against or self.rest
+
+
+class CompileKeywords(TypedDict, total=False):
+    """The fields of `CompileOptions`, as keyword arguments, each optional."""
+
+    rest: str
+    against: str | None
+    budget_s: float
+    keep: str
+    certificate: str
+    graphs: bool
+    prompt: bool
+
+
+class ModuleKeywords(CompileKeywords, total=False):
+    """For a module of torch: `dynamic` as torch.compile has it."""
+
+    dynamic: bool | None
+
+
+class HostedKeywords(ModuleKeywords, total=False):
+    """For an ONNX model that torch hosts, beside the device."""
+
+    dims: Mapping[str, int]
+    seed: int
 
 
 def options_from(options: Mapping[str, Any]) -> CompileOptions:

@@ -1,12 +1,12 @@
-"""`noyau.optimize(module, inputs)`: a module with its winning kernels, the report, and the way to a file and back."""
+"""`noyau.optimize(module, inputs)`: a module with its winning kernels, the report, and the way to a file."""
 
 from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -21,19 +21,17 @@ from noyau.errors import BuildError, InputError, NoyauError, UnsupportedError
 from noyau.hosts.torch.cuda.device_call import DeviceCall
 from noyau.hosts.torch.modules.rewrite import KernelSwap, rewrite
 from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.cuda.saved_kernels import call_form
-from noyau.jobs.optimize.keywords import CompileKeywords
-from noyau.jobs.optimize.record import Report
+from noyau.jobs.optimize.cuda.saved_kernels import CallForm
+from noyau.jobs.optimize.record import EndToEnd, Report, left_alone, not_fused, record
 from noyau.jobs.optimize.torch import saved_module
-from noyau.jobs.optimize.torch.aot import AheadOfTime
-from noyau.jobs.optimize.torch.backend import compile_captured
-from noyau.jobs.optimize.torch.candidates import ends_of
-from noyau.jobs.optimize.torch.compile import GraphRecord, optimize_graph
-from noyau.jobs.optimize.torch.export import export
-from noyau.jobs.optimize.torch.options import CompileOptions, options_from
-from noyau.jobs.optimize.torch.report import distinct, report_of
+from noyau.jobs.optimize.torch.backend import CompiledGraph, GraphRecord, compile_captured, optimize_graph
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, ends_of
+from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions, options_from
+from noyau.jobs.optimize.torch.saved_module import export
 from noyau.text import path_of
 from noyau.timing.comparison import Comparison, Verdict, compare
+from noyau.timing.conditions import this_machine
+from noyau.toolchain.c import compiler as c_compiler
 
 log = logging.getLogger("noyau")
 WHOLE_S = 2.0  # for the clock, of the module as a whole
@@ -95,27 +93,24 @@ class OptimizedModule:
         exported = export(self.module, self.inputs, self.dynamic)
         try:
             with _disable_current_modes(), AheadOfTime(self.wishes, log.info) as ahead:
-                found, swaps = optimize_graph(exported.program, "inference", self.wishes, ahead, registered=False)
+                graph, swaps = optimize_graph(exported.program, "inference", self.wishes, ahead, registered=False)
         except (UnsupportedError, BuildError) as reason:
             log.info("the module is saved without kernels: %s", reason)
             swaps, pieces, program = [], {}, exported.program
         else:
             program = rewrite(exported.program, swaps)
-            places = [(one, group) for one in found.kept for group in one.planned.groups]
+            places = [(one, group) for one in graph.kept for group in one.planned.groups]
             pieces = {swap.target: _piece(swap, *place) for swap, place in zip(swaps, places, strict=True)}
         saved_module.save(place, exported, program, pieces)
 
 
 def _piece(swap: KernelSwap, candidate: Candidate, group: Group) -> saved_module.SavedKernel:
+    kernel = candidate.planned
     if isinstance(swap.target, DeviceCall):
-        calling = call_form(candidate.planned, swap.target)
-        return saved_module.SavedKernel(
-            candidate.planned.operator, candidate.planned.text, None, ends_of(group.graph), (), device=calling
-        )
-    assert candidate.library is not None
+        form = CallForm(len(kernel.kernel.launches), swap.target.axes)
+        return saved_module.SavedKernel(kernel.operator, kernel.text, None, ends_of(group.graph), (), form)
     scalars: Mapping[str, np.ndarray] = scalars_of(group)
     fixed = tuple(scalars.get(node.output) for node in group.graph.inputs)
-    kernel = candidate.planned
     return saved_module.SavedKernel(kernel.operator, kernel.text, candidate.library, ends_of(group.graph), fixed)
 
 
@@ -128,26 +123,26 @@ def optimize(
     `dynamic`: as torch.compile has it. `options` are the fields of noyau.jobs.optimize.torch.options.CompileOptions;
     certificates are full ones unless that says otherwise. InputError for options or inputs that mean nothing; what the
     module itself raises is not caught."""
-    wanted, given = options_from({"certificate": "full", **options}), as_inputs(inputs)
+    wishes, arguments = options_from({"certificate": "full", **options}), as_inputs(inputs)
     record = GraphRecord()
 
     def backend(graph: fx.GraphModule, examples: Sequence[Any]) -> Callable[..., Any]:
-        return compile_captured(graph, examples, wanted, record)
+        return compile_captured(graph, examples, wishes, record)
 
     compiled = torch.compile(module, backend=backend, dynamic=dynamic)
     with torch.no_grad():
-        with explain_devices(module, given):
-            compiled(*given)
+        with explain_devices(module, arguments):
+            compiled(*arguments)
         whole = None
         if any(graph.kept for graph in record.graphs):
-            budget_s = min(WHOLE_S, wanted.budget_s)
-            whole = compare(until_done(module, given), until_done(compiled, given), budget_s=budget_s)
-    notes = [_described(at, each) for at, each in enumerate(given)]
-    return OptimizedModule(module, compiled, given, wanted, record, bool(dynamic), whole, tuple(notes))
+            budget_s = min(WHOLE_S, wishes.budget_s)
+            whole = compare(until_done(module, arguments), until_done(compiled, arguments), budget_s=budget_s)
+    notes = [_described(at, each) for at, each in enumerate(arguments)]
+    return OptimizedModule(module, compiled, arguments, wishes, record, bool(dynamic), whole, tuple(notes))
 
 
 @contextmanager
-def explain_devices(module: Callable[..., Any], given: Any) -> Iterator[None]:
+def explain_devices(module: Callable[..., Any], arguments: Any) -> Iterator[None]:
     """InputError in place of torch's error where a module and what it is given are on devices that do not go
     together."""
     try:
@@ -156,7 +151,7 @@ def explain_devices(module: Callable[..., Any], given: Any) -> Iterator[None]:
         raise
     except RuntimeError as error:
         own = _devices((*module.parameters(), *module.buffers())) if isinstance(module, torch.nn.Module) else set[str]()
-        others = _devices(given)
+        others = _devices(arguments)
         if own == others or not own or not others or not _APART.search(str(error)):
             raise
         one, other = (" and ".join(sorted(each)) for each in (own, others))
@@ -209,3 +204,51 @@ def _described(at: int, value: Any) -> str:
 
 def _named(module: Callable[..., Any]) -> str:
     return type(module).__name__ if isinstance(module, torch.nn.Module) else getattr(module, "__name__", "function")
+
+
+def report_of(name: str, graphs: Sequence[CompiledGraph], whole: Comparison | None, notes: Iterable[str]) -> Report:
+    """The report on a module; `whole`: torch's own run of it against the compiled one, where they were timed."""
+    before = sum(len(graph.source.nodes) - 1 for graph in graphs if graph.source)
+    gone = sum(len(group.positions) - 1 for graph in graphs for one in graph.kept for group in one.planned.groups)
+    machine = this_machine(c_compiler.DEFAULTS)
+    return Report(
+        replace(machine, versions={**machine.versions, "torch": torch.__version__}),
+        name,
+        before,
+        before - gone,
+        kernels=tuple(record(one) for one in distinct(graphs)),
+        end_to_end=EndToEnd()
+        if whole is None
+        else EndToEnd(whole.before_median_s, whole.after_median_s, whole.verdict, whole.speedup),
+        not_fused=not_fused(_left_to_torch(graphs)),
+        inputs=tuple(notes),
+    )
+
+
+def distinct(graphs: Iterable[CompiledGraph]) -> list[Candidate]:
+    """Each kernel once, with all its places; kept where one graph has kept it."""
+    by_name: dict[str, Candidate] = {}
+    for graph in graphs:
+        for one in graph.candidates:
+            name = one.planned.operator
+            if name in by_name:
+                first = by_name[name]
+                places = (*first.planned.groups, *one.planned.groups)
+                best = first if first.kept or not one.kept else one
+                one = replace(best, planned=replace(best.planned, groups=places))
+            by_name[name] = one
+    return list(by_name.values())
+
+
+def left(graph: CompiledGraph) -> Iterator[tuple[str, str]]:
+    """The nodes of a graph that are in no kernel, with the reasons."""
+    if graph.source is not None:
+        names = [node.name for node in graph.source.nodes[:-1]]  # the last is what the graph returns
+        yield from left_alone(names, graph.partition, graph.plan)
+
+
+def _left_to_torch(graphs: Iterable[CompiledGraph]) -> Iterator[tuple[str, str]]:
+    for graph in graphs:
+        if graph.whole:
+            yield f"the whole {graph.kind} graph", graph.whole
+        yield from left(graph)

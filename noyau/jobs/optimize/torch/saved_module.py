@@ -1,7 +1,8 @@
 """Optimised modules as files: a zip of a graph as JSON, tensors as bytes, kernels as text and as built libraries.
 
-Nothing in it is pickled. But kernels are code: libraries are opened and texts in Triton executed when a file is read,
-and kernels run when the module is called. So load only what you would run.
+The graph is one for inference, by torch.export. Nothing in a file is pickled. But kernels are code: libraries are
+opened and texts in Triton executed when a file is read, and kernels run when the module is called. So load only what
+you would run.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import secrets
 import tempfile
 import warnings
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +23,17 @@ from typing import Any
 import numpy as np
 import torch
 from torch import fx
+from torch.utils import _pytree as pytree
 
 from noyau.codegen.language import generated_on
 from noyau.dtypes import DType, from_numpy
-from noyau.errors import BuildError, ModelError, NoyauError, OutputError
+from noyau.errors import BuildError, InputError, ModelError, NoyauError, OutputError, UnsupportedError
 from noyau.frontends.torch.sites import TO_TORCH
 from noyau.hosts.numpy.fast_calls import Argument
+from noyau.hosts.torch.modules.executor import Boxed, copy_graph, eager
 from noyau.hosts.torch.modules.rewrite import device_here, graph_from_json, graph_to_json
 from noyau.jobs.optimize.cuda.saved_kernels import CallForm, reopen
 from noyau.jobs.optimize.torch.candidates import KernelEnds, library_of, open_kernel
-from noyau.jobs.optimize.torch.export import CallLayout, ExportedModule, runnable
 from noyau.text import printable
 from noyau.timing.conditions import this_machine
 from noyau.toolchain.c import compiler as c_compiler
@@ -42,6 +44,8 @@ _MANIFEST = "noyau.json"
 _BY_NAME = {str(dtype): dtype for dtype in TO_TORCH.values()}
 _LARGEST_BYTES = 64 << 20  # of the manifest
 _MOST_KERNELS = 10_000
+_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+Tensors = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,7 @@ def save(path: Path, exported: ExportedModule, program: fx.Graph, fused: Mapping
         "layout": asdict(exported.layout),
         "plain": graph_to_json(exported.program, {}),
         "fused": graph_to_json(program, places),
-        "kernels": {name: _told(piece) for name, piece in kernels.items()},
+        "kernels": {name: _kernel_json(piece) for name, piece in kernels.items()},
         "tensors": {name: _form(tensor) for name, tensor in exported.tensors.items()},
     }
     fresh = path.parent / f".noyau-{secrets.token_hex(8)}.tmp"
@@ -93,7 +97,7 @@ def save(path: Path, exported: ExportedModule, program: fx.Graph, fused: Mapping
             fresh.unlink(missing_ok=True)
 
 
-def _told(piece: SavedKernel) -> dict[str, Any]:
+def _kernel_json(piece: SavedKernel) -> dict[str, Any]:
     if piece.library is None:
         assert piece.device is not None
         text = hashlib.sha256(piece.text.encode()).hexdigest()
@@ -109,9 +113,9 @@ def _told(piece: SavedKernel) -> dict[str, Any]:
 
 
 def _dtype(number: np.ndarray) -> str:
-    found = from_numpy(number.dtype)
-    assert found is not None, number.dtype
-    return found.value
+    dtype = from_numpy(number.dtype)
+    assert dtype is not None, number.dtype
+    return dtype.value
 
 
 def _form(tensor: torch.Tensor) -> dict[str, Any]:
@@ -148,14 +152,14 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             name: _tensor(file.read(f"tensors/{number}"), form)
             for number, (name, form) in enumerate(manifest["tensors"].items())
         }
-        told = _bounded(manifest["kernels"])
+        entries = _bounded(manifest["kernels"])
         gpu = generated_on(gpu=True)
-        on_gpu = {name for name, each in told.items() if each.get("language") in gpu}
-        texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in told}
-        libraries = {name: file.read(f"kernels/{name}.so") for name in told if name not in on_gpu}
+        on_gpu = {name for name, each in entries.items() if each.get("language") in gpu}
+        texts = {name: file.read(f"kernels/{name}.{'py' if name in on_gpu else 'c'}").decode() for name in entries}
+        libraries = {name: file.read(f"kernels/{name}.so") for name in entries if name not in on_gpu}
     except (TypeError, ValueError, AttributeError, KeyError) as error:
         raise ModelError(f"{path} is damaged: {printable(repr(error))}") from error
-    for name, each in told.items():
+    for name, each in entries.items():
         for part, content in (("text", texts[name].encode()), ("library", libraries.get(name))):
             if content is not None and hashlib.sha256(content).hexdigest() != each.get(part):
                 raise ModelError(f"{path} is damaged: the {part} of the kernel {printable(str(name))} was changed")
@@ -165,7 +169,7 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
             name: reopen(each, texts[name])
             if name in on_gpu
             else _kernel(each, texts[name], libraries[name] if here else None)
-            for name, each in told.items()
+            for name, each in entries.items()
         }
         program = graph_from_json(manifest["fused"], kernels)
     except BuildError as error:
@@ -173,32 +177,32 @@ def _loaded(path: Path, file: zipfile.ZipFile) -> Callable[..., Any]:
         program = graph_from_json(manifest["plain"], {})
     else:
         if not here and libraries:
-            told = f"{path} was written for {manifest.get('level')}; its kernels were built anew for this machine"
-            warnings.warn(told, RuntimeWarning, stacklevel=4)
+            message = f"{path} was written for {manifest.get('level')}; its kernels were built anew for this machine"
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
     try:
         return runnable(program, layout, tensors)
     except (ValueError, NotImplementedError, KeyError, TypeError) as error:
-        told = "what it takes or gives is of a class that is not registered here: import the package that defines it"
-        raise ModelError(f"{path}: {told} ({printable(str(error))})") from error
+        message = "what it takes or gives is of a class that is not registered here: import the package that defines it"
+        raise ModelError(f"{path}: {message} ({printable(str(error))})") from error
 
 
-def _bounded(told: Any) -> Any:
-    if len(told) > _MOST_KERNELS:
-        raise ValueError(f"{len(told)} kernels are more than a module has")
-    return told
+def _bounded(entries: Any) -> Any:
+    if len(entries) > _MOST_KERNELS:
+        raise ValueError(f"{len(entries)} kernels are more than a module has")
+    return entries
 
 
 def _manifest(path: Path, file: zipfile.ZipFile) -> dict[str, Any]:
     if file.getinfo(_MANIFEST).file_size > _LARGEST_BYTES:
         raise ModelError(f"{path} is damaged: its list of contents is too large")
     try:
-        found = json.loads(file.read(_MANIFEST))
+        manifest = json.loads(file.read(_MANIFEST))
     except ValueError as error:
         raise ModelError(f"{path} is damaged: {printable(str(error))}") from error
-    if not isinstance(found, dict) or found.get("format") != FORMAT:
-        version = printable(str(found.get("noyau"))) if isinstance(found, dict) else "another program"
+    if not isinstance(manifest, dict) or manifest.get("format") != FORMAT:
+        version = printable(str(manifest.get("noyau"))) if isinstance(manifest, dict) else "another program"
         raise ModelError(f"{path} was written in another format, by noyau {version}; save it again with {__version__}")
-    return found
+    return manifest
 
 
 def _layout(fields: Mapping[str, Any]) -> CallLayout:
@@ -240,17 +244,154 @@ def _scalar(dtype: str, content: str) -> np.ndarray:
 
 def _on_disk(library: bytes) -> Path:
     """A library as a file of this process, which the system's loader needs; it goes with the process."""
-    folder = _folder()
-    path = folder / f"{hashlib.sha256(library).hexdigest()}{c_compiler.LIBRARY_SUFFIX}"
+    if not _FOLDERS:
+        _FOLDERS.append(tempfile.TemporaryDirectory(prefix="noyau-"))
+    path = Path(_FOLDERS[0].name) / f"{hashlib.sha256(library).hexdigest()}{c_compiler.LIBRARY_SUFFIX}"
     if not path.exists():
         path.write_bytes(library)
     return path
 
 
-def _folder() -> Path:
-    if not _FOLDERS:
-        _FOLDERS.append(tempfile.TemporaryDirectory(prefix="noyau-"))
-    return Path(_FOLDERS[0].name)
+@dataclass(frozen=True, slots=True)
+class CallLayout:
+    """Layout of a graph's call. `inputs`: for each placeholder, the name of a tensor of the module, or None for the
+    next argument; `outputs`: for each result, the name of the tensor of the module that it is the new value of, or None
+    for one that is returned; `extents`: of each argument, None for what is no tensor or for a size that may differ;
+    `takes` and `gives`: how arguments and results nest, as torch spells it; `forms`: dtype and kind of device of each
+    argument, None for what is no tensor, and none at all in files of before."""
+
+    inputs: tuple[str | None, ...]
+    outputs: tuple[str | None, ...]
+    extents: tuple[tuple[int | None, ...] | None, ...]
+    takes: str
+    gives: str
+    forms: tuple[tuple[str, str] | None, ...] = ()
 
 
-_FOLDERS: list[tempfile.TemporaryDirectory[str]] = []
+@dataclass(frozen=True, slots=True)
+class ExportedModule:
+    """A module's graph, with its own tensors."""
+
+    program: fx.Graph
+    layout: CallLayout
+    tensors: Tensors
+
+
+def export(module: torch.nn.Module, args: Sequence[Any], dynamic: bool) -> ExportedModule:
+    """The graph of a module for inference, operators as torch's kernels are. UnsupportedError where torch cannot export
+    it, with torch's first line: data-dependent control flow, say."""
+    shapes = pytree.tree_map(_free, tuple(args)) if dynamic else None
+    try:
+        with torch.no_grad(), warnings.catch_warnings():
+            warnings.filterwarnings("ignore", r".*LeafSpec.*deprecated", FutureWarning)  # of torch's copies of its own
+            exported = torch.export.export(module, tuple(args), dynamic_shapes=shapes)
+            exported = exported.run_decompositions({})
+    except Exception as error:
+        first = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        raise UnsupportedError(
+            f"torch cannot export {type(module).__name__}, so it cannot be saved: {first}"
+        ) from error
+    return ExportedModule(exported.graph_module.graph, _call_layout(exported), _tensors(exported))
+
+
+def _free(value: Any) -> Any:
+    return dict.fromkeys(range(value.dim()), torch.export.Dim.AUTO) if isinstance(value, torch.Tensor) else None
+
+
+def _call_layout(exported: Any) -> CallLayout:
+    signature, names = exported.graph_signature, [spec.target for spec in exported.graph_signature.input_specs]
+    kinds = [spec.kind.name for spec in signature.input_specs]
+    if any(kind in ("CUSTOM_OBJ", "TOKEN") for kind in kinds):
+        raise UnsupportedError("a module with objects that are no tensors cannot be saved")
+    inputs = tuple(None if kind == "USER_INPUT" else str(name) for kind, name in zip(kinds, names, strict=True))
+    outputs = tuple(None if spec.kind.name == "USER_OUTPUT" else str(spec.target) for spec in signature.output_specs)
+    arguments = [node for node in exported.graph.nodes if node.op == "placeholder"]
+    fakes = [node.meta.get("val") for node, name in zip(arguments, inputs, strict=True) if name is None]
+    takes, gives = (pytree.treespec_dumps(spec) for spec in (exported.call_spec.in_spec, exported.call_spec.out_spec))
+    return CallLayout(inputs, outputs, tuple(map(_extents, fakes)), takes, gives, tuple(map(_dtype_and_place, fakes)))
+
+
+def _extents(fake: Any) -> tuple[int | None, ...] | None:
+    if not isinstance(fake, torch.Tensor):
+        return None
+    return tuple(int(each) if isinstance(each, int) else each.node.maybe_as_int() for each in fake.shape)
+
+
+def _dtype_and_place(fake: Any) -> tuple[str, str] | None:
+    if not isinstance(fake, torch.Tensor):
+        return None
+    return str(fake.dtype).removeprefix("torch."), fake.device.type
+
+
+def _tensors(exported: Any) -> dict[str, torch.Tensor]:
+    names = {spec.target for spec in exported.graph_signature.input_specs if spec.kind.name != "USER_INPUT"}
+    every = {**exported.state_dict, **exported.constants}
+    return {str(name): every[name].detach() for name in names}
+
+
+def runnable(program: fx.Graph, layout: CallLayout, tensors: Tensors) -> Callable[..., Any]:
+    """The graph as a function that takes what the module took. It raises InputError for arguments of another form,
+    shape or dtype, or on another kind of device; tensors of the module that it changes are changed."""
+    forms = layout.forms or (None,) * len(layout.extents)
+    slowly, known = eager(fx.GraphModule(torch.nn.Module(), copy_graph(program)), []), dict[torch.device, Boxed]()
+    repeats = all(each is not None and None not in each for each in layout.extents)
+    places = [at for at, name in enumerate(layout.inputs) if name is None]
+
+    def run(arguments: list[Any]) -> Any:
+        """By the launches that were noted, where all is on a GPU and of one size."""
+        devices = {each.device for each in arguments if isinstance(each, torch.Tensor)}
+        device = devices.pop() if len(devices) == 1 else None
+        if device is None or device.type != "cuda" or not repeats:
+            return slowly(arguments)
+        if device not in known:
+            from noyau.jobs.optimize.cuda.saved_kernels import flatten_later  # many modules, of a GPU alone
+
+            known.setdefault(device, flatten_later(copy_graph(program), places, slowly))
+        return known[device](arguments)
+
+    takes, gives = pytree.treespec_loads(layout.takes), pytree.treespec_loads(layout.gives)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        flat, form = pytree.tree_flatten((args, kwargs))
+        if form != takes or len(flat) != len(layout.extents):
+            raise InputError(f"it was saved for arguments of the form {takes}, and is given {form}")
+        for at, (value, extents, expected) in enumerate(zip(flat, layout.extents, forms, strict=True)):
+            _require(at, value, extents)
+            _require_form(at, value, expected)
+        arguments = map(_written, flat)
+        with torch.no_grad():
+            results = run([next(arguments) if name is None else tensors[name] for name in layout.inputs])
+            for name, result in zip(layout.outputs, results, strict=True):
+                if name is not None:
+                    tensors[name].copy_(result)
+        returned = [each for name, each in zip(layout.outputs, results, strict=True) if name is None]
+        return pytree.tree_unflatten(returned, gives)
+
+    return call
+
+
+def _written(value: Any) -> Any:
+    """A tensor whose numbers are in memory as they are: kernels do not see that a view negates."""
+    return value.resolve_neg().resolve_conj() if isinstance(value, torch.Tensor) else value
+
+
+def _require(at: int, value: Any, extents: tuple[int | None, ...] | None) -> None:
+    """InputError where an argument is not of the shape that it was saved for."""
+    if extents is None:
+        return
+    shape = tuple(value.shape) if isinstance(value, torch.Tensor) else None
+    fits = shape is not None and len(shape) == len(extents)
+    if not fits or any(want not in (None, got) for want, got in zip(extents, shape or (), strict=True)):
+        expected = ", ".join("any" if each is None else str(each) for each in extents)
+        raise InputError(f"argument {at} has the shape {shape}, and the module was saved for [{expected}]")
+
+
+def _require_form(at: int, value: Any, expected: tuple[str, str] | None) -> None:
+    """InputError where an argument is not of the dtype, or not on the kind of device, that it was saved for."""
+    form = _dtype_and_place(value)
+    if expected is None or form is None:
+        return
+    for got, want, on, turn in zip(form, expected, ("", "on "), (".to(torch.{})", '.to("{}")'), strict=True):
+        if got != want and (value.dim() or not on):  # a number may lie anywhere
+            message = f"argument {at} is {on}{got}, and the module was saved for {on and 'one '}{on}{want}"
+            raise InputError(f"{message}; give it {turn.format(want)}")

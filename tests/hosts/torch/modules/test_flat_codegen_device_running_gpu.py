@@ -14,7 +14,8 @@ import noyau  # noqa: E402
 from noyau.errors import InputError  # noqa: E402
 from noyau.hosts.torch.modules import cuda_graph, flat_codegen  # noqa: E402
 from noyau.hosts.torch.modules.cuda_graph import GraphReplay  # noqa: E402
-from noyau.jobs.optimize.cuda import lazy_compile, saved_kernels  # noqa: E402
+from noyau.jobs.optimize.cuda import saved_kernels  # noqa: E402
+from noyau.jobs.optimize.torch import backend as torch_backend  # noqa: E402
 from noyau.jobs.optimize.torch.backend import backend  # noqa: E402
 from tests.jobs.optimize.torch.modules import ALL, Block, compiled  # noqa: E402
 
@@ -226,9 +227,9 @@ def pools():
 def test_a_first_result_does_not_wait_for_kernels():
     torch._dynamo.reset()
     module, x = Block(64).cuda(), torch.randn(3, 17, 64, device="cuda", requires_grad=True)
-    made, prompt = [], lazy_compile.compile_lazily
+    made, prompt = [], torch_backend.compile_lazily
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lazy_compile, "compile_lazily", lambda *given: made.append(prompt(*given)) or made[-1])
+        patch.setattr(torch_backend, "compile_lazily", lambda *given: made.append(prompt(*given)) or made[-1])
         run = torch.compile(module, backend=backend, options={"keep": "all"})
         for call in range(4):
             module.zero_grad()

@@ -18,9 +18,9 @@ from noyau.jobs.optimize import pipeline  # noqa: E402
 from noyau.jobs.optimize.cuda.host import CudaHost  # noqa: E402
 from noyau.jobs.optimize.cuda.saved_kernels import flatten_later, reopen  # noqa: E402
 from noyau.jobs.optimize.torch import saved_module  # noqa: E402
-from noyau.jobs.optimize.torch.export import export  # noqa: E402
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from noyau.jobs.optimize.torch.run import _piece  # noqa: E402
+from noyau.jobs.optimize.torch.saved_module import export  # noqa: E402
 from noyau.toolchain.triton.module import interprets  # noqa: E402
 
 pytestmark = pytest.mark.skipif(not interprets(), reason="Triton does not interpret")

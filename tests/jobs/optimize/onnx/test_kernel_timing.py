@@ -12,11 +12,10 @@ from noyau.compiler.partition.costs import Traffic
 from noyau.errors import CheckError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import Activations
 from noyau.hosts.onnxruntime.session_workers import Workers
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import BindingTiming
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate, decide
 from noyau.jobs.optimize.onnx import kernel_timing
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench, matters, stamps
-from noyau.jobs.optimize.pipeline import decide_on, time_at
+from noyau.jobs.optimize.pipeline import time_at
 from noyau.kernels import certificates
 from noyau.timing import bandwidth
 from noyau.timing.comparison import Comparison, Verdict
@@ -131,7 +130,9 @@ def test_nothing_is_taken_where_anything_differs(change, scene, bench, clear, em
         kernel = dataclasses.replace(kernel, text=kernel.text + "\n")
     if change == "shape":
         x = {"x": np.ones((10, 6), np.float32)}
-        made = dataclasses.replace(made, seen=Activations({**made.seen.arrays, **x}, {"rows": 10}, made_up=True))
+        made = dataclasses.replace(
+            made, activations=Activations({**made.activations.arrays, **x}, {"rows": 10}, made_up=True)
+        )
     if change == "date":
         monkeypatch.setattr(cache, "today", lambda: "2100-01-01")
     if change in ("machine", "version"):
@@ -170,10 +171,10 @@ def test_who_is_slower_at_one_binding_is_not_timed_at_another(scene, bench, monk
     one = time_at(Candidate(scene[1][0]), bench(), "faster")
     assert one.reason == "SLOWER at rows=9: 0.50x"
     assert time_at(one, bench(), "faster") is one
-    assert decide_on(one, "faster") is one
+    assert decide(one, "faster") is one
     kept = time_at(time_at(Candidate(scene[1][0]), bench(), "all"), bench(), "all")
     assert (kept.reason, len(kept.timings)) == ("", 2)
-    assert decide_on(kept, "all").kept
+    assert decide(kept, "all").kept
 
 
 def test_a_part_that_cannot_be_timed_is_kept_on_demand_alone(scene, bench):
@@ -225,7 +226,7 @@ def test_a_kernel_that_is_wrong_only_when_it_is_timed_is_out(scene, bench, empty
 def test_faster_than_the_machine_can_be_is_a_mistake(after_s, caught, scene, bench, machine, monkeypatch):
     found = BindingTiming(ROWS, Comparison((1.0,) * 10, (after_s,) * 10))
     monkeypatch.setattr(OnnxBench, "compare", lambda *_: [found])
-    one = decide_on(time_at(Candidate(scene[1][0]), bench(), "faster"), "faster")
+    one = decide(time_at(Candidate(scene[1][0]), bench(), "faster"), "faster")
     assert one.kept is not caught
     assert ("not timed: it took" in one.reason and "the clock or the kernel is wrong" in one.reason) is caught
 

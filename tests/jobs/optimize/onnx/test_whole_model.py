@@ -12,8 +12,7 @@ from noyau.codegen import plan as codegen_plan
 from noyau.errors import CheckError, InputError, ModelError, UnsupportedError
 from noyau.hosts.onnxruntime.inputs import capture_twice, model_inputs
 from noyau.hosts.onnxruntime.source_model import open_model
-from noyau.jobs.optimize.candidate import Candidate
-from noyau.jobs.optimize.decision import BindingTiming
+from noyau.jobs.optimize.candidate import BindingTiming, Candidate
 from noyau.jobs.optimize.onnx import whole_model
 from noyau.jobs.optimize.onnx.kernel_timing import BenchmarkCase, OnnxBench
 from noyau.jobs.optimize.onnx.whole_model import (

@@ -36,7 +36,7 @@ def _lasting_certifiers() -> Iterator[None]:
         yield
         return
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("noyau.jobs.optimize.torch.certification.Certifiers", Lasting)
+        patch.setattr("noyau.jobs.optimize.torch.candidates.Certifiers", Lasting)
         yield
     for worker in STARTED:
         worker.end()

@@ -12,9 +12,14 @@ torch = pytest.importorskip("torch")
 from functorch.compile import make_boxed_func  # noqa: E402
 
 from noyau.hosts.torch.modules.common_values import shows  # noqa: E402
-from noyau.jobs.optimize.torch import certification as torch_certification  # noqa: E402
-from noyau.jobs.optimize.torch.backend import backend, compile_captured, decompositions, trace_with_autograd  # noqa: E402
-from noyau.jobs.optimize.torch.compile import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch import candidates as torch_certification  # noqa: E402
+from noyau.jobs.optimize.torch.backend import (  # noqa: E402
+    GraphRecord,
+    backend,
+    compile_captured,
+    decompositions,
+    trace_with_autograd,
+)
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from tests.jobs.optimize.torch.modules import Block, compiled, same  # noqa: E402
 

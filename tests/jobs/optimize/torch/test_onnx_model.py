@@ -135,10 +135,10 @@ def test_shapes_that_were_used_last_are_kept_from_several_threads_too(monkeypatc
     model = onnx_model.HostedModel(Host(), CPU, {}, ())
     for size in (1, 2, 3, 2, 4):
         assert model.of([torch.empty(size)]) == size
-    assert list(model.made.values()) == [1, 2, 4]
+    assert list(model.modules.values()) == [1, 2, 4]
     assert made == [1, 2, 3, 4]
     with ThreadPoolExecutor(4) as pool:
         sizes = [1 + at % 7 for at in range(400)]
         assert list(pool.map(lambda size: model.of([torch.empty(size)]), sizes)) == sizes
-    assert len(model.made) == 3
+    assert len(model.modules) == 3
     assert model.first == 1

@@ -7,14 +7,13 @@ import pytest
 
 import noyau
 from noyau.errors import InputError
-from noyau.jobs.optimize.keywords import CompileKeywords, ModelKeywords
-from noyau.jobs.optimize.onnx import options as onnx_options
-from noyau.jobs.optimize.torch import options as torch_options
+from noyau.jobs.optimize.onnx.options import ModelKeywords, OptimizeOptions
+from noyau.jobs.optimize.torch.options import CompileKeywords, CompileOptions
 
 
 @pytest.mark.parametrize(
     ("keywords", "options"),
-    [(ModelKeywords, onnx_options.OptimizeOptions), (CompileKeywords, torch_options.CompileOptions)],
+    [(ModelKeywords, OptimizeOptions), (CompileKeywords, CompileOptions)],
 )
 def test_keywords_are_the_fields_of_options(keywords, options):
     types = get_type_hints(options)

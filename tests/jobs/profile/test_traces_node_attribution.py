@@ -5,7 +5,7 @@ import pytest
 from onnx import numpy_helper
 
 from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, open_session
-from noyau.jobs.profile.node_attribution import attributions_of, with_numbers, with_subgraphs
+from noyau.jobs.profile.traces import attributions_of, with_numbers, with_subgraphs
 from tests.hosts.models import HOSTILE
 from tests.small_models import KINDS, NODE, chain, model_of, twice, value, with_branches, with_loop
 
@@ -16,7 +16,9 @@ def optimized(model: onnx.ModelProto, folder) -> dict[str, tuple[str, set[int], 
     open_session(given.SerializeToString(), trace=folder)
     made = onnx.load(folder / OPTIMIZED, load_external_data=False)
     kinds = {node.name: node.op_type for node in made.graph.node}
-    return {name: (kinds[name], set(each.positions), each.made) for name, each in attributions_of(given, made).items()}
+    return {
+        name: (kinds[name], set(each.positions), each.is_new) for name, each in attributions_of(given, made).items()
+    }
 
 
 def of(nodes, *names: str) -> onnx.ModelProto:

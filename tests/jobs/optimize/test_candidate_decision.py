@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from noyau.compiler.partition.costs import Traffic
-from noyau.jobs.optimize.decision import KEEPS, BindingTiming, decide, decisive, overall
+from noyau.jobs.optimize.candidate import KEEPS, BindingTiming, Candidate, decide, decisive, overall
 from noyau.timing.comparison import Comparison, Verdict
 from tests.small_models import compared
 
@@ -68,15 +68,15 @@ def test_every_verdict_is_kept_or_not_by_every_wish():
     ],
 )
 def test_what_is_kept_and_the_binding_that_it_does_not_win_at(ratios, keep, kept, reason):
-    decision = decide([at(rows, ratio) for rows, ratio in enumerate(ratios)], keep)
+    decision = decide(Candidate(None, timings=tuple(at(*each) for each in enumerate(ratios))), keep)
     assert (decision.kept, decision.reason) == (kept, reason)
 
 
 def test_a_machine_too_noisy_to_judge_keeps_nothing_and_says_what_to_do():
-    decision = decide([BindingTiming({}, NOISY)], "faster")
+    decision = decide(Candidate(None, timings=(BindingTiming({}, NOISY),)), "faster")
     assert not decision.kept
     assert decision.reason.startswith("AMBIGUOUS: 1.25x; the machine is too noisy, [0.50, 2.00]: end other work")
-    assert decide([BindingTiming({}, NOISY), at(1, 2)], "faster").kept
+    assert decide(Candidate(None, timings=(BindingTiming({}, NOISY), at(1, 2))), "faster").kept
 
 
 def test_cold_caches_count_as_much_as_hot_ones():

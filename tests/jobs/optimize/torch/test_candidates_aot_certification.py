@@ -7,10 +7,9 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
-from noyau.jobs.optimize.pipeline import decide_on  # noqa: E402
+from noyau.jobs.optimize.candidate import Candidate, decide  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.certification import Certification, CertifiedKernels  # noqa: E402
+from noyau.jobs.optimize.torch.candidates import Certification, CertifiedKernels  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -41,7 +40,7 @@ def test_a_wrong_kernel_is_dropped_with_its_first_cell(found, planned):
     wrong = replace(another, groups=planned.groups, graph=planned.graph)
     (one,) = certify([wrong], found)
     assert "wrong at" in one.reason
-    assert decide_on(one, "all") is one and not one.kept
+    assert decide(one, "all") is one and not one.kept
 
 
 def test_a_kernel_that_does_not_build_has_the_reason(found, planned):

@@ -6,9 +6,9 @@ torch = pytest.importorskip("torch")
 
 from noyau.errors import BuildError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.torch import certification as torch_certification  # noqa: E402
-from noyau.jobs.optimize.torch.aot import AheadOfTime, program_key  # noqa: E402
-from noyau.jobs.optimize.torch.compile import GraphRecord, compile_graph  # noqa: E402
+from noyau.jobs.optimize.torch import candidates as torch_certification  # noqa: E402
+from noyau.jobs.optimize.torch.backend import GraphCompiler, GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch.candidates import AheadOfTime, program_key  # noqa: E402
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
@@ -78,5 +78,6 @@ def test_what_was_left_ends_what_it_begins_again(graph, monkeypatch):
         pass
     ended, end = [], torch_certification.Certification.__exit__
     monkeypatch.setattr(torch_certification.Certification, "__exit__", lambda self, *_: ended.append(self) or end(self))
-    compile_graph(torch.fx.GraphModule({}, graph), [], "inference", CompileOptions(budget_s=0), GraphRecord(), ahead)
+    compiler = GraphCompiler(CompileOptions(budget_s=0), GraphRecord(), ahead)
+    compiler.compile(torch.fx.GraphModule({}, graph), [], "inference")
     assert ended == [ahead.certification]

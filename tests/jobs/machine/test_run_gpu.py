@@ -8,7 +8,7 @@ from rich.console import Console
 from noyau.errors import InputError
 from noyau.jobs import cli
 from noyau.jobs.machine import run as machine_run
-from noyau.jobs.machine.render_gpu import clocks, gpu_tables
+from noyau.jobs.machine.run import clocks, gpu_tables
 from noyau.workers.nvml import GpuConditions
 from tests.timing.gpus import made
 

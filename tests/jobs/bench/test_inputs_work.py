@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from noyau.dtypes import DType
-from noyau.jobs.bench import work as bench_work
-from noyau.jobs.bench.work import Workload, work_of_arrays, work_of_graph
+from noyau.jobs.bench import inputs as bench_work
+from noyau.jobs.bench.inputs import Workload, work_of_arrays, work_of_graph
 from noyau.kernels.programs.generate import Specialization, trace_reference
 from noyau.kernels.reference import reference_of
 from noyau.signatures.instances import instance_of

@@ -5,11 +5,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
-from noyau.jobs.optimize.pipeline import decide_on, time_at  # noqa: E402
-from noyau.jobs.optimize.torch import bench as torch_bench  # noqa: E402
+from noyau.jobs.optimize.candidate import Candidate, decide  # noqa: E402
+from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.bench import Budget, TorchBench, kernel_of  # noqa: E402
+from noyau.jobs.optimize.torch import host as torch_bench  # noqa: E402
+from noyau.jobs.optimize.torch.host import Budget, TorchBench, kernel_of  # noqa: E402
 from noyau.kernels.certificates import CachedTiming  # noqa: E402
 from noyau.timing.comparison import Comparison  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
@@ -39,7 +39,7 @@ def test_a_right_kernel_is_timed_against_torchs_nodes(found, planned):
     (timing,) = made.timings
     assert timing.hot.pairs >= 6
     assert timing.traffic.bytes == 3 * 12 * 4
-    assert decide_on(made, "faster").kept == (timing.verdict.value == "FASTER")
+    assert decide(made, "faster").kept == (timing.verdict.value == "FASTER")
     (group,) = one.planned.groups
     x, y = torch.randn(4, 3), torch.randn(3, 4)
     given = [x if node.shape[0].constant == 4 else y for node in group.graph.inputs if node.shape]

@@ -11,10 +11,11 @@ torch = pytest.importorskip("torch")
 
 from noyau.errors import DeviceError  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
-from noyau.jobs.optimize.cuda import lazy_compile  # noqa: E402
-from noyau.jobs.optimize.cuda.lazy_compile import compile_lazily  # noqa: E402
-from noyau.jobs.optimize.torch import compile as torch_compile  # noqa: E402
-from noyau.jobs.optimize.torch.compile import GraphRecord  # noqa: E402
+from noyau.jobs.optimize.torch import backend as torch_compile  # noqa: E402
+from noyau.jobs.optimize.torch.backend import (  # noqa: E402
+    GraphRecord,
+    compile_lazily,
+)
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 
 
@@ -23,7 +24,7 @@ def capturing(monkeypatch):
     """Whether a CUDA graph is captured."""
     found = []
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: bool(found))
-    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: None)
+    monkeypatch.setattr(torch_compile, "begin_triton", lambda: None)
     return found
 
 
@@ -96,7 +97,7 @@ def test_nothing_is_made_during_a_capture_or_twice(capturing):
 
 def test_a_capture_begins_nothing(capturing, monkeypatch):
     begun = []
-    monkeypatch.setattr(lazy_compile, "begin_triton", lambda: begun.append(1))
+    monkeypatch.setattr(torch_compile, "begin_triton", lambda: begun.append(1))
     run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
     capturing.append(True)
     assert torch.equal(run([x]), x) and not begun
@@ -129,7 +130,7 @@ def test_kernels_are_made_when_the_gpu_is_done(capturing, monkeypatch):
     assert events == [gpu, "compiled"]
 
 
-class Late(lazy_compile.LazyCompile):
+class Late(torch_compile.LazyCompile):
     """Whose kernels another thread makes as soon as one has looked for them and found none."""
 
     @property
@@ -163,7 +164,7 @@ def test_another_thread_may_come_before_the_first_call_has_begun(capturing, monk
             super().start()
 
     run, x = made(lambda: lambda arguments: "by a kernel"), torch.ones(3)
-    monkeypatch.setattr(lazy_compile, "Thread", Starting)
+    monkeypatch.setattr(torch_compile, "Thread", Starting)
     assert torch.equal(run([x]), x)
     assert torch.equal(beside[0], torch.zeros(3))
     assert run([x]) == "by a kernel"

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from noyau.hosts.torch.modules.sites import ELSEWHERE  # noqa: E402
-from noyau.jobs.optimize.torch.compile import GraphRecord, compile_graph  # noqa: E402
+from noyau.jobs.optimize.torch.backend import GraphCompiler, GraphRecord  # noqa: E402
 from noyau.jobs.optimize.torch.options import CompileOptions  # noqa: E402
 from tests.jobs.optimize.torch.modules import Block, F, compiled, same  # noqa: E402
 
@@ -228,7 +228,7 @@ def test_a_graph_without_inputs():
     graph.output((made,))
     kept, forgotten = GraphRecord(), GraphRecord(forgets=True)
     for record in (kept, forgotten):
-        run = compile_graph(torch.fx.GraphModule({}, graph), [], "inference", CompileOptions(), record)
+        run = GraphCompiler(CompileOptions(), record).compile(torch.fx.GraphModule({}, graph), [], "inference")
         assert torch.equal(run([])[0], torch.full([2, 3], 1.5))
     assert [graph.kind for graph in kept.graphs] == ["inference"]
     assert forgotten.graphs == []

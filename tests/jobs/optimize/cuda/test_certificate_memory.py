@@ -10,13 +10,13 @@ from noyau.compiler.schedules.gpu import rows  # noqa: E402
 from noyau.hosts.torch.modules import sites as modules_sites  # noqa: E402
 from noyau.jobs.optimize.candidate import Candidate  # noqa: E402
 from noyau.jobs.optimize.cuda import candidates as cuda_candidates  # noqa: E402
-from noyau.jobs.optimize.cuda import certification as cuda_certification  # noqa: E402
+from noyau.jobs.optimize.cuda import certificate as cuda_certification  # noqa: E402
 from noyau.jobs.optimize.cuda import host as cuda_host  # noqa: E402
 from noyau.jobs.optimize.cuda.host import CudaBench  # noqa: E402
 from noyau.jobs.optimize.pipeline import time_at  # noqa: E402
 from noyau.jobs.optimize.torch import candidates as torch_candidates  # noqa: E402
-from noyau.jobs.optimize.torch.bench import Budget  # noqa: E402
-from noyau.jobs.optimize.torch.certification import CertifiedKernels  # noqa: E402
+from noyau.jobs.optimize.torch.candidates import CertifiedKernels  # noqa: E402
+from noyau.jobs.optimize.torch.host import Budget  # noqa: E402
 from noyau.toolchain.c import compiler as c_compiler  # noqa: E402
 from noyau.verify.adversarial import FULL, SMOKE  # noqa: E402
 from tests.frontends.torch.exports import graph_of  # noqa: E402
