@@ -106,8 +106,7 @@ def _judged_by(graph: Graph, kernel: GuardedKernel, task: CertificateTask, effor
 
 
 class Certifiers:
-    """Processes that make certificates, so many at once: those given, and as many more as are missing. Use it in a
-    `with`, which ends the latter."""
+    """Processes that make certificates: those given, and those missing, which the end of its `with` ends."""
 
     def __init__(self, workers: Sequence[Worker], count: int, patience_s: float = PATIENCE_S) -> None:
         self.more = [Worker("its process") for _ in range(count - len(workers))]

@@ -261,8 +261,7 @@ def _poisoned(value: Value, shape: tuple[int, ...], wide: bool) -> Array:
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """An op. `sizes`: dims that no input binds; `inputs`: makes inputs, `(rng, n=500) -> arrays`; `file`, `line`: of
-    its reference."""
+    """An op. `sizes`: dims that no input binds; `inputs`: makes inputs; `file`, `line`: of its reference."""
 
     name: str
     reference: Reference

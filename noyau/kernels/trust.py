@@ -61,8 +61,7 @@ def ineligible(
 
 
 def is_checked(kernel: UserKernel, reference: Reference, instance: Instance) -> bool:
-    """Whether a check passed on this very text and machine, with inputs of these dtypes, and with as many axes, and
-    none has found it wrong since."""
+    """Whether a check passed on this text and machine, of such dtypes and ranks, and none found it wrong since."""
     return not _fault(kernel, reference) and all(
         _is_known(kernel, reference, fact) for fact in _facts(kernel, instance)
     )
@@ -136,8 +135,7 @@ def _is_known(kernel: UserKernel, reference: Reference, fact: str) -> bool:
 
 
 def _key(kernel: UserKernel, reference: Reference, fact: str) -> str:
-    """The key of a check that showed something: kernel, what is said of it, reference, signature, machine; as they
-    were when this was asked first."""
+    """The key of a check that showed something: all that it depends on, as that was when this was asked first."""
     usage = kernel.usage
     said: list[Any] = [usage.launch, usage.args, usage.init, usage.constants, usage.returns, usage.updates]
     said += [usage.options, reference.constants, kernel.function, reference.function]
@@ -192,8 +190,7 @@ def _compiled(code: CodeType) -> Iterator[str]:
 
 @dataclass(frozen=True, slots=True)
 class _Fingerprint:
-    """One text. `seen`: what was told already, by its place in memory, with its number; kept, so that each place stays
-    its own."""
+    """One text. `seen`: what stands in it, by its place in memory, with its number; kept, so that places stay."""
 
     seen: dict[int, tuple[int, Any]] = field(default_factory=dict)
 

@@ -45,8 +45,7 @@ Axis = int | None
 
 @dataclass(frozen=True, slots=True)
 class FewRows:
-    """A graph with `count` rows in the place of `rows`; the axes along which its inputs and its outputs have them, None
-    for what all rows share."""
+    """A graph with `count` rows in the place of `rows`; the axes of rows of its inputs and outputs, None for none."""
 
     graph: Graph
     count: int

@@ -77,7 +77,8 @@ def jumping(graph: Graph) -> frozenset[str]:
     """The values that jump where an operand moves that does so with float inputs: roundings, comparisons, casts to
     integers; not what is made of such."""
     smooth = _smooth(graph)
-    jumps = (node for node in graph.nodes if isinstance(node.kind, Map) and _loose(node).intersection(smooth))
+    maps = (node for node in graph.nodes if isinstance(node.kind, Map))
+    jumps = (node for node in maps if (set(node.inputs) - set(_continuous(node))) & smooth)
     return frozenset(node.output for node in jumps)
 
 
@@ -88,11 +89,6 @@ def _smooth(graph: Graph) -> set[str]:
         if names.intersection(_continuous(node)):
             names.add(node.output)
     return names
-
-
-def _loose(node: Node) -> set[str]:
-    """The operands of a function that it does not follow without jumps."""
-    return set(node.inputs) - set(_continuous(node))
 
 
 def _continuous(node: Node) -> tuple[str, ...]:
@@ -351,8 +347,7 @@ class _Bracketing:
         return replacement or self.rightwards(node, _mirrored) or node
 
     def rightwards(self, node: Node, view: Callable[[Node], Node]) -> Node | None:
-        """(a b) c as a (b c), or in the mirror a (b c) as (a b) c; None where the operand is no product, or the inner
-        one that this makes is too large."""
+        """(a b) c as a (b c), or mirrored; None where the operand is no product, or the new inner one is too large."""
         outer = view(node)
         left = self.nodes[outer.inputs[0]]
         if not isinstance(left.kind, Contract) or left.dtype is not node.dtype:

@@ -109,8 +109,7 @@ def usual_case(op: Op[..., Any]) -> tuple[Instance, list[Array], str]:
 
 
 def size_names(op: Op[..., Any]) -> tuple[str, ...]:
-    """The sizes that a check can be asked for: those of `inputs=`, else those of the signature, where `*rows` has
-    `rows_0` and `rows_1`."""
+    """The sizes to ask for: those of `inputs=`, else of the signature, where `*rows` has `rows_0` and `rows_1`."""
     if op.inputs is not None:
         return tuple(sizes_of(op.inputs))
     if op.signature is None:

@@ -43,7 +43,6 @@ from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import KernelCase, is_watched, missing_extra, watch
 from noyau.signatures.binding import Bound, bind
 from noyau.signatures.types import Instance
-from noyau.toolchain.guard_zones import Order
 from noyau.verify.certificate import Certificate
 from noyau.verify.values import last_first
 
@@ -259,10 +258,8 @@ class FromReference:
             raise UnsupportedError(program)
         arrays = fit_layouts(bound.arrays, program.generated.wanted.layouts)
         if how.pieces > 1 or LANGUAGES[self.language].on_gpu:
-            order: Order = last_first
-            for target, result in zip(
-                outputs, program.call_guarded(*arrays, pieces=how.pieces, order=order), strict=True
-            ):
+            results = program.call_guarded(*arrays, pieces=how.pieces, order=last_first)
+            for target, result in zip(outputs, results, strict=True):
                 target[...] = result
             return outputs
         return program(*arrays, out=outputs, threads=max(how.threads, 1))
@@ -279,15 +276,12 @@ class FromReference:
         for each in self.built.get((key, True), []) + self.built.get((key, runs), []):
             if isinstance(each, str) or each.generated.holds(bound.sizes):
                 return each
-        program = self.tried(request, runs)
+        try:
+            program: BuiltProgram | str = build(self.generated(request), runs=runs)
+        except UnsupportedError as error:
+            program = str(error)
         self.built.setdefault((key, runs), []).append(program)
         return program
-
-    def tried(self, request: Specialization, runs: bool) -> BuiltProgram | str:
-        try:
-            return build(self.generated(request), runs=runs)
-        except UnsupportedError as error:
-            return str(error)
 
     def generated(self, request: Specialization) -> GeneratedProgram:
         """The text for arrays like these: what was watched is what runs."""

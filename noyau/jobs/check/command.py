@@ -238,8 +238,7 @@ COMMAND = Command("what is wrong with a model, an op's kernels, a script or prog
 
 
 def is_script(target: str) -> bool:
-    """Whether a target of `noyau check` is run as it is: a program in C, C++ or CUDA C++, a notebook, or a file of
-    Python that makes no op of noyau."""
+    """Whether a target is run as it is: a program in C, C++ or CUDA C++, a notebook, or Python without an op."""
     path = Path(target)
     if path.suffix == ".ipynb" or is_program(target):
         return True
@@ -339,8 +338,7 @@ def register(shell: Any) -> None:
 
 
 def check_cell(shell: Any, line: str, cell: str) -> None:
-    """Run a cell with its kernels watched, and print what was seen. `line`: nothing, or `--launch GRID,BLOCK`.
-    InputError for other words."""
+    """Run a cell, its kernels watched, and print that. InputError unless `line` is `--launch GRID,BLOCK` or empty."""
     from noyau.jobs.check.script_run import hooks_of_script
     from noyau.sanitizer.scripts.lint import lint_text
     from noyau.sanitizer.scripts.record import ScriptSession

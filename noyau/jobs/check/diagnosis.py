@@ -196,8 +196,7 @@ class TwoRuns:
 
 @dataclass(frozen=True, slots=True)
 class Unlike:
-    """Two runs that should be alike: the kind of what that shows, how they differ, and by how much. `results`: what
-    the one gave that is not the usual one."""
+    """Two runs that should be alike, and are not; `results`: what the one gave that is not the usual one."""
 
     kind: FindingKind
     description: str

@@ -199,8 +199,7 @@ def _of_case(subject: GradientSubject, case: GradientCase, op: Op[..., Any], lan
 
 @dataclass(frozen=True, slots=True)
 class GradientCase:
-    """Inputs by name, and the gradients of the results that are handed back. `on_kinks`: numbers of which many are
-    equal, so that max and its like have ties."""
+    """Inputs by name, and gradients of the results; `on_kinks`: of numbers with ties, where max and its like turn."""
 
     label: str
     inputs: Arrays
@@ -324,8 +323,7 @@ def subject_of(op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: 
 def cases_of(
     op: Op[..., Any], sizes: Mapping[str, int], floats: DType, seed: int
 ) -> Iterator[tuple[GradientSubject, GradientCase]]:
-    """The inputs that a gradient is tried on: normal numbers, such as are above 0, such as have ties; of several sizes
-    where no maker gives them."""
+    """The inputs that a gradient is tried on: normal numbers, some above 0, some with ties; of several sizes."""
     plans: list[tuple[str, Callable[[Array], Array], Mapping[str, int]]] = [("normal numbers", np.asarray, sizes)]
     if op.inputs is None:
         names = [] if op.signature is None else [name for name in usual_sizes_of(op) if name not in sizes]

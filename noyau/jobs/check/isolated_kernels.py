@@ -24,7 +24,7 @@ from noyau.codegen.language import LANGUAGES
 from noyau.errors import NoyauError, UnsupportedError
 from noyau.kernels.call import SYMBOL, FunctionKernel, caller_of, library_of
 from noyau.kernels.certificates import pack
-from noyau.kernels.guarded_run import Call, End, Guards, How
+from noyau.kernels.guarded_run import End, Guards, How
 from noyau.kernels.user_kernel import UserKernel, choose_constants
 from noyau.ops.op_files import Home, home_of, reload_op, runs_as_script
 from noyau.signatures.binding import bind
@@ -92,8 +92,7 @@ class KernelProcesses:
         self.seen.clear()
 
     def run(self, kernel: UserKernel, instance: Instance, arrays: Sequence[Array], how: How) -> list[Array]:
-        """The results of one run between guards. CheckError where it raises, exits, crashes, takes longer than it may,
-        or touches what it may not."""
+        """The results of one run between guards. CheckError where it fails, ends, lasts, or touches what it may not."""
         constants = self.op.description.reference.constants
         guards = FunctionKernel(kernel, instance, constants).guards(arrays)
         language = LANGUAGES[kernel.language]
@@ -215,8 +214,12 @@ def run_library(
     with threaded(how.threads):
         if how.pieces > 1:
             return pack(native.call_guarded(*arrays, pieces=how.pieces, order=last_first))
-        guards = Guards(_native_call(native, how.threads), SYMBOL, tuple(inputs), tuple(outputs), True)
-        return pack(guards.run(arrays, how))
+        threads = max(how.threads, 1)
+
+        def call(arguments: Sequence[Array], results: Sequence[Array]) -> Sequence[Array]:
+            return native(*arguments, out=results, pieces=2 * threads, threads=threads)
+
+        return pack(Guards(call, SYMBOL, tuple(inputs), tuple(outputs)).run(arrays, how))
 
 
 @contextmanager
@@ -241,11 +244,6 @@ def _native(library: Path, symbol: str) -> Native:
     if hasattr(loaded, "omp_set_num_threads"):  # of a library that it was linked with
         _OPENMP.append(loaded)
     return native
-
-
-def _native_call(native: Native, threads: int) -> Call:
-    """A kernel in C, on so many threads where it is called for pieces."""
-    return lambda inputs, outputs: native(*inputs, out=outputs, pieces=2 * max(threads, 1), threads=max(threads, 1))
 
 
 def _no_copy(op: Op[..., Any]) -> bool:

@@ -64,7 +64,8 @@ def lint_op(
     """Warnings on a kernel of an op: its launch and its arithmetic at `declared` sizes, which stand in for those of
     the arrays that are given (`is_usual`: as they stand those are meant too), and methods that it does not call."""
     sizes = bind_sizes(instance, arrays)
-    meant_sizes = {**sizes, **{name: size for name, size in declared.items() if name in _names(instance, sizes)}}
+    names = {*sizes, *(value.name for value in instance.inputs if value.scalar)}
+    meant_sizes = {**sizes, **{name: size for name, size in declared.items() if name in names}}
     fixed = not any(dim.names for value in instance.inputs for dim in value.shape)
     remarks: list[Diagnostic] = []
     if is_usual or declared or fixed:
@@ -87,10 +88,6 @@ def require_declared(declared: Mapping[str, int], names: Iterable[str], op: str)
             raise SignatureError(f"{op} has no size {name} in its signature; there are: {', '.join(choices) or 'none'}")
         if isinstance(size, bool) or not isinstance(size, int) or size < 0:
             raise SignatureError(f"{op}: {name} is {size!r}, and a size is an integer from 0")
-
-
-def _names(instance: Instance, sizes: Mapping[str, int]) -> set[str]:
-    return {*sizes, *(value.name for value in instance.inputs if value.scalar)}
 
 
 def _grown(instance: Instance, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -304,8 +304,7 @@ def is_of_use() -> bool:
 
 @dataclass(slots=True, eq=False)
 class Shared(Generic[R]):
-    """Parts of which each is taken by one of two processes. `taken`: a byte for each, in memory that both see; `stay`:
-    those that the copy does not take."""
+    """Parts of which each is done by one of two processes; `taken` tells both which; a copy does not do `stay`."""
 
     count: int
     runner: Runner[R]

@@ -229,8 +229,7 @@ def explain_findings(findings: Sequence[Finding], runs: SanitizedRuns) -> list[F
 
 
 def second_opinion(op: Op[..., Any], checked: OpCheck, target: str, tools: Sequence[str] = TOOLS) -> OpCheck:
-    """A check with what compute-sanitizer reports of the same kernels beside what noyau has seen; why it was not asked
-    stands in the note."""
+    """A check, and what compute-sanitizer reports of the same kernels; the note says why it was not asked."""
     if not any(LANGUAGES[each.language].on_gpu for each in checked.kernels):
         return checked
     why = missing()

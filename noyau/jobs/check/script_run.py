@@ -101,15 +101,8 @@ def check_script(
         remembered(cells_of(path), path.name)
     with tempfile.TemporaryDirectory(prefix="noyau-") as folder:
         record = Path(folder) / "record.json"
-        wishes = {
-            "path": str(path),
-            "arguments": list(arguments),
-            "launch": launch,
-            "record": str(record),
-            "maps": maps,
-        }
-        wish = json.dumps(wishes)
-        fault = _ended(wish, time_s)
+        wish = {"path": str(path), "arguments": list(arguments), "launch": launch, "record": str(record), "maps": maps}
+        fault = _ended(json.dumps(wish), time_s)
         record_read = _read(record, path)
     return replace(record_read, fault=record_read.fault or fault, advice=(*record_read.advice, *lint_script(path)))
 

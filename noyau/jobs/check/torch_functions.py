@@ -238,8 +238,7 @@ class _Function:
         runs: Mapping[str, KernelFunction],
         beside: Callable[[Sequence[Array], int, tuple[int, ...]], float] | None = None,
     ) -> KernelCheck:
-        """The certificate over the layouts, and the first things that are wrong; `beside`: a second opinion on a cell
-        of an output, by its place."""
+        """The certificate over the layouts, and what is wrong; `beside`: a second opinion on a cell of an output."""
         outcomes, findings, shapes = [], dict[str, Finding](), dict[str, None]()
         for number, (layout, run) in enumerate(runs.items()):
             case = Case(f"{layout} tensors", tuple(_equal(a) if layout == "expanded" else a for a in arrays))

@@ -82,8 +82,7 @@ class NativeCall:
 
 @dataclass(frozen=True, slots=True)
 class CallArgument:
-    """An argument of the call: an array (`value`), a number (a Dim over the sizes, or a literal), or a `place`
-    in the range of a call."""
+    """An argument of the call: an array (`value`), a number or a Dim over the sizes, or a `place` in the range."""
 
     value: Value | None = None
     number: Dim | Number | None = None

@@ -154,8 +154,7 @@ def generate_from_graph(
     device: str = CPU,
     sizes: Mapping[str, int] = NONE,
 ) -> GeneratedProgram:
-    """The kernels of a graph in a language, for inputs that lie so on a device and a call of these sizes.
-    UnsupportedError for what has none."""
+    """The kernels of a graph in a language, for such inputs and sizes. UnsupportedError for what has none."""
     values = tuple(Value(node.output, node.dtype, node.shape) for node in graph.inputs)
     results = tuple(Value(name, graph[name].dtype, graph[name].shape) for name in graph.outputs)
     request = Specialization(Instance(values, results, ()), layouts=tuple(layouts), sizes=sizes, device=device)

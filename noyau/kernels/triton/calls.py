@@ -99,8 +99,7 @@ class TritonKernel:
         self.require_constants()
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
-        """Its results, in new tensors; inputs that it updates are copied before. UnsupportedError where tensors lie
-        where it cannot run."""
+        """Its results, in new tensors; updated inputs are copied. UnsupportedError where it cannot run on such."""
         device = self.device_of(arguments)
         inputs = self.laid(arguments)
         plan = self.plan(inputs, device)
@@ -204,7 +203,9 @@ class TritonKernel:
 
     def by_name(self, named: Mapping[str, Any], arguments: Sequence[Any]) -> dict[str, Any]:
         """The arguments by name: without `args=` its parameters may stand in any order."""
-        parameters = list(python_parameters(self.kernel.function))
+        function: Any = self.kernel.function
+        code = python_function(function).__code__
+        parameters = list(code.co_varnames[: code.co_argcount])
         if self.kernel.usage.args is None:
             order = [name for name, _ in self.binding.sources]
             if order != parameters[: len(order)]:
@@ -279,11 +280,6 @@ def settings_of(config: Any) -> dict[str, Any]:
     """The settings that a configuration of a tuner gives."""
     settings = dict(config.all_kwargs()) if hasattr(config, "all_kwargs") else dict(config.kwargs)
     return {name: value for name, value in settings.items() if value is not None}
-
-
-def python_parameters(function: Any) -> Sequence[str]:
-    """The names of the parameters of the kernel's own function."""
-    return tuple(python_function(function).__code__.co_varnames[: python_function(function).__code__.co_argcount])
 
 
 def is_interpreted(function: Any) -> bool:
@@ -389,8 +385,7 @@ def launch_on_arrays(
     arrays: Sequence[Array],
     outputs: Sequence[Array],
 ) -> None:
-    """One launch on arrays that are prepared. A tuner's configurations take turns by the sizes: each is tried, and two
-    runs on the same inputs have the same one."""
+    """One launch on prepared arrays. A tuner's configurations take turns by the sizes, alike for the same inputs."""
     cells = sum(extent for array in (*arrays, *outputs) for extent in array.shape)
     config = cells if configs_of(kernel.function) else None
     launcher = TritonKernel(kernel, instance, constants, config)
