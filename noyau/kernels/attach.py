@@ -14,6 +14,7 @@ from noyau.kernels.c.parameters import roles_of
 from noyau.kernels.c.syntax import functions_of, prototype_of
 from noyau.kernels.triton.parameters import bind_parameters, meta_names
 from noyau.kernels.user_kernel import (
+    POSITIONAL,
     Target,
     Usage,
     UserKernel,
@@ -26,7 +27,6 @@ from noyau.kernels.user_kernel import (
 )
 
 _LARGEST_TEXT = 1 << 24
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +199,7 @@ def _returns(plain: Callable[..., Any], usage: Usage, target: Target, label: str
         parameters = parameters_of(plain, label).values()
     except SignatureError:
         return False
-    required = [p for p in parameters if p.kind in _POSITIONAL and p.default is inspect.Parameter.empty]
+    required = [p for p in parameters if p.kind in POSITIONAL and p.default is inspect.Parameter.empty]
     counts = {len(target.inputs): True, len(target.inputs) + len(target.outputs): False}
     numbers = [p for p in required if p.name in {*target.constants, *usage.constants}]
     count = len(required) - len(numbers)

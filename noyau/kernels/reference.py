@@ -21,7 +21,7 @@ from noyau.errors import InputError, NoyauError, SignatureError
 from noyau.functions import widened
 from noyau.ir.graph import Graph, Input, Node, Opaque, Part
 from noyau.ir.sizes import bind
-from noyau.kernels.user_kernel import Target, UserKernel, parameters_of, require_name
+from noyau.kernels.user_kernel import POSITIONAL, Target, UserKernel, parameters_of, require_name
 from noyau.signatures.instances import shapes_of
 from noyau.signatures.types import Instance, Signature, Value, brief
 from noyau.toolchain.guard_zones import poison_of
@@ -29,7 +29,6 @@ from noyau.toolchain.guard_zones import poison_of
 Array = np.ndarray
 _AS_WRITTEN: ContextVar[bool] = ContextVar("noyau_as_written", default=False)
 _UNWARNED: ContextVar[bool] = ContextVar("noyau_unwarned", default=False)
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 @contextmanager
@@ -147,7 +146,7 @@ def reference_of(function: Callable[..., Any], signature: Callable[[Sequence[str
         raise SignatureError(f"the reference of an op is a function, def or lambda, not {function!r}")
     positional, constants, defaults = [], {}, {}
     for name, parameter in parameters_of(function, f"the reference {function.__name__}").items():
-        if parameter.kind in _POSITIONAL:
+        if parameter.kind in POSITIONAL:
             positional.append(name)
             if parameter.default is not inspect.Parameter.empty:
                 defaults[name] = parameter.default

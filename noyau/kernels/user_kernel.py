@@ -42,6 +42,7 @@ _KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
 
 # Where a decorator keeps the function that it was given: njit and jit, Triton's, vectorize, guvectorize, stencil.
 _WITHIN = ("py_func", "fn", "_dispatcher.py_func", "gufunc_builder.py_func", "kernel_ir.func_id.func")
+POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 _NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 

@@ -162,7 +162,7 @@ class KernelTrial:
         if written_to:
             return self.failed(case, FindingKind.MUTATED_INPUT, written_to)
         judges = self.judges(inputs, results, truth)
-        return decide(case, self.inputs_text(case), judges, self.stages(inputs, truth, as_it_is, seed))
+        return decide(case, inputs_text(self.graph, case.inputs), judges, self.stages(inputs, truth, as_it_is, seed))
 
     def stages(self, inputs: Arrays, truth: Arrays, as_it_is: Arrays, seed: int) -> Iterator[Stage]:
         """The unfused runs of a case, the fewest first."""
@@ -222,12 +222,9 @@ class KernelTrial:
         return str(error) if is_plain else f"ended with {type(error).__name__}: {error}"
 
     def failed(self, case: Case, kind: FindingKind, note: str) -> Outcome:
-        return Outcome(case.label, case.captured, failures=(Failure(kind, case.label, self.inputs_text(case), note),))
-
-    def inputs_text(self, case: Case) -> str:
-        """The inputs, in words: `x: f32[4, 41], w: f32[41]`."""
-        arrays = zip(self.graph.inputs, case.inputs, strict=True)
-        return ", ".join(f"{printable(node.output)}: {spell(node.dtype, array.shape)}" for node, array in arrays)
+        return Outcome(
+            case.label, case.captured, failures=(Failure(kind, case.label, inputs_text(self.graph, case.inputs), note),)
+        )
 
     def misfit(self, results: Sequence[Array], truth: Mapping[str, Array]) -> str | None:
         """Compare the number, dtypes and shapes of the results with the truth; None where they fit."""
@@ -248,6 +245,12 @@ def kind_of(error: NoyauError) -> FindingKind:
 
 def spell(dtype: DType, shape: Sequence[int]) -> str:
     return f"{dtype.value}{list(shape)}"
+
+
+def inputs_text(graph: Graph, arrays: Sequence[Array]) -> str:
+    """The inputs of a graph, in words: `x: f32[4, 41], w: f32[41]`."""
+    pairs = zip(graph.inputs, arrays, strict=True)
+    return ", ".join(f"{printable(node.output)}: {spell(node.dtype, array.shape)}" for node, array in pairs)
 
 
 def shifted_run(run: Array, own: Array, truth: Array) -> Array:

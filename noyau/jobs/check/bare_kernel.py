@@ -21,7 +21,7 @@ from noyau.jobs.check.sanitized_runs import SanitizedRuns, explain_findings
 from noyau.kernels.c.parameters import TextFunction, is_named, parameters, text_function
 from noyau.kernels.programs.generate import Specialization, lazy_graph
 from noyau.kernels.reference import Reference, graph_of
-from noyau.kernels.user_kernel import python_function
+from noyau.kernels.user_kernel import POSITIONAL, python_function
 from noyau.sanitizer.records import WatchedRun
 from noyau.sanitizer.routes import bare_language, call
 from noyau.signatures.types import Instance, Value
@@ -30,7 +30,6 @@ from noyau.verify.findings import Finding, KernelCheck, OpCheck
 from noyau.verify.values import Case, KernelTrial, LazyGraph
 
 Array = np.ndarray
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 Observer = Callable[[KernelCheck, str], None]  # of a check, and the place of its kernel
 OBSERVERS: list[Observer] = []  # who is told of each check: a script that is watched
 
@@ -94,7 +93,7 @@ def _taken(reference: Callable[..., Any], names: Sequence[str], kernel_name: str
         parameters = []
     if any(each.kind is inspect.Parameter.VAR_POSITIONAL for each in parameters):
         return list(range(len(names)))
-    positional = [each for each in parameters if each.kind in _POSITIONAL]
+    positional = [each for each in parameters if each.kind in POSITIONAL]
     own = [each.name for each in positional if each.default is inspect.Parameter.empty]
     if all(name in names for name in own):
         shared_names = [each.name for each in positional if each.name in names]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -37,7 +37,7 @@ from noyau.text import several
 from noyau.toolchain.guard_zones import Order as Turns
 from noyau.verify.certificate import Certificate, Outcome
 from noyau.verify.findings import Finding, KernelCheck
-from noyau.verify.values import Case, certify_native
+from noyau.verify.values import Case, certify_native, inputs_text
 
 Array = np.ndarray
 LANGUAGE = "c"
@@ -117,7 +117,7 @@ def _certificates(
             layout_cases = [
                 Case(f"{label}, {order.value}", _in_order(derived.backward, values)) for label, values in cases
             ]
-            shapes[_describe(derived.backward, layout_cases[0].inputs)] = None
+            shapes[inputs_text(derived.backward, layout_cases[0].inputs)] = None
             yield certify_native(derived.backward, laid, layout_cases, name=f"gradient of {op.name}[{LANGUAGE}]")
 
 
@@ -129,11 +129,6 @@ def derivative_of(subject: GradientSubject) -> Derived:
         if subject.op.description.gradient is None:
             raise
         raise SignatureError(str(error)) from error
-
-
-def _describe(graph: Graph, arrays: Sequence[Array]) -> str:
-    pairs = zip(graph.inputs, arrays, strict=True)
-    return ", ".join(f"{node.output}: {node.dtype.value}{list(array.shape)}" for node, array in pairs)
 
 
 def values_of(

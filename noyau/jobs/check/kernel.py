@@ -36,7 +36,7 @@ from noyau.signatures.types import Instance
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Failure, Outcome
 from noyau.verify.findings import Finding, KernelCheck
-from noyau.verify.values import Case, KernelFunction, KernelTrial
+from noyau.verify.values import Case, KernelFunction, KernelTrial, inputs_text
 
 Array = np.ndarray
 FEWEST = 30  # inputs that are tried, however long a compiler took, where they are quickly done with
@@ -279,7 +279,7 @@ class OneKernel:
         judge = KernelTrial(attempt.graph, kernel, attempt.traced, is_check=True, tolerance=self.tolerance)
         with np.errstate(all="ignore"):
             outcome = judge.outcome(case, number)
-        return outcome, judge.inputs_text(case)
+        return outcome, inputs_text(attempt.graph, arrays)
 
     def smallest_finding(
         self, attempt: Attempt, layout: str, number: int, failure: Failure, results: AttemptResults

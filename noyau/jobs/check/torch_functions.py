@@ -33,7 +33,7 @@ from noyau.ops.op import Op
 from noyau.text import several
 from noyau.verify.certificate import Certificate, Failure, require_tolerance
 from noyau.verify.findings import Finding, KernelCheck, OpCheck
-from noyau.verify.values import Case, KernelFunction, KernelTrial
+from noyau.verify.values import Case, KernelFunction, KernelTrial, inputs_text
 
 HALF_OF_32 = 1e-3  # instead of NEAR, where the op is signed as float32
 NAME = "gradient in torch"
@@ -246,7 +246,7 @@ class _Function:
             with np.errstate(all="ignore"):
                 outcome = judge.outcome(case, number)
             outcomes.append(outcome)
-            shapes[judge.inputs_text(case)] = None
+            shapes[inputs_text(graph, case.inputs)] = None
             if outcome.broken:
                 failure = outcome.failures[0]
                 finding = self.finding(name, failure)
