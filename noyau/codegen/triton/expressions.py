@@ -32,7 +32,7 @@ from noyau.codegen.triton.tables import (
     own_name,
     typed,
 )
-from noyau.compiler.schedules.gpu.hints import FOLDED, WRITTEN
+from noyau.compiler.schedules.gpu.strategies import FOLDED, WRITTEN
 from noyau.compiler.schedules.gpu.tiles import offset_of
 from noyau.dtypes import HALVES, DType
 from noyau.errors import UnsupportedError

@@ -21,7 +21,7 @@ from noyau.codegen.triton.memory import (
     read,
 )
 from noyau.codegen.triton.tables import Led, const_text, is_own
-from noyau.compiler.schedules.gpu.hints import FOLDED, depth_of, read_for
+from noyau.compiler.schedules.gpu.strategies import FOLDED, depth_of, read_for
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, never_negative, product

@@ -21,7 +21,7 @@ from noyau.compiler.lowering.names import Names
 from noyau.compiler.lowering.values import CutNeeded, LoopNeeded, LoopScope, Lowering, asks_each_cell
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Dim, DimOp, Shape, equal, index_name, maximum, never_negative, product
-from noyau.ir.graph import Gather, Graph, Lookup, Node, Scatter, View, dims_of
+from noyau.ir.graph import Gather, Graph, Input, Lookup, Node, Scatter, View, dims_of
 from noyau.ir.loops import Axis, Buffer, Guard, Kernel, Launch, Loop, Role, Statement, Store
 from noyau.ir.ranges import simplify, within
 from noyau.ir.sizes import Demand, plan
@@ -87,9 +87,8 @@ class LoopNest:
         extents = self._extents()
         if len(axes) == len(own) and node.shape and all(map(equal, (node.shape[axis] for axis in axes), extents)):
             letters = iter(own)
-            return tuple(next(letters) if axis in axes else Dim.of(0) for axis in range(len(node.shape))), len(
-                self.loops
-            )
+            index = tuple(next(letters) if axis in axes else Dim.of(0) for axis in range(len(node.shape)))
+            return index, len(self.loops)
         outer = self.loops[: len(axes)]
         if len(axes) <= len(self.loops) and all(
             equal(node.shape[axis], extent) for axis, (_, extent) in zip(axes, outer, strict=True)
@@ -121,16 +120,12 @@ def lower(graph: Graph, name: str, strided: Mapping[str, str] | None = None) -> 
     for role, values in ((Role.INPUT, [node.output for node in graph.inputs]), (Role.OUTPUT, list(graph.outputs))):
         for value in values:
             node = graph[value]
-            stem = value if role is Role.INPUT or value not in graph_inputs(graph) else f"{value}_out"
+            stem = f"{value}_out" if role is Role.OUTPUT and isinstance(node.kind, Input) else value
             buffers.append(Buffer(names.fresh(stem), node.dtype, node.shape, role, value))
     binding = plan([node.shape for node in graph.inputs])
     bodies = lower_scatter(graph, names, buffers) or (lower_outputs(graph, names, buffers),)
     kernel = Kernel(name, tuple(buffers), binding, tuple(map(Launch, bodies)), guards(graph))
     return with_strides(kernel, strided) if strided else kernel
-
-
-def graph_inputs(graph: Graph) -> frozenset[str]:
-    return frozenset(node.output for node in graph.inputs)
 
 
 def require_bound(graph: Graph) -> None:
@@ -226,9 +221,8 @@ def first_space(graph: Graph) -> LoopNest:
 def reorder(space: LoopNest, lowering: Lowering) -> LoopNest:
     """Loops that the reductions depend on first, so that a reduction is done once for all others."""
     inner = [names for names in lowering.folds if names < {name for name, _ in space.loops}]
-    first = set().union(*inner) if inner else set()
-    order = sorted(space.loops, key=lambda loop: loop[0] not in first) if first else list(space.loops)
-    return replace(space, loops=tuple(order))
+    first = set[str]().union(*inner)
+    return replace(space, loops=tuple(sorted(space.loops, key=lambda loop: loop[0] not in first)))
 
 
 def with_cut(space: LoopNest, cut: CutNeeded) -> LoopNest:
@@ -304,9 +298,8 @@ def fill(lowering: Lowering, space: LoopNest, stores: Mapping[str, str]) -> tupl
     """The nest: each output stored at its depth."""
     places: dict[int, list[tuple[str, Shape]]] = {}
     for output in stores:
-        index, depth = (
-            (space.index, len(space.loops)) if output == space.main else space.index_of(lowering.graph[output])
-        )
+        is_main = output == space.main
+        index, depth = (space.index, len(space.loops)) if is_main else space.index_of(lowering.graph[output])
         places.setdefault(depth, []).append((output, index))
     descend(lowering, space, stores, places, 0, {})
     return tuple(lowering.scopes[0].statements)
@@ -324,8 +317,7 @@ def descend(
     scope = lowering.scopes[-1]
     for output, index in places.get(depth, ()):
         here = tuple(simplify(dim.replace(shifted), lowering.extents) for dim in index)
-        store = lowering.stored(stores[output], output, here)
-        scope.statements.append(store)
+        scope.statements.append(lowering.stored(stores[output], output, here))
     if depth == len(space.loops) or not any(place > depth for place in places):
         return
     variable, extent = space.loops[depth]

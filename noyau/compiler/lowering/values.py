@@ -152,8 +152,7 @@ class Lowering:
 
     def stored(self, buffer: str, output: str, index: Shape) -> Store:
         """The Store of an output at an index."""
-        value = self.value(output, index)
-        return Store((buffer,), index, (value,))
+        return Store((buffer,), index, (self.value(output, index),))
 
     def let(self, scope: LoopScope, node: Node, expr: Expr, index: Shape) -> Var:
         """A name for a value. UnsupportedError where there are too many."""
@@ -317,7 +316,8 @@ class Lowering:
         operand, depth = self.graph[node.inputs[0]], self.depth(index)
         if operand.dtype.kind not in MONOIDS[monoid].accepts:
             raise UnsupportedError(f"{node.output}: no {monoid} of {operand.dtype.value}")
-        if (self.folded.setdefault(node.output, self.inside) > 0) != (self.inside > 0) and not _is_exact(node, monoid):
+        exact = MONOIDS[monoid].exact or not node.dtype.is_float
+        if (self.folded.setdefault(node.output, self.inside) > 0) != (self.inside > 0) and not exact:
             raise UnsupportedError(f"{node.output}, within a reduction and outside it, would be rounded in two orders")
         self.folds.append(self.variables(index))
         loops, full, rest = [], [], list(index)
@@ -338,11 +338,6 @@ class Lowering:
         self.inside -= 1
         self.scopes, self.around = hidden, around
         return Fold(monoid, tuple(loops), tuple(scope.statements), value, node.dtype.compute)
-
-
-def _is_exact(node: Node, monoid: str) -> bool:
-    """Whether a reduction gives the same bits in any order."""
-    return MONOIDS[monoid].exact or not node.dtype.is_float
 
 
 def _names_in(expr: Expr) -> set[str]:

@@ -14,8 +14,9 @@ overflows and underflows otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import ml_dtypes
 import numpy as np
@@ -206,18 +207,6 @@ def _cast(node: Node, rebuilder: Rebuilder) -> Change:
             return (node,)
 
 
-def _identity(node: Node, rebuilder: Rebuilder) -> Change:
-    return node.inputs[0]
-
-
-def _logical_and(node: Node, rebuilder: Rebuilder) -> Change:
-    return _neutral(node, rebuilder, True)
-
-
-def _logical_or(node: Node, rebuilder: Rebuilder) -> Change:
-    return _neutral(node, rebuilder, False)
-
-
 def _neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
     for this, other in (node.inputs, node.inputs[::-1]):
         if _known(rebuilder, this) == value:
@@ -225,14 +214,14 @@ def _neutral(node: Node, rebuilder: Rebuilder, value: bool) -> Change:
     return (node,)
 
 
-_RULES = {
+_RULES: dict[str, Callable[[Node, Rebuilder], Change]] = {
     "add": _add,
     "cast": _cast,
     "divide": _divide,
-    "identity": _identity,
-    "logical_and": _logical_and,
+    "identity": lambda node, rebuilder: node.inputs[0],
+    "logical_and": partial(_neutral, value=True),
     "logical_not": _logical_not,
-    "logical_or": _logical_or,
+    "logical_or": partial(_neutral, value=False),
     "multiply": _multiply,
     "negative": _negative,
     "power": _power,

@@ -79,11 +79,7 @@ def _is_reshape(graph: Graph, one: str, other: str) -> bool:
 def _looked_at(graph: Graph, name: str) -> tuple[str, Shape]:
     """Give the value that a view shows, and its index there; of what is no view, itself."""
     node = graph[name]
-    match node.kind:
-        case View(index):
-            return node.inputs[0], index
-        case _:
-            return name, indices(len(node.shape))
+    return (node.inputs[0], node.kind.index) if isinstance(node.kind, View) else (name, indices(len(node.shape)))
 
 
 def merge_equal(graph: Graph) -> Graph:

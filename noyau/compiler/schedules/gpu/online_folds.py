@@ -94,7 +94,7 @@ def paired(one: Let, other: Let, scalars: Mapping[str, Expr]) -> Pair | None:
 
 
 def _unrounded(body: Statements, value: Expr) -> Expr:
-    """The value itself (see compiler/passes/fp_contraction.py)."""
+    """The value itself (see compiler/passes/normal_form.py)."""
     match _value(body, value):
         case Call("rounded", (inner,)):
             return inner
