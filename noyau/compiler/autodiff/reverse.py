@@ -49,18 +49,15 @@ def contract_back(
     own, others = letters[position], letters[1 - position]
     if "." in equation or any(len(set(each)) < len(each) for each in (own, others, result)):
         raise UnsupportedError(f"{node.output}: the einsum {equation} names an axis twice, and has no derivative")
-    kept_letters = "".join(letter for letter in own if letter in result or letter in others)
-    shape = tuple(this.shape[own.index(letter)] for letter in kept_letters)
+    rest_letters = "".join(letter for letter in own if letter in result or letter in others)
+    shape = tuple(this.shape[own.index(letter)] for letter in rest_letters)
     dtype = gradient.dtype
     pair = [(result, gradient), (others, builder.cast(other, dtype))]
     pair = pair if position == 0 else pair[::-1]
-    turned = f"{pair[0][0]},{pair[1][0]}->{kept_letters}"
+    turned = f"{pair[0][0]},{pair[1][0]}->{rest_letters}"
     product = builder.emit(Contract(turned), [each for _, each in pair], dtype, shape)
-    return builder.cast(builder.view(product, this.shape, _places(own, kept_letters)), this.dtype)
-
-
-def _places(own: str, letters: str) -> tuple[Dim, ...]:
-    return tuple(Dim.of(f"#{own.index(letter)}") for letter in letters)
+    places = [Dim.of(f"#{own.index(letter)}") for letter in rest_letters]
+    return builder.cast(builder.view(product, this.shape, places), this.dtype)
 
 
 @dataclass(frozen=True, slots=True)

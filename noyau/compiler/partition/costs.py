@@ -243,12 +243,8 @@ def _operands(graph: Graph, node: Node, cells_needed: int, sizes: Sizes, repeate
         case Scatter():
             return [(name, _cells(graph[name], sizes)) for name in node.inputs]
         case _:
-            return [(name, _share(graph, node, name, cells_needed, sizes)) for name in node.inputs]
-
-
-def _share(graph: Graph, node: Node, operand: str, cells_needed: int, sizes: Sizes) -> int:
-    """As large a share of an operand as of the node itself, rounded up."""
-    return -(-_cells(graph[operand], sizes) * cells_needed // max(_cells(node, sizes), 1))
+            whole = max(_cells(node, sizes), 1)  # as large a share of an operand as of the node itself, rounded up
+            return [(name, -(-_cells(graph[name], sizes) * cells_needed // whole)) for name in node.inputs]
 
 
 def _looked_at(graph: Graph, node: Node, index: tuple[Dim | Lookup, ...], sizes: Sizes, repeated: bool) -> int:

@@ -30,7 +30,7 @@ from noyau.compiler.passes.cleanup import (
 )
 from noyau.compiler.passes.rewrite import Rebuilder, rebuild, through_views, with_dims
 from noyau.dtypes import DType
-from noyau.ir.dims import Dim, DimOp, Monomial, again
+from noyau.ir.dims import Dim, Monomial, again
 from noyau.ir.graph import Constant, Gather, Graph, Input, Map, Node, Reduce, Select, View
 from noyau.ir.operators import OPERATORS
 from noyau.ir.sizes import Demand, plan
@@ -191,13 +191,12 @@ def _swapped(dim: Dim, unit: Monomial, value: Dim) -> Dim:
             for atom in unit:
                 left.remove(atom)
         for atom in left:
-            part = part * (Dim.of(atom) if isinstance(atom, str) else _swapped_in(atom, unit, value))
+            if isinstance(atom, str):
+                part = part * atom
+            else:
+                part = part * again(atom, _swapped(atom.left, unit, value), _swapped(atom.right, unit, value))
         total = total + part
     return total
-
-
-def _swapped_in(op: DimOp, unit: Monomial, value: Dim) -> Dim:
-    return again(op, _swapped(op.left, unit, value), _swapped(op.right, unit, value))
 
 
 _SUMS = (Map("add"), Map("subtract"))

@@ -161,9 +161,10 @@ def _columns_in(body: Statements) -> tuple[Loop, Statements] | None:
 
 def rows_and_columns(kernel: Kernel, both: Both) -> Kernel:
     """The kernel of both nests: rows with their sums in one pass, where they fit; else folds along rows, then cells."""
-    fits, launches = _fits(both.across.extent), list[Launch]()
-    if not folds_in(both.of_row):
-        fits = False
+    extent, launches = both.across.extent, list[Launch]()
+    fits: Asked = False
+    if folds_in(both.of_row):
+        fits = all_of((at_most(Dim.of(LEAST), extent), at_most(extent, Dim.of(MOST))))
     if fits is not False:
         kernel, once = _in_one_pass(kernel, both)
         launches += [replace(launch, when=when(fits)) for launch in once]
@@ -176,11 +177,6 @@ def rows_and_columns(kernel: Kernel, both: Both) -> Kernel:
 def _only(launch: Launch, condition: Asked) -> Launch:
     """A launch where a condition holds besides its own."""
     return replace(launch, when=when(all_of((condition, launch.when or True))))
-
-
-def _fits(extent: Dim) -> Asked:
-    """Whether a program keeps a row and its sums."""
-    return all_of((at_most(Dim.of(LEAST), extent), at_most(extent, Dim.of(MOST))))
 
 
 # What is added to each column.
