@@ -473,7 +473,7 @@ def is_variable(memory: Buffer | Alloc) -> bool:
 
 
 def rounds_apart(launches: Iterable[Launch]) -> bool:
-    """Whether a value is rounded before others are made of it (see compiler/passes/fp_contraction.py): then nothing
+    """Whether a value is rounded before others are made of it (see compiler/passes/normal_form.py): then nothing
     is fused in the whole kernel, for the launch that takes its maximum may be another one than that which takes this
     off."""
     every = (expr for launch in launches for expr in every_expression(launch.body))
