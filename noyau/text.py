@@ -41,13 +41,13 @@ def counted(number: int) -> str:
     return f"{number / 1e3:.0f} k" if number < 1e6 else f"{number / 1e6:.1f} M"
 
 
-def path_of(given: object, called: str) -> Path:
-    """The argument of a public function as a path. InputError where it is none; `called`: the function, and what it
+def path_of(argument: object, caller: str) -> Path:
+    """The argument of a public function as a path. InputError where it is none; `caller`: the function, and what it
     takes beside paths: "noyau.load takes"."""
-    if isinstance(given, str | os.PathLike):
-        return Path(given)
-    told = f"and this is of the type {type(given).__name__}"
-    raise InputError(f"{called} the path of a file, {told}: give a text or a Path")
+    if isinstance(argument, str | os.PathLike):
+        return Path(argument)
+    kind = type(argument).__name__
+    raise InputError(f"{caller} the path of a file, and this is of the type {kind}: give a text or a Path")
 
 
 def as_json(value: Any) -> Any:

@@ -51,10 +51,6 @@ def _clip(site: OnnxSite) -> Node:
     return value if value is not site.input() else _identity(site)
 
 
-def _mod(site: OnnxSite) -> Node:
-    return site.call("fmod" if site.attribute("fmod", 0) == 1 else "floor_mod", site.input(0), site.input(1))
-
-
 def _pow(site: OnnxSite) -> Node:
     """The result has the dtype of the first operand, whatever the second one has."""
     left, right = site.input(0), site.input(1)
@@ -254,7 +250,7 @@ ELEMENTWISE: dict[str, Importer] = {
     "IsInf": _is_inf,
     "LeakyRelu": _sloped_relu(lambda site: site.like(site.attribute("alpha", 0.01), site.input())),
     "Mean": _mean,
-    "Mod": _mod,
+    "Mod": lambda site: _of_arity("fmod" if site.attribute("fmod", 0) == 1 else "floor_mod", 2)(site),
     "PRelu": _sloped_relu(lambda site: site.input(1)),
     "Pow": _pow,
     "Relu": _relu,

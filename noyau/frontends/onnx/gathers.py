@@ -256,10 +256,6 @@ def constant_array(site: OnnxSite) -> np.ndarray:
     return value
 
 
-def _constant(site: OnnxSite) -> Node:
-    return _emit_constant(site, constant_array(site))
-
-
 def _emit_constant(site: OnnxSite, array: np.ndarray) -> Node:
     node = constant("", array)
     return site.emit(node.kind, [], node.dtype, node.shape)
@@ -385,7 +381,7 @@ def _call(function: str, operands: Sequence[Dim | None]) -> Dim | None:
 
 
 INDEXING: dict[str, Importer] = {
-    "Constant": _constant,
+    "Constant": lambda site: _emit_constant(site, constant_array(site)),
     "ConstantOfShape": _constant_of_shape,
     "EyeLike": _eye_like,
     "Gather": _gather,

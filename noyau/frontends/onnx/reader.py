@@ -252,21 +252,19 @@ def array_of(tensor: onnx.TensorProto, folder: Path | None) -> np.ndarray | None
     return flat.reshape(dims)
 
 
+_FIELDS: dict[DType, tuple[str, type]] = {  # of a tensor without raw bytes, where they are not int32
+    DType.F32: ("float_data", np.float32),
+    DType.F64: ("double_data", np.float64),
+    DType.I64: ("int64_data", np.int64),
+    **dict.fromkeys((DType.U32, DType.U64), ("uint64_data", np.uint64)),
+}
+
+
 def _typed_cells(tensor: onnx.TensorProto, dtype: DType) -> np.ndarray:
     """The cells of a tensor that has no raw bytes."""
-    match dtype:
-        case DType.F32:
-            return np.array(tensor.float_data, np.float32)
-        case DType.F64:
-            return np.array(tensor.double_data, np.float64)
-        case DType.I64:
-            return np.array(tensor.int64_data, np.int64)
-        case DType.U32 | DType.U64:
-            return np.array(tensor.uint64_data, np.uint64).astype(dtype.numpy)
-        case _ if dtype.is_half:
-            return np.array(tensor.int32_data, np.int32).astype(np.uint16).view(dtype.numpy)
-        case _:
-            return np.array(tensor.int32_data, np.int32).astype(dtype.numpy)
+    field, wide = _FIELDS.get(dtype, ("int32_data", np.int32))
+    cells = np.array(getattr(tensor, field), wide)
+    return cells.astype(np.uint16).view(dtype.numpy) if dtype.is_half else cells.astype(dtype.numpy, copy=False)
 
 
 def _external_array(tensor: onnx.TensorProto, dtype: DType, dims: list[int], folder: Path | None) -> np.ndarray:

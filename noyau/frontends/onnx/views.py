@@ -381,12 +381,8 @@ def _nearest(site: OnnxSite, value: Node, number: int, axis: ResizeAxis, place: 
     _require_agreement(site, axis, place, chosen, rounding, index_name(number))
     short = at * axis.scale.denominator // axis.scale.numerator
     chosen = short if _alike(short, chosen, axis, index_name(number)) else minimum(maximum(chosen, 0), axis.before - 1)
-    return _read(site, value, number, axis, chosen)
-
-
-def _read(site: OnnxSite, value: Node, number: int, axis: ResizeAxis, place: Dim) -> Node:
-    shape = (*value.shape[:number], axis.after, *value.shape[number + 1 :])
-    return site.view(value, shape, [place if k == number else at for k, at in enumerate(indices(len(shape)))])
+    shape, own = (*value.shape[:number], axis.after, *value.shape[number + 1 :]), indices(len(value.shape))
+    return site.view(value, shape, [*own[:number], chosen, *own[number + 1 :]])
 
 
 def _rounds(axis: ResizeAxis) -> range:

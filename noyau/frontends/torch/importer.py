@@ -168,17 +168,15 @@ class _GraphImporter:
         return self.builder.add_input(name, _dtype(value), shape_from(value))
 
     def convert(self, node: fx.Node) -> Made:
+        if isinstance(node.meta.get("val"), torch.SymInt | int):  # attention has them beside its tensors
+            return dim_of(node.meta["val"])  # which the graph computes, and torch has its formula
         if node.target is operator.getitem:
             source, place = node.args
             assert isinstance(source, fx.Node)
-            if isinstance(node.meta.get("val"), torch.SymInt | int):
-                return self.size(node)  # as attention has them beside its tensors
             whole = self.values[source]
             if not isinstance(whole, tuple) or not isinstance(place, int):
                 raise UnsupportedError(f"{node.name} takes {place!r} of {source.name}; noyau knows results by numbers")
             return whole[place]
-        if isinstance(node.meta.get("val"), torch.SymInt | int):
-            return self.size(node)
         if isinstance(node.meta.get("val"), torch.SymFloat | torch.SymBool | float):
             return None
         marks = len(self.builder.nodes), dict(self.builder.demands)
@@ -231,10 +229,6 @@ class _GraphImporter:
             return values
         assert values[0] is not None
         return values[0]
-
-    def size(self, node: fx.Node) -> Made:
-        """A size that the graph computes; torch has its formula."""
-        return dim_of(node.meta["val"])
 
     def fit_results(self, node: fx.Node, results: Made) -> Made:
         """Results of the very dtypes and shapes that torch gives them."""

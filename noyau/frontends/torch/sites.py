@@ -115,13 +115,10 @@ class AtenSite:
         return self.builder.view(value, self.shape, index)
 
 
-def promote(*tensors: Any) -> DType:
-    """The dtype in which torch computes with tensors and numbers: categories, and tensors of rank 0 below others."""
-    fakes = [each.meta["val"] if isinstance(each, fx.Node) else each for each in tensors]
-    dtype = fakes[0].dtype if isinstance(fakes[0], torch.Tensor) else torch.result_type(fakes[0], fakes[0])
-    if len(fakes) > 1:
-        dtype = torch.result_type(*[_plain(fake) for fake in fakes])
-    return dtype_of(dtype)
+def promote(one: Any, other: Any) -> DType:
+    """The dtype in which torch computes with two tensors or numbers: categories, and tensors of rank 0 below others."""
+    fakes = [each.meta["val"] if isinstance(each, fx.Node) else each for each in (one, other)]
+    return dtype_of(torch.result_type(*map(_plain, fakes)))
 
 
 def _plain(fake: Any) -> Any:
