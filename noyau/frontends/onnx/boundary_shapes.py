@@ -15,9 +15,9 @@ import onnx
 
 from noyau.dtypes import DType, from_numpy, from_onnx
 from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.elementwise import terms
 from noyau.frontends.onnx.opaque import ModelContext
 from noyau.frontends.onnx.reader import Inference
-from noyau.frontends.onnx.reductions import terms
 from noyau.frontends.onnx.sites import ModelValues, OnnxSite
 from noyau.ir.dims import Dim, Shape
 

@@ -13,8 +13,8 @@ import onnx
 
 from noyau.dtypes import DType, from_onnx
 from noyau.errors import UnsupportedError
+from noyau.frontends.onnx.elementwise import mean
 from noyau.frontends.onnx.gathers import INDEXING, lookup
-from noyau.frontends.onnx.reductions import mean
 from noyau.frontends.onnx.sites import Importer, OnnxSite
 from noyau.ir.dims import Dim, indices
 from noyau.ir.graph import Node

@@ -38,7 +38,6 @@ from noyau.frontends.onnx.opaque import (
     reason_for,
 )
 from noyau.frontends.onnx.reader import Inference, Initializers, array_of, verify
-from noyau.frontends.onnx.reductions import REDUCTIONS
 from noyau.frontends.onnx.shape_arithmetic import constant_contents, shape_arithmetic
 from noyau.frontends.onnx.sites import Contents, Emitter, ModelValues, OnnxSite, rename
 from noyau.frontends.onnx.views import VIEWS
@@ -46,7 +45,7 @@ from noyau.ir.dims import Dim, product, shape_of
 from noyau.ir.graph import Graph, Input, Map, Node, Opaque, Part, constant
 from noyau.ir.sizes import Demand
 
-_FAMILIES = {**ELEMENTWISE, **REDUCTIONS, **VIEWS, **INDEXING, **COMPOSITES}
+_FAMILIES = {**ELEMENTWISE, **VIEWS, **INDEXING, **COMPOSITES}
 _DOMAINS = {"": _FAMILIES, "com.microsoft": CONTRIBUTED}
 _DEEPEST, _MOST_NODES = 16, 4096
 _SMALL = 64

@@ -263,7 +263,7 @@ _FIELDS: dict[DType, tuple[str, type]] = {  # of a tensor without raw bytes, whe
 def _typed_cells(tensor: onnx.TensorProto, dtype: DType) -> np.ndarray:
     """The cells of a tensor that has no raw bytes."""
     field, wide = _FIELDS.get(dtype, ("int32_data", np.int32))
-    cells = np.array(getattr(tensor, field), wide)
+    cells: np.ndarray = np.array(getattr(tensor, field), wide)
     return cells.astype(np.uint16).view(dtype.numpy) if dtype.is_half else cells.astype(dtype.numpy, copy=False)
 
 

@@ -18,7 +18,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from noyau.dtypes import DType
 from noyau.errors import UnsupportedError
-from noyau.frontends.torch import elementwise, reductions, views  # noqa: F401  they fill ATEN
+from noyau.frontends.torch import elementwise, views  # noqa: F401  they fill ATEN
 from noyau.frontends.torch.sites import (
     ATEN,
     FROM_TORCH,
