@@ -304,7 +304,7 @@ def initial_values(kernel: UserKernel, offers: Callable[[], Mapping[str, Any]]) 
 
 
 def arguments_by_author(kernel: UserKernel, offers: Mapping[str, Any]) -> tuple[Any, ...]:
-    """What `args=` of a kernel gives. SignatureError where that is no tuple."""
+    """The arguments that `args=` of a kernel gives. SignatureError where that is no tuple."""
     assert kernel.usage.args is not None
     where = f"args= of {kernel.called}"
     arguments = ask(kernel.usage.args, offers, where)
