@@ -35,7 +35,7 @@ from record import write as write_record
 from noyau.text import as_json
 from noyau.timing.comparison import Comparison, SelfTimed, Verdict, compare, compare_swapped
 from noyau.timing.conditions import conditions, this_machine, usable_cores
-from noyau.timing.worker_side import WorkerSide
+from noyau.timing.pairwise import WorkerSide
 from noyau.workers.worker import Worker, pin
 
 RESULTS = Path(__file__).parent / "results" / "clock.json"

@@ -2,16 +2,16 @@
 
 A side times itself: it makes inputs new between calls, outside the time that is measured (sets of arrays in memory of
 our own, whose values change before they come again), and keeps what some of the timed calls returned, chosen at random
-beforehand. What they returned is verified when all timing is done.
+beforehand. What they returned is verified when all timing is done. A side may also run in a worker process.
 """
 
 from __future__ import annotations
 
 import math
 import tracemalloc
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,7 +19,9 @@ from noyau.errors import CheckError, InputError, NoyauError
 from noyau.timing.comparison import Clock, SelfTimed
 from noyau.timing.conditions import last_level_bytes, others_rest
 from noyau.timing.output_checks import Check
+from noyau.workers.resources import peak_bytes
 from noyau.workers.tamper_detection import Snapshot, poison, seconds
+from noyau.workers.worker import Worker
 
 VERIFIED = 4  # timed runs of each side and temperature
 
@@ -270,3 +272,39 @@ def _block(sets: int, like: np.ndarray) -> np.ndarray:
     start = -room.ctypes.data % _LINE_BYTES
     rows = room[start : start + sets * stride_bytes].reshape(sets, stride_bytes)
     return rows[:, : like.nbytes].view(like.dtype) if like.nbytes else np.empty((sets, 0), like.dtype)
+
+
+class WorkerState(SelfTimed, Protocol):
+    """The state of a worker that is timed."""
+
+    def tell(self) -> Mapping[str, Any]:
+        """Facts about it; NoyauError where a run that was timed was wrong."""
+        ...
+
+
+@dataclass(slots=True)
+class WorkerSide:
+    """The state of a worker as a side of `compare`. CheckError where it crashes or hangs."""
+
+    worker: Worker
+
+    def lasts(self, calls: int) -> float:
+        start_s = seconds()
+        took_s = self.worker.call(lasts, calls)
+        if took_s > seconds() - start_s:
+            raise CheckError(f"{self.worker.name} says that it ran for {took_s:.3g} s, longer than it was waited for")
+        return took_s
+
+    def tell(self) -> dict[str, Any]:
+        """The `peak_bytes` of the process, and the facts that its state tells."""
+        return self.worker.call(tell)
+
+
+def lasts(state: WorkerState, calls: int) -> float:
+    """In the worker: the seconds that so many calls take together."""
+    return float(state.lasts(calls))
+
+
+def tell(state: WorkerState) -> dict[str, Any]:
+    """In the worker: its facts."""
+    return {"peak_bytes": peak_bytes(), **state.tell()}

@@ -11,9 +11,21 @@ from dataclasses import dataclass
 from importlib.resources import files
 
 from noyau.codegen import cmath
-from noyau.codegen.c.expressions import PAIRS, CExpressions, Open, in_pair, open_pairs
+from noyau.codegen.c.expressions import (
+    INCLUDES,
+    LANES,
+    PAIRS,
+    PREFETCH,
+    TYPES,
+    WIDTH,
+    CExpressions,
+    Open,
+    comment_text,
+    in_pair,
+    integer_function,
+    open_pairs,
+)
 from noyau.codegen.c.interface import interface
-from noyau.codegen.c.tables import INCLUDES, LANES, PREFETCH, TYPES, WIDTH, comment_text, integer_function
 from noyau.codegen.identifiers import Scopes, wish_of
 from noyau.codegen.statements import INDENT, Statements, is_variable
 from noyau.codegen.tables import closed, dim_text, opened

@@ -1,19 +1,171 @@
-"""Expressions of the loop IR as Python text for Numba; an offset is taken apart into an index along each axis where
-each is certainly inside."""
+"""The spellings of language `numba` (types, operators, functions, identifiers), and expressions of the loop IR in it.
+
+Numba computes integers in 64 bits, and a float32 beside a float64 or an integer in float64: every number in the text
+has the type that it is computed in, and results of narrower integers are cut back. No identifier is a word of Python, a
+name that the text itself uses, or one variable of two types, which Numba would make one type of. An offset is taken
+apart into an index along each axis where each is certainly inside.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping, Sequence
+import math
+from collections.abc import Container, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
 
 from noyau.codegen import statements
-from noyau.codegen.numba.tables import INTEGER_FUNCTIONS, KINDS, OF_BOOLS, PREFIX, NumbaNames, const_text, narrow
+from noyau.codegen.identifiers import Scopes
 from noyau.codegen.statements import is_variable
 from noyau.codegen.tables import closed, opened
-from noyau.dtypes import DType
+from noyau.dtypes import CELLS, DType
 from noyau.errors import UnsupportedError
 from noyau.ir.dims import Atom, Dim, DimOp, Shape, exact_part, never_negative, strides_of
 from noyau.ir.loops import Alloc, Buffer, Expr, Kernel, Role
 from noyau.ir.ranges import at_least_one, highest, lowest
+
+# What kernels compute in, by the short names that the text gives to NumPy's types; halves and float8 are bits.
+KINDS = {dtype: dtype.storage.value for dtype in CELLS}
+NUMPY = {
+    **{f"i{bits}": f"np.int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"np.uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": f"np.float{bits}" for bits in (32, 64)},
+}
+PREFIX = {"negative": "-", "logical_not": "not ", "bitwise_not": "~"}
+OF_BOOLS = {"maximum": "|", "minimum": "&"}
+
+_DIVIDES = "if b == T(0):\n    return a\n"
+_BY_MINUS_ONE = "if b == T(-1):\n    return T(-a)\n"
+_NOTHING_LEFT = "if (b == T(-1)) | (b == T(0)):\n    return T(0)\n"
+_MULTIPLIES = (
+    "made = T(1)\nwhile b > T(0):\n    if (b & T(1)) != T(0):\n        made = T(made * a)\n"
+    "    a = T(a * a)\n    b = T(b >> T(1))\nreturn made"
+)
+
+# Bodies over T, of a and b, of signed and of unsigned integers; a division by zero is one by one.
+INTEGER_FUNCTIONS = {
+    "abs": ("a", "return T(-a) if a < T(0) else a", "return a"),
+    "sign": (
+        "a",
+        "return T(1) if a > T(0) else T(-1) if a < T(0) else T(0)",
+        "return T(1) if a > T(0) else T(0)",
+    ),
+    "maximum": ("a, b", "return a if a > b else b", "return a if a > b else b"),
+    "minimum": ("a, b", "return a if a < b else b", "return a if a < b else b"),
+    "fmax": ("a, b", "return a if a > b else b", "return a if a > b else b"),
+    "fmin": ("a, b", "return a if a < b else b", "return a if a < b else b"),
+    "divide": (
+        "a, b",
+        f"{_BY_MINUS_ONE}{_DIVIDES}"
+        "whole = T(a // b)\nreturn T(whole + T(1)) if (a % b != T(0)) & ((a < T(0)) != (b < T(0))) else whole",
+        f"{_DIVIDES}return T(a // b)",
+    ),
+    "fmod": (
+        "a, b",
+        f"{_NOTHING_LEFT}rest = T(a % b)\n"
+        "return T(rest - b) if (rest != T(0)) & ((rest < T(0)) != (a < T(0))) else rest",
+        "return T(a % b) if b != T(0) else T(0)",
+    ),
+    "floor_divide": ("a, b", f"{_BY_MINUS_ONE}{_DIVIDES}return T(a // b)", f"{_DIVIDES}return T(a // b)"),
+    "floor_mod": ("a, b", f"{_NOTHING_LEFT}return T(a % b)", "return T(a % b) if b != T(0) else T(0)"),
+    "power": (
+        "a, b",
+        "if b < T(0):\n    odd = T(-1) if (b & T(1)) != T(0) else T(1)\n"
+        f"    return T(1) if a == T(1) else odd if a == T(-1) else T(0)\n{_MULTIPLIES}",
+        _MULTIPLIES,
+    ),
+    "shift_left": (
+        "a, b",
+        "return T(a << b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a << b) if b < T(WIDTH) else T(0)",
+    ),
+    "shift_right": (
+        "a, b",
+        "return T(a >> b) if (b >= T(0)) & (b < T(WIDTH)) else T(0)",
+        "return T(a >> b) if b < T(WIDTH) else T(0)",
+    ),
+}
+
+
+def integer_function(function: str, dtype: str) -> str:
+    """The Python function of an integer operation, as its text."""
+    parameters, signed, unsigned = INTEGER_FUNCTIONS[function]
+    kind = DType(dtype)
+    body = signed if kind.kind == "int" else unsigned
+    body = body.replace("T(WIDTH)", f"T({8 * kind.bytes})").replace("T(", f"{KINDS[kind]}(")
+    lines = "\n".join(f"    {line}" for line in body.splitlines())
+    return f"@scalar\ndef noyau_{function}_{dtype}({parameters}):\n{lines}"
+
+
+def const_text(value: float | int | bool, dtype: DType) -> str:
+    """A number in Python, as an operand of anything."""
+    if dtype.is_float8:
+        value = int(np.array(value, dtype.numpy).view(np.uint8))
+    text = literal_text(value, KINDS[dtype.compute])
+    return f"({text})" if text.startswith("-") else text
+
+
+def literal_text(value: float, kind: str) -> str:
+    """A number of a kind in Python: float64 and int64 are its own, the others are converted."""
+    if kind == "bool":
+        return str(bool(value))
+    if kind not in ("f32", "f64"):
+        return str(int(value)) if kind == "i64" else f"{kind}({int(value)})"
+    wide = float(value)
+    if kind == "f32":
+        with np.errstate(over="ignore"):
+            single = np.float32(wide)
+        short = float(str(single))  # a few digits, that mean the same number
+        wide = short if np.float32(short) == single else float(single)
+    text = "np.nan" if math.isnan(wide) else f"{'-' * (wide < 0)}np.inf" if math.isinf(wide) else repr(wide)
+    return text if kind == "f64" else f"f32({text})"
+
+
+def narrow(text: str, dtype: DType) -> str:
+    """Numba has computed small integers in 64 bits: cut the result back."""
+    return f"{KINDS[dtype]}({text})" if dtype.kind in ("int", "uint") else f"({text})"
+
+
+# Beyond those that fitting() knows: what the text calls, and what it calls its own names.
+RESERVED = frozenset(
+    """numba np math types ir cgutils arrayobj intrinsic prange scalar status items parts part range min max abs round
+    print exit match case type""".split()
+) | frozenset(NUMPY)
+
+
+class NumbaNames(Scopes):
+    """Names of a kernel to Python identifiers.
+
+    A Python function has one scope: what a block names is free again after it only for variables of its own type.
+    `kind` is the type of what is bound next."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        self.kind = ""
+        self.kinds: dict[str, str] = {}
+        launches = {f"{kernel.name}_{number}" for number in range(len(kernel.launches))}
+        self.reserved = RESERVED | launches | {kernel.name}
+        super().__init__(kernel)
+
+    @contextmanager
+    def of(self, kind: str) -> Iterator[NumbaNames]:
+        """Give names that are bound within this type."""
+        before, self.kind = self.kind, kind
+        yield self
+        self.kind = before
+
+    def forget(self) -> None:
+        """Nothing of what was bound but buffers and sizes is known any more, and nothing has been used."""
+        self.used.clear()
+        self.kinds = {}
+
+    def fresh(self, stem: str) -> str:
+        """An identifier that nothing in sight has, and no variable of another type had."""
+        name = super().fresh(f"v_{stem}" if stem in self.reserved else stem)
+        self.kinds[name] = self.kind
+        return name
+
+    def fits(self, name: str) -> bool:
+        return self.kinds.get(name, self.kind) == self.kind
 
 
 class NumbaExpressions(statements.Expressions):

@@ -22,7 +22,7 @@ from noyau.hosts.onnxruntime.custom_ops import OPTIMIZED, WEIGHTS
 from noyau.jobs.profile.traces import NodeRuns, TraceEvent, node_runs, read_trace, with_numbers, with_subgraphs
 from noyau.jobs.profile.worker_sessions import time_runs, weigh_runs
 from noyau.timing.comparison import Comparison, compare
-from noyau.timing.worker_side import WorkerSide
+from noyau.timing.pairwise import WorkerSide
 from noyau.workers.array_files import write_arrays
 from noyau.workers.worker import Worker, pin
 

@@ -31,8 +31,7 @@ from noyau.jobs.optimize.candidate import Candidate, attempt, certify
 from noyau.kernels.certificates import CertificateTask, judge
 from noyau.timing.comparison import SelfTimed, compare_swapped
 from noyau.timing.conditions import this_machine, usable_cores
-from noyau.timing.pairwise import hot_sets
-from noyau.timing.worker_side import WorkerSide
+from noyau.timing.pairwise import WorkerSide, hot_sets
 from noyau.toolchain import cache as toolchain_cache
 from noyau.toolchain.c import compiler as c_compiler
 from noyau.toolchain.c.library import Native
