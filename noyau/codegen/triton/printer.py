@@ -428,11 +428,14 @@ def row_of(launch: Launch) -> Dim:
     return next(row for index in lets if (row := led_row(index)) is not None)
 
 
+def row_length(launch: Launch) -> Dim:
+    """The length of the rows that lanes of several cells each cover."""
+    return next((extent for tile in launch.tiles for extent in covered_by(tile, launch)), Dim.of(1))
+
+
 def length_of(tile: Tile, launch: Launch) -> Dim:
     """The length of the loops that a tile of a launch covers; of the rows, where its loops are of full tiles alone."""
-    whole = next(covered_by(tile, launch), None)
-    rows = (extent for one in launch.tiles for extent in covered_by(one, launch))
-    return whole or next(rows, Dim.of(1))
+    return next(covered_by(tile, launch), None) or row_length(launch)
 
 
 def covered_by(tile: Tile, launch: Launch) -> Iterator[Dim]:

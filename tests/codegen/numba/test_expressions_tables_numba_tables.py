@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from tests.codegen.c.test_tables import CONSTANTS, EITHER_ZERO, MAPS, exactly, operands, tolerance
+from tests.codegen.c.test_expressions_tables import CONSTANTS, EITHER_ZERO, MAPS, exactly, operands, tolerance
 
 from noyau.codegen.numba import printer as numba_printer
 from noyau.codegen.numba.expressions import (
