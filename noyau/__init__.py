@@ -141,11 +141,11 @@ def explain(module: Callable[..., Any], inputs: Any, *, dynamic: bool | None = N
     return _of_torch("explain").explain(module, inputs, dynamic=dynamic)  # type: ignore[no-any-return]
 
 
-def _path(given: object, called: str) -> Path:
+def _path(argument: object, caller: str) -> Path:
     """The argument as a path. InputError where it is none."""
     from noyau.text import path_of
 
-    return path_of(given, called)
+    return path_of(argument, caller)
 
 
 def _of_torch(module: str) -> Any:

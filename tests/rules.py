@@ -146,10 +146,11 @@ def missing_preamble(tree: ast.Module) -> list[str]:
     return complaints + ([] if futures or not defines else ["no `from __future__ import annotations`"])
 
 
-OPENINGS = {"What", "Which", "Where", "How", "Of", "Whose"}
+OPENINGS = {"What", "Which", "Where", "How", "Of", "Who", "Whose"}
 PARTICIPLES = {
     *("told", "made", "found", "given", "asked", "known", "spelt", "called", "kept", "held", "seen", "shown")
 }
+EMPTY_NAMES = {"told", "made", "found", "given", "asked", "spelt"}  # of which nobody knows what they hold
 
 
 def foreign_docstrings(tree: ast.Module) -> list[str]:
@@ -165,6 +166,15 @@ def participle_names(tree: ast.Module) -> list[str]:
     """Functions and classes are named by nouns and verbs: a participle says when a thing came, not what it is."""
     tops = [node.name for node in tree.body if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
     return [f"the name {name}" for name in tops if name[0] != "_" and name.split("_")[0].lower() in PARTICIPLES]
+
+
+def empty_names(tree: ast.Module) -> list[str]:
+    """Names of variables, parameters, attributes and functions say what a thing is, not when it came."""
+    names = [node.id for node in nodes(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    names += [node.attr for node in nodes(tree) if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store)]
+    names += [node.arg for node in nodes(tree) if isinstance(node, ast.arg)]
+    names += [node.name for node in nodes(tree) if isinstance(node, (*FUNCTIONS, ast.ClassDef))]
+    return [f"the name {name}" for name in names if name.strip("_") in EMPTY_NAMES]
 
 
 def compared_languages(tree: ast.Module) -> list[str]:
@@ -269,6 +279,14 @@ RULES: dict[Rule, tuple[str, ...]] = {
     ),
     foreign_docstrings: ('"""What it is."""', 'def f():\n    """Where: it is."""', 'class C:\n    """Of the rest."""'),
     participle_names: ("def told(): ...", "class Made: ...", "async def found_in(): ..."),
+    empty_names: (
+        "made = f()",
+        "def f(*, given): ...",
+        "class C:\n    asked: int",
+        "class C:\n    def told(self): ...",
+        "self._found = x",
+        "def _spelt(): ...",
+    ),
     missing_preamble: ("import os", '"""It."""\ndef f(): ...', "from __future__ import annotations\nx: int = 1"),
 }
 ALLOWED: dict[Rule, str] = {
@@ -292,5 +310,6 @@ ALLOWED: dict[Rule, str] = {
     ),
     foreign_docstrings: '"""The rest."""\ndef f():\n    """Whether it is there."""\ndef g(): ...',
     participle_names: "def tell(): ...\ndef foundation(): ...\ndef _told(): ...\nclass C:\n    def told(self): ...",
+    empty_names: "x = made\nfoundation = 1\ndef f(maker): ...\nself.x = given.found",
     missing_preamble: '"""It."""\nfrom __future__ import annotations\ndef f(): ...',
 }

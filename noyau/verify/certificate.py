@@ -18,11 +18,11 @@ PRECISE = 100.0  # times what is allowed: an error up to that is lost precision
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One wrong cell, or what else is wrong with a run; `given` and `note` say of what inputs and how far it goes."""
+    """One wrong cell, or what else is wrong with a run; `inputs` and `note` say of what inputs and how far it goes."""
 
     kind: FindingKind
     case: str
-    given: str
+    inputs: str
     note: str
     output: str = ""
     cell: tuple[int, ...] | None = None
@@ -49,15 +49,15 @@ class Failure:
 
     def __str__(self) -> str:
         if self.cell is None:
-            return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.given} ({self.case})"
+            return f"wrong: {'' if self.note.startswith('two ') else 'it '}{self.note}; for {self.inputs} ({self.case})"
         where = f"{self.output}[{', '.join(map(str, self.cell))}]"
         bound = "got {}, want {} (float64), allowed {:.2g}".format(*apart(self.got, self.want), self.allowed)
         text = "; ".join(filter(None, [bound, self.note]))
-        return f"wrong at {where} for {self.given} ({self.case}): {text}"
+        return f"wrong at {where} for {self.inputs} ({self.case}): {text}"
 
     def to_json(self) -> dict[str, Any]:
         numbers = {name: _number(getattr(self, name)) for name in ("got", "want", "allowed")}
-        return fields_json(self, without=("kind",)) | numbers
+        return fields_json(self, without=("kind", "inputs")) | {"given": self.inputs} | numbers
 
 
 def apart(got: float, want: float) -> tuple[str, str]:

@@ -287,7 +287,7 @@ class _Bare:
         failure = outcome.failures[0]
         kind, message = failure.kind, str(failure)
         return certificate, [
-            Finding(self.name, self.name, self.language, kind, self.place, failure.given, message, failure.cell)
+            Finding(self.name, self.name, self.language, kind, self.place, failure.inputs, message, failure.cell)
         ]
 
 

@@ -90,7 +90,7 @@ def _wrong(op: Op[..., Any], certificate: Certificate, place: str) -> KernelChec
         return KernelCheck(NAME, LANGUAGE, certificate, (finding,))
     failure = certificate.failures[0]
     kind = FindingKind.GRADIENT if failure.kind is FindingKind.WRONG_VALUE else failure.kind
-    finding = Finding(op.name, NAME, LANGUAGE, kind, place, failure.given, str(failure), failure.cell)
+    finding = Finding(op.name, NAME, LANGUAGE, kind, place, failure.inputs, str(failure), failure.cell)
     return KernelCheck(NAME, LANGUAGE, certificate, (finding,))
 
 

@@ -295,7 +295,7 @@ class OneKernel:
         diagnosis = diagnose(smallest, attempt.instance, layout, unlike, failure_at)
         if diagnosis.kind is FindingKind.RACE and not self.has_threads:
             diagnosis = replace(diagnosis, kind=FindingKind.ORDER_DEPENDENT)
-        finding = self.finding(diagnosis.kind, smallest.failure.given, diagnosis.message(smallest.failure))
+        finding = self.finding(diagnosis.kind, smallest.failure.inputs, diagnosis.message(smallest.failure))
         return replace(finding, cell=smallest.failure.cell)
 
     @property
@@ -346,7 +346,7 @@ class OneKernel:
         wrong = next((finding for finding in findings if finding.severity == "error"), None)
         if wrong is None and not certificate.ok:
             failure = certificate.failures[0]
-            wrong = replace(self.finding(failure.kind, failure.given, str(failure)), cell=failure.cell)
+            wrong = replace(self.finding(failure.kind, failure.inputs, str(failure)), cell=failure.cell)
             findings.append(wrong)
         if wrong is None:
             candidate.passed(tuple(results.instances), certificate)

@@ -266,7 +266,7 @@ class _Function:
         kind = failure.kind
         if name == "gradient" and kind in (FindingKind.WRONG_VALUE, FindingKind.CRASH):
             kind = FindingKind.GRADIENT
-        return Finding(self.called, name, LANGUAGE, kind, self.place, failure.given, str(failure), failure.cell)
+        return Finding(self.called, name, LANGUAGE, kind, self.place, failure.inputs, str(failure), failure.cell)
 
     def run(self, layout: str, arrays: Sequence[Array]) -> list[Array]:
         """The results for arrays, as tensors that lie so."""
