@@ -112,7 +112,7 @@ class NumbaCaller:
         self.names = NumbaNames(kernel)
         self.expressions = NumbaExpressions(kernel, self.names)
         self.ends = [buffer for buffer in kernel.buffers if buffer.role is not Role.SCRATCH]
-        self.given: dict[str, str] = {}  # what launches are given for an input, where it is not the array
+        self.values: dict[str, str] = {}  # what launches are given for an input, where it is not the array
 
     def text(self) -> str:
         """The functions of the launches, then the kernel."""
@@ -166,8 +166,8 @@ class NumbaCaller:
         """Inputs without axes, under names of their own."""
         for buffer in filter(is_number, self.ends):
             whole = self.names.value(buffer.name)
-            self.given[whole] = self.names.fresh(f"{whole}_value")
-            yield f"{self.given[whole]} = {whole}[()]"
+            self.values[whole] = self.names.fresh(f"{whole}_value")
+            yield f"{self.values[whole]} = {whole}[()]"
 
     def scratch(self) -> Iterator[str]:
         for buffer in self.kernel.of(Role.SCRATCH):
@@ -176,7 +176,7 @@ class NumbaCaller:
 
     def call(self, position: int, launch: Launch, printer: NumbaPrinter) -> Iterator[str]:
         """A launch: on one thread, or its items in as many parts as there are threads."""
-        arguments = ", ".join(self.given.get(name, name) for name in printer.given)
+        arguments = ", ".join(self.values.get(name, name) for name in printer.parameters)
         call, checked = f"{self.kernel.name}_{position}({arguments}", printer.fails
         if not printer.parallel:
             yield f"status = {call})" if checked else f"{call})"
@@ -212,7 +212,7 @@ class NumbaPrinter(Statements):
         self.expressions.preludes = shared.preludes
         self.arrays: dict[tuple[str, str, str], str] = {}  # memory of the launch, by its name, type and size
         self.apart = rounds_apart(kernel.launches)
-        self.given: list[str] = []  # the buffers and the sizes that it takes
+        self.parameters: list[str] = []  # the buffers and the sizes that it takes
         self.fails = False  # whether an index is checked in it
 
     def function(self, position: int, launch: Launch) -> str:
@@ -226,10 +226,10 @@ class NumbaPrinter(Statements):
             with self.names.block():
                 cells = list(self.flattened(flat))
                 lines = [*cells, *self.threads(launch.body)]
-                self.given = list(self.taken())
+                self.parameters = list(self.taken())
             if flat == said.flat:
                 break
-        parameters = ", ".join([*self.given, *(("begin", "end") if self.parallel else ())])
+        parameters = ", ".join([*self.parameters, *(("begin", "end") if self.parallel else ())])
         streams = any(isinstance(s, StreamStore) for s in every_statement(launch.body))
         lines += ["noyau_written_around()"] if streams else []
         lines += ["return 0"] if self.fails else []

@@ -268,7 +268,7 @@ class _Printer:
         return any(reader.kind == Map("power") and reader.inputs[1] == at for reader, at in self.readers_of(name))
 
     def readers_of(self, name: str) -> Iterator[tuple[Node, str]]:
-        """Who reads a value, also through views of it, and under which name."""
+        """The readers of a value, also through views of it, each with the name that it reads."""
         for reader in self.readers.of.get(name, ()):
             if isinstance(reader.kind, View):
                 yield from self.readers_of(reader.output)

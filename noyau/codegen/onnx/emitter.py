@@ -118,11 +118,11 @@ class NodeWriter:
 
 
 class SizeWriter:
-    """Sizes as values, int64 of one cell, calculated from the shapes of values where they are needed: of `told`, which
+    """Sizes as values, int64 of one cell, calculated from the shapes of values where they are needed: of `nodes`, which
     bear the names `called`."""
 
     def __init__(self, writer: NodeWriter, nodes: Sequence[Node], names: Mapping[str, str]) -> None:
-        self.writer, self.told, self.called = writer, nodes, names
+        self.writer, self.nodes, self.called = writer, nodes, names
         self.bindings: dict[str, Binding] = {b.size: b for b in plan([node.shape for node in nodes])}
         self.known: dict[Dim, str] = {}
         self.ranges: dict[tuple[Dim, int, int], str] = {}
@@ -202,7 +202,7 @@ class SizeWriter:
         binding = self.bindings.get(name)
         if binding is None:
             raise UnsupportedError(f"the size {name} does not follow from the shapes of the inputs: give it a number")
-        source, at = self.called[self.told[binding.input].output], binding.axis
+        source, at = self.called[self.nodes[binding.input].output], binding.axis
         value = self.writer.emit("Shape", source, start=at, end=at + 1)
         if binding.offset != ZERO:
             value = self.writer.emit("Sub", value, self.value(binding.offset))

@@ -142,7 +142,7 @@ class _Deriving:
 
     def __init__(self, graph: Graph, inputs: Sequence[str]) -> None:
         self.graph, self.wanted, self.builder = graph, inputs, GradientBuilder(graph)
-        self.found: dict[str, list[Gradient]] = {}
+        self.gradients: dict[str, list[Gradient]] = {}
         self.reached = carriers(graph, inputs)
 
     def run(self) -> Graph:
@@ -150,7 +150,7 @@ class _Deriving:
             self.output_gradient(name) for name in dict.fromkeys(self.graph.outputs) if self.graph[name].dtype.is_float
         ]
         for node in reversed(self.graph.nodes):
-            if node.output in self.found and not isinstance(node.kind, Input):
+            if node.output in self.gradients and not isinstance(node.kind, Input):
                 self.builder.stem = gradient_name(node.output)
                 self.back(node, self.total(node))
         outputs = [self.result(name) for name in self.wanted]
@@ -166,12 +166,12 @@ class _Deriving:
             raise UnsupportedError(f"{label} is a value of the graph; the gradient of {name} must bear that name")
         node_in = self.builder.add_input(label, node.dtype, node.shape)
         if name in self.reached:
-            self.found[name] = [Gradient(node_in)]
+            self.gradients[name] = [Gradient(node_in)]
         return node_in
 
     def total(self, node: Node) -> Gradient:
         """The sum of what a value's readers gave back; half types are summed in float32."""
-        parts = self.found[node.output]
+        parts = self.gradients[node.output]
         doubts = {part.doubt and part.doubt.output for part in parts}
         if len(doubts) > 1:
             parts = [self.without_doubt(part) for part in parts]
@@ -191,7 +191,7 @@ class _Deriving:
         """The gradient of an input under a name of its own."""
         node, label = self.graph[name], self.builder.unused(gradient_name(name))
         self.builder.stem = label
-        if name in self.found:
+        if name in self.gradients:
             total = self.without_doubt(self.total(node)).value
         else:
             total = self.builder.full(0.0, node.dtype, node.shape)
@@ -210,7 +210,7 @@ class _Deriving:
             if operand.output in self.reached:
                 share = self.one(node, operands, gradient, position)
                 if share is not None:
-                    self.found.setdefault(operand.output, []).append(Gradient(share, masked, doubt))
+                    self.gradients.setdefault(operand.output, []).append(Gradient(share, masked, doubt))
 
     def one(self, node: Node, operands: Sequence[Node], gradient: Gradient, position: int) -> Node | None:
         """The gradient of one operand, or None where it is 0."""

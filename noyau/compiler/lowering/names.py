@@ -20,14 +20,14 @@ class Names:
 
     def __init__(self) -> None:
         self._taken: set[str] = set()
-        self._given: dict[str, str] = {}
+        self._names: dict[str, str] = {}
         self._counts: dict[str, int] = {}
 
     def of(self, name: str) -> str:
         """The identifier of a name, the same at each call."""
-        if name not in self._given:
-            self._given[name] = self.fresh(name)
-        return self._given[name]
+        if name not in self._names:
+            self._names[name] = self.fresh(name)
+        return self._names[name]
 
     def fresh(self, name: str) -> str:
         """An identifier like the name, that no one else has."""

@@ -95,7 +95,7 @@ class TritonKernel:
             self.function, self.chosen = without_tuner(kernel.function), settings_of(configs[config % len(configs)])
         self.plans: dict[Any, LaunchPlan] = {}
         said = (kernel.usage.launch, kernel.usage.args, kernel.usage.init)
-        self.asked = {name for each in said if callable(each) for name in parameters_of(each, kernel.called)}
+        self.parameter_names = {name for each in said if callable(each) for name in parameters_of(each, kernel.called)}
         self.require_constants()
 
     def __call__(self, *arguments: Any) -> list[torch.Tensor]:
@@ -178,7 +178,7 @@ class TritonKernel:
     def asked_numbers(self, arguments: Sequence[Any]) -> dict[str, Any]:
         """The run-time scalars that the author's functions ask for, by name."""
         pairs = zip(self.instance.inputs, arguments, strict=True)
-        return {v.name: _number(v, each) for v, each in pairs if v.scalar and v.name in self.asked}
+        return {v.name: _number(v, each) for v, each in pairs if v.scalar and v.name in self.parameter_names}
 
     def buffers(
         self, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]], device: DeviceProperties

@@ -50,13 +50,13 @@ class Calls:
         self.choosing, self.token = Selector(description), new_token(description.name)
         self.plain: tuple[Entry, ...] = ()
         self.others: dict[Any, tuple[Entry, ...]] = {}
-        self.made: Entries = {}
+        self.entries: Entries = {}
         self.unwarned = threading.Lock()  # whoever takes it warns
 
     def forget(self) -> None:
         """Decide anew at the next call: winners were recorded, or a kernel was checked."""
         self.choosing.forget()
-        self.made, self.others, self.plain = {}, {}, ()
+        self.entries, self.others, self.plain = {}, {}, ()
         if self.tensors is not None:
             self.tensors.forget()
 
@@ -99,7 +99,7 @@ class Calls:
         bound, known = bind(self.signature, arguments, sizes, self.description.name), self.all(constants)
         if runs_as_written():
             return self.finished(self.written(bound, known), bound, out)
-        wanted, kept = specialization_of(self.signature, bound, known), self.made
+        wanted, kept = specialization_of(self.signature, bound, known), self.entries
         chosen = self.choosing.choose(wanted)
         results = self.through_door(chosen, kept, constants, tuple(arguments), out)
         if results is not MISS:
@@ -122,14 +122,14 @@ class Calls:
         chosen; where they were forgotten meanwhile, so is this one."""
         door = self.door(chosen, kept)
         results = MISS if door is None else door(arguments, out)
-        if results is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.made:
+        if results is MISS or chosen.until < inf or id(chosen) not in kept or kept is not self.entries:
             return results
         if constants:
             key = constants_key(constants)
             self.others[key] = _first(door, self.others.get(key, ()))
         else:
             self.plain = _first(door, self.plain)
-        if kept is not self.made:  # between the question above and now
+        if kept is not self.entries:  # between the question above and now
             self.others, self.plain = {}, ()
         return results
 

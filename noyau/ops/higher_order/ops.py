@@ -93,14 +93,14 @@ class HigherOrder(Op[..., Any]):
 
     def __init__(self, description: Description, forms: Forms) -> None:
         super().__init__(description)
-        self._forms, self._made = forms, tuple[Op[..., Any], ...]()
+        self._forms, self._ops = forms, tuple[Op[..., Any], ...]()
 
     @property
     def forms(self) -> tuple[Op[..., Any], ...]:
         """Ops with a signature that do the same, of usual dtypes and shapes: those that `noyau.check` tries."""
-        if not self._made:
-            self._made = tuple(self._forms())
-        return self._made
+        if not self._ops:
+            self._ops = tuple(self._forms())
+        return self._ops
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """As every op; a number counts as NumPy has it beside the arrays."""

@@ -111,7 +111,7 @@ class GraphKernels:
     def __init__(self, graph: Graph, called: str, draw: Draw) -> None:
         self.graph, self.called, self.draw = graph, called, draw
         self.doors: tuple[Entry, ...] = ()
-        self.made: dict[tuple[Any, ...], list[BuiltProgram]] = {}
+        self.programs: dict[tuple[Any, ...], list[BuiltProgram]] = {}
         self.lock = threading.Lock()
 
     def __call__(self, *tensors: torch.Tensor) -> torch.Tensor | tuple[torch.Tensor, ...]:
@@ -155,7 +155,7 @@ class GraphKernels:
     def built(self, layouts: tuple[Layout, ...], device: str, sizes: Sizes) -> BuiltProgram:
         """The kernels for inputs that lie so, certified, once: on a GPU, once for sizes that have the same launches."""
         with self.lock:
-            programs = self.made.setdefault((layouts, device), [])
+            programs = self.programs.setdefault((layouts, device), [])
             built = next((each for each in programs if each.generated.certified_at(sizes)), None)
             if built is None:
                 built = certify(self.first(layouts, device, sizes), self.draw)

@@ -128,7 +128,7 @@ def test_a_door_that_there_was_no_room_for_is_made_again_in_c(monkeypatch):
         with pytest.warns(RuntimeWarning, match=told):
             made = [op(x), op(x)]
     assert op.calls.plain == ()
-    assert op.calls.made == {}
+    assert op.calls.entries == {}
     now[0] += numpy_c_library.AGAIN_S + 1
     made += [op(x), op(x)]
     assert [type(door).__name__ for door in op.calls.plain] == ["builtin_function_or_method"]

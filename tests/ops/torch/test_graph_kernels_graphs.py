@@ -156,7 +156,7 @@ def test_a_call_that_has_other_launches_has_a_certificate_of_its_own(interpreted
     monkeypatch.setattr(graph_kernels, "certify", counted)
     for n in (5, 7, 50, 60, 4):
         kernels = backward_of(op, torch.randn(2, n, requires_grad=True))
-    (made,) = kernels.made.values()
+    (made,) = kernels.programs.values()
     assert len(made) == len(cases) == 2
     short, long = ({shape[1] for shape in shapes} for shapes in cases)
     assert max(short) <= 8 < max(long)
